@@ -1,0 +1,151 @@
+"""The interface of everything that decides, and how a decider is found by name.
+
+To write a controller, copy ``controllers/hold.py``, register it with one line, and run
+:func:`stallward.agent.testing.check_controller` on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import DEFAULT_FLOOR_BYTES, DesiredState
+from stallward.agent.errors import ControllerError
+from stallward.agent.sample import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext:
+    """What a controller may know about the node before the first tick."""
+
+    zone_limit_bytes: int
+    """Memory that the protected application and the background share."""
+    slot_names: tuple[str, ...]
+    floors_bytes: tuple[int, ...] = ()
+    slo_ms: float = 100.0
+    tick_period_s: float = 0.1
+    seed: int = 0
+
+    def floor(self, slot: int) -> int:
+        """The lowest limit allowed for ``slot``."""
+        return self.floors_bytes[slot] if slot < len(self.floors_bytes) else DEFAULT_FLOOR_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A desired state and how it came about."""
+
+    desired: DesiredState
+    reason: str = ""
+    """One short clause; it ends up in the tick record."""
+    action: tuple[int, ...] | None = None
+    """The entry of the action table, for controllers that use it."""
+    propensity: float | None = None
+    """Probability with which a randomised controller chose this; ``None`` if deterministic."""
+    score: float | None = None
+    """Distance of the observation from the training data, where the policy knows it."""
+
+
+class Controller(Protocol):
+    """Maps a sample (and the observation computed from it) to a desired state.
+
+    Deciding must be pure apart from the controller's own memory: no I/O, no sleeping, no clock
+    other than ``sample.time_s``, no randomness other than the context's seed, so that a
+    recorded episode replays to the same decisions.
+    """
+
+    name: str
+    needs_processes: bool
+    """Whether samples must carry the background's processes (costs a /proc walk a tick)."""
+
+    def reset(self, context: NodeContext) -> None:
+        """Forget everything and prepare for a node."""
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        """Decide for this tick.
+
+        Args:
+            sample: The raw signals.
+            observation: Shape ``(OBSERVATION_SIZE,)``, see ``stallward.agent.observation``.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerEntry:
+    """One row of the registry."""
+
+    name: str
+    summary: str
+    make: Callable[[Mapping[str, str]], Controller]
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Parameter name -> what it means, with its unit and default."""
+
+
+_REGISTRY: Final[dict[str, ControllerEntry]] = {}
+
+
+def register(entry: ControllerEntry) -> None:
+    """Add a controller to the registry.
+
+    Raises:
+        ControllerError: If the name is taken.
+    """
+    if entry.name in _REGISTRY:
+        raise ControllerError(f"A controller named {entry.name!r} is registered already.")
+    _REGISTRY[entry.name] = entry
+
+
+def controllers() -> tuple[ControllerEntry, ...]:
+    """All registered controllers, by name."""
+    import stallward.agent.controllers  # noqa: F401, PLC0415 - registers the shipped ones
+
+    return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
+
+
+def make_controller(spec: str) -> Controller:
+    """Make a controller from ``NAME`` or ``NAME:key=value,key=value``.
+
+    Raises:
+        ControllerError: If the name or a parameter is unknown, or a value does not parse.
+    """
+    name, _, rest = spec.partition(":")
+    entries = {entry.name: entry for entry in controllers()}
+    if name not in entries:
+        raise ControllerError(
+            f"There is no controller {name!r}.",
+            next_step=f"Choose one of: {', '.join(entries)}.",
+        )
+    entry = entries[name]
+    arguments: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        key, separator, value = part.partition("=")
+        if not separator or key not in entry.parameters:
+            known = ", ".join(entry.parameters) or "none"
+            raise ControllerError(
+                f"{name!r} does not take {part!r}.",
+                next_step=f"Parameters, as key=value: {known}.",
+            )
+        arguments[key] = value
+    return entry.make(arguments)
+
+
+def number(arguments: Mapping[str, str], key: str, default: float) -> float:
+    """Read one numeric argument of a controller spec.
+
+    Raises:
+        ControllerError: If it is not a finite number.
+    """
+    text = arguments.get(key)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise ControllerError(f"{key}={text!r} is not a number.", next_step=f"Try {key}={default}.")
+    return value

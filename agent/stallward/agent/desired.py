@@ -1,0 +1,150 @@
+"""What a controller wants now, and the action table of learned policies.
+
+A :class:`DesiredState` is declarative: repeating it changes nothing. The MultiDiscrete action
+of a policy is decoded here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.agent.errors import ActionError
+from stallward.agent.sample import SlotState
+
+MIB: Final = 1024 * 1024
+SLOTS: Final = 4
+"""Background slots a policy sees; unused ones are absent in the observation."""
+
+LIMIT_RATIOS: Final = (1.0, 0.8, 0.6, 0.4, 0.25, 0.1)
+"""Limit level -> share of what the group used when unlimited; level 0 is no limit."""
+
+DEFAULT_FLOOR_BYTES: Final = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Kernel settings of the node; ``None`` leaves the node's own value.
+
+    The dirty ratios are shares of the zone's memory in per cent, as in vm.dirty_ratio; in a
+    sandbox the lever writes the equivalent vm.dirty_bytes.
+    """
+
+    name: str = "default"
+    swappiness: int | None = None
+    protected_swappiness: int | None = None
+    dirty_background_ratio: float | None = None
+    dirty_ratio: float | None = None
+    overcommit_memory: int | None = None
+
+
+PROFILES: Final = (
+    Tuning(name="default"),
+    # Start writeback early and never block a writer on it (thesis, Algorithm 1).
+    Tuning(name="flush", dirty_background_ratio=2, dirty_ratio=100),
+    # Swap anonymous pages rather than drop the file pages the application reads (thesis).
+    Tuning(name="keep-cache", swappiness=90, protected_swappiness=90),
+)
+"""The tuning profiles of the action table, in action order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotDesire:
+    """What is wanted of one background slot."""
+
+    paused: bool = False
+    limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ProcessRef:
+    """One process, named so that a recycled pid is never hit."""
+
+    pid: int
+    start_time_ticks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredState:
+    """What a controller wants of the node now.
+
+    Missing slots mean "run, unlimited". ``stopped`` names single background processes to stop
+    with SIGSTOP (latd does this); ``terminate`` one to end, which the guard grants only where
+    the configuration opts in.
+    """
+
+    slots: tuple[SlotDesire, ...] = ()
+    tuning: Tuning = PROFILES[0]
+    stopped: tuple[ProcessRef, ...] = ()
+    terminate: ProcessRef | None = None
+    protect_from_oom: bool = False
+
+    def slot(self, index: int) -> SlotDesire:
+        """The desire for slot ``index``; the default for slots not named."""
+        return self.slots[index] if index < len(self.slots) else SlotDesire()
+
+
+RELEASED: Final = DesiredState()
+"""Everything running, unlimited and untuned: the node's default."""
+
+ACTION_SIZES: Final[tuple[int, ...]] = (2, len(LIMIT_RATIOS)) * SLOTS + (len(PROFILES),)
+"""MultiDiscrete sizes: per slot (paused, limit level), then the tuning profile."""
+
+
+def limit_bytes(level: int, reference_bytes: int | None, floor_bytes: int) -> int | None:
+    """The limit of ``level`` for a group that used ``reference_bytes`` when unlimited.
+
+    Returns ``None`` for level 0 and while the reference is unknown: a group that was never
+    seen unlimited is not limited.
+    """
+    if level == 0 or reference_bytes is None:
+        return None
+    return max(int(reference_bytes * LIMIT_RATIOS[level]), floor_bytes)
+
+
+def limit_level(limit: int | None, reference_bytes: int | None) -> int:
+    """The tightest level whose limit is not below ``limit``; 0 for no limit."""
+    if limit is None or not reference_bytes:
+        return 0
+    ratio = limit / reference_bytes
+    # A byte of rounding must not move a limit to the next level.
+    return max(i for i, r in enumerate(LIMIT_RATIOS) if i == 0 or r >= ratio - 1e-6)
+
+
+def decode_action(
+    action: Sequence[int],
+    slot_states: Sequence[SlotState],
+    floors_bytes: Sequence[int],
+) -> DesiredState:
+    """Turn a MultiDiscrete action into a desired state.
+
+    Args:
+        action: ``len(ACTION_SIZES)`` integers; entries of absent slots are ignored.
+        slot_states: The present slots, at most :data:`SLOTS`.
+        floors_bytes: The lowest limit of each present slot.
+
+    Raises:
+        ActionError: If the length or an entry is outside the table.
+    """
+    if len(action) != len(ACTION_SIZES):
+        raise ActionError(
+            f"An action has {len(ACTION_SIZES)} entries, this one {len(action)}.",
+            next_step="Use a policy exported for this action table.",
+        )
+    for position, (value, size) in enumerate(zip(action, ACTION_SIZES, strict=True)):
+        if not 0 <= value < size:
+            raise ActionError(
+                f"Entry {position} of the action is {value}, outside 0..{size - 1}.",
+                next_step="Use a policy exported for this action table.",
+            )
+    slots = tuple(
+        SlotDesire(
+            paused=bool(action[2 * i]),
+            limit_bytes=limit_bytes(
+                int(action[2 * i + 1]), state.reference_bytes, floors_bytes[i]
+            ),
+        )
+        for i, state in enumerate(slot_states)
+    )
+    return DesiredState(slots=slots, tuning=PROFILES[int(action[-1])])

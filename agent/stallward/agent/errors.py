@@ -1,0 +1,41 @@
+"""Errors of every stallward package.
+
+The tree::
+
+    StallwardError                 anything a user can act on
+    ├── agent.ActionError          an action that is not in the table
+    ├── agent.ControllerError      an unknown controller or wrong arguments for it
+    ├── agent.PolicyError          a policy file that cannot be run safely
+    └── (each package derives its own, in its own ``errors`` module)
+"""
+
+from __future__ import annotations
+
+
+class StallwardError(Exception):
+    """Something went wrong that the user can act on.
+
+    Args:
+        cause: What happened, one sentence, with the numbers and the path in it.
+        next_step: What the user can do about it, one sentence; empty if nothing can be done.
+    """
+
+    def __init__(self, cause: str, *, next_step: str = "") -> None:
+        super().__init__(cause, next_step)
+        self.cause = cause
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.cause} {self.next_step}".strip()
+
+
+class ActionError(StallwardError):
+    """Raised when an action is not in the action table."""
+
+
+class ControllerError(StallwardError):
+    """Raised when a controller is unknown or its arguments do not fit."""
+
+
+class PolicyError(StallwardError):
+    """Raised when a policy file cannot be loaded or run safely."""

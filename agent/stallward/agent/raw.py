@@ -1,0 +1,162 @@
+"""Samples as arrays: the common ground of the node and the twin.
+
+A :class:`RawFrame` holds the raw counters of one tick for a batch of nodes. On a node it comes
+from one :class:`~stallward.agent.sample.Sample`; the twin fills it directly for thousands of
+simulated nodes. NaN stands for "absent".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import PROFILES, SLOTS
+from stallward.agent.sample import GroupSample, Sample, SlotState
+
+NODE_COLUMNS: Final = (
+    "time_s",
+    "zone_psi_memory_some_us",
+    "zone_psi_memory_full_us",
+    "zone_psi_io_some_us",
+    "zone_psi_cpu_some_us",
+    "zone_usage_bytes",
+    "zone_limit_bytes",
+    "zone_file_bytes",
+    "zone_dirty_bytes",
+    "swap_used_ratio",
+    "swap_in_pages",
+    "swap_out_pages",
+    "protected_psi_memory_some_us",
+    "protected_psi_memory_full_us",
+    "protected_psi_io_some_us",
+    "protected_usage_bytes",
+    "protected_file_bytes",
+    "protected_refault_pages",
+    "protected_major_faults",
+    "latency_completed",
+    "latency_mean_ms",
+    "latency_p95_ms",
+    "latency_max_ms",
+    "latency_age_s",
+    "profile_index",
+)
+SLOT_COLUMNS: Final = (
+    "present",
+    "psi_memory_some_us",
+    "psi_io_some_us",
+    "usage_bytes",
+    "anon_bytes",
+    "file_bytes",
+    "swap_bytes",
+    "refault_pages",
+    "cpu_usage_us",
+    "paused",
+    "paused_for_s",
+    "since_thaw_s",
+    "paused_share",
+    "limit_bytes",
+    "reference_bytes",
+)
+NODE: Final = {name: i for i, name in enumerate(NODE_COLUMNS)}
+SLOT: Final = {name: i for i, name in enumerate(SLOT_COLUMNS)}
+_PROFILE_INDEX: Final = {profile.name: i for i, profile in enumerate(PROFILES)}
+
+
+@dataclass(slots=True)
+class RawFrame:
+    """Raw counters of one tick for ``B`` nodes.
+
+    Attributes:
+        node: Shape ``(B, len(NODE_COLUMNS))``, float64.
+        slots: Shape ``(B, SLOTS, len(SLOT_COLUMNS))``, float64; absent slots are NaN with
+            ``present`` 0.
+    """
+
+    node: NDArray[np.float64]
+    slots: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, batch: int) -> RawFrame:
+        """A frame in which everything is absent."""
+        slots = np.full((batch, SLOTS, len(SLOT_COLUMNS)), np.nan)
+        slots[:, :, SLOT["present"]] = 0.0
+        return cls(node=np.full((batch, len(NODE_COLUMNS)), np.nan), slots=slots)
+
+    def copy(self) -> RawFrame:
+        """An independent copy."""
+        return RawFrame(node=self.node.copy(), slots=self.slots.copy())
+
+
+def _n(value: float | None) -> float:
+    return np.nan if value is None else float(value)
+
+
+def _sum(*values: int | None) -> float:
+    """The sum of what is present; NaN when nothing is."""
+    present = [v for v in values if v is not None]
+    return float(sum(present)) if present else np.nan
+
+
+def _slot_row(group: GroupSample, state: SlotState) -> list[float]:
+    return [
+        1.0,
+        _n(group.psi.memory_some_us),
+        _n(group.psi.io_some_us),
+        _n(group.memory_usage_bytes),
+        _n(group.anon_bytes),
+        _n(group.file_bytes),
+        _n(group.swap_bytes),
+        _sum(group.refault_file_pages, group.refault_anon_pages),
+        _n(group.cpu_usage_us),
+        float(state.paused),
+        state.paused_for_s,
+        state.since_thaw_s,
+        state.paused_share,
+        _n(state.limit_bytes),
+        _n(state.reference_bytes),
+    ]
+
+
+def to_raw(sample: Sample) -> RawFrame:
+    """The raw frame (batch 1) of one sample."""
+    zone, protected, node, latency = sample.zone, sample.protected, sample.node, sample.latency
+    zone_limit = zone.memory_limit_bytes or node.memory_total_bytes
+    swap_used = np.nan
+    if node.swap_total_bytes and node.swap_free_bytes is not None:
+        swap_used = 1.0 - node.swap_free_bytes / node.swap_total_bytes
+    frame = RawFrame.empty(1)
+    frame.node[0] = [
+        sample.time_s,
+        _n(zone.psi.memory_some_us),
+        _n(zone.psi.memory_full_us),
+        _n(zone.psi.io_some_us),
+        _n(zone.psi.cpu_some_us),
+        _n(zone.memory_usage_bytes),
+        _n(zone_limit),
+        _n(zone.file_bytes),
+        _sum(zone.dirty_bytes, zone.writeback_bytes),
+        swap_used,
+        _n(node.swap_in_pages),
+        _n(node.swap_out_pages),
+        _n(protected.psi.memory_some_us),
+        _n(protected.psi.memory_full_us),
+        _n(protected.psi.io_some_us),
+        _n(protected.memory_usage_bytes),
+        _n(protected.file_bytes),
+        _sum(protected.refault_file_pages, protected.refault_anon_pages),
+        _n(protected.major_faults),
+        _n(latency.completed if latency else None),
+        _n(latency.mean_ms if latency else None),
+        _n(latency.p95_ms if latency else None),
+        _n(latency.max_ms if latency else None),
+        _n(latency.last_completion_age_s if latency else None),
+        float(_PROFILE_INDEX.get(sample.profile, 0)),
+    ]
+    for i, (group, state) in enumerate(
+        zip(sample.slots[:SLOTS], sample.slot_states[:SLOTS], strict=True)
+    ):
+        frame.slots[0, i] = _slot_row(group, state)
+    return frame

@@ -1,0 +1,134 @@
+"""What was read from the node at one tick.
+
+Every value that could not be read is ``None``: absence is a value, never zero. Counters are
+cumulative as the kernel gives them; rates are computed later, from two samples and their
+monotonic times (design: the averages in PSI files move only every two seconds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PsiTotals:
+    """Stall totals of one group or of the node, in microseconds (Documentation/accounting/psi)."""
+
+    memory_some_us: int | None = None
+    memory_full_us: int | None = None
+    io_some_us: int | None = None
+    io_full_us: int | None = None
+    cpu_some_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSample:
+    """The counters of one cgroup (v1 or v2; see ``stallward.actuator.sensors``)."""
+
+    name: str
+    psi: PsiTotals = field(default_factory=PsiTotals)
+    memory_usage_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    """``None`` means no limit (v2 ``max``, v1 a page short of 2^63)."""
+    anon_bytes: int | None = None
+    file_bytes: int | None = None
+    inactive_file_bytes: int | None = None
+    swap_bytes: int | None = None
+    dirty_bytes: int | None = None
+    writeback_bytes: int | None = None
+    refault_file_pages: int | None = None
+    refault_anon_pages: int | None = None
+    major_faults: int | None = None
+    cpu_usage_us: int | None = None
+    oom_kills: int | None = None
+    frozen: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSample:
+    """Counters of the whole machine, from /proc."""
+
+    psi: PsiTotals = field(default_factory=PsiTotals)
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    dirty_bytes: int | None = None
+    writeback_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    swap_in_pages: int | None = None
+    swap_out_pages: int | None = None
+    major_faults: int | None = None
+    refault_file_pages: int | None = None
+    refault_anon_pages: int | None = None
+    scan_kswapd_pages: int | None = None
+    scan_direct_pages: int | None = None
+    steal_kswapd_pages: int | None = None
+    steal_direct_pages: int | None = None
+    allocation_stalls: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySample:
+    """Requests of the protected application that completed in the last window (1 s)."""
+
+    window_s: float = 1.0
+    completed: int = 0
+    """Requests completed inside the window; the quantiles are ``None`` when it is 0."""
+    completed_total: int = 0
+    mean_ms: float | None = None
+    p95_ms: float | None = None
+    max_ms: float | None = None
+    last_completion_age_s: float | None = None
+    """Seconds since the last completion that was seen; ``None`` before the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSample:
+    """One process of a background group."""
+
+    pid: int
+    start_time_ticks: int
+    """Field 22 of /proc/PID/stat: with the pid it names a process for good."""
+    slot: int
+    oom_score: int
+    stopped: bool
+    rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotState:
+    """What the levers of one slot have been doing, kept by the loop."""
+
+    paused: bool = False
+    paused_for_s: float = 0.0
+    """How long the present pause has lasted; 0 when running."""
+    since_thaw_s: float = 1e6
+    """How long the slot has been running; large if it was never paused."""
+    paused_share: float = 0.0
+    """Share of the last minute spent paused."""
+    limit_bytes: int | None = None
+    reference_bytes: int | None = None
+    """What the group used when it was last unlimited; the limit table multiplies this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """All raw signals of one tick.
+
+    ``zone`` is what the protected application and the background share: the sandbox's parent
+    group, or the whole machine. ``slots[i]`` and ``slot_states[i]`` belong together.
+    """
+
+    sequence: int
+    time_s: float
+    """CLOCK_MONOTONIC at the start of the read."""
+    node: NodeSample
+    zone: GroupSample
+    protected: GroupSample
+    slots: tuple[GroupSample, ...] = ()
+    slot_states: tuple[SlotState, ...] = ()
+    latency: LatencySample | None = None
+    processes: tuple[ProcessSample, ...] | None = None
+    """Processes of the background groups; ``None`` when no controller asked for them."""
+    profile: str = "default"
+    """The tuning profile in force when the sample was read."""

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Open-loop load generator for any server that answers one request with one reply.
+ *
+ * Arrivals follow a schedule drawn from a seed, whatever the server does: while it stalls they
+ * wait in a queue, and each request's latency counts from its scheduled time. One line per
+ * request: "scheduled_s start_s end_s ok" (CLOCK_MONOTONIC). A request unfinished at the end is
+ * written with ok 0 and the time it was given up as its end, a lower bound.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_CONNECTIONS = 64, TIMER = 1000, SIGNALS = 1001, TAIL = 64, OUT_BYTES = 1 << 16 };
+
+struct options {
+    const char *socket_path, *tcp, *request, *until, *ok_prefix, *out;
+    double rate, seconds, wait_s, skew;
+    long connections, keys;
+    int fixed;
+    uint64_t seed;
+};
+
+struct pending { double scheduled; long key; };
+
+struct connection {
+    int fd, busy, ok, got;
+    double scheduled, start;
+    char tail[TAIL + 1], head[TAIL + 1];
+    size_t tail_len, head_len;
+};
+
+static struct options opt = {.until = "\n", .ok_prefix = "", .wait_s = 30, .connections = 4, .keys = 1};
+static struct connection conns[MAX_CONNECTIONS];
+static struct pending *queue;
+static size_t q_head, q_len, q_cap;
+static int epoll_fd, out_fd;
+static char out_buffer[OUT_BYTES];
+static size_t out_len;
+
+static void die(const char *what, const char *detail)
+{
+    fprintf(stderr, "load: %s: %s\n", what, detail);
+    exit(2);
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static uint64_t next_random(void)
+{
+    uint64_t z = (opt.seed += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Uniform in (0, 1]. */
+static double uniform(void) { return ((double)(next_random() >> 11) + 1.0) / 9007199254740992.0; }
+
+static void flush(void)
+{
+    size_t at = 0;
+    while (at < out_len) {
+        ssize_t n = write(out_fd, out_buffer + at, out_len - at);
+        if (n < 0 && errno != EINTR)
+            break;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    out_len = 0;
+}
+
+static void record(double scheduled, double start, double end, int ok)
+{
+    if (out_len + 128 > OUT_BYTES)
+        flush();
+    out_len += (size_t)snprintf(out_buffer + out_len, 128, "%.6f %.6f %.6f %d\n", scheduled, start, end, ok);
+}
+
+static void push(double scheduled, long key)
+{
+    if (q_len == q_cap) {
+        size_t cap = q_cap ? 2 * q_cap : 1024;
+        struct pending *bigger = malloc(cap * sizeof *bigger);
+        if (!bigger)
+            die("malloc", strerror(errno));
+        for (size_t i = 0; i < q_len; i++)
+            bigger[i] = queue[(q_head + i) % q_cap];
+        free(queue);
+        queue = bigger, q_cap = cap, q_head = 0;
+    }
+    queue[(q_head + q_len++) % q_cap] = (struct pending){scheduled, key};
+}
+
+static int connect_once(void)
+{
+    int fd, one = 1;
+    if (opt.socket_path) {
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        if (strlen(opt.socket_path) >= sizeof a.sun_path)
+            die("--socket path is too long", opt.socket_path);
+        strcpy(a.sun_path, opt.socket_path);
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
+            return fd;
+    } else {
+        struct sockaddr_in a = {.sin_family = AF_INET};
+        char host[64];
+        const char *colon = strrchr(opt.tcp, ':');
+        if (!colon || (size_t)(colon - opt.tcp) >= sizeof host)
+            die("--tcp wants ADDRESS:PORT", opt.tcp);
+        memcpy(host, opt.tcp, (size_t)(colon - opt.tcp));
+        host[colon - opt.tcp] = 0;
+        a.sin_port = htons((uint16_t)atoi(colon + 1));
+        if (inet_pton(AF_INET, host, &a.sin_addr) != 1)
+            die("--tcp wants ADDRESS:PORT", opt.tcp);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0) {
+            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+            return fd;
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static int open_connection(struct connection *c)
+{
+    int fd = connect_once();
+    if (fd < 0)
+        return -1;
+    memset(c, 0, sizeof *c);
+    c->fd = fd;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)(c - conns)};
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void finish(struct connection *c, int ok)
+{
+    if (c->busy)
+        record(c->scheduled, c->start, now_s(), ok);
+    c->busy = 0;
+}
+
+static void drop(struct connection *c)
+{
+    finish(c, 0);
+    close(c->fd);
+    c->fd = -1;
+}
+
+static void send_next(struct connection *c)
+{
+    char text[512];
+    size_t n = 0;
+    struct pending p = queue[q_head];
+    q_head = (q_head + 1) % q_cap, q_len--;
+    for (const char *s = opt.request; *s && n < sizeof text - 24; s++) {
+        if (s[0] == '%' && s[1] == 'K')
+            n += (size_t)snprintf(text + n, 24, "%ld", p.key), s++;
+        else
+            text[n++] = *s;
+    }
+    c->busy = 1, c->scheduled = p.scheduled, c->start = now_s(), c->tail_len = c->head_len = 0;
+    if (send(c->fd, text, n, MSG_NOSIGNAL) != (ssize_t)n)
+        drop(c);
+}
+
+static void receive(struct connection *c)
+{
+    static char buffer[1 << 16];
+    size_t want = strlen(opt.until);
+    for (;;) {
+        ssize_t n = recv(c->fd, buffer, sizeof buffer, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0) {
+            drop(c);
+            return;
+        }
+        for (size_t i = 0; i < (size_t)n && c->head_len < TAIL; i++)
+            c->head[c->head_len++] = buffer[i];
+        size_t take = (size_t)n < want ? (size_t)n : want;
+        if (c->tail_len + take > want) {
+            size_t cut = c->tail_len + take - want;
+            memmove(c->tail, c->tail + cut, c->tail_len -= cut);
+        }
+        memcpy(c->tail + c->tail_len, buffer + n - take, take);
+        c->tail_len += take;
+        if (c->tail_len == want && !memcmp(c->tail, opt.until, want)) {
+            size_t len = strlen(opt.ok_prefix);
+            finish(c, c->head_len >= len && !memcmp(c->head, opt.ok_prefix, len));
+            return;
+        }
+    }
+}
+
+static void dispatch(void)
+{
+    for (long i = 0; i < opt.connections && q_len; i++) {
+        struct connection *c = &conns[i];
+        if (c->fd < 0 && open_connection(c) < 0) {
+            /* Nobody answers: the request failed now, it did not wait. */
+            struct pending p = queue[q_head];
+            q_head = (q_head + 1) % q_cap, q_len--;
+            double t = now_s();
+            c->fd = -1;
+            record(p.scheduled, t, t, 0);
+            continue;
+        }
+        if (!c->busy)
+            send_next(c);
+    }
+}
+
+static void arm(int fd, double at)
+{
+    struct itimerspec t = {.it_value = {(time_t)at, (long)((at - floor(at)) * 1e9)}};
+    timerfd_settime(fd, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static double gap_s(void) { return opt.fixed ? 1 / opt.rate : -log(uniform()) / opt.rate; }
+
+static long next_key(void)
+{
+    long key = (long)((double)opt.keys * pow(uniform(), opt.skew));
+    return key < opt.keys ? key : opt.keys - 1;
+}
+
+static void parse(int argc, char **argv)
+{
+    opt.skew = 1;
+    for (int i = 1; i < argc; i += 2) {
+        const char *key = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!value)
+            die("option without a value", key);
+        if (!strcmp(key, "--socket")) opt.socket_path = value;
+        else if (!strcmp(key, "--tcp")) opt.tcp = value;
+        else if (!strcmp(key, "--request")) opt.request = value;
+        else if (!strcmp(key, "--until")) opt.until = value;
+        else if (!strcmp(key, "--ok-prefix")) opt.ok_prefix = value;
+        else if (!strcmp(key, "--out")) opt.out = value;
+        else if (!strcmp(key, "--rate")) opt.rate = strtod(value, NULL);
+        else if (!strcmp(key, "--arrivals")) opt.fixed = !strcmp(value, "fixed");
+        else if (!strcmp(key, "--keys")) opt.keys = strtol(value, NULL, 10);
+        else if (!strcmp(key, "--skew")) opt.skew = strtod(value, NULL);
+        else if (!strcmp(key, "--connections")) opt.connections = strtol(value, NULL, 10);
+        else if (!strcmp(key, "--seed")) opt.seed = strtoull(value, NULL, 10);
+        else if (!strcmp(key, "--seconds")) opt.seconds = strtod(value, NULL);
+        else if (!strcmp(key, "--wait")) opt.wait_s = strtod(value, NULL);
+        else die("unknown option", key);
+    }
+    if ((!opt.socket_path && !opt.tcp) || !opt.request || !opt.out || opt.rate <= 0)
+        die("missing option", "--socket or --tcp, --request, --out and --rate are needed");
+    if (opt.connections < 1 || opt.connections > MAX_CONNECTIONS || opt.keys < 1)
+        die("out of range", "--connections 1..64, --keys above 0");
+    if (!*opt.until || strlen(opt.until) > TAIL || strlen(opt.ok_prefix) > TAIL)
+        die("out of range", "--until and --ok-prefix take at most 64 bytes");
+}
+
+static void connect_all(void)
+{
+    double give_up = now_s() + opt.wait_s;
+    for (long i = 0; i < opt.connections;) {
+        if (open_connection(&conns[i]) == 0) {
+            i++;
+            continue;
+        }
+        if (now_s() > give_up)
+            die("nobody accepts connections", opt.socket_path ? opt.socket_path : opt.tcp);
+        usleep(20000);
+    }
+}
+
+static void run(int timer_fd)
+{
+    double due = now_s() + gap_s(), flush_at = 0;
+    double stop_at = opt.seconds > 0 ? now_s() + opt.seconds : INFINITY;
+    arm(timer_fd, due);
+    for (;;) {
+        struct epoll_event events[MAX_CONNECTIONS + 2];
+        int n = epoll_wait(epoll_fd, events, MAX_CONNECTIONS + 2, 100);
+        double now = now_s();
+        for (int i = 0; i < n; i++) {
+            uint32_t who = events[i].data.u32;
+            if (who == SIGNALS)
+                return;
+            if (who == TIMER) {
+                uint64_t count;
+                ssize_t ignored = read(timer_fd, &count, sizeof count);
+                (void)ignored;
+            } else if (conns[who].fd >= 0) {
+                receive(&conns[who]);
+            }
+        }
+        if (now >= stop_at)
+            return;
+        for (; due <= now; due += gap_s())
+            push(due, next_key());
+        arm(timer_fd, due);
+        dispatch();
+        if (out_len && now >= flush_at) {
+            flush();
+            flush_at = now + 0.02;
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    sigset_t signals;
+    parse(argc, argv);
+    out_fd = open(opt.out, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (out_fd < 0)
+        die(opt.out, strerror(errno));
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+    int timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct epoll_event e = {.events = EPOLLIN, .data.u32 = TIMER};
+    struct epoll_event s = {.events = EPOLLIN, .data.u32 = SIGNALS};
+    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, timer_fd, &e);
+    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, signal_fd, &s);
+    connect_all();
+    run(timer_fd);
+    double end = now_s();
+    for (long i = 0; i < opt.connections; i++)
+        if (conns[i].busy)
+            record(conns[i].scheduled, conns[i].start, end, 0);
+    for (; q_len; q_head = (q_head + 1) % q_cap, q_len--)
+        record(queue[q_head].scheduled, end, end, 0);
+    flush();
+    return 0;
+}

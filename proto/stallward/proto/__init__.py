@@ -1,0 +1,1 @@
+"""Wire messages and service stubs."""

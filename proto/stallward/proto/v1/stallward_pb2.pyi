@@ -1,0 +1,474 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODE_UNSPECIFIED: _ClassVar[Mode]
+    MODE_OFF: _ClassVar[Mode]
+    MODE_SHADOW: _ClassVar[Mode]
+    MODE_ACTIVE: _ClassVar[Mode]
+MODE_UNSPECIFIED: Mode
+MODE_OFF: Mode
+MODE_SHADOW: Mode
+MODE_ACTIVE: Mode
+
+class PsiTotals(_message.Message):
+    __slots__ = ("memory_some_us", "memory_full_us", "io_some_us", "io_full_us", "cpu_some_us")
+    MEMORY_SOME_US_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FULL_US_FIELD_NUMBER: _ClassVar[int]
+    IO_SOME_US_FIELD_NUMBER: _ClassVar[int]
+    IO_FULL_US_FIELD_NUMBER: _ClassVar[int]
+    CPU_SOME_US_FIELD_NUMBER: _ClassVar[int]
+    memory_some_us: int
+    memory_full_us: int
+    io_some_us: int
+    io_full_us: int
+    cpu_some_us: int
+    def __init__(self, memory_some_us: _Optional[int] = ..., memory_full_us: _Optional[int] = ..., io_some_us: _Optional[int] = ..., io_full_us: _Optional[int] = ..., cpu_some_us: _Optional[int] = ...) -> None: ...
+
+class GroupSample(_message.Message):
+    __slots__ = ("name", "psi", "memory_usage_bytes", "memory_limit_bytes", "anon_bytes", "file_bytes", "inactive_file_bytes", "swap_bytes", "dirty_bytes", "writeback_bytes", "refault_file_pages", "refault_anon_pages", "major_faults", "cpu_usage_us", "oom_kills", "frozen")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PSI_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ANON_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INACTIVE_FILE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIRTY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WRITEBACK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFAULT_FILE_PAGES_FIELD_NUMBER: _ClassVar[int]
+    REFAULT_ANON_PAGES_FIELD_NUMBER: _ClassVar[int]
+    MAJOR_FAULTS_FIELD_NUMBER: _ClassVar[int]
+    CPU_USAGE_US_FIELD_NUMBER: _ClassVar[int]
+    OOM_KILLS_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    psi: PsiTotals
+    memory_usage_bytes: int
+    memory_limit_bytes: int
+    anon_bytes: int
+    file_bytes: int
+    inactive_file_bytes: int
+    swap_bytes: int
+    dirty_bytes: int
+    writeback_bytes: int
+    refault_file_pages: int
+    refault_anon_pages: int
+    major_faults: int
+    cpu_usage_us: int
+    oom_kills: int
+    frozen: bool
+    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: _Optional[bool] = ...) -> None: ...
+
+class NodeSample(_message.Message):
+    __slots__ = ("psi", "memory_total_bytes", "memory_available_bytes", "dirty_bytes", "writeback_bytes", "swap_total_bytes", "swap_free_bytes", "swap_in_pages", "swap_out_pages", "major_faults", "refault_file_pages", "refault_anon_pages", "scan_kswapd_pages", "scan_direct_pages", "steal_kswapd_pages", "steal_direct_pages", "allocation_stalls")
+    PSI_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_AVAILABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIRTY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WRITEBACK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_IN_PAGES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_OUT_PAGES_FIELD_NUMBER: _ClassVar[int]
+    MAJOR_FAULTS_FIELD_NUMBER: _ClassVar[int]
+    REFAULT_FILE_PAGES_FIELD_NUMBER: _ClassVar[int]
+    REFAULT_ANON_PAGES_FIELD_NUMBER: _ClassVar[int]
+    SCAN_KSWAPD_PAGES_FIELD_NUMBER: _ClassVar[int]
+    SCAN_DIRECT_PAGES_FIELD_NUMBER: _ClassVar[int]
+    STEAL_KSWAPD_PAGES_FIELD_NUMBER: _ClassVar[int]
+    STEAL_DIRECT_PAGES_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATION_STALLS_FIELD_NUMBER: _ClassVar[int]
+    psi: PsiTotals
+    memory_total_bytes: int
+    memory_available_bytes: int
+    dirty_bytes: int
+    writeback_bytes: int
+    swap_total_bytes: int
+    swap_free_bytes: int
+    swap_in_pages: int
+    swap_out_pages: int
+    major_faults: int
+    refault_file_pages: int
+    refault_anon_pages: int
+    scan_kswapd_pages: int
+    scan_direct_pages: int
+    steal_kswapd_pages: int
+    steal_direct_pages: int
+    allocation_stalls: int
+    def __init__(self, psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_total_bytes: _Optional[int] = ..., memory_available_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., swap_total_bytes: _Optional[int] = ..., swap_free_bytes: _Optional[int] = ..., swap_in_pages: _Optional[int] = ..., swap_out_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., scan_kswapd_pages: _Optional[int] = ..., scan_direct_pages: _Optional[int] = ..., steal_kswapd_pages: _Optional[int] = ..., steal_direct_pages: _Optional[int] = ..., allocation_stalls: _Optional[int] = ...) -> None: ...
+
+class LatencySample(_message.Message):
+    __slots__ = ("window_s", "completed", "completed_total", "mean_ms", "p95_ms", "max_ms", "last_completion_age_s")
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MEAN_MS_FIELD_NUMBER: _ClassVar[int]
+    P95_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_COMPLETION_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    window_s: float
+    completed: int
+    completed_total: int
+    mean_ms: float
+    p95_ms: float
+    max_ms: float
+    last_completion_age_s: float
+    def __init__(self, window_s: _Optional[float] = ..., completed: _Optional[int] = ..., completed_total: _Optional[int] = ..., mean_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., max_ms: _Optional[float] = ..., last_completion_age_s: _Optional[float] = ...) -> None: ...
+
+class ProcessSample(_message.Message):
+    __slots__ = ("pid", "start_time_ticks", "slot", "oom_score", "stopped", "rss_bytes")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_TICKS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    OOM_SCORE_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    start_time_ticks: int
+    slot: int
+    oom_score: int
+    stopped: bool
+    rss_bytes: int
+    def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., slot: _Optional[int] = ..., oom_score: _Optional[int] = ..., stopped: _Optional[bool] = ..., rss_bytes: _Optional[int] = ...) -> None: ...
+
+class SlotState(_message.Message):
+    __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes")
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FOR_S_FIELD_NUMBER: _ClassVar[int]
+    SINCE_THAW_S_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    paused: bool
+    paused_for_s: float
+    since_thaw_s: float
+    paused_share: float
+    limit_bytes: int
+    reference_bytes: int
+    def __init__(self, paused: _Optional[bool] = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_STATES_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    time_s: float
+    node: NodeSample
+    zone: GroupSample
+    protected: GroupSample
+    slots: _containers.RepeatedCompositeFieldContainer[GroupSample]
+    slot_states: _containers.RepeatedCompositeFieldContainer[SlotState]
+    latency: LatencySample
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessSample]
+    processes_known: bool
+    profile: str
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: _Optional[bool] = ..., profile: _Optional[str] = ...) -> None: ...
+
+class Tuning(_message.Message):
+    __slots__ = ("name", "swappiness", "protected_swappiness", "dirty_background_ratio", "dirty_ratio", "overcommit_memory")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SWAPPINESS_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_SWAPPINESS_FIELD_NUMBER: _ClassVar[int]
+    DIRTY_BACKGROUND_RATIO_FIELD_NUMBER: _ClassVar[int]
+    DIRTY_RATIO_FIELD_NUMBER: _ClassVar[int]
+    OVERCOMMIT_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    swappiness: int
+    protected_swappiness: int
+    dirty_background_ratio: float
+    dirty_ratio: float
+    overcommit_memory: int
+    def __init__(self, name: _Optional[str] = ..., swappiness: _Optional[int] = ..., protected_swappiness: _Optional[int] = ..., dirty_background_ratio: _Optional[float] = ..., dirty_ratio: _Optional[float] = ..., overcommit_memory: _Optional[int] = ...) -> None: ...
+
+class SlotDesire(_message.Message):
+    __slots__ = ("paused", "limit_bytes")
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    paused: bool
+    limit_bytes: int
+    def __init__(self, paused: _Optional[bool] = ..., limit_bytes: _Optional[int] = ...) -> None: ...
+
+class ProcessRef(_message.Message):
+    __slots__ = ("pid", "start_time_ticks")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_TICKS_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    start_time_ticks: int
+    def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ...) -> None: ...
+
+class DesiredState(_message.Message):
+    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TUNING_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    TERMINATE_FIELD_NUMBER: _ClassVar[int]
+    PROTECT_FROM_OOM_FIELD_NUMBER: _ClassVar[int]
+    slots: _containers.RepeatedCompositeFieldContainer[SlotDesire]
+    tuning: Tuning
+    stopped: _containers.RepeatedCompositeFieldContainer[ProcessRef]
+    terminate: ProcessRef
+    protect_from_oom: bool
+    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: _Optional[bool] = ...) -> None: ...
+
+class Decision(_message.Message):
+    __slots__ = ("controller", "desired", "reason", "action", "propensity", "score")
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    PROPENSITY_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    controller: str
+    desired: DesiredState
+    reason: str
+    action: _containers.RepeatedScalarFieldContainer[int]
+    propensity: float
+    score: float
+    def __init__(self, controller: _Optional[str] = ..., desired: _Optional[_Union[DesiredState, _Mapping]] = ..., reason: _Optional[str] = ..., action: _Optional[_Iterable[int]] = ..., propensity: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
+
+class LeverResult(_message.Message):
+    __slots__ = ("lever", "value", "ok", "error", "took_ms")
+    LEVER_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOOK_MS_FIELD_NUMBER: _ClassVar[int]
+    lever: str
+    value: str
+    ok: bool
+    error: str
+    took_ms: float
+    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., took_ms: _Optional[float] = ...) -> None: ...
+
+class TickTimings(_message.Message):
+    __slots__ = ("late_ms", "sense_ms", "observe_ms", "decide_ms", "guard_ms", "apply_ms")
+    LATE_MS_FIELD_NUMBER: _ClassVar[int]
+    SENSE_MS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVE_MS_FIELD_NUMBER: _ClassVar[int]
+    DECIDE_MS_FIELD_NUMBER: _ClassVar[int]
+    GUARD_MS_FIELD_NUMBER: _ClassVar[int]
+    APPLY_MS_FIELD_NUMBER: _ClassVar[int]
+    late_ms: float
+    sense_ms: float
+    observe_ms: float
+    decide_ms: float
+    guard_ms: float
+    apply_ms: float
+    def __init__(self, late_ms: _Optional[float] = ..., sense_ms: _Optional[float] = ..., observe_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., guard_ms: _Optional[float] = ..., apply_ms: _Optional[float] = ...) -> None: ...
+
+class TickRecord(_message.Message):
+    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "guard_notes", "applied", "timings", "mode", "shadow", "fallback")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    WALL_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    OBSERVATION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    GUARD_NOTES_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    time_s: float
+    wall_time_s: float
+    sample: Sample
+    observation: _containers.RepeatedScalarFieldContainer[float]
+    decision: Decision
+    granted: DesiredState
+    guard_notes: _containers.RepeatedScalarFieldContainer[str]
+    applied: _containers.RepeatedCompositeFieldContainer[LeverResult]
+    timings: TickTimings
+    mode: Mode
+    shadow: Decision
+    fallback: bool
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: _Optional[bool] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PolicyStatus(_message.Message):
+    __slots__ = ("name", "path", "schema_hash", "sha256")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_HASH_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    path: str
+    schema_hash: str
+    sha256: str
+    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class StatusResponse(_message.Message):
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts")
+    class RefusedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_KIND_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_HELD_FIELD_NUMBER: _ClassVar[int]
+    LEASE_REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    TICKS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    LOOP_RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    node_kind: str
+    controller: str
+    mode: Mode
+    policy: PolicyStatus
+    slots: _containers.RepeatedScalarFieldContainer[str]
+    lease_held: bool
+    lease_remaining_s: float
+    last_tick: TickRecord
+    ticks: int
+    records_dropped: int
+    refused: _containers.ScalarMap[str, int]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    uptime_s: float
+    loop_restarts: int
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: _Optional[bool] = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("every",)
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    every: int
+    def __init__(self, every: _Optional[int] = ...) -> None: ...
+
+class WatchResponse(_message.Message):
+    __slots__ = ("record", "skipped")
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    record: TickRecord
+    skipped: int
+    def __init__(self, record: _Optional[_Union[TickRecord, _Mapping]] = ..., skipped: _Optional[int] = ...) -> None: ...
+
+class ApplyRequest(_message.Message):
+    __slots__ = ("desired", "lease_s", "holder")
+    DESIRED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    desired: DesiredState
+    lease_s: float
+    holder: str
+    def __init__(self, desired: _Optional[_Union[DesiredState, _Mapping]] = ..., lease_s: _Optional[float] = ..., holder: _Optional[str] = ...) -> None: ...
+
+class ApplyResponse(_message.Message):
+    __slots__ = ("granted", "guard_notes", "lease_remaining_s")
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    GUARD_NOTES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    granted: DesiredState
+    guard_notes: _containers.RepeatedScalarFieldContainer[str]
+    lease_remaining_s: float
+    def __init__(self, granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., lease_remaining_s: _Optional[float] = ...) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("holder",)
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    holder: str
+    def __init__(self, holder: _Optional[str] = ...) -> None: ...
+
+class ReleaseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LoadRequest(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class LoadResponse(_message.Message):
+    __slots__ = ("policy",)
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: PolicyStatus
+    def __init__(self, policy: _Optional[_Union[PolicyStatus, _Mapping]] = ...) -> None: ...
+
+class SetModeRequest(_message.Message):
+    __slots__ = ("mode",)
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    mode: Mode
+    def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
+
+class SetModeResponse(_message.Message):
+    __slots__ = ("mode",)
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    mode: Mode
+    def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
+
+class Command(_message.Message):
+    __slots__ = ("id", "status", "apply", "release", "load", "set_mode")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    APPLY_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    SET_MODE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    status: StatusRequest
+    apply: ApplyRequest
+    release: ReleaseRequest
+    load: LoadRequest
+    set_mode: SetModeRequest
+    def __init__(self, id: _Optional[int] = ..., status: _Optional[_Union[StatusRequest, _Mapping]] = ..., apply: _Optional[_Union[ApplyRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., load: _Optional[_Union[LoadRequest, _Mapping]] = ..., set_mode: _Optional[_Union[SetModeRequest, _Mapping]] = ...) -> None: ...
+
+class CommandResult(_message.Message):
+    __slots__ = ("id", "code", "message", "status", "apply", "release", "load", "set_mode")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    APPLY_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    SET_MODE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    code: str
+    message: str
+    status: StatusResponse
+    apply: ApplyResponse
+    release: ReleaseResponse
+    load: LoadResponse
+    set_mode: SetModeResponse
+    def __init__(self, id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[_Union[StatusResponse, _Mapping]] = ..., apply: _Optional[_Union[ApplyResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., load: _Optional[_Union[LoadResponse, _Mapping]] = ..., set_mode: _Optional[_Union[SetModeResponse, _Mapping]] = ...) -> None: ...
+
+class LoopMessage(_message.Message):
+    __slots__ = ("tick", "result")
+    TICK_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    tick: TickRecord
+    result: CommandResult
+    def __init__(self, tick: _Optional[_Union[TickRecord, _Mapping]] = ..., result: _Optional[_Union[CommandResult, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,30 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def _why_not_live() -> str:
+    """Why tests with real pressure cannot run here; empty if they can."""
+    if os.geteuid() != 0:
+        return "not root"
+    if not Path("/proc/pressure/memory").exists():
+        return "no PSI in this kernel (boot with psi=1)"
+    v1 = Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists()
+    v2 = Path("/sys/fs/cgroup/cgroup.controllers")
+    if not v1 and not (v2.exists() and "memory" in v2.read_text().split()):
+        return "no memory controller"
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip live tests where the machine does not allow them, and say why."""
+    why = _why_not_live()
+    if why:
+        for item in items:
+            if "live" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=f"live test: {why}"))
