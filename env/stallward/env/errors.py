@@ -1,0 +1,25 @@
+"""Errors of ``stallward.env``.
+
+The tree::
+
+    StallwardError
+    ├── ScenarioError     a scenario file that cannot be used as it is written
+    ├── WorkloadError     a program of a scenario that is missing or failed
+    └── SandboxError      this machine or user cannot hold the sandbox
+"""
+
+from __future__ import annotations
+
+from stallward.agent.errors import StallwardError
+
+
+class ScenarioError(StallwardError):
+    """Raised when a scenario is missing or its file has a mistake in it."""
+
+
+class WorkloadError(StallwardError):
+    """Raised when a program of a scenario is missing, fails or writes what cannot be read."""
+
+
+class SandboxError(StallwardError):
+    """Raised when the sandbox cannot be made on this machine by this user."""

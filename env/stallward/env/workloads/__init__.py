@@ -1,0 +1,1 @@
+"""The programs that shipped scenarios run, and the data they need."""

@@ -1,0 +1,113 @@
+r"""The detector: reads an image from disk and runs a network over it, one request after the other.
+
+A client sends ``NUMBER\n`` and gets ``ok BOXES\n`` or ``error CAUSE\n``. Requests of several
+connections are served in the order they arrive.
+
+Run: ``python -m stallward.env.workloads.detector_server --data DIR --socket PATH``
+"""
+
+from __future__ import annotations
+
+import argparse
+import selectors
+import socket
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from stallward.env.workloads.detector_images import read_image
+
+MODEL_NAME = "detector.onnx"
+
+
+def open_session(model: Path) -> Any:
+    """Open the model so that its weights stay pages of the mapped file.
+
+    Prepacking would copy them into anonymous memory, so it is off.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.enable_cpu_mem_arena = False
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+class Detector:
+    """The model with its images.
+
+    Args:
+        data: Folder written by ``detector_data``.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._session = open_session(data / MODEL_NAME)
+        self._images = sorted(data.glob("image-*.ppm"))
+        if not self._images:
+            raise FileNotFoundError(f"no image-*.ppm in {data}")
+
+    def answer(self, request: bytes) -> bytes:
+        """Detect on the image a request names (modulo the number of images)."""
+        try:
+            path = self._images[int(request) % len(self._images)]
+            (scores,) = self._session.run(None, {"image": read_image(path)})
+        except (ValueError, OSError) as error:
+            return f"error {type(error).__name__}\n".encode()
+        return f"ok {int((scores > 0).sum())}\n".encode()
+
+
+def serve(detector: Detector, path: Path) -> None:
+    """Answer requests on the Unix socket ``path`` for ever."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Bound under another name first: the path appears when connecting to it works.
+    early = path.with_name(path.name + ".early")
+    listener.bind(str(early))
+    listener.listen(64)
+    early.rename(path)
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    pending: dict[socket.socket, bytes] = {}
+    while True:
+        for key, _ in selector.select():
+            peer = key.fileobj
+            if peer is listener:
+                connection, _ = listener.accept()
+                selector.register(connection, selectors.EVENT_READ)
+                pending[connection] = b""
+            elif isinstance(peer, socket.socket) and not _serve_one(detector, peer, pending):
+                selector.unregister(peer)
+                del pending[peer]
+                peer.close()
+
+
+def _serve_one(
+    detector: Detector, peer: socket.socket, pending: dict[socket.socket, bytes]
+) -> bool:
+    """Read what a client sent and answer its complete lines; False when it is gone."""
+    try:
+        received = peer.recv(4096)
+        if not received:
+            return False
+        *lines, pending[peer] = (pending[peer] + received).split(b"\n")
+        for line in lines:
+            peer.sendall(detector.answer(line))
+    except OSError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--socket", type=Path, required=True)
+    args = parser.parse_args()
+    detector = Detector(args.data)
+    detector.answer(b"0")
+    serve(detector, args.socket)
+
+
+if __name__ == "__main__":
+    main()
