@@ -1,6 +1,6 @@
 """The interface of everything that decides, and how a decider is found by name.
 
-To write a controller, copy ``controllers/hold.py``, register it with one line, and run
+To write a controller, copy ``controllers/none.py``, register it with one line, and run
 :func:`stallward.agent.testing.check_controller` on it.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Final, Protocol
 
 import numpy as np
@@ -85,6 +86,9 @@ class ControllerEntry:
     """Parameter name -> what it means, with its unit and default."""
 
 
+PLUGIN_GROUP: Final = "stallward.controllers"
+"""Entry points of this group are :class:`ControllerEntry` objects of installed packages."""
+
 _REGISTRY: Final[dict[str, ControllerEntry]] = {}
 
 
@@ -100,10 +104,24 @@ def register(entry: ControllerEntry) -> None:
 
 
 def controllers() -> tuple[ControllerEntry, ...]:
-    """All registered controllers, by name."""
+    """All registered controllers, by name: the shipped ones and installed plugins."""
+    _load()
+    return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
+
+
+def _load(name: str | None = None) -> None:
+    """Register the shipped controllers and the plugin ``name`` (all plugins by default)."""
     import stallward.agent.controllers  # noqa: F401, PLC0415 - registers the shipped ones
 
-    return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
+    for point in entry_points(group=PLUGIN_GROUP):
+        if point.name not in _REGISTRY and name in (None, point.name):
+            try:
+                register(point.load())
+            except ImportError as error:
+                raise ControllerError(
+                    f"The controller {point.name!r} ({point.value}) cannot be imported: {error}.",
+                    next_step="Install what it needs, or remove the package that names it.",
+                ) from error
 
 
 def make_controller(spec: str) -> Controller:
@@ -113,13 +131,13 @@ def make_controller(spec: str) -> Controller:
         ControllerError: If the name or a parameter is unknown, or a value does not parse.
     """
     name, _, rest = spec.partition(":")
-    entries = {entry.name: entry for entry in controllers()}
-    if name not in entries:
+    _load(name)  # only what is asked for: another plugin's fault is not this caller's
+    if name not in _REGISTRY:
         raise ControllerError(
             f"There is no controller {name!r}.",
-            next_step=f"Choose one of: {', '.join(entries)}.",
+            next_step=f"Choose one of: {', '.join(sorted(_REGISTRY))}.",
         )
-    entry = entries[name]
+    entry = _REGISTRY[name]
     arguments: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         key, separator, value = part.partition("=")
@@ -147,5 +165,7 @@ def number(arguments: Mapping[str, str], key: str, default: float) -> float:
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
-        raise ControllerError(f"{key}={text!r} is not a number.", next_step=f"Try {key}={default}.")
+        raise ControllerError(
+            f"{key}={text!r} is not a number.", next_step=f"Try {key}={default}."
+        )
     return value

@@ -70,9 +70,7 @@ NODE_FEATURES: Final = (
         meaning="log2(1 + mean latency / SLO) / 4",
         remembered=True,
     ),
-    Feature(
-        name="latency_p95_ratio", meaning="log2(1 + p95 latency / SLO) / 4", remembered=True
-    ),
+    Feature(name="latency_p95_ratio", meaning="log2(1 + p95 latency / SLO) / 4", remembered=True),
     Feature(name="latency_max_ratio", meaning="log2(1 + worst latency / SLO) / 4"),
     Feature(name="latency_age", meaning="log2(1 + s since the last completion) / 4"),
     *(Feature(name=f"profile_{p.name}", meaning=f"1 if profile {p.name} is on") for p in PROFILES),
@@ -172,7 +170,9 @@ class ObservationEncoder:
             self._previous.node[self._fresh] = frame.node[self._fresh]
             self._previous.slots[self._fresh] = frame.slots[self._fresh]
         elapsed_s = frame.node[:, NODE["time_s"]] - self._previous.node[:, NODE["time_s"]]
-        features = _frame_features(self._previous, frame, elapsed_s, self._slo_ms)
+        # Absent values are NaN until the last step makes them 0; they must not warn on the way.
+        with np.errstate(all="ignore"):
+            features = _frame_features(self._previous, frame, elapsed_s, self._slo_ms)
         remembered = features[:, _REMEMBERED]
         for k, tau_s in enumerate(HISTORY_S):
             weight = 1.0 - np.exp(-np.maximum(elapsed_s, 0.0) / tau_s)
@@ -189,14 +189,13 @@ class ObservationEncoder:
 
 def _frame_features(before: RawFrame, now: RawFrame, elapsed_s: Array, slo_ms: Array) -> Array:
     """Features of one tick, shape ``(B, len(FRAME_NAMES))``, finite."""
-    per_s = np.where(elapsed_s > 1e-6, 1.0 / np.maximum(elapsed_s, 1e-6), 0.0)  # noqa: PLR2004
+    per_s = np.where(elapsed_s > 1e-6, 1.0 / np.maximum(elapsed_s, 1e-6), 0.0)
     node = _node_features(before.node, now.node, per_s, slo_ms)
     zone_limit = now.node[:, NODE["zone_limit_bytes"], None]
     slots = _slot_features(before.slots, now.slots, per_s[:, None], zone_limit)
     batch = node.shape[0]
-    return np.nan_to_num(
-        np.concatenate([node, slots.reshape(batch, -1)], axis=1), nan=0.0, posinf=8.0, neginf=0.0
-    )
+    features = np.concatenate([node, slots.reshape(batch, -1)], axis=1)
+    return np.asarray(np.nan_to_num(features, nan=0.0, posinf=8.0, neginf=0.0))
 
 
 def _node_features(before: Array, now: Array, per_s: Array, slo_ms: Array) -> Array:

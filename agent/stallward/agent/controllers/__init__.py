@@ -1,0 +1,5 @@
+"""The shipped controllers; importing this package registers them."""
+
+from stallward.agent.controllers import excite, latd, none, onnx, remote, static
+
+__all__ = ["excite", "latd", "none", "onnx", "remote", "static"]

@@ -1,0 +1,188 @@
+"""``latd``, ``latd-cgroup``, ``latd-grow``: the rules of the latd thesis.
+
+Source: "latd", thesis, UNC Charlotte 2019, Algorithms 1 to 3 (where its listing and Algorithm 1
+disagree, Algorithm 1 is meant). Written for a whole machine, here for a zone: candidates are the
+background groups' processes, PSI is the zone's, available memory is its limit less its use plus
+its inactive file pages. Period 0.1 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.controller import ControllerEntry, Decision, NodeContext, register
+from stallward.agent.desired import (
+    RELEASED,
+    DesiredState,
+    ProcessRef,
+    SlotDesire,
+    Tuning,
+)
+from stallward.agent.sample import ProcessSample, Sample
+
+_TERMINATE_RATIO: Final = 0.001
+_BACKGROUND_RATIO: Final = 10 / 16
+"""Algorithm 2 limits the background to 10 of the machine's 16 GB."""
+_GROW_RATIO: Final = 1 / 16
+"""Algorithm 3 gives no step; one gigabyte of its sixteen is used."""
+
+_CALM: Final = Tuning(name="latd", swappiness=90, overcommit_memory=0)
+_FLUSHING: Final = replace(_CALM, name="latd-flush", dirty_background_ratio=2, dirty_ratio=100)
+_CGROUP: Final = Tuning(name="latd-cgroup", protected_swappiness=90)
+
+
+def _available_ratio(sample: Sample, zone_limit_bytes: int) -> float | None:
+    """Available share of the zone's memory; ``None`` when it cannot be known."""
+    usage, inactive = sample.zone.memory_usage_bytes, sample.zone.inactive_file_bytes
+    if usage is None or inactive is None or zone_limit_bytes <= 0:
+        return None
+    return (zone_limit_bytes - usage + inactive) / zone_limit_bytes
+
+
+def _rose(now: int | None, before: int | None) -> bool:
+    return now is not None and before is not None and now > before
+
+
+class LatdController:
+    """Algorithm 1: flush on ``some``, stop the top OOM scorer on ``full``."""
+
+    name = "latd"
+    needs_processes = True
+
+    def __init__(self) -> None:
+        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+
+    def reset(self, context: NodeContext) -> None:
+        """Forget totals, ratios and what was stopped."""
+        self._context = context
+        self._some: int | None = None
+        self._full: int | None = None
+        self._flushing = False
+        self._stopped: tuple[ProcessRef, ...] = ()
+        self._ended = False
+
+    def _top(self, sample: Sample) -> ProcessSample | None:
+        """The background process with the highest OOM score; ties go to the lower pid."""
+        processes = sample.processes or ()
+        return min(processes, key=lambda p: (-p.oom_score, p.pid), default=None)
+
+    def _stop(self, top: ProcessSample | None) -> None:
+        if top is not None and not top.stopped:
+            ref = ProcessRef(pid=top.pid, start_time_ticks=top.start_time_ticks)
+            if ref not in self._stopped:
+                self._stopped = (*self._stopped, ref)
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        """One pass of the algorithm's loop."""
+        if self._ended:
+            return Decision(desired=RELEASED, reason="ended after terminating")
+        top = self._top(sample)
+        some, full = sample.zone.psi.memory_some_us, sample.zone.psi.memory_full_us
+        some_rose, full_rose = _rose(some, self._some), _rose(full, self._full)
+        self._some, self._full = some, full
+        reason = self._react(top, some_rose=some_rose, full_rose=full_rose)
+        available = _available_ratio(sample, self._context.zone_limit_bytes)
+        if available is not None and available <= _TERMINATE_RATIO and top is not None:
+            self._ended = True
+            victim = ProcessRef(pid=top.pid, start_time_ticks=top.start_time_ticks)
+            desired = replace(self._desired(sample), terminate=victim, stopped=())
+            return Decision(desired=desired, reason="0.1 % available: terminate")
+        return Decision(desired=self._desired(sample), reason=reason)
+
+    def _react(self, top: ProcessSample | None, *, some_rose: bool, full_rose: bool) -> str:
+        if some_rose:
+            self._flushing = True
+            if full_rose:
+                self._stop(top)
+                return "full rose: stop the top scorer"
+            return "some rose: flush"
+        if self._flushing:
+            self._flushing = False
+            if not full_rose:
+                self._stopped = ()
+                return "stable: resume and restore"
+            return "some stable: restore"
+        return "stable"
+
+    def _desired(self, sample: Sample) -> DesiredState:
+        return DesiredState(
+            tuning=_FLUSHING if self._flushing else _CALM,
+            stopped=self._stopped,
+            protect_from_oom=True,
+        )
+
+
+class LatdCgroupController(LatdController):
+    """Algorithm 2: a limit on the background, stop the top scorer whenever ``some`` rises.
+
+    The background's limit (10/16 of the zone) is shared equally by its groups.
+    """
+
+    name = "latd-cgroup"
+
+    def reset(self, context: NodeContext) -> None:
+        """Forget everything and start with the background's limit."""
+        super().reset(context)
+        groups = max(1, len(context.slot_names))
+        share = int(context.zone_limit_bytes * _BACKGROUND_RATIO / groups)
+        self._limits = [share] * len(context.slot_names)
+
+    def _react(self, top: ProcessSample | None, *, some_rose: bool, full_rose: bool) -> str:
+        if some_rose:
+            self._stop(top)
+            return "some rose: stop the top scorer"
+        if self._stopped:
+            self._stopped = ()
+            return "some stable: resume"
+        return "stable"
+
+    def _desired(self, sample: Sample) -> DesiredState:
+        return DesiredState(
+            slots=tuple(SlotDesire(limit_bytes=limit) for limit in self._limits),
+            tuning=_CGROUP,
+            stopped=self._stopped,
+        )
+
+
+class LatdGrowController(LatdCgroupController):
+    """Algorithm 3: as 2, and a background group that stalls gets a larger limit.
+
+    The step (a sixteenth of the zone) and "while the system has memory" (a step is available)
+    are our reading: the thesis gives neither.
+    """
+
+    name = "latd-grow"
+
+    def reset(self, context: NodeContext) -> None:
+        """Forget everything and start with the background's limit."""
+        super().reset(context)
+        self._slot_some: list[int | None] = [None] * len(context.slot_names)
+
+    def _desired(self, sample: Sample) -> DesiredState:
+        zone = self._context.zone_limit_bytes
+        step = int(zone * _GROW_RATIO)
+        available = _available_ratio(sample, zone)
+        for i, group in enumerate(sample.slots[: len(self._limits)]):
+            some = group.psi.memory_some_us
+            if _rose(some, self._slot_some[i]) and (available or 0.0) * zone >= step:
+                self._limits[i] = min(zone, self._limits[i] + step)
+            self._slot_some[i] = some
+        return super()._desired(sample)
+
+
+for _controller, _summary in (
+    (LatdController, "latd Algorithm 1: flush on some, stop the top OOM scorer on full"),
+    (LatdCgroupController, "latd Algorithm 2: limit the background, stop its top scorer on some"),
+    (LatdGrowController, "latd Algorithm 3: as 2, growing the limit of a group that stalls"),
+):
+    register(
+        ControllerEntry(
+            name=_controller.name,
+            summary=_summary,
+            make=lambda _arguments, controller=_controller: controller(),  # type: ignore[misc]
+        )
+    )

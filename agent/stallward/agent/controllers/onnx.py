@@ -1,0 +1,206 @@
+"""``onnx``: any exported policy file, checked before it is run.
+
+A policy is one ONNX file: input ``observation`` (float32, ``[1, OBSERVATION_SIZE]``, raw, the
+normalisation is inside), outputs ``action`` (int64, one entry per component of the action
+table) and ``logits``. Its metadata carries the schema it was trained with; a file whose schema
+differs is refused, naming the first difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.controller import ControllerEntry, Decision, NodeContext, register
+from stallward.agent.desired import ACTION_SIZES, decode_action
+from stallward.agent.errors import ControllerError, PolicyError
+from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.sample import Sample
+
+_PREFIX = "stallward."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyMetadata:
+    """What a policy file says of itself.
+
+    ``observation_low`` and ``observation_high`` bound each feature as seen in training; the
+    out-of-distribution score is the share of features outside them.
+    """
+
+    schema_hash: str
+    ticks_per_action: int
+    observation_low: tuple[float, ...]
+    observation_high: tuple[float, ...]
+    ood_limit: float
+    provenance: Mapping[str, Any]
+    sha256: str
+
+
+def _first_difference(theirs: Mapping[str, Any]) -> str:
+    """Name the first entry of the schema in which a policy differs from this node."""
+    for key, ours in schema().items():
+        other = theirs.get(key)
+        if other == ours:
+            continue
+        if isinstance(ours, list) and isinstance(other, list):
+            for i, (mine, its) in enumerate(zip(ours, other, strict=False)):
+                if mine != its:
+                    return f"{key}[{i}] is {its!r} in the policy and {mine!r} here"
+            return f"{key} has {len(other)} entries in the policy and {len(ours)} here"
+        return f"{key} is {other!r} in the policy and {ours!r} here"
+    return "the hash differs though no entry does: the file was edited"
+
+
+def _parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> PolicyMetadata:
+    try:
+        found = entries[f"{_PREFIX}schema_hash"]
+        theirs = json.loads(entries[f"{_PREFIX}schema"])
+        metadata = PolicyMetadata(
+            schema_hash=found,
+            ticks_per_action=int(entries[f"{_PREFIX}ticks_per_action"]),
+            observation_low=tuple(json.loads(entries[f"{_PREFIX}observation_low"])),
+            observation_high=tuple(json.loads(entries[f"{_PREFIX}observation_high"])),
+            ood_limit=float(entries[f"{_PREFIX}ood_limit"]),
+            provenance=json.loads(entries.get(f"{_PREFIX}provenance", "{}")),
+            sha256=sha256,
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise PolicyError(
+            f"{path} is an ONNX file but not a stallward policy ({error!r}).",
+            next_step="Export it with `stallward export`.",
+        ) from error
+    if found != schema_hash():
+        raise PolicyError(
+            f"{path} was trained for another schema: {_first_difference(theirs)}.",
+            next_step="Train and export it again with this version.",
+        )
+    bounds = {len(metadata.observation_low), len(metadata.observation_high)}
+    if bounds != {OBSERVATION_SIZE} or metadata.ticks_per_action < 1:
+        raise PolicyError(
+            f"{path} has training bounds for {sorted(bounds)} features, not {OBSERVATION_SIZE}.",
+            next_step="Export it again with `stallward export`.",
+        )
+    return metadata
+
+
+class OnnxController:
+    """Runs one policy file with ONNX Runtime, on one thread.
+
+    Args:
+        path: The policy file.
+
+    Raises:
+        PolicyError: If the file is missing, no policy, of another schema, or does not run.
+    """
+
+    name = "onnx"
+    needs_processes = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metadata, self._session = _open(path)
+        self._low = np.asarray(self.metadata.observation_low, dtype=np.float32)
+        self._high = np.asarray(self.metadata.observation_high, dtype=np.float32)
+        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+        self._infer(np.zeros(OBSERVATION_SIZE, dtype=np.float32))  # fails here, not on the tick
+
+    def reset(self, context: NodeContext) -> None:
+        """Forget the action being held."""
+        self._context = context
+        self._held = 0
+        self._action: tuple[int, ...] = (0,) * len(ACTION_SIZES)
+        self._score = 0.0
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        """Infer every ``ticks_per_action`` ticks, hold the action in between.
+
+        Raises:
+            PolicyError: If the observation or the policy's output is not finite.
+        """
+        if self._held == 0:
+            self._action = self._infer(observation)
+            self._score = float(np.mean((observation < self._low) | (observation > self._high)))
+        self._held = (self._held + 1) % self.metadata.ticks_per_action
+        floors = [self._context.floor(i) for i in range(len(sample.slots))]
+        return Decision(
+            desired=decode_action(self._action, sample.slot_states, floors),
+            reason="policy",
+            action=self._action,
+            score=self._score,
+        )
+
+    def _infer(self, observation: NDArray[np.float32]) -> tuple[int, ...]:
+        # ArgMax over NaN returns 0 silently, so both ends are checked.
+        if not np.isfinite(observation).all():
+            name = OBSERVATION_NAMES[int(np.argmin(np.isfinite(observation)))]
+            raise PolicyError(f"The observation is not finite ({name}).")
+        action, logits = self._session.run(
+            ["action", "logits"], {"observation": observation.reshape(1, -1)}
+        )
+        if not np.isfinite(logits).all():
+            raise PolicyError(f"{self.path} returned a value that is not finite.")
+        return tuple(int(a) for a in np.asarray(action).reshape(-1))
+
+
+def _open(path: Path) -> tuple[PolicyMetadata, Any]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PolicyError(
+            f"The policy {path} cannot be read ({error.strerror}).",
+            next_step="`stallward arms` lists the shipped ones.",
+        ) from error
+    try:
+        import onnxruntime  # noqa: PLC0415 - 30 MiB that only this controller needs
+    except ImportError as error:
+        raise PolicyError(
+            "ONNX Runtime is not installed.", next_step="Install stallward[node]."
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(
+            data, sess_options=options, providers=["CPUExecutionProvider"]
+        )
+        entries = session.get_modelmeta().custom_metadata_map
+    except Exception as error:  # ORT raises its own types without a common base
+        raise PolicyError(
+            f"{path} is not an ONNX model ({str(error).splitlines()[0]}).",
+            next_step="Export it with `stallward export`.",
+        ) from error
+    metadata = _parse_metadata(path, entries, hashlib.sha256(data).hexdigest())
+    names = {value.name for value in session.get_inputs()}
+    outputs = {value.name for value in session.get_outputs()}
+    if names != {"observation"} or not {"action", "logits"} <= outputs:
+        raise PolicyError(
+            f"{path} has inputs {sorted(names)} and outputs {sorted(outputs)}.",
+            next_step="Export it with `stallward export`.",
+        )
+    return metadata, session
+
+
+def _make(arguments: Mapping[str, str]) -> OnnxController:
+    if "path" not in arguments:
+        raise ControllerError(
+            "onnx needs a policy file.", next_step="Write onnx:path=/path/to/policy.onnx."
+        )
+    return OnnxController(Path(arguments["path"]))
+
+
+register(
+    ControllerEntry(
+        name="onnx",
+        summary="an exported policy file",
+        make=_make,
+        parameters={"path": "the policy file"},
+    )
+)

@@ -1,0 +1,122 @@
+"""``static``: pauses and limits fixed by arguments, the simplest thing that protects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.controller import (
+    ControllerEntry,
+    Decision,
+    NodeContext,
+    number,
+    register,
+)
+from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire, Tuning
+from stallward.agent.errors import ControllerError
+from stallward.agent.sample import Sample
+
+
+def _slots(text: str, key: str) -> frozenset[int] | None:
+    """``all`` -> None, ``0+2`` -> {0, 2}, empty -> nothing."""
+    if text == "all":
+        return None
+    try:
+        return frozenset(int(part) for part in text.split("+") if part)
+    except ValueError:
+        raise ControllerError(
+            f"{key}={text!r} names no slots.", next_step=f"Write {key}=all or {key}=0+1."
+        ) from None
+
+
+class StaticController:
+    """Wants the same thing at every tick.
+
+    Args:
+        arguments: See :data:`PARAMETERS`.
+
+    Raises:
+        ControllerError: If an argument is out of range.
+    """
+
+    name = "static"
+    needs_processes = False
+
+    def __init__(self, arguments: Mapping[str, str]) -> None:
+        self._paused = _slots(arguments.get("pause", ""), "pause")
+        self._limited = _slots(arguments.get("slots", "all"), "slots")
+        self._ratio = number(arguments, "limit", 1.0)
+        self._limit_mib = number(arguments, "limit_mib", 0.0)
+        self._zone_share = number(arguments, "zone_share", 0.0)
+        self._tuning = _profile(arguments.get("profile", "default"))
+        if not 0.0 < self._ratio <= 1.0:
+            raise ControllerError(
+                f"limit={self._ratio:g} is not a ratio.", next_step="Give 0 < limit <= 1."
+            )
+        if self._limit_mib < 0.0 or not 0.0 <= self._zone_share <= 1.0:
+            raise ControllerError(
+                "limit_mib must be positive and zone_share between 0 and 1.",
+                next_step="For example static:limit_mib=200 or static:zone_share=0.3.",
+            )
+        self._context: NodeContext | None = None
+
+    def reset(self, context: NodeContext) -> None:
+        """Keep the floors and the zone's size."""
+        self._context = context
+
+    def _limit(self, sample: Sample, slot: int) -> int | None:
+        if self._context is None or (self._limited is not None and slot not in self._limited):
+            return None
+        if self._limit_mib:
+            wanted = int(self._limit_mib * MIB)
+        elif self._zone_share:
+            wanted = int(self._zone_share * self._context.zone_limit_bytes)
+        elif self._ratio < 1.0:
+            reference = sample.slot_states[slot].reference_bytes
+            if reference is None:  # never seen unlimited: nothing to take a share of
+                return None
+            wanted = int(self._ratio * reference)
+        else:
+            return None
+        return max(wanted, self._context.floor(slot))
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        """The configured pauses, limits and profile."""
+        slots = tuple(
+            SlotDesire(
+                paused=self._paused is None or i in self._paused,
+                limit_bytes=self._limit(sample, i),
+            )
+            for i in range(len(sample.slots))
+        )
+        return Decision(desired=DesiredState(slots=slots, tuning=self._tuning), reason="fixed")
+
+
+def _profile(name: str) -> Tuning:
+    for profile in PROFILES:
+        if profile.name == name:
+            return profile
+    raise ControllerError(
+        f"There is no tuning profile {name!r}.",
+        next_step=f"Choose one of: {', '.join(p.name for p in PROFILES)}.",
+    )
+
+
+PARAMETERS = {
+    "pause": "slots to pause: all, or numbers joined by + (default: none)",
+    "limit": "limit as a share of what the group used when unlimited, 0..1 (default 1: none)",
+    "limit_mib": "limit in MiB instead",
+    "zone_share": "limit as a share of the zone's memory instead, 0..1",
+    "slots": "slots the limit is for: all, or numbers joined by + (default all)",
+    "profile": "tuning profile: default, flush or keep-cache",
+}
+register(
+    ControllerEntry(
+        name="static",
+        summary="pauses and limits fixed by arguments",
+        make=StaticController,
+        parameters=PARAMETERS,
+    )
+)

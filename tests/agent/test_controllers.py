@@ -1,0 +1,231 @@
+"""The shipped controllers: conformance, and the rules their sources state."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from stallward.agent.controller import (
+    Controller,
+    Decision,
+    NodeContext,
+    controllers,
+    make_controller,
+)
+from stallward.agent.controllers.excite import ExciteController
+from stallward.agent.controllers.latd import LatdController
+from stallward.agent.controllers.none import NoneController
+from stallward.agent.desired import MIB, ProcessRef
+from stallward.agent.errors import ControllerError
+from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.sample import Sample
+from stallward.agent.testing import CONTEXT, check_controller, make_sample
+
+OBSERVATION = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
+SPECS = [
+    "none",
+    "remote",
+    "static:pause=0,limit=0.4",
+    "excite",
+    "latd",
+    "latd-cgroup",
+    "latd-grow",
+]
+
+
+def run(name: str, samples: list[Sample]) -> list[Decision]:
+    controller = make_controller(name)
+    controller.reset(CONTEXT)
+    return [controller.decide(sample, OBSERVATION) for sample in samples]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_shipped_controller_conforms(spec: str) -> None:
+    check_controller(lambda: make_controller(spec))
+
+
+def test_every_registered_controller_is_tested_here() -> None:
+    named = {spec.partition(":")[0] for spec in SPECS} | {"onnx", "ppo"}
+    assert {entry.name for entry in controllers()} == named
+
+
+class _Forgetful(NoneController):
+    """Keeps state over reset()."""
+
+    calls = 0
+
+    def decide(self, sample: Sample, observation: np.ndarray) -> Decision:  # type: ignore[type-arg]
+        self.calls += 1
+        return Decision(
+            desired=super().decide(sample, observation).desired, reason=f"{self.calls}"
+        )
+
+
+class _Crowded(NoneController):
+    """Wants more slots than there are."""
+
+    def decide(self, sample: Sample, observation: np.ndarray) -> Decision:  # type: ignore[type-arg]
+        return make_controller("static:pause=all").decide(
+            Sample(
+                sequence=0,
+                time_s=0,
+                node=sample.node,
+                zone=sample.zone,
+                protected=sample.protected,
+                slots=sample.slots * 3,
+                slot_states=sample.slot_states * 3,
+            ),
+            observation,
+        )
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"), [(_Forgetful, "after reset"), (_Crowded, "slots desired")]
+)
+def test_conformance_names_what_a_wrong_controller_does(
+    make: type[Controller], complaint: str
+) -> None:
+    with pytest.raises(ControllerError, match=complaint):
+        check_controller(make)
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("ltad", "no controller 'ltad'.*latd"),
+        ("static:limt=0.4", "does not take 'limt=0.4'.*limit"),
+        ("static:limit=2", "not a ratio"),
+        ("static:limit=abc", "not a number"),
+        ("static:pause=x", "names no slots"),
+        ("static:profile=fast", "no tuning profile 'fast'.*flush"),
+        ("excite:pause=1.5", "probability"),
+        ("onnx", "needs a policy file"),
+    ],
+)
+def test_a_wrong_spec_says_what_would_be_right(spec: str, complaint: str) -> None:
+    with pytest.raises(ControllerError, match=complaint):
+        make_controller(spec)
+
+
+def test_latd_flushes_on_some_and_stops_the_top_scorer_on_full() -> None:
+    quiet, some, full = run(
+        "latd",
+        [
+            make_sample(0),
+            make_sample(1, some_us=5),
+            make_sample(2, some_us=9, full_us=1, oom_scores=(600, 700)),
+        ],
+    )
+    assert (quiet.desired.tuning.dirty_ratio, quiet.desired.tuning.swappiness) == (None, 90)
+    assert some.desired.tuning.dirty_background_ratio == 2
+    assert some.desired.tuning.dirty_ratio == 100
+    assert some.desired.stopped == ()
+    assert full.desired.stopped == (ProcessRef(pid=101, start_time_ticks=8),)
+    assert full.desired.protect_from_oom
+
+
+def test_latd_resumes_only_when_both_are_stable() -> None:
+    samples = [
+        make_sample(0),
+        make_sample(1, some_us=5, full_us=5),
+        make_sample(2, some_us=5, full_us=5),
+        make_sample(3, some_us=5, full_us=5),
+    ]
+    decisions = run("latd", samples)
+    assert len(decisions[1].desired.stopped) == 1
+    assert decisions[2].desired.stopped == ()
+    assert decisions[2].desired.tuning.dirty_ratio is None
+    assert decisions[3].reason == "stable"
+
+
+def test_latd_does_nothing_when_the_top_scorer_is_stopped_already() -> None:
+    decisions = run(
+        "latd",
+        [make_sample(0), make_sample(1, some_us=5, full_us=5, stopped=(True, False))],
+    )
+    assert decisions[1].desired.stopped == ()
+
+
+def test_latd_terminates_at_a_thousandth_of_memory_and_ends() -> None:
+    low = make_sample(1, available_bytes=CONTEXT.zone_limit_bytes // 1000)
+    decisions = run("latd", [make_sample(0), low, make_sample(2, some_us=9, full_us=9)])
+    assert decisions[0].desired.terminate is None
+    assert decisions[1].desired.terminate == ProcessRef(pid=100, start_time_ticks=7)
+    assert decisions[2].desired.stopped == ()
+    assert "ended" in decisions[2].reason
+
+
+def test_latd_cgroup_limits_the_background_and_stops_on_some() -> None:
+    quiet, some, stable = run(
+        "latd-cgroup",
+        [make_sample(0), make_sample(1, some_us=5), make_sample(2, some_us=5)],
+    )
+    limits = [slot.limit_bytes for slot in quiet.desired.slots]
+    assert limits == [CONTEXT.zone_limit_bytes * 10 // 32] * 2
+    assert quiet.desired.tuning.protected_swappiness == 90
+    assert quiet.desired.tuning.swappiness is None
+    assert len(some.desired.stopped) == 1
+    assert stable.desired.stopped == ()
+
+
+def test_latd_grow_raises_a_stalling_groups_limit_while_memory_is_left() -> None:
+    samples = [
+        make_sample(0, available_bytes=200 * MIB),
+        make_sample(1, slot_some_us=5, available_bytes=200 * MIB),
+        make_sample(2, slot_some_us=9, available_bytes=MIB),
+    ]
+    first, grown, full = (d.desired.slots[0].limit_bytes or 0 for d in run("latd-grow", samples))
+    assert grown - first == CONTEXT.zone_limit_bytes // 16
+    assert full == grown
+
+
+def test_static_limits_are_shares_of_the_reference_and_keep_the_floor() -> None:
+    (decision,) = run("static:limit=0.4,slots=0,pause=1", [make_sample(0)])
+    first, second = decision.desired.slots
+    assert (first.paused, first.limit_bytes) == (False, int(0.4 * 300 * MIB))
+    assert (second.paused, second.limit_bytes) == (True, None)
+    (decision,) = run("static:limit=0.01", [make_sample(0)])
+    assert decision.desired.slots[0].limit_bytes == 16 * MIB
+
+
+def test_excite_logs_the_probability_of_what_it_did() -> None:
+    """Over many ticks, the mean of 1/propensity over outcomes seen equals their number."""
+    controller = ExciteController({"dwell_s": "0.2"})
+    context = NodeContext(zone_limit_bytes=1, slot_names=("a",), seed=3)
+    controller.reset(context)
+    sample = make_sample(0)
+    one_slot = Sample(
+        sequence=0,
+        time_s=0.0,
+        node=sample.node,
+        zone=sample.zone,
+        protected=sample.protected,
+        slots=sample.slots[:1],
+        slot_states=sample.slot_states[:1],
+    )
+    inverse = [
+        1.0 / (controller.decide(one_slot, OBSERVATION).propensity or 0.0) for _ in range(40_000)
+    ]
+    # One slot: 2 pauses x 6 levels x 3 profiles = 36 outcomes, whatever came before.
+    assert np.mean(inverse) == pytest.approx(36, rel=0.05)
+
+
+def test_excite_holds_actions_for_the_dwell_time() -> None:
+    controller = ExciteController({"dwell_s": "2"})
+    controller.reset(CONTEXT)
+    actions = [controller.decide(make_sample(i), OBSERVATION).action for i in range(2000)]
+    changes = sum(a[0] != b[0] for a, b in itertools.pairwise(actions) if a and b)
+    # A redraw every 20 ticks, of which 2 * 0.35 * 0.65 change the pause.
+    assert changes == pytest.approx(2000 / 20 * 0.455, rel=0.35)
+
+
+def test_latd_ignores_samples_without_psi() -> None:
+    controller = LatdController()
+    controller.reset(CONTEXT)
+    sample = make_sample(0)
+    blind = Sample(
+        sequence=0, time_s=0.0, node=sample.node, zone=sample.slots[0], protected=sample.protected
+    )
+    assert controller.decide(blind, OBSERVATION).desired.stopped == ()

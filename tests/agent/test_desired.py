@@ -1,0 +1,52 @@
+"""The action table: decoded once, refused when wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallward.agent.desired import (
+    ACTION_SIZES,
+    LIMIT_RATIOS,
+    MIB,
+    PROFILES,
+    decode_action,
+    limit_bytes,
+    limit_level,
+)
+from stallward.agent.errors import ActionError
+from stallward.agent.sample import SlotState
+
+STATES = (SlotState(reference_bytes=100 * MIB), SlotState())
+FLOORS = (16 * MIB, 16 * MIB)
+
+
+def test_an_action_names_pause_limit_and_profile() -> None:
+    desired = decode_action((1, 3, 0, 5, 0, 0, 0, 0, 2), STATES, FLOORS)
+    assert desired.slots[0].paused
+    assert desired.slots[0].limit_bytes == int(100 * MIB * LIMIT_RATIOS[3])
+    assert desired.slots[1].limit_bytes is None, "never seen unlimited: no limit"
+    assert desired.tuning is PROFILES[2]
+
+
+def test_limits_keep_the_floor() -> None:
+    assert limit_bytes(5, 100 * MIB, 16 * MIB) == 16 * MIB
+
+
+@pytest.mark.parametrize("level", range(len(LIMIT_RATIOS)))
+def test_levels_survive_the_way_through_bytes(level: int) -> None:
+    for reference in (1000 * MIB + 1, 333_333_333):
+        assert limit_level(limit_bytes(level, reference, 0), reference) == level
+
+
+@pytest.mark.parametrize(
+    ("action", "complaint"),
+    [
+        ((0,) * 8, "9 entries, this one 8"),
+        ((2, *(0,) * 8), "Entry 0 of the action is 2, outside 0..1"),
+        ((0, -1, *(0,) * 7), "Entry 1 of the action is -1, outside 0..5"),
+    ],
+)
+def test_an_action_outside_the_table_is_refused(action: tuple[int, ...], complaint: str) -> None:
+    assert len(ACTION_SIZES) == 9
+    with pytest.raises(ActionError, match=complaint):
+        decode_action(action, STATES, FLOORS)

@@ -1,0 +1,135 @@
+"""The observation: one definition, batched and single alike, finite whatever is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallward.agent.desired import MIB
+from stallward.agent.observation import (
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    ObservationEncoder,
+    schema_hash,
+)
+from stallward.agent.raw import RawFrame, to_raw
+from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample, SlotState
+from stallward.agent.testing import make_sample
+
+
+def value(observation: np.ndarray, name: str) -> float:  # type: ignore[type-arg]
+    return float(observation[OBSERVATION_NAMES.index(name)])
+
+
+def test_names_are_unique_and_fill_the_observation() -> None:
+    assert len(set(OBSERVATION_NAMES)) == OBSERVATION_SIZE
+
+
+def test_rates_come_from_totals_and_time() -> None:
+    encoder = ObservationEncoder(slo_ms=20.0)
+    encoder.encode(to_raw(make_sample(0)))
+    observation = encoder.encode(to_raw(make_sample(1, some_us=25_000)))[0]
+    assert value(observation, "zone_psi_memory_some_share") == pytest.approx(0.25, rel=1e-3)
+    assert value(observation, "latency_p95_ratio") == pytest.approx(np.log2(2.0) / 4, rel=1e-5)
+    assert value(observation, "slot0_usage_ratio") == pytest.approx(200 / 600, rel=1e-5)
+    assert value(observation, "slot0_cpu_share") == pytest.approx(0.5, rel=1e-3)
+    assert value(observation, "slot2_present") == 0.0
+
+
+def test_the_first_sample_has_no_rates() -> None:
+    observation = ObservationEncoder().encode(to_raw(make_sample(5, some_us=10**9)))[0]
+    assert value(observation, "zone_psi_memory_some_share") == 0.0
+
+
+def test_a_counter_that_goes_back_is_no_rate() -> None:
+    encoder = ObservationEncoder()
+    encoder.encode(to_raw(make_sample(0, some_us=10**9)))
+    observation = encoder.encode(to_raw(make_sample(1, some_us=5)))[0]
+    assert value(observation, "zone_psi_memory_some_share") == 0.0
+
+
+def test_a_reset_row_forgets_and_the_others_do_not() -> None:
+    encoder = ObservationEncoder(batch=2)
+    frames = [to_raw(make_sample(i, some_us=50_000 * i)) for i in range(3)]
+    both = [
+        RawFrame(node=np.repeat(f.node, 2, axis=0), slots=np.repeat(f.slots, 2, axis=0))
+        for f in frames
+    ]
+    encoder.encode(both[0])
+    encoder.encode(both[1])
+    encoder.reset(np.array([True, False]))
+    observation = encoder.encode(both[2])
+    assert value(observation[0], "zone_psi_memory_some_share") == 0.0
+    assert value(observation[1], "zone_psi_memory_some_share") == pytest.approx(0.5, rel=1e-3)
+
+
+def test_the_moving_averages_follow_their_time_constants() -> None:
+    encoder = ObservationEncoder()
+    for i in range(11):
+        observation = encoder.encode(to_raw(make_sample(i, full_us=100_000 * i)))[0]
+    expected = 1.0 - np.exp(-1.0)  # ten ticks of 0.1 s of full stall, seen with 1 s
+    assert value(observation, "zone_psi_memory_full_share_1s") == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_batch_is_encoded_as_its_rows_alone() -> None:
+    samples = [make_sample(i, some_us=1000 * i * i, slot_some_us=77 * i) for i in range(20)]
+    single, batch = ObservationEncoder(), ObservationEncoder(batch=3)
+    for sample in samples:
+        frame = to_raw(sample)
+        one = single.encode(frame)
+        three = batch.encode(
+            RawFrame(
+                node=np.repeat(frame.node, 3, axis=0), slots=np.repeat(frame.slots, 3, axis=0)
+            )
+        )
+        np.testing.assert_array_equal(three, np.repeat(one, 3, axis=0))
+
+
+maybe = st.none() | st.integers(0, 2**62)
+
+
+@given(
+    usage=maybe,
+    limit=maybe,
+    some=maybe,
+    reference=maybe,
+    slot_limit=maybe,
+    gap=st.floats(-5, 1e6),
+)
+def test_whatever_is_missing_or_absurd_the_observation_is_finite(
+    usage: int | None,
+    limit: int | None,
+    some: int | None,
+    reference: int | None,
+    slot_limit: int | None,
+    gap: float,
+) -> None:
+    group = GroupSample(
+        name="g",
+        psi=PsiTotals(memory_some_us=some),
+        memory_usage_bytes=usage,
+        memory_limit_bytes=limit,
+    )
+    state = SlotState(limit_bytes=slot_limit, reference_bytes=reference)
+    sample = Sample(
+        sequence=0,
+        time_s=10.0,
+        node=NodeSample(memory_total_bytes=8 * MIB),
+        zone=group,
+        protected=group,
+        slots=(group,),
+        slot_states=(state,),
+    )
+    encoder = ObservationEncoder()
+    encoder.encode(to_raw(make_sample(0)))
+    encoder.encode(to_raw(sample))
+    assert np.isfinite(encoder.encode(to_raw(replace(sample, time_s=10.0 + gap)))).all()
+
+
+def test_the_schema_hash_is_stable_within_a_version() -> None:
+    assert schema_hash() == schema_hash()
+    assert len(schema_hash()) == 64
