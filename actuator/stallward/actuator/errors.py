@@ -1,0 +1,85 @@
+"""Errors of the node side.
+
+The tree::
+
+    ActuatorError                  anything on the node that the user can act on
+    ├── NodeError                  this machine lacks something that is needed
+    ├── KernelFileError            a file of the kernel could not be read, parsed or written
+    │   └── SensorError            ... while reading signals
+    ├── GroupError                 a cgroup name or operation that is refused or failed
+    │   └── GroupGoneError         the cgroup vanished
+    ├── LeverError                 a lever cannot be moved
+    ├── JournalError               the journal of original settings cannot be kept
+    ├── FramesError                a frames file that cannot be read or written
+    ├── ConfigError                a configuration that cannot be used
+    ├── GuardError                 a request that the guard refuses
+    └── DaemonError                the daemon could not be started, reached or stopped
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stallward.agent.errors import StallwardError
+
+
+class ActuatorError(StallwardError):
+    """Something on the node went wrong that the user can act on."""
+
+
+class NodeError(ActuatorError):
+    """Raised when this machine lacks something that is needed (PSI, a controller, a right)."""
+
+
+class KernelFileError(ActuatorError):
+    """Raised when a file of the kernel could not be read, parsed or written.
+
+    Args:
+        path: The file.
+        cause: What happened, without the path.
+        next_step: What the user can do.
+        number: The errno where there is one, else 0.
+    """
+
+    def __init__(
+        self, path: Path | str, cause: str, *, next_step: str = "", number: int = 0
+    ) -> None:
+        super().__init__(f"{path}: {cause}", next_step=next_step)
+        self.path = Path(path)
+        self.number = number
+
+
+class SensorError(KernelFileError):
+    """Raised when a signal is there but cannot be read or understood."""
+
+
+class GroupError(ActuatorError):
+    """Raised when a cgroup name is refused or an operation on a cgroup failed."""
+
+
+class GroupGoneError(GroupError):
+    """Raised when a cgroup that must be there has vanished."""
+
+
+class LeverError(ActuatorError):
+    """Raised when a lever cannot be moved."""
+
+
+class JournalError(ActuatorError):
+    """Raised when the journal of original settings cannot be kept or read."""
+
+
+class FramesError(ActuatorError):
+    """Raised when a frames file cannot be read or written."""
+
+
+class ConfigError(ActuatorError):
+    """Raised when a configuration cannot be used."""
+
+
+class GuardError(ActuatorError):
+    """Raised when the guard refuses a request."""
+
+
+class DaemonError(ActuatorError):
+    """Raised when the daemon cannot be started, reached or stopped."""

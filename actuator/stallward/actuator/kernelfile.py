@@ -1,0 +1,135 @@
+"""Reading and writing files of the kernel.
+
+Absence is a value: a file that is not there, whose group is gone or whose feature is off reads
+as ``None``. Everything else that goes wrong is a :class:`KernelFileError` with the path in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import KernelFileError
+
+ABSENT: Final = frozenset(
+    {errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH, errno.EOPNOTSUPP}
+)
+"""Errors that mean "not there" (ENODEV: the group was removed; EOPNOTSUPP: PSI is off)."""
+
+_CHUNK_BYTES: Final = 65536
+
+
+def _failure(path: Path | str, error: OSError, verb: str) -> KernelFileError:
+    number = error.errno or 0
+    next_step = ""
+    if number in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        next_step = "Run as root, or as a user to whom this cgroup is delegated."
+    return KernelFileError(
+        path, f"cannot {verb} ({os.strerror(number)})", next_step=next_step, number=number
+    )
+
+
+def _drain(fd: int) -> bytes:
+    """The whole file from its start; seq files longer than a page come in pieces."""
+    data = os.pread(fd, _CHUNK_BYTES, 0)
+    # Asking on at the same offset costs a microsecond and does not print the file again.
+    while more := os.pread(fd, _CHUNK_BYTES, len(data)):
+        data += more
+    return data
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """The content of ``path``, or ``None`` if it is absent.
+
+    Raises:
+        KernelFileError: If the file is there but cannot be read.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise _failure(path, error, "read") from error
+    try:
+        return _drain(fd)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise _failure(path, error, "read") from error
+    finally:
+        os.close(fd)
+
+
+def read_text(path: Path) -> str | None:
+    """The content of ``path`` without surrounding white space, or ``None`` if it is absent."""
+    data = read_bytes(path)
+    return None if data is None else data.decode("utf-8", "replace").strip()
+
+
+def write_text(path: Path, value: str) -> None:
+    """Write ``value`` to a file that must exist already, in one write.
+
+    Raises:
+        KernelFileError: With the errno in ``number``, also if the file is absent.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    except OSError as error:
+        raise _failure(path, error, f"open for writing {value!r}") from error
+    try:
+        os.write(fd, value.encode())
+    except OSError as error:
+        raise _failure(path, error, f"write {value!r}") from error
+    finally:
+        os.close(fd)
+
+
+class OpenFile:
+    """One kernel file kept open for the hot path.
+
+    The file is opened on first use and again after it vanished, so that a group removed and
+    made anew is picked up.
+
+    Args:
+        path: The file.
+        error: The error class raised for anything but absence.
+    """
+
+    __slots__ = ("_error", "_fd", "path")
+
+    def __init__(self, path: Path, error: type[KernelFileError] = KernelFileError) -> None:
+        self.path = path
+        self._error = error
+        self._fd = -1
+
+    def read(self) -> bytes | None:
+        """The present content, or ``None`` if the file is absent now.
+
+        Raises:
+            KernelFileError: (or the class given) if it is there but cannot be read.
+        """
+        reopened = False
+        while True:
+            try:
+                if self._fd < 0:
+                    reopened = True
+                    self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                return _drain(self._fd)
+            except OSError as error:
+                self.close()
+                if error.errno not in ABSENT:
+                    raise self._error(
+                        self.path,
+                        f"cannot read ({os.strerror(error.errno or 0)})",
+                        number=error.errno or 0,
+                    ) from error
+                if reopened:
+                    return None
+
+    def close(self) -> None:
+        """Close the file; a later read opens it again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
