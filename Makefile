@@ -1,0 +1,26 @@
+# Two commands for a newcomer: `make demo` and `make test`.
+.PHONY: demo test setup proto recordings clean help
+
+help:  ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+demo:  ## fit, train and compare on this machine; writes build/demo/report.html
+	@scripts/setup.sh gcc
+	@.venv/bin/stallward demo --out build/demo
+
+test:  ## everything this machine allows; says what it skipped and why
+	@scripts/setup.sh gcc memcached postgresql
+	@.venv/bin/python -m pytest -ra
+
+setup:  ## only the set-up: .venv and system packages
+	@scripts/setup.sh gcc memcached postgresql
+
+proto:  ## regenerate the wire code from proto/
+	cd proto && ../.venv/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
+	  --grpc_python_out=. stallward/proto/v1/stallward.proto
+
+recordings:  ## record the shipped recordings again (about 40 minutes, as root)
+	@.venv/bin/stallward record --all --out recordings
+
+clean:  ## remove build output
+	rm -rf build dist

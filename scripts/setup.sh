@@ -1,0 +1,52 @@
+#!/bin/sh
+# Sets up everything a make target needs: system packages (apt, where root allows), uv, .venv.
+# usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*"; }
+
+missing=""
+for package in "$@"; do
+  case "$package" in
+    gcc)        command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev" ;;
+    memcached)  command -v memcached >/dev/null 2>&1 || missing="$missing memcached" ;;
+    postgresql) ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql" ;;
+    *)          say "unknown package $package"; exit 2 ;;
+  esac
+done
+
+python="${PYTHON:-python3}"
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  say "Python 3.11 or newer is needed; '$python' is not. Set PYTHON=/path/to/python3."
+  exit 2
+fi
+uv="$(command -v uv || true)"
+[ -n "$uv" ] || [ ! -x build/uv/bin/uv ] || uv=build/uv/bin/uv
+if [ -z "$uv" ] && ! "$python" -c 'import ensurepip' 2>/dev/null; then
+  missing="$missing python3-venv"
+fi
+
+if [ -n "$missing" ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    say "installing$missing"
+    # Servers are started by stallward itself, in its sandbox; never by the package.
+    export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+    apt-get update -q >/dev/null
+    # shellcheck disable=SC2086
+    apt-get install -q -y --no-install-recommends $missing >/dev/null
+  else
+    say "not installed:$missing"
+    say "install them (as root: apt-get install$missing); what needs them is skipped until then."
+    case "$missing" in *python3-venv*) exit 2 ;; esac
+  fi
+fi
+
+if [ -z "$uv" ]; then
+  say "installing uv into build/uv"
+  "$python" -m venv build/uv
+  build/uv/bin/pip install --quiet uv
+  uv=build/uv/bin/uv
+fi
+UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras --python "$python"
+say "ready ($(.venv/bin/python --version))"

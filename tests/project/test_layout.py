@@ -1,0 +1,95 @@
+"""The layout: what stands where, and what the wheel carries."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("env", "agent", "actuator", "proto", "training", "models", "evaluation")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files git tracks (or would: new ones that it does not ignore)."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_folder_is_one_package_of_the_namespace(folder: str) -> None:
+    namespace = ROOT / folder / "stallward"
+    assert not (namespace / "__init__.py").exists(), "would hide the other six folders"
+    package = namespace / folder
+    assert (package / "__init__.py").exists()
+    assert (package / "py.typed").exists()
+    strays = [p for p in tracked(f"{folder}/*.py") if package not in p.parents]
+    assert strays == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_git_ignores_no_folder(folder: str) -> None:
+    done = subprocess.run(
+        ["git", "check-ignore", "-q", f"{folder}/stallward/{folder}/x.py"], cwd=ROOT, check=False
+    )
+    assert done.returncode == 1
+
+
+def test_no_catch_all_modules() -> None:
+    names = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
+    assert [p for p in tracked("*.py") if p.name in names] == []
+
+
+def test_test_files_have_unique_names() -> None:
+    names = [p.name for p in tracked("tests/*.py") if p.name.startswith("test_")]
+    assert len(names) == len(set(names))
+
+
+def test_users_mistakes_are_never_asserted() -> None:
+    """An assert is gone under -O; shipped code may narrow a type with one, nothing else."""
+    offenders = []
+    for path in tracked("*.py"):
+        if "tests" in path.relative_to(ROOT).parts or "_pb2" in path.name:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assert) and not _narrows(node.test):
+                offenders.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert offenders == []
+
+
+def _narrows(test: ast.expr) -> bool:
+    is_not_none = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot)
+    is_instance = (
+        isinstance(test, ast.Call)
+        and isinstance(test.func, ast.Name)
+        and test.func.id == "isinstance"
+    )
+    return is_not_none or is_instance
+
+
+def test_the_wheel_carries_the_tree(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
+    expected = {
+        str(path.relative_to(ROOT / folder))
+        for folder in FOLDERS
+        for path in tracked(f"{folder}/stallward/*")
+    }
+    assert inside == expected
