@@ -20,7 +20,7 @@ BIN = Path(sys.executable).parent
         ("mypy",),
         ("lint-imports",),
     ],
-    ids=lambda c: " ".join(c),
+    ids=" ".join,
 )
 def test_linter(command: tuple[str, ...]) -> None:
     done = subprocess.run(
