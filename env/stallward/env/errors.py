@@ -5,6 +5,8 @@ The tree::
     StallwardError
     ├── ScenarioError     a scenario file that cannot be used as it is written
     ├── WorkloadError     a program of a scenario that is missing or failed
+    ├── RecordingError    a recording that is missing, foreign, torn or of another version
+    ├── TwinError         a twin or its parameters that cannot be used as given
     └── SandboxError      this machine or user cannot hold the sandbox
 """
 
@@ -23,3 +25,11 @@ class WorkloadError(StallwardError):
 
 class SandboxError(StallwardError):
     """Raised when the sandbox cannot be made on this machine by this user."""
+
+
+class RecordingError(StallwardError):
+    """Raised when a recording is missing, foreign, truncated or of another schema version."""
+
+
+class TwinError(StallwardError):
+    """Raised when a twin's description or parameters cannot be used as given."""

@@ -1,0 +1,167 @@
+"""Tick records as columns: which column holds which signal, in one place.
+
+Column names: ``zone_``, ``protected_``, ``slot0_`` ... and ``node_`` before the name of the
+field in ``stallward.proto.v1``; the unit ends the name. Lever states of a slot are
+``slot0_state_*``; the timings of the tick ``timing_*``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from google.protobuf.descriptor import FieldDescriptor
+
+from stallward.proto.v1 import stallward_pb2 as pb
+
+_SKIPPED: Final = frozenset({"psi", "name"})
+_FLOATS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
+
+
+def tick_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
+    """Every raw signal, lever state and timing of ``records``, one row each."""
+    columns: dict[str, pa.Array] = {
+        "sequence": pa.array([r.sequence for r in records], pa.int64()),
+        "time_s": pa.array([r.time_s for r in records], pa.float64()),
+        "wall_time_s": pa.array([r.wall_time_s for r in records], pa.float64()),
+    }
+    slots = max((len(r.sample.slots) for r in records), default=0)
+    sections: list[tuple[str, Callable[[pb.TickRecord], Any]]] = [
+        ("node_", lambda r: r.sample.node),
+        ("zone_", lambda r: r.sample.zone),
+        ("protected_", lambda r: r.sample.protected),
+        ("latency_", lambda r: r.sample.latency if r.sample.HasField("latency") else None),
+        ("timing_", lambda r: r.timings),
+    ]
+    for i in range(slots):
+        sections.append((f"slot{i}_", lambda r, i=i: _item(r.sample.slots, i)))
+        sections.append((f"slot{i}_state_", lambda r, i=i: _item(r.sample.slot_states, i)))
+    for prefix, part in sections:
+        columns.update(_message_columns(prefix, [part(r) for r in records]))
+    for i in range(slots):
+        columns.update(_process_columns(records, i))
+    columns["profile"] = pa.array([r.sample.profile for r in records], pa.string())
+    return _present(columns)
+
+
+def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
+    """What was desired, granted and applied, and with what probability, one row a tick."""
+    columns: dict[str, pa.Array] = {
+        "sequence": pa.array([r.sequence for r in records], pa.int64()),
+        "time_s": pa.array([r.time_s for r in records], pa.float64()),
+        "controller": pa.array([r.decision.controller for r in records], pa.string()),
+        "reason": pa.array([r.decision.reason for r in records], pa.string()),
+        "action": pa.array([_action_text(r.decision) for r in records], pa.string()),
+        "propensity": _optional(records, "propensity"),
+        "score": _optional(records, "score"),
+        "mode": pa.array([pb.Mode.Name(r.mode) for r in records], pa.string()),
+        "fallback": pa.array([r.fallback for r in records], pa.bool_()),
+        "guard_notes": pa.array(["; ".join(r.guard_notes) for r in records], pa.string()),
+        "applied": pa.array([_applied_text(r) for r in records], pa.string()),
+    }
+    slots = max((len(r.sample.slots) for r in records), default=0)
+    for kind in ("desired", "granted"):
+        states = [r.decision.desired if kind == "desired" else r.granted for r in records]
+        columns[f"{kind}_profile"] = pa.array([s.tuning.name for s in states], pa.string())
+        stopped = [",".join(str(p.pid) for p in s.stopped) for s in states]
+        columns[f"{kind}_stopped_pids"] = pa.array(stopped, pa.string())
+        for i in range(slots):
+            wanted = [_item(s.slots, i) for s in states]
+            columns[f"{kind}_slot{i}_paused"] = pa.array(
+                [bool(w is not None and w.paused) for w in wanted], pa.bool_()
+            )
+            columns[f"{kind}_slot{i}_limit_bytes"] = pa.array(
+                [_field(w, "limit_bytes") for w in wanted], pa.int64()
+            )
+    return _present(columns)
+
+
+def _present(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """Leave out what was absent throughout."""
+    always = ("sequence", "time_s")
+    return {
+        name: column
+        for name, column in columns.items()
+        if name in always or column.null_count < len(column)
+    }
+
+
+def _item(items: Any, index: int) -> Any:
+    return items[index] if index < len(items) else None
+
+
+def _leaves(descriptor: Any) -> Iterator[FieldDescriptor]:
+    for item in descriptor.fields:
+        if item.name not in _SKIPPED:
+            yield item
+
+
+def _message_columns(prefix: str, messages: Sequence[Any]) -> dict[str, pa.Array]:
+    """One column for each scalar field of ``messages`` (``None`` where there is no message)."""
+    example = next((m for m in messages if m is not None), None)
+    if example is None:
+        return {}
+    columns = {
+        prefix + item.name: pa.array([_field(m, item.name) for m in messages], _type(item))
+        for item in _leaves(example.DESCRIPTOR)
+    }
+    if "psi" in example.DESCRIPTOR.fields_by_name:
+        columns.update(
+            _message_columns(prefix + "psi_", [None if m is None else m.psi for m in messages])
+        )
+    return columns
+
+
+def _field(message: Any, name: str) -> Any:
+    """A field's value; ``None`` where the message or an optional field is absent."""
+    if message is None:
+        return None
+    descriptor = message.DESCRIPTOR.fields_by_name[name]
+    if descriptor.has_presence and not message.HasField(name):
+        return None
+    return getattr(message, name)
+
+
+def _type(item: FieldDescriptor) -> pa.DataType:
+    if item.type == FieldDescriptor.TYPE_BOOL:
+        return pa.bool_()
+    if item.type in _FLOATS:
+        return pa.float32()
+    return pa.int64()
+
+
+def _optional(records: Sequence[pb.TickRecord], name: str) -> pa.Array:
+    return pa.array([_field(r.decision, name) for r in records], pa.float64())
+
+
+def _action_text(decision: pb.Decision) -> str:
+    return ",".join(str(value) for value in decision.action)
+
+
+def _applied_text(record: pb.TickRecord) -> str:
+    """The levers that were asked to change, as JSON; empty for none."""
+    if not record.applied:
+        return ""
+    return json.dumps(
+        [[a.lever, a.value, a.ok, a.error, round(a.took_ms, 3)] for a in record.applied]
+    )
+
+
+def _process_columns(records: Sequence[pb.TickRecord], slot: int) -> dict[str, pa.Array]:
+    """How many processes a slot had and how many were stopped one by one; null if not read."""
+    counts: list[int | None] = []
+    stopped: list[int | None] = []
+    scores: list[int | None] = []
+    for record in records:
+        mine = [p for p in record.sample.processes if p.slot == slot]
+        known = record.sample.processes_known
+        counts.append(len(mine) if known else None)
+        stopped.append(sum(p.stopped for p in mine) if known else None)
+        scores.append(max((p.oom_score for p in mine), default=None) if known else None)
+    return {
+        f"slot{slot}_processes": pa.array(counts, pa.int64()),
+        f"slot{slot}_stopped_processes": pa.array(stopped, pa.int64()),
+        f"slot{slot}_oom_score": pa.array(scores, pa.int64()),
+    }
