@@ -36,12 +36,13 @@ def tick_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
         ("timing_", lambda r: r.timings),
     ]
     for i in range(slots):
-        sections.append((f"slot{i}_", lambda r, i=i: _item(r.sample.slots, i)))
-        sections.append((f"slot{i}_state_", lambda r, i=i: _item(r.sample.slot_states, i)))
+        groups = [_item(r.sample.slots, i) for r in records]
+        columns.update(_message_columns(f"slot{i}_", groups))
+        states = [_item(r.sample.slot_states, i) for r in records]
+        columns.update(_message_columns(f"slot{i}_state_", states))
+        columns.update(_process_columns(records, i))
     for prefix, part in sections:
         columns.update(_message_columns(prefix, [part(r) for r in records]))
-    for i in range(slots):
-        columns.update(_process_columns(records, i))
     columns["profile"] = pa.array([r.sample.profile for r in records], pa.string())
     return _present(columns)
 
