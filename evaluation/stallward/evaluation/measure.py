@@ -1,0 +1,129 @@
+"""From what one block left behind to the numbers a comparison needs. Pure.
+
+A block is cut into windows of one second, and every additive quantity is kept per window, so
+that a single block can still be resampled (``stallward.evaluation.statistics``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.evaluation.errors import MeasureError
+
+Array = NDArray[np.float64]
+WINDOW_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What one background group had done when; both arrays of the same length, times rising."""
+
+    time_s: Array
+    units: Array
+    """Cumulative units of work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSeries:
+    """The series of one block, in monotonic seconds.
+
+    Requests are those scheduled at any time; the reduction keeps the ones scheduled inside
+    ``start_s..end_s``, the part after the burn-in.
+    """
+
+    start_s: float
+    end_s: float
+    scheduled_s: Array
+    finished_s: Array
+    """NaN for a request that had not ended when the block did."""
+    ok: NDArray[np.bool_]
+    progress: tuple[Progress, ...]
+    """One per background group; empty where no background ran."""
+    tick_s: Array
+    protected_psi_some_us: Array
+    """Cumulative memory ``some`` stall of the protected group at each tick; NaN if unknown."""
+    paused: Array
+    """Shape ``(ticks, groups)``: the share of each group that was paused, 0..1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockMeasures:
+    """One block, reduced. ``W`` windows of one second, ``G`` background groups."""
+
+    duration_s: float
+    scheduled_s: Array
+    """Scheduled times of the requests, seconds since the start of the measured part."""
+    latency_ms: Array
+    """Sojourn from the scheduled arrival. Of a request that never ended: how long it had waited
+    when the block ended, a lower bound."""
+    ok: NDArray[np.bool_]
+    units: Array
+    """Units done, shape ``(W, G)``."""
+    psi_some_s: Array
+    """Stalled seconds of the protected group, shape ``(W,)``; NaN if unknown."""
+    paused_s: Array
+    """Group seconds paused divided by the number of groups, shape ``(W,)``."""
+
+    @property
+    def windows(self) -> int:
+        """Whole one-second windows of the block."""
+        return int(self.psi_some_s.size)
+
+    def latency_windows(self) -> tuple[Array, ...]:
+        """The latencies of the requests scheduled in each window; the last takes the rest."""
+        window = np.minimum(self.scheduled_s.astype(np.int64), self.windows - 1)
+        return tuple(self.latency_ms[window == w] for w in range(self.windows))
+
+
+def reduce(series: BlockSeries) -> BlockMeasures:
+    """Reduce the series of a block to its measures.
+
+    Raises:
+        MeasureError: If the measured part is shorter than a window.
+    """
+    duration_s = series.end_s - series.start_s
+    windows = int(duration_s / WINDOW_S + 1e-9)
+    if windows < 1:
+        raise MeasureError(
+            f"The measured part of the block lasts {duration_s:.2f} s, less than {WINDOW_S:g} s.",
+            next_step="Use longer blocks or a shorter burn-in.",
+        )
+    inside = (series.scheduled_s >= series.start_s) & (series.scheduled_s < series.end_s)
+    scheduled, finished = series.scheduled_s[inside], series.finished_s[inside]
+    ended = np.isfinite(finished)
+    waited_s = np.where(ended, finished, np.maximum(series.end_s, scheduled)) - scheduled
+    edges = series.start_s + WINDOW_S * np.arange(windows + 1, dtype=np.float64)
+    units = [_gained(edges, p.time_s, p.units) for p in series.progress]
+    return BlockMeasures(
+        duration_s=duration_s,
+        scheduled_s=scheduled - series.start_s,
+        latency_ms=1e3 * waited_s,
+        ok=series.ok[inside] & ended,
+        units=np.stack(units, axis=1) if units else np.zeros((windows, 0)),
+        psi_some_s=1e-6 * _gained(edges, series.tick_s, series.protected_psi_some_us),
+        paused_s=_paused_s(edges, series.tick_s, series.paused),
+    )
+
+
+def _gained(edges: Array, time_s: Array, cumulative: Array) -> Array:
+    """Growth of a cumulative counter between ``edges``, linear between readings.
+
+    A counter with no reading, or with fewer than two known ones, grew by an unknown amount.
+    """
+    known = np.isfinite(cumulative)
+    if known.sum() < 2:
+        return np.full(edges.size - 1, np.nan)
+    return np.asarray(np.diff(np.interp(edges, time_s[known], cumulative[known])))
+
+
+def _paused_s(edges: Array, tick_s: Array, paused: Array) -> Array:
+    """Seconds paused in each window, averaged over groups; a tick's state holds to the next."""
+    if tick_s.size < 2 or paused.shape[1] == 0:
+        return np.zeros(edges.size - 1)
+    held_s = np.diff(tick_s, append=tick_s[-1])
+    total = np.concatenate([[0.0], np.cumsum(paused.mean(axis=1) * held_s)])
+    return np.asarray(np.diff(np.interp(edges, np.append(tick_s, tick_s[-1]), total)))

@@ -1,0 +1,70 @@
+"""Reduction of a block's series, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.measure import BlockSeries, Progress, reduce
+
+
+@pytest.fixture
+def series() -> BlockSeries:
+    ticks = 100.0 + 0.1 * np.arange(61, dtype=np.float64)
+    return BlockSeries(
+        start_s=102.0,
+        end_s=106.0,
+        scheduled_s=np.array([101.0, 102.5, 103.5, 105.5, 107.0]),
+        finished_s=np.array([101.1, 102.6, 105.5, np.nan, 107.1]),
+        ok=np.array([True, True, True, False, True]),
+        progress=(
+            Progress(time_s=np.array([100.0, 106.0]), units=np.array([0.0, 60.0])),
+            Progress(time_s=np.array([100.0, 104.0, 106.0]), units=np.array([5.0, 5.0, 25.0])),
+        ),
+        tick_s=ticks,
+        protected_psi_some_us=np.where(ticks < 103.0, 0.0, (ticks - 103.0) * 0.5e6),
+        paused=np.stack([(ticks >= 104.0).astype(float), np.zeros(ticks.size)], axis=1),
+    )
+
+
+def test_requests_count_from_their_schedule_and_only_after_the_burn_in(
+    series: BlockSeries,
+) -> None:
+    block = reduce(series)
+    np.testing.assert_allclose(block.scheduled_s, [0.5, 1.5, 3.5])
+    # the last never ended: it had waited 500 ms when the block was over, and is a violation
+    np.testing.assert_allclose(block.latency_ms, [100.0, 2000.0, 500.0])
+    assert block.ok.tolist() == [True, True, False]
+
+
+def test_units_stall_and_pauses_per_window(series: BlockSeries) -> None:
+    block = reduce(series)
+    assert (block.duration_s, block.windows) == (4.0, 4)
+    np.testing.assert_allclose(block.units, [[10, 0], [10, 0], [10, 10], [10, 10]])
+    np.testing.assert_allclose(block.psi_some_s, [0.0, 0.5, 0.5, 0.5], atol=1e-9)
+    np.testing.assert_allclose(block.paused_s, [0.0, 0.0, 0.5, 0.5], atol=1e-9)
+
+
+def test_latency_windows_hold_every_request_once(series: BlockSeries) -> None:
+    block = reduce(series)
+    assert [len(w) for w in block.latency_windows()] == [1, 1, 0, 1]
+
+
+def test_unknown_psi_stays_unknown(series: BlockSeries) -> None:
+    unknown = np.full(series.tick_s.size, np.nan)
+    assert np.isnan(reduce(replace(series, protected_psi_some_us=unknown)).psi_some_s).all()
+
+
+def test_a_group_without_a_source_of_units_is_unknown_not_idle(series: BlockSeries) -> None:
+    silent = Progress(time_s=np.array([]), units=np.array([]))
+    block = reduce(replace(series, progress=(series.progress[0], silent)))
+    assert np.isnan(block.units[:, 1]).all()
+    assert np.isfinite(block.units[:, 0]).all()
+
+
+def test_a_block_shorter_than_a_window_is_refused(series: BlockSeries) -> None:
+    with pytest.raises(MeasureError, match=r"0\.50 s"):
+        reduce(replace(series, end_s=series.start_s + 0.5))
