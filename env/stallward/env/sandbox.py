@@ -1,0 +1,209 @@
+"""The sandbox: groups with a memory limit of their own, where programs starve only each other.
+
+Its groups, in every hierarchy of the node::
+
+    stallward/ID            the limit
+    stallward/ID/app        the protected application
+    stallward/ID/slot0 ...  the background groups
+    stallward/ID-load       the load generator; it never feels the pressure
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from stallward.actuator.detect import require
+from stallward.actuator.errors import ActuatorError, GroupError, KernelFileError
+from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.kernelfile import read_text, write_text
+from stallward.actuator.paths import Paths
+from stallward.env import swapfile
+from stallward.env.errors import SandboxError
+
+_SPARE_BYTES = 256 * 1024 * 1024
+"""Memory that must be left to the machine beside the sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """The groups of one sandbox.
+
+    Args:
+        zone: The parent with the limit.
+        protected: The protected application's group.
+        slots: The background groups, in order.
+        load: The load generator's group, outside the limit.
+        swap_path: The swap file made for it; ``None`` where the node has swap.
+    """
+
+    zone: Group
+    protected: Group
+    slots: tuple[Group, ...]
+    load: Group
+    swap_path: Path | None = None
+
+    def set_limit(self, limit_bytes: int) -> None:
+        """Set how much memory the zone has.
+
+        Raises:
+            SandboxError: If the kernel refuses.
+        """
+        name = "memory.max" if self.zone.hierarchy.kind == "v2" else "memory.limit_in_bytes"
+        try:
+            write_text(_memory_file(self.zone, name), str(limit_bytes))
+        except KernelFileError as error:
+            raise SandboxError(f"Cannot limit the sandbox: {error}") from error
+
+    def kill(self) -> None:
+        """Kill everything in the sandbox and in the load generator's group.
+
+        Raises:
+            SandboxError: If something survives.
+        """
+        left = (*self.zone.kill(), *self.load.kill())
+        if left:
+            raise SandboxError(f"Processes {list(left)} of the sandbox cannot be killed.")
+
+    def empty(self) -> None:
+        """Take back the page cache that ended programs left charged to the sandbox."""
+        for group in (*self.slots, self.protected, self.zone):
+            # Both give what they can and may report that it was not all.
+            with contextlib.suppress(KernelFileError):
+                if group.hierarchy.kind == "v2":
+                    write_text(_memory_file(group, "memory.reclaim"), str(1 << 34))
+                else:
+                    write_text(_memory_file(group, "memory.force_empty"), "0")
+
+    def oom_kills(self) -> int:
+        """Processes the kernel killed for memory in the sandbox since its groups were made."""
+        name = "memory.events" if self.zone.hierarchy.kind == "v2" else "memory.oom_control"
+        groups = (self.zone, self.protected, *self.slots)
+        if self.zone.hierarchy.kind == "v2":  # counts its children too
+            groups = (self.zone,)
+        return sum(_oom_kills(read_text(_memory_file(group, name)) or "") for group in groups)
+
+
+def _memory_file(group: Group, name: str) -> Path:
+    if group.memory_dir is None:
+        raise SandboxError(f"{group.name} has no memory controller: {group.hierarchy.why}")
+    return group.memory_dir / name
+
+
+def _oom_kills(text: str) -> int:
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == "oom_kill" and value.isdigit():
+            return int(value)
+    return 0
+
+
+def check_memory(limit_bytes: int, paths: Paths) -> None:
+    """Check that the machine has the memory the sandbox may take.
+
+    Raises:
+        SandboxError: If it does not.
+    """
+    for line in (paths.proc / "meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+            if available < limit_bytes + _SPARE_BYTES:
+                raise SandboxError(
+                    f"The sandbox takes {limit_bytes >> 20} MiB, but only {available >> 20} MiB "
+                    "are available.",
+                    next_step="Stop other programs or lower sandbox.limit_mib of the scenario.",
+                )
+
+
+@contextlib.contextmanager
+def open_sandbox(
+    *,
+    slots: int,
+    limit_bytes: int,
+    swap_bytes: int,
+    cache_dir: Path,
+    paths: Paths | None = None,
+) -> Iterator[Sandbox]:
+    """Make a sandbox; everything it made is gone again when the context ends, however it ends.
+
+    Args:
+        slots: How many background groups.
+        limit_bytes: Memory of the zone to begin with.
+        swap_bytes: Size of the swap file where the node has no swap.
+        cache_dir: Where that swap file goes; on a disk.
+        paths: Roots of the kernel's files.
+
+    Raises:
+        SandboxError: If this user or machine cannot hold it; the message says what is missing.
+    """
+    paths = paths or Paths()
+    try:
+        hierarchy = require(paths)
+    except ActuatorError as error:
+        raise SandboxError(error.cause, next_step=error.next_step) from error
+    check_memory(limit_bytes, paths)
+    identity = f"{os.getpid()}-{os.urandom(3).hex()}"
+    swap_path = None
+    if swapfile.foreign_swap_bytes(paths.proc) == 0:
+        swap_path = cache_dir / f"{identity}{swapfile.NAME_SUFFIX}"
+    sandbox = _plan(hierarchy, identity, slots, swap_path)
+    with _ended_by_sigterm(), contextlib.ExitStack() as stack:
+        stack.callback(_remove, sandbox)
+        _make(sandbox, limit_bytes, swap_bytes)
+        yield sandbox
+
+
+def _plan(hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | None) -> Sandbox:
+    zone = hierarchy.group(f"stallward/{identity}")
+    return Sandbox(
+        zone=zone,
+        protected=zone.child("app"),
+        slots=tuple(zone.child(f"slot{index}") for index in range(slots)),
+        load=hierarchy.group(f"stallward/{identity}-load"),
+        swap_path=swap_path,
+    )
+
+
+def _make(sandbox: Sandbox, limit_bytes: int, swap_bytes: int) -> None:
+    if sandbox.swap_path is not None:
+        sandbox.swap_path.parent.mkdir(parents=True, exist_ok=True)
+        swapfile.make_swap(sandbox.swap_path, swap_bytes)
+    try:
+        for group in (sandbox.zone, sandbox.protected, *sandbox.slots, sandbox.load):
+            group.create()
+    except GroupError as error:
+        raise SandboxError(error.cause, next_step=error.next_step) from error
+    sandbox.set_limit(limit_bytes)
+
+
+def _remove(sandbox: Sandbox) -> None:
+    """Undo all of it; a step that fails does not keep the later ones from being tried."""
+    with contextlib.ExitStack() as stack:
+        if sandbox.swap_path is not None:
+            stack.callback(swapfile.remove_swap, sandbox.swap_path)
+        stack.callback(sandbox.load.remove)
+        stack.callback(sandbox.zone.remove)
+        stack.callback(sandbox.kill)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, as Ctrl-C does, instead of ending the process at once."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,109 @@
+"""A swap file of our own, for nodes that have no swap."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import struct
+from pathlib import Path
+
+from stallward.env.errors import SandboxError
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SPARE_BYTES = 512 * 1024 * 1024
+"""Disk space that must be left beside the swap file."""
+NAME_SUFFIX = ".stallward-swap"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def foreign_swap_bytes(proc: Path = Path("/proc")) -> int:
+    """Swap of this node that is not a swap file made here, in bytes.
+
+    Another sandbox's swap file vanishes when that sandbox ends, so it does not count.
+    """
+    total = 0
+    for line in (proc / "swaps").read_text().splitlines()[1:]:
+        fields = line.split()
+        if len(fields) >= 3 and not fields[0].endswith(NAME_SUFFIX):
+            total += int(fields[2]) * 1024
+    return total
+
+
+def header(size_bytes: int) -> bytes:
+    """The first page of a swap area of ``size_bytes`` (include/linux/swap.h, version 1)."""
+    page = bytearray(_PAGE_BYTES)
+    struct.pack_into("<III", page, 1024, 1, size_bytes // _PAGE_BYTES - 1, 0)
+    page[-10:] = b"SWAPSPACE2"
+    return bytes(page)
+
+
+def make_swap(path: Path, size_bytes: int) -> None:
+    """Make a swap file and switch it on.
+
+    Args:
+        path: A new file on a disk; its name should end in ``NAME_SUFFIX``.
+        size_bytes: Its size, a multiple of the page size.
+
+    Raises:
+        SandboxError: If there is no room or the kernel refuses; nothing is left then.
+    """
+    free = shutil.disk_usage(path.parent).free
+    if free < size_bytes + _SPARE_BYTES:
+        raise SandboxError(
+            f"{path.parent} has {free >> 20} MiB free, too little for a swap file of "
+            f"{size_bytes >> 20} MiB.",
+            next_step="Free some disk space, or give another cache folder.",
+        )
+    try:
+        _write(path, size_bytes, filled=False)
+        code = _swapon(path)
+        if code == errno.EINVAL:  # this file system wants every block written
+            _write(path, size_bytes, filled=True)
+            code = _swapon(path)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise SandboxError(f"Cannot write the swap file {path}: {error.strerror}.") from error
+    if code != 0:
+        path.unlink(missing_ok=True)
+        raise SandboxError(
+            f"The kernel refuses swap on {path}: {os.strerror(code)}.",
+            next_step="Run as root, with the cache folder on ext4 or xfs.",
+        )
+
+
+def remove_swap(path: Path) -> None:
+    """Switch a swap file off and delete it; harmless when it is gone already.
+
+    Raises:
+        SandboxError: If the kernel cannot take its pages back.
+    """
+    if _libc.swapoff(os.fsencode(path)) != 0:
+        code = ctypes.get_errno()
+        if code not in {errno.EINVAL, errno.ENOENT}:
+            raise SandboxError(
+                f"The kernel does not let go of the swap file {path}: {os.strerror(code)}.",
+                next_step=f"Free some memory, then run `swapoff {path}` and delete it.",
+            )
+    path.unlink(missing_ok=True)
+
+
+def _write(path: Path, size_bytes: int, *, filled: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        if filled:
+            for _ in range(0, size_bytes, 1 << 20):
+                os.write(fd, bytes(1 << 20))
+        else:
+            os.posix_fallocate(fd, 0, size_bytes)
+        os.pwrite(fd, header(size_bytes), 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _swapon(path: Path) -> int:
+    """0, or the errno."""
+    return 0 if _libc.swapon(os.fsencode(path), 0) == 0 else ctypes.get_errno()
