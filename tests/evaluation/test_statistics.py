@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.statistics import (
     Scale,
     block_counts,
@@ -16,8 +15,9 @@ from stallward.evaluation.statistics import (
     interval,
     moving_block_counts,
     pooled_quantiles,
-    slo_attainment,
+    share_interval,
     slo_windows,
+    slo_windows_met,
     student_975,
 )
 
@@ -163,11 +163,18 @@ def test_attainment_counts_slow_and_unfinished_requests(slow: int, failed: int, 
     latency[:slow] = 1000.0
     ok = np.ones(40, dtype=bool)
     ok[slow : slow + failed] = False
-    got = slo_attainment(scheduled, latency, ok, start_s=0.0, end_s=2.0, slo_ms=100.0)
-    assert got == (met, 2)
+    got = slo_windows_met(scheduled, latency, ok, start_s=0.0, end_s=2.0, slo_ms=100.0)
+    assert (got.sum(), got.size) == (met, 2)
 
 
-def test_no_requests_is_an_error_not_perfect_attainment() -> None:
+def test_no_requests_is_unknown_not_perfect_attainment() -> None:
     empty = np.array([])
-    with pytest.raises(MeasureError, match="No request"):
-        slo_attainment(empty, empty, empty.astype(bool), start_s=0.0, end_s=2.0, slo_ms=1.0)
+    met = slo_windows_met(empty, empty, empty.astype(bool), start_s=0.0, end_s=2.0, slo_ms=1.0)
+    assert share_interval(int(met.sum()), met.size, np.array([1.0]), units=3).value is None
+
+
+def test_never_seen_is_not_impossible() -> None:
+    always = share_interval(60, 60, np.ones(10), units=3)
+    assert (always.value, always.low, always.high) == (1.0, 0.95, 1.0)
+    never = share_interval(0, 60, np.zeros(10), units=3)
+    assert (never.value, never.low, never.high) == (0.0, 0.0, 0.05)

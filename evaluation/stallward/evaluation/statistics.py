@@ -24,8 +24,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.evaluation.errors import MeasureError
-
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
@@ -268,7 +266,7 @@ def slo_windows(scheduled_s: Array, start_s: float, end_s: float) -> NDArray[np.
     return window_of[seconds]
 
 
-def slo_attainment(
+def slo_windows_met(
     scheduled_s: Array,
     latency_ms: Array,
     ok: NDArray[np.bool_],
@@ -276,26 +274,39 @@ def slo_attainment(
     start_s: float,
     end_s: float,
     slo_ms: float,
-) -> tuple[int, int]:
-    """How many windows of a block met the SLO.
+) -> NDArray[np.bool_]:
+    """Which windows of a block met the SLO.
 
     A window meets it when 95 % of the requests scheduled in it ended well within ``slo_ms``
     (the empirical p95); requests that failed or never ended are violations.
 
     Returns:
-        ``(windows that met it, windows)``.
-
-    Raises:
-        MeasureError: If no request was scheduled inside the block.
+        One entry per window; empty when no request was scheduled.
     """
     if scheduled_s.size == 0:
-        raise MeasureError(
-            f"No request was scheduled in the {end_s - start_s:.1f} s that are measured.",
-            next_step="Check that the load generator of the scenario runs.",
-        )
+        return np.zeros(0, dtype=bool)
     window = slo_windows(scheduled_s, start_s, end_s)
     good = np.bincount(window, weights=(ok & (latency_ms <= slo_ms)).astype(np.float64))
     total = np.bincount(window)
     present = total > 0
-    met = good[present] >= 0.95 * total[present] - 1e-9
-    return int(met.sum()), int(present.sum())
+    return np.asarray(good[present] >= 0.95 * total[present] - 1e-9)
+
+
+def share_interval(successes: int, trials: int, draws: Array, *, units: int) -> Interval:
+    """The interval of a share; where nothing varied, the rule of three over its trials.
+
+    Args:
+        successes: Trials that succeeded.
+        trials: All trials; 0 gives an unknown share.
+        draws: Bootstrap draws of the share.
+        units: How many independent units were resampled.
+    """
+    if trials == 0:
+        return UNKNOWN
+    found = interval(successes / trials, draws, blocks=units, scale=Scale.SHARE)
+    if found.low is None or found.high is None or found.low < found.high:
+        return found
+    margin = min(3.0 / trials, 1.0)  # 95 % bound on what never happened in that many trials
+    if successes == trials:
+        return Interval(value=1.0, low=1.0 - margin, high=1.0)
+    return Interval(value=found.value, low=found.low, high=min(found.high + margin, 1.0))

@@ -1,0 +1,132 @@
+"""The table of a comparison, from blocks whose numbers are known."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.measure import BlockMeasures
+from stallward.evaluation.summary import METRICS, summarise
+
+
+def block(
+    latency_ms: float,
+    *,
+    units: tuple[float, ...] = (),
+    psi: float = 0.0,
+    paused: float = 0.0,
+    seconds: int = 10,
+    seed: int = 0,
+    spread: float = 0.0,
+) -> BlockMeasures:
+    """A block with 25 requests a second of about ``latency_ms``."""
+    rng = np.random.default_rng(seed)
+    scheduled = np.arange(25 * seconds) / 25.0
+    return BlockMeasures(
+        duration_s=float(seconds),
+        scheduled_s=scheduled,
+        latency_ms=latency_ms * np.exp(spread * rng.normal(size=scheduled.size)),
+        ok=np.ones(scheduled.size, dtype=bool),
+        units=np.tile(np.asarray(units, dtype=np.float64), (seconds, 1)),
+        psi_some_s=np.full(seconds, psi),
+        paused_s=np.full(seconds, paused),
+    )
+
+
+def _blocks(rounds: int, spread: float = 0.0) -> dict[str, list[BlockMeasures]]:
+    made = range(rounds)
+    return {
+        "alone": [block(10.0, seed=r, spread=spread) for r in made],
+        "ample": [block(12.0, units=(8.0, 1.0), seed=r + 10, spread=spread) for r in made],
+        "background": [block(1.0, units=(10.0, 2.0)) for _ in made],
+        "none": [
+            block(100.0, units=(10.0, 1.0), psi=0.4, seed=r + 20, spread=spread) for r in made
+        ],
+        "latd": [
+            block(15.0, units=(5.0, 0.0), paused=0.75, seed=r + 30, spread=spread) for r in made
+        ],
+    }
+
+
+def test_metrics_are_those_of_the_design() -> None:
+    found = summarise(_blocks(3), ["none", "latd"], slo_ms=None, seed=1)
+    assert found["slo_ms"] == pytest.approx(18.0)  # 1.5 x the p99 ample
+    assert found["resampled"] == "blocks"
+    assert found["alone"]["protected"]["p95_ms"] == pytest.approx(10.0)
+    assert found["alone"]["protected"]["requests"] == 750
+    assert found["alone"]["background"]["units_per_s"] == pytest.approx(12.0)
+    none, latd = found["arms"]["none"], found["arms"]["latd"]
+    assert none["blocks"] == 3
+    assert none["p95_ms"]["value"] == pytest.approx(100.0)
+    assert none["impact_p95"]["value"] == pytest.approx(9.0)
+    assert none["impact_ample_mean"]["value"] == pytest.approx(100.0 / 12.0 - 1.0)
+    assert none["slo_attainment"]["value"] == 0.0
+    assert latd["slo_attainment"]["value"] == 1.0
+    assert none["background_work"]["value"] == pytest.approx((1.0 + 0.5) / 2)
+    assert latd["background_work"]["value"] == pytest.approx(0.25)
+    assert none["psi_some_share"]["value"] == pytest.approx(0.4)
+    assert latd["paused_share"]["value"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_every_metric_has_an_interval_around_it(rounds: int) -> None:
+    found = summarise(_blocks(rounds, spread=0.5), ["none", "latd"], slo_ms=18.0, seed=1)
+    for arm in found["arms"].values():
+        assert set(METRICS) <= set(arm)
+        for name in METRICS:
+            metric = arm[name]
+            assert metric["low"] <= metric["value"] <= metric["high"], name
+        assert arm["p95_ms"]["low"] < arm["p95_ms"]["high"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_one_round_says_that_it_resampled_inside_its_block() -> None:
+    found = summarise(_blocks(1, spread=0.5), ["none"], slo_ms=18.0, seed=1)
+    assert found["resampled"] == "windows"
+
+
+def test_resampling_is_reproducible() -> None:
+    blocks = _blocks(3, spread=0.5)
+    first = summarise(blocks, ["none"], slo_ms=18.0, seed=1)
+    assert summarise(blocks, ["none"], slo_ms=18.0, seed=1) == first
+
+
+def test_an_impact_carries_the_luck_of_its_reference() -> None:
+    """``none`` never varies here; its impact must, because ``alone`` does."""
+    blocks = _blocks(4)
+    blocks["alone"] = [block(level) for level in (8.0, 10.0, 12.0, 14.0)]
+    metric = summarise(blocks, ["none"], slo_ms=18.0, seed=1)["arms"]["none"]
+    assert metric["p95_ms"]["low"] == pytest.approx(metric["p95_ms"]["high"])
+    assert metric["impact_mean"]["high"] - metric["impact_mean"]["low"] > 1.0
+
+
+def test_unknown_units_and_psi_are_null() -> None:
+    blocks = _blocks(2)
+    nan = float("nan")
+    blocks["none"] = [block(100.0, units=(nan, nan), psi=nan) for _ in range(2)]
+    metric = summarise(blocks, ["none"], slo_ms=18.0, seed=1)["arms"]["none"]
+    assert metric["background_work"] == {"value": None, "low": None, "high": None}
+    assert metric["psi_some_share"]["value"] is None
+
+
+def test_missing_conditions_and_requests_are_errors() -> None:
+    blocks = _blocks(2)
+    with pytest.raises(MeasureError, match="no finished block of 'ppo'"):
+        summarise(blocks, ["ppo"], slo_ms=1.0, seed=1)
+    blocks["alone"] = [block(1.0, seconds=1) for _ in range(2)]
+    empty = blocks["alone"][0]
+    blank = BlockMeasures(
+        duration_s=1.0,
+        scheduled_s=empty.scheduled_s[:0],
+        latency_ms=empty.latency_ms[:0],
+        ok=empty.ok[:0],
+        units=empty.units,
+        psi_some_s=empty.psi_some_s,
+        paused_s=empty.paused_s,
+    )
+    blocks["alone"] = [blank, blank]
+    with pytest.raises(MeasureError, match="No request"):
+        summarise(blocks, ["none"], slo_ms=1.0, seed=1)
