@@ -1,0 +1,37 @@
+"""The journal of original settings: entries, restoring them, and who holds them.
+
+Everything is noted before its first change. The daemon's guardian, the sandbox and a swap file
+of our own all use the same entries.
+"""
+
+from __future__ import annotations
+
+from stallward.actuator.journal_disk import Journal
+from stallward.actuator.journal_entries import (
+    FileValue,
+    Frozen,
+    JournalEntry,
+    OomScore,
+    OwnedGroup,
+    Stopped,
+    SwapFile,
+    from_line,
+    to_line,
+)
+from stallward.actuator.journal_restore import restore
+from stallward.actuator.keeper import Keeper
+
+__all__ = [
+    "FileValue",
+    "Frozen",
+    "Journal",
+    "JournalEntry",
+    "Keeper",
+    "OomScore",
+    "OwnedGroup",
+    "Stopped",
+    "SwapFile",
+    "from_line",
+    "restore",
+    "to_line",
+]

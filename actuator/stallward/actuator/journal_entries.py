@@ -1,0 +1,154 @@
+"""What must be undone, one entry each, and its form on a line.
+
+A line is one JSON object with a checksum, so that a line torn by a crash is recognised. The
+standard library only: the processes that hold entries must start fast and stay small.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from stallward.actuator.errors import JournalError
+
+
+@dataclass(frozen=True, slots=True)
+class FileValue:
+    """A file had this value; restoring writes it back.
+
+    Of a pair of which writing one zeroes the other (vm.dirty_bytes, vm.dirty_ratio) only the
+    one in force is noted: writing it back restores both.
+    """
+
+    path: Path
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A cgroup.freeze file; restoring writes 0."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A process that is stopped; restoring sends SIGCONT."""
+
+    pid: int
+    start_time_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class OomScore:
+    """A process had this oom_score_adj."""
+
+    pid: int
+    start_time_ticks: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedGroup:
+    """A cgroup of our own; restoring kills all in it and removes it from every hierarchy."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwapFile:
+    """A swap file of our own; restoring takes it out of use and deletes it."""
+
+    path: Path
+
+
+JournalEntry = FileValue | Frozen | Stopped | OomScore | OwnedGroup | SwapFile
+Operation = Literal["hold", "release"]
+
+_KINDS: Final[dict[str, type[Any]]] = {
+    "file": FileValue,
+    "frozen": Frozen,
+    "stopped": Stopped,
+    "oom": OomScore,
+    "group": OwnedGroup,
+    "swap": SwapFile,
+}
+_NAMES: Final = {cls: kind for kind, cls in _KINDS.items()}
+_FIELDS: Final[dict[str, dict[str, type[Any]]]] = {
+    "file": {"path": Path, "value": str},
+    "frozen": {"path": Path},
+    "stopped": {"pid": int, "start_time_ticks": int},
+    "oom": {"pid": int, "start_time_ticks": int, "value": int},
+    "group": {"name": str},
+    "swap": {"path": Path},
+}
+
+
+def _body(fields: dict[str, object]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def seal(fields: dict[str, object]) -> str:
+    """One line (without newline) of ``fields`` and their checksum."""
+    return _body({**fields, "crc": zlib.crc32(_body(fields).encode())})
+
+
+def unseal(line: str) -> dict[str, object]:
+    """The fields of a line of :func:`seal`.
+
+    Raises:
+        JournalError: If the line is torn or was changed.
+    """
+    try:
+        fields = json.loads(line)
+        crc = fields.pop("crc")
+        if crc != zlib.crc32(_body(fields).encode()):
+            raise ValueError("wrong checksum")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise JournalError(f"Not a journal line: {line[:80]!r} ({error}).") from error
+    return {str(key): value for key, value in fields.items()}
+
+
+def to_line(entry: JournalEntry, operation: Operation = "hold") -> str:
+    """One line (without newline) for ``entry``."""
+    kind = _NAMES[type(entry)]
+    fields: dict[str, object] = {"op": operation, "kind": kind}
+    for name, cls in _FIELDS[kind].items():
+        value = getattr(entry, name)
+        fields[name] = str(value) if cls is Path else value
+    return seal(fields)
+
+
+def from_fields(fields: dict[str, object]) -> tuple[Operation, JournalEntry]:
+    """The operation and entry of an unsealed line.
+
+    Raises:
+        JournalError: If it is not an entry this version knows.
+    """
+    kind = fields.get("kind")
+    known = _FIELDS.get(kind) if isinstance(kind, str) else None
+    operation = fields.get("op")
+    if known is None or set(fields) != {"op", "kind", *known}:
+        raise JournalError(f"Not a journal entry of this version: {fields}.")
+    if operation != "hold" and operation != "release":  # noqa: PLR1714 - narrows the type
+        raise JournalError(f"Not a journal operation: {fields}.")
+    values: dict[str, object] = {}
+    for name, cls in known.items():
+        value = fields[name]
+        if type(value) is not (str if cls is Path else cls):
+            raise JournalError(f"Wrong type of {name} in a journal entry: {fields}.")
+        values[name] = Path(str(value)) if cls is Path else value
+    entry: JournalEntry = _KINDS[str(kind)](**values)
+    return operation, entry
+
+
+def from_line(line: str) -> tuple[Operation, JournalEntry]:
+    """The operation and entry of one line.
+
+    Raises:
+        JournalError: If the line is torn, was changed or is not of this version.
+    """
+    return from_fields(unseal(line))

@@ -1,0 +1,128 @@
+"""Undoing journal entries: idempotent, and never stopped by what has vanished."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.detect import detect
+from stallward.actuator.errors import ActuatorError, KernelFileError
+from stallward.actuator.journal_entries import (
+    FileValue,
+    Frozen,
+    JournalEntry,
+    OomScore,
+    OwnedGroup,
+    Stopped,
+    SwapFile,
+)
+from stallward.actuator.kernelfile import read_text, write_text
+from stallward.actuator.paths import Paths
+from stallward.actuator.process_identity import send_signal, start_time_ticks
+
+_GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR})
+_BUSY_TRIES: Final = 5
+_ORDER: Final = ("run", "limits", "knobs", "groups", "swap")
+
+
+def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
+    """Undo ``entries``.
+
+    What is paused runs again first, then limits and knobs are put back, then own groups are
+    killed and removed, own swap files last. Of several values of one file the first is the
+    original. What has vanished is fine.
+
+    Args:
+        entries: In the order in which they were noted.
+        paths: The kernel's files.
+
+    Returns:
+        What could not be undone, one sentence each; empty when all is back.
+    """
+    wanted = tuple(dict.fromkeys(entries))
+    originals: dict[Path, str] = {}
+    scores: dict[tuple[int, int], OomScore] = {}
+    actions: dict[str, list[Callable[[], object]]] = {k: [] for k in _ORDER}
+    for entry in wanted:
+        match entry:
+            case Frozen(path=path):
+                actions["run"].append(partial(_write, path, "0"))
+            case Stopped(pid=pid, start_time_ticks=ticks):
+                actions["run"].append(partial(send_signal, paths.proc, pid, ticks, signal.SIGCONT))
+            case FileValue(path=path, value=value):
+                originals.setdefault(path, value)
+            case OomScore(pid=pid, start_time_ticks=ticks):
+                scores.setdefault((pid, ticks), entry)
+            case OwnedGroup(name=name):
+                actions["groups"].append(partial(_remove_group, name, paths))
+            case SwapFile(path=path):
+                actions["swap"].append(partial(_remove_swap, path, paths))
+    for path, value in originals.items():
+        kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
+        actions[kind].append(partial(_write, path, value))
+    actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
+    problems: list[str] = []
+    for kind in _ORDER:
+        for action in actions[kind]:
+            try:
+                action()
+            except (ActuatorError, OSError) as error:
+                problems.append(str(error))
+    return tuple(problems)
+
+
+def _write(path: Path, value: str) -> None:
+    for attempt in range(_BUSY_TRIES):
+        try:
+            write_text(path, value)
+        except KernelFileError as error:
+            if error.number in _GONE:
+                return
+            # A v1 limit below the present usage is reclaimed towards a bit per try.
+            if error.number != errno.EBUSY or attempt == _BUSY_TRIES - 1:
+                raise
+        else:
+            return
+
+
+def _write_oom_score(entry: OomScore, paths: Paths) -> None:
+    if start_time_ticks(paths.proc, entry.pid) == entry.start_time_ticks:
+        _write(paths.proc / str(entry.pid) / "oom_score_adj", str(entry.value))
+
+
+def _remove_group(name: str, paths: Paths) -> None:
+    group = detect(paths).group(name)
+    if not group.is_own:
+        raise ActuatorError(f"The group {name!r} is not ours; it was left alone.")
+    left = group.kill()
+    if left:
+        raise ActuatorError(f"Processes {list(left)} in {name} do not die.")
+    group.remove()
+
+
+def _remove_swap(path: Path, paths: Paths) -> None:
+    table = read_text(paths.proc / "swaps") or ""
+    if any(line.split()[:1] == [str(path)] for line in table.splitlines()):
+        _swapoff(path)
+    path.unlink(missing_ok=True)
+
+
+def _swapoff(path: Path) -> None:
+    import ctypes  # noqa: PLC0415 - costs a megabyte that the waiting keeper does not need
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    for attempt in range(_BUSY_TRIES):
+        if libc.swapoff(os.fsencode(path)) == 0:
+            return
+        number = ctypes.get_errno()
+        if number in {errno.EINVAL, errno.ENOENT}:  # not in use (any more)
+            return
+        if attempt == _BUSY_TRIES - 1:
+            raise KernelFileError(path, f"swapoff failed ({os.strerror(number)})", number=number)
+        time.sleep(0.05)
