@@ -160,7 +160,7 @@ def test_it_starts_fast_and_stays_small(tmp_path: Path) -> None:
         status = Path(f"/proc/{keeper.pid}/smaps_rollup").read_text()
         pss_kib = int(status.split("\nPss:")[1].split()[0])
         keeper.close()
-        assert pss_kib < 14 * 1024
+        assert pss_kib < 12 * 1024
     assert min(times_s) < 0.25  # 0.1 s on an idle machine
 
 
@@ -207,7 +207,7 @@ def test_killed_owner_leaves_no_group_process_or_swap_file(tmp_path: Path) -> No
         started = time.monotonic()
         wait_gone(keeper_pid)
         assert time.monotonic() - started < 1.0
-        assert not Path(f"/proc/{inside}").exists() or wait_gone(inside) is None
+        wait_gone(inside)
         assert b") T" not in Path(f"/proc/{outside}/stat").read_bytes()
         assert not require(Paths()).group(name).dirs[0].parent.exists()
         assert str(swap) not in Path("/proc/swaps").read_text()

@@ -1,0 +1,120 @@
+"""The keeper's own side: hold entries for one owner, undo them when it dies.
+
+``python -m stallward.actuator.keeper_process FD OWNER PROC CGROUP [JOURNAL]`` serves the
+``SOCK_SEQPACKET`` socket ``FD``. It runs beside every sandbox, so it imports little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import ActuatorError
+from stallward.actuator.journal_disk import Journal
+from stallward.actuator.journal_entries import JournalEntry, from_line
+from stallward.actuator.journal_restore import restore
+from stallward.actuator.paths import Paths
+
+READY: Final = b"ready"
+CLOSE: Final = b"close"
+RESTORE: Final = b"restore"
+MESSAGE_BYTES: Final = 65536
+
+
+class _Held:
+    """What one keeper holds, in memory and on disk."""
+
+    def __init__(self, paths: Paths, journal: Journal | None) -> None:
+        self._paths = paths
+        self._journal = journal
+        self._entries: list[JournalEntry] = []
+        if journal:
+            # What a dead predecessor left in the same file is undone before anything is held.
+            self._entries += journal.load()
+            self.restore()
+
+    def take(self, message: bytes) -> None:
+        for line in message.decode().splitlines():
+            operation, entry = from_line(line)
+            if self._journal:
+                self._journal.append((entry,), operation)
+            if operation == "hold":
+                self._entries.append(entry)
+            elif entry in self._entries:
+                self._entries.remove(entry)
+
+    def restore(self) -> tuple[str, ...]:
+        problems = restore(self._entries, self._paths)
+        if not problems:
+            self.forget()
+        return problems
+
+    def forget(self) -> None:
+        self._entries.clear()
+        if self._journal:
+            self._journal.clear()
+
+
+def _answer(held: _Held, message: bytes) -> bytes:
+    try:
+        if message == RESTORE:
+            return json.dumps({"problems": [p[:400] for p in held.restore()[:100]]}).encode()
+        held.take(message)
+    except ActuatorError as error:
+        return b"!" + str(error).encode()
+    return b"ok"
+
+
+def _keep(connection: socket.socket, owner: int, held: _Held) -> bool:
+    """Serve until the owner ends; returns whether it closed properly."""
+    try:
+        owner_fd = os.pidfd_open(owner)
+    except OSError:
+        return False
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    # A forked child of the owner may hold the socket open; the owner's own end counts too.
+    poller.register(owner_fd, select.POLLIN)
+    while True:
+        ready = {fd for fd, _ in poller.poll()}
+        if connection.fileno() in ready:
+            message = connection.recv(MESSAGE_BYTES)
+            if not message:
+                return False
+            if message == CLOSE:
+                held.forget()
+                connection.send(b"ok")
+                return True
+            connection.send(_answer(held, message))
+        elif owner_fd in ready:
+            return False
+
+
+def main(arguments: list[str]) -> int:
+    """The keeper process; returns its exit status."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    fd, owner, proc, cgroup, *journal_path = arguments
+    paths = Paths(proc=Path(proc), cgroup=Path(cgroup))
+    connection = socket.socket(fileno=int(fd))
+    held = _Held(paths, Journal(Path(journal_path[0]), paths) if journal_path else None)
+    closed = False
+    with contextlib.suppress(OSError):
+        connection.send(READY)
+        closed = _keep(connection, int(owner), held)
+    problems = () if closed else held.restore()
+    for problem in problems:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"stallward keeper: {problem}\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
