@@ -1,0 +1,289 @@
+"""The daemon's configuration: one TOML file, parsed once, refused whole if anything is off."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import ConfigError, GroupError
+from stallward.actuator.groups import parse_name
+from stallward.actuator.guard import Budgets
+from stallward.actuator.paths import Paths
+from stallward.actuator.toml_schema import from_table, to_toml
+from stallward.agent.desired import DEFAULT_FLOOR_BYTES
+
+MAX_SOCKET_PATH_BYTES: Final = 107
+"""sockaddr_un holds 108 bytes with the final zero (unix(7))."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """Where the protected application and the background share memory."""
+
+    zone: str
+    """Group that contains all the others; ``/`` is the whole machine."""
+    proc: Path = Path("/proc")
+    cgroup: Path = Path("/sys/fs/cgroup")
+
+    @property
+    def paths(self) -> Paths:
+        """The roots of the kernel's files."""
+        return Paths(proc=self.proc, cgroup=self.cgroup)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedConfig:
+    """What is never paused, limited or killed."""
+
+    group: str
+    """The latency-critical application."""
+    groups: tuple[str, ...] = ()
+    """Further groups."""
+    pids: tuple[int, ...] = ()
+    """Further processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotConfig:
+    """One background group; the first listed is acted on first."""
+
+    name: str
+    group: str
+    floor_bytes: int = DEFAULT_FLOOR_BYTES
+    """The lowest limit it is ever given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyConfig:
+    """A file or FIFO with one line per request.
+
+    A field is named by its column (from 0) or, with ``pattern``, by a named group; two of
+    ``start``, ``end`` and ``latency`` are enough.
+    """
+
+    path: Path
+    start: str | None = None
+    """Field of the scheduled arrival."""
+    end: str | None = None
+    """Field of the completion."""
+    latency: str | None = None
+    end_us: str | None = None
+    """Field of microseconds to be added to ``end``."""
+    pattern: str | None = None
+    """Regular expression with named groups, searched in each line."""
+    separator: str | None = None
+    """What separates columns; white space if absent."""
+    time_unit_s: float = 1.0
+    latency_unit_s: float = 1.0
+    realtime: bool = False
+    """Whether times are CLOCK_REALTIME instead of CLOCK_MONOTONIC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlConfig:
+    """Who decides, and how often."""
+
+    controller: str = "none"
+    """``NAME`` or ``NAME:key=value,...``; a policy starts active."""
+    default_controller: str = "none"
+    """Takes over when the controller's decision cannot be used, or the policy is off."""
+    slo_ms: float = 100.0
+    tick_period_s: float = 0.1
+    seed: int = 0
+    read_processes: bool = False
+    """Read the background's processes even if no controller asks (a remote one may)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """How the daemon is reached."""
+
+    socket: Path
+    """Unix socket of the gRPC service, mode 0600."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalConfig:
+    """Where original settings are kept while they are changed."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordConfig:
+    """Where tick records go."""
+
+    dir: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyConfig:
+    """Where ``Load`` looks for policies given by name."""
+
+    dir: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartConfig:
+    """What the guardian does when a process of the daemon dies."""
+
+    delay_s: float = 0.1
+    """Before the first restart; doubled, up to ``max_delay_s``, when it died young."""
+    max_delay_s: float = 5.0
+    max_per_minute: int = 20
+    """After so many the daemon gives up, everything restored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonConfig:
+    """What the user asked of the daemon."""
+
+    node: NodeConfig
+    protected: ProtectedConfig
+    background: tuple[SlotConfig, ...]
+    service: ServiceConfig
+    journal: JournalConfig
+    latency: LatencyConfig | None = None
+    control: ControlConfig = field(default_factory=ControlConfig)
+    guard: Budgets = field(default_factory=Budgets)
+    record: RecordConfig | None = None
+    policy: PolicyConfig | None = None
+    restart: RestartConfig = field(default_factory=RestartConfig)
+
+    def __post_init__(self) -> None:
+        _check_groups(self)
+        _check_numbers(self)
+        _check_paths(self)
+
+
+def parse_config(text: str, name: str = "config") -> DaemonConfig:
+    """Parse a configuration.
+
+    Args:
+        text: TOML.
+        name: What messages call it, e.g. the file's path.
+
+    Raises:
+        ConfigError: If anything is unknown, missing, mistyped or out of range.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not TOML: {error}.") from error
+    try:
+        return from_table(DaemonConfig, table, "config")
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error.cause}", next_step=error.next_step) from error
+
+
+def load_config(path: Path) -> DaemonConfig:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: If it cannot be read or used.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+    return parse_config(text, str(path))
+
+
+def config_toml(config: DaemonConfig) -> str:
+    """The file of a configuration; parsing it gives the same value."""
+    return to_toml(config)
+
+
+def _inside(inner: str, outer: str) -> bool:
+    return outer in {"", inner} or inner.startswith(f"{outer}/")
+
+
+def _group(place: str, name: str) -> str:
+    try:
+        return parse_name(name)
+    except GroupError as error:
+        raise ConfigError(f"config.{place}: {error.cause}", next_step=error.next_step) from error
+
+
+def _check_groups(config: DaemonConfig) -> None:
+    zone = _group("node.zone", config.node.zone)
+    protected = {"protected.group": _group("protected.group", config.protected.group)}
+    for i, name in enumerate(config.protected.groups):
+        protected[f"protected.groups[{i}]"] = _group(f"protected.groups[{i}]", name)
+    if "" in protected.values():
+        raise ConfigError("config.protected: the whole machine cannot be the protected group.")
+    seen: dict[str, str] = {}
+    for i, slot in enumerate(config.background):
+        place = f"background[{i}].group"
+        group = _group(place, slot.group)
+        if not group or not _inside(group, zone) or group == zone:
+            raise ConfigError(
+                f"config.{place} is {slot.group!r}, not below the zone {config.node.zone!r}."
+            )
+        for other_place, other in {**protected, **seen}.items():
+            if _inside(group, other) or _inside(other, group):
+                raise ConfigError(
+                    f"config.{place} ({slot.group!r}) and config.{other_place} overlap.",
+                    next_step="Put the background into groups of its own.",
+                )
+        seen[place] = group
+    names = [slot.name for slot in config.background]
+    for i, name in enumerate(names):
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in names[:i]:
+            raise ConfigError(
+                f"config.background[{i}].name is {name!r}.",
+                next_step="Use letters, digits, '.', '_' and '-', each name once.",
+            )
+
+
+def _check_numbers(config: DaemonConfig) -> None:
+    guard, control, restart = config.guard, config.control, config.restart
+    bounds: list[tuple[str, float, float, float]] = [
+        ("guard.max_pause_s", guard.max_pause_s, 0.1, 3600),
+        ("guard.max_pause_share", guard.max_pause_share, 0, 1),
+        ("guard.min_run_s", guard.min_run_s, 0, 60),
+        ("control.slo_ms", control.slo_ms, 1e-3, 1e6),
+        ("control.tick_period_s", control.tick_period_s, 0.02, 10),
+        ("control.seed", control.seed, 0, 2**32 - 1),
+        ("restart.delay_s", restart.delay_s, 0, 60),
+        ("restart.max_delay_s", restart.max_delay_s, restart.delay_s, 3600),
+        ("restart.max_per_minute", restart.max_per_minute, 0, 10_000),
+    ]
+    bounds += [
+        (f"background[{i}].floor_bytes", slot.floor_bytes, 4096, 2**62)
+        for i, slot in enumerate(config.background)
+    ]
+    bounds += [
+        (f"protected.pids[{i}]", pid, 1, 2**31 - 1) for i, pid in enumerate(config.protected.pids)
+    ]
+    for name, value, low, high in bounds:
+        if not low <= value <= high:
+            raise ConfigError(f"config.{name} is {value:g}, outside {low:g}..{high:g}.")
+
+
+def _check_paths(config: DaemonConfig) -> None:
+    paths: list[tuple[str, Path | None]] = [
+        ("node.proc", config.node.proc),
+        ("node.cgroup", config.node.cgroup),
+        ("service.socket", config.service.socket),
+        ("journal.path", config.journal.path),
+        ("record.dir", config.record.dir if config.record else None),
+        ("policy.dir", config.policy.dir if config.policy else None),
+        ("latency.path", config.latency.path if config.latency else None),
+    ]
+    for name, path in paths:
+        if path is not None and not path.is_absolute():
+            raise ConfigError(
+                f"config.{name} is {str(path)!r}, a relative path.",
+                next_step="Write the whole path, from /.",
+            )
+    length = len(str(config.service.socket).encode())
+    if length > MAX_SOCKET_PATH_BYTES:
+        raise ConfigError(
+            f"config.service.socket is {length} bytes long, at most "
+            f"{MAX_SOCKET_PATH_BYTES} fit into a socket address.",
+            next_step="Choose a shorter path.",
+        )
