@@ -6,6 +6,7 @@ Every block starts from the same state: groups empty, data evicted, programs new
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -36,6 +37,7 @@ from stallward.env.scenario import (
 from stallward.env.workloads.native import build_native
 
 _MEMORY_DIR: Final = Path("/dev/shm")  # noqa: S108  (private folders are made below it)
+_FOLDER_PREFIX: Final = "stallward-block-"
 _READY_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.1
 _LOAD_WAIT_S: Final = 1.0
@@ -212,10 +214,13 @@ def run_block(
 def _places(workplace: Workplace, seed: int) -> Iterator[Places]:
     """Folders of one block, gone after it."""
     memory_dir = _MEMORY_DIR if _MEMORY_DIR.is_dir() else Path(tempfile.gettempdir())
+    for parent in (memory_dir, workplace.cache_dir):
+        _clear_stale(parent)
+    prefix = f"{_FOLDER_PREFIX}{os.getpid()}-"
     with contextlib.ExitStack() as stack:
-        run = Path(tempfile.mkdtemp(prefix="stallward-", dir=memory_dir))
+        run = Path(tempfile.mkdtemp(prefix=prefix, dir=memory_dir))
         stack.callback(shutil.rmtree, run, ignore_errors=True)
-        scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=workplace.cache_dir))
+        scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=workplace.cache_dir))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         for folder in (run, scratch):
             folder.chmod(0o755)  # servers may run as another user
@@ -227,6 +232,14 @@ def _places(workplace: Workplace, seed: int) -> Iterator[Places]:
             workloads=workplace.native,
             seed=seed,
         )
+
+
+def _clear_stale(parent: Path) -> None:
+    """Remove the folders of blocks whose process was killed."""
+    for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
+        owner = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Block:

@@ -20,8 +20,14 @@ from pathlib import Path
 from types import FrameType
 
 from stallward.actuator.detect import require
-from stallward.actuator.errors import ActuatorError, GroupError, KernelFileError
+from stallward.actuator.errors import (
+    ActuatorError,
+    GroupError,
+    JournalError,
+    KernelFileError,
+)
 from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.journal import JournalEntry, Keeper, OwnedGroup, SwapFile, restore
 from stallward.actuator.kernelfile import read_text, write_text
 from stallward.actuator.paths import Paths
 from stallward.env import swapfile
@@ -153,10 +159,34 @@ def open_sandbox(
     if swapfile.foreign_swap_bytes(paths.proc) == 0:
         swap_path = cache_dir / f"{identity}{swapfile.NAME_SUFFIX}"
     sandbox = _plan(hierarchy, identity, slots, swap_path)
-    with _ended_by_sigterm(), contextlib.ExitStack() as stack:
-        stack.callback(_remove, sandbox)
+    with _ended_by_sigterm(), _kept(_entries(sandbox), paths):
         _make(sandbox, limit_bytes, swap_bytes)
         yield sandbox
+
+
+@contextlib.contextmanager
+def _kept(entries: tuple[JournalEntry, ...], paths: Paths) -> Iterator[None]:
+    """Have ``entries`` undone when the context ends, or this process, whatever ends it."""
+    try:
+        keeper = Keeper.start(paths)
+        keeper.hold(*entries)
+    except JournalError as error:
+        raise SandboxError(error.cause, next_step=error.next_step) from error
+    try:
+        yield
+    finally:
+        try:
+            problems = keeper.restore()
+            keeper.close()
+        except JournalError:  # somebody killed the keeper: do its work here
+            problems = restore(entries, paths)
+        if problems:
+            raise SandboxError(f"The sandbox could not be removed: {' '.join(problems)}")
+
+
+def _entries(sandbox: Sandbox) -> tuple[JournalEntry, ...]:
+    groups = (OwnedGroup(sandbox.load.name), OwnedGroup(sandbox.zone.name))
+    return groups if sandbox.swap_path is None else (*groups, SwapFile(sandbox.swap_path))
 
 
 def _plan(hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | None) -> Sandbox:
@@ -180,16 +210,6 @@ def _make(sandbox: Sandbox, limit_bytes: int, swap_bytes: int) -> None:
     except GroupError as error:
         raise SandboxError(error.cause, next_step=error.next_step) from error
     sandbox.set_limit(limit_bytes)
-
-
-def _remove(sandbox: Sandbox) -> None:
-    """Undo all of it; a step that fails does not keep the later ones from being tried."""
-    with contextlib.ExitStack() as stack:
-        if sandbox.swap_path is not None:
-            stack.callback(swapfile.remove_swap, sandbox.swap_path)
-        stack.callback(sandbox.load.remove)
-        stack.callback(sandbox.zone.remove)
-        stack.callback(sandbox.kill)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,7 @@
-"""A swap file of our own, for nodes that have no swap."""
+"""Makes a swap file, for nodes that have no swap.
+
+It is taken away again by its journal entry (``stallward.actuator.journal.SwapFile``).
+"""
 
 from __future__ import annotations
 
@@ -72,22 +75,6 @@ def make_swap(path: Path, size_bytes: int) -> None:
             f"The kernel refuses swap on {path}: {os.strerror(code)}.",
             next_step="Run as root, with the cache folder on ext4 or xfs.",
         )
-
-
-def remove_swap(path: Path) -> None:
-    """Switch a swap file off and delete it; harmless when it is gone already.
-
-    Raises:
-        SandboxError: If the kernel cannot take its pages back.
-    """
-    if _libc.swapoff(os.fsencode(path)) != 0:
-        code = ctypes.get_errno()
-        if code not in {errno.EINVAL, errno.ENOENT}:
-            raise SandboxError(
-                f"The kernel does not let go of the swap file {path}: {os.strerror(code)}.",
-                next_step=f"Free some memory, then run `swapoff {path}` and delete it.",
-            )
-    path.unlink(missing_ok=True)
 
 
 def _write(path: Path, size_bytes: int, *, filled: bool) -> None:
