@@ -7,12 +7,16 @@ that a single block can still be resampled (``stallward.evaluation.statistics``)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.evaluation.errors import MeasureError
+
+if TYPE_CHECKING:
+    from stallward.env.recording import Recording
 
 Array = NDArray[np.float64]
 WINDOW_S: Final = 1.0
@@ -127,3 +131,51 @@ def _paused_s(edges: Array, tick_s: Array, paused: Array) -> Array:
     held_s = np.diff(tick_s, append=tick_s[-1])
     total = np.concatenate([[0.0], np.cumsum(paused.mean(axis=1) * held_s)])
     return np.asarray(np.diff(np.interp(edges, np.append(tick_s, tick_s[-1]), total)))
+
+
+def series_of(recording: Recording) -> BlockSeries:
+    """The series of a loaded recording."""
+    run, ticks = recording.run, recording.ticks
+    slots = len(run.slot_names) if run.condition != "alone" else 0
+    progress = []
+    for slot in range(slots):
+        mine = recording.units.slot == slot
+        progress.append(
+            Progress(time_s=recording.units.time_s[mine], units=recording.units.units[mine])
+        )
+    tick_s = np.asarray(ticks["time_s"], dtype=np.float64)
+    paused = [_paused_share(recording, slot) for slot in range(slots)]
+    return BlockSeries(
+        start_s=run.measured_from_s,
+        end_s=run.end_s,
+        scheduled_s=recording.requests.scheduled_s,
+        finished_s=recording.requests.end_s,
+        ok=recording.requests.ok,
+        progress=tuple(progress),
+        tick_s=tick_s,
+        protected_psi_some_us=recording.tick("protected_psi_memory_some_us"),
+        paused=np.stack(paused, axis=1) if paused else np.zeros((tick_s.size, 0)),
+    )
+
+
+def _paused_share(recording: Recording, slot: int) -> Array:
+    """How much of a group was paused at each tick: all of it, or the processes stopped."""
+    whole = np.nan_to_num(recording.tick(f"slot{slot}_state_paused"))
+    stopped = recording.tick(f"slot{slot}_stopped_processes")
+    processes = recording.tick(f"slot{slot}_processes")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.nan_to_num(stopped / processes, nan=0.0, posinf=0.0)
+    return np.maximum(whole, share)
+
+
+def measure_recording(path: Path) -> BlockMeasures:
+    """Load the recording at ``path`` and reduce it.
+
+    Raises:
+        RecordingError: If it cannot be opened.
+        MeasureError: If it is too short to be measured.
+    """
+    # pyarrow costs a quarter of a second, which only those who measure should pay.
+    from stallward.env.recording import load_recording  # noqa: PLC0415
+
+    return reduce(series_of(load_recording(path)))

@@ -1,0 +1,106 @@
+"""The command line: ``stallward``.
+
+Exit codes: 0 done; 2 a mistake of the user or something this machine lacks, one sentence with
+the cause and the next step on stderr; 130 interrupted, 143 terminated, both after cleaning up.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from stallward.agent.errors import StallwardError
+
+MISTAKE = 2
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived; unwinds the stack so that everything is cleaned up."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"stallward: {' '.join(message.split())}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Without the program's name; ``None`` takes those of the process.
+
+    Returns:
+        The exit code.
+    """
+    from typer.exceptions import TyperException  # noqa: PLC0415 - half of the start-up time
+
+    from stallward.evaluation.cli.app import app  # noqa: PLC0415
+
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = app(list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+    except StallwardError as error:
+        _say(str(error))
+        return MISTAKE
+    except TyperException as error:
+        return _usage(error)
+    except ModuleNotFoundError as error:
+        _say(_missing(error))
+        return MISTAKE
+    except KeyboardInterrupt:
+        _say("Interrupted; everything it made was taken away.")
+        return INTERRUPTED
+    except _Terminated:
+        _say("Terminated; everything it made was taken away.")
+        return TERMINATED
+    except BrokenPipeError:
+        # The reader of a pipe went away (`| head`): what it wanted it has.
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _say(f"{error.filename}: {error.strerror}. Check the path, free space and permissions.")
+        return MISTAKE
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: Exception) -> int:
+    """One sentence for a command line that does not parse."""
+    message = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", None) or "stallward"
+    if not message.strip():  # a command group without a command: its help is the answer
+        sys.stderr.write(f"{context.get_help() if context else ''}\n")
+        return MISTAKE
+    _say(f"{message.strip().rstrip('.')}. See `{path} --help`.")
+    return MISTAKE
+
+
+_EXTRAS = {
+    "train": ("torch", "stable_baselines3", "gymnasium", "pyarrow", "scipy", "onnx", "plotly"),
+    "node": ("grpc", "grpc_health", "grpc_reflection", "onnxruntime", "psutil"),
+    "workloads": ("duckdb",),
+}
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    """Which extra to install for a module that is not there.
+
+    Raises:
+        ModuleNotFoundError: ``error`` itself, if the module is none of an extra.
+    """
+    root = (error.name or "").partition(".")[0]
+    for extra, modules in _EXTRAS.items():
+        if root in modules:
+            return f"{root} is not installed. Run `pip install 'stallward[{extra}]'`."
+    raise error

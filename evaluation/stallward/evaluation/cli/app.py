@@ -1,0 +1,37 @@
+"""The command tree. Importing a command's module must stay cheap: bodies import what they use."""
+
+from __future__ import annotations
+
+import typer
+
+from stallward.evaluation.cli import compare, learn, node, show
+from stallward.evaluation.cli.ctl import ctl
+
+app = typer.Typer(
+    name="stallward",
+    help=(
+        "Keeps a latency-critical application fast on a machine whose memory other work wants "
+        "too. Start with `stallward demo`."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+app.command(epilog="Example: stallward demo --out build/demo")(compare.demo)
+app.command(epilog="Example: stallward record detector-anon --arm none --out rec/none")(
+    learn.record
+)
+app.command(epilog="Example: stallward fit recordings --out build/twin.json")(learn.fit)
+app.command(epilog="Example: stallward train --twin build/twin.json --out build/run")(learn.train)
+app.command(epilog="Example: stallward export build/run --out build/policy.onnx")(learn.export)
+app.command(epilog="Example: stallward serve --config /etc/stallward.toml")(node.serve)
+app.add_typer(ctl, name="ctl")
+app.command(
+    epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
+)(compare.compare)
+app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
+app.add_typer(compare.bench, name="bench")
+app.command(epilog="Example: stallward arms --json")(show.arms)
+app.command(epilog="Example: stallward scenarios")(show.scenarios)

@@ -1,0 +1,179 @@
+"""``stallward compare``, ``fidelity``, ``bench`` and ``demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stallward.evaluation.cli import output
+from stallward.evaluation.cli.show import Json
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the report and result go.")] = Path(
+        "build/demo"
+    ),
+    scenario: Annotated[
+        str, typer.Option(help="Scenario to run; the default degrades steepest.")
+    ] = "",
+    minutes: Annotated[
+        float, typer.Option(min=1.0, max=600.0, help="Time for all stages together.")
+    ] = 10.5,
+    twin: Annotated[
+        bool, typer.Option("--twin", help="Compare on the twin, even as root.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seeds training, plan and load.")] = 1,
+) -> None:
+    """Do everything once: fit, train, export, compare on real memory pressure, report.
+
+    As root, on a kernel with PSI and a writable memory controller, the comparison runs live in a
+    sandbox of its own; otherwise on the twin, and the first line says so. Nothing is left behind
+    except the files in --out.
+    """
+    from stallward.evaluation.demo import DemoSettings, run_demo  # noqa: PLC0415
+
+    run_demo(
+        DemoSettings(out=out, scenario=scenario, minutes=minutes, twin=twin, seed=seed),
+        say=output.line,
+        progress=output.progress,
+    )
+
+
+def compare(
+    scenario: Annotated[str, typer.Argument(help="Name of a shipped scenario, or a TOML file.")],
+    arms: Annotated[
+        str, typer.Option(help="Controllers, separated by commas; see `stallward arms`.")
+    ] = "none,latd,ppo",
+    live: Annotated[
+        bool, typer.Option("--live/--twin", help="On this machine (root), or on its twin.")
+    ] = True,
+    blocks: Annotated[int, typer.Option(help="Rounds; each has one block of everything.")] = 5,
+    block_seconds: Annotated[float, typer.Option(help="Measured seconds per block.")] = 30.0,
+    burn_in_seconds: Annotated[
+        float, typer.Option(help="Seconds run before measuring in each block.")
+    ] = 8.0,
+    seed: Annotated[int, typer.Option(help="Seeds the order, the load and the resampling.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="New or resumable directory [build/compare/SCENARIO].")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="Policy file or name for the arms ppo and remote.")
+    ] = "default",
+    twin_file: Annotated[
+        str, typer.Option("--twin-file", help="Fitted twin, file or name; for --twin.")
+    ] = "default",
+    as_json: Json = False,
+) -> None:
+    """Compare controllers in randomised blocks: latency, impact, background work.
+
+    Every round holds one block alone, one with ample memory, one of the background by itself
+    and one of every arm. The directory can be resumed after an interruption with the same
+    command; raising --blocks adds rounds.
+    """
+    from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
+    from stallward.evaluation.compare import ComparisonRequest, run_comparison  # noqa: PLC0415
+    from stallward.evaluation.render import result_rows  # noqa: PLC0415
+
+    request = ComparisonRequest(
+        scenario=scenario,
+        arms=parse_arms(arms),
+        mode="live" if live else "twin",
+        rounds=blocks,
+        block_s=block_seconds,
+        burn_in_s=burn_in_seconds,
+        seed=seed,
+        out=out or Path("build/compare") / Path(scenario).stem,
+        policy=policy,
+        twin=twin_file,
+    )
+    with output.progress("compare") as report:
+        result = run_comparison(request, report)
+    if as_json:
+        output.print_json(result)
+        return
+    headers, rows = result_rows(result)
+    output.table(headers, rows)
+    output.line()
+    output.line(f"{request.out / 'result.json'}  {request.out / 'report.html'}")
+
+
+def fidelity(
+    recordings: Annotated[
+        Path, typer.Argument(help="Directory of recordings, of several arms.")
+    ] = Path("recordings"),
+    seconds: Annotated[
+        float, typer.Option(min=1.0, help="Time for each fit (one per arm left out).")
+    ] = 30.0,
+    scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
+    seed: Annotated[int, typer.Option(help="Seeds the fits and the twin.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Say how far the twin is off: each arm predicted by a twin fitted without it.
+
+    Errors are the absolute log ratio of twin to live (0.1 is about 10 %).
+    """
+    from stallward.evaluation.fidelity import fidelity_rows, measure_fidelity  # noqa: PLC0415
+
+    with output.progress("fidelity") as report:
+        found = measure_fidelity(
+            recordings, seconds=seconds, scenario=scenario, seed=seed, report=report
+        )
+    if as_json:
+        output.print_json(found)
+        return
+    headers, rows, notes = fidelity_rows(found)
+    output.table(headers, rows)
+    output.line()
+    for text in notes:
+        output.line(text)
+
+
+bench = typer.Typer(
+    help="Measure the daemon's own cost, or the environment's speed.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    epilog="Examples: stallward bench --json; stallward bench env",
+)
+
+
+@bench.callback()
+def bench_daemon(
+    context: typer.Context,
+    seconds: Annotated[float, typer.Option(min=10.0, help="Length of each phase.")] = 40.0,
+    scenario: Annotated[str, typer.Option(help="Scenario [the worst shipped one].")] = "",
+    as_json: Json = False,
+) -> None:
+    """Measure the daemon in a calm and in a starving sandbox (needs root): decision time, jitter,
+    CPU, memory, and how long it takes from the first stall to the first pause.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from stallward.evaluation.bench import bench_node, bench_rows  # noqa: PLC0415
+
+    with output.progress("bench") as report:
+        found = bench_node(scenario=scenario, seconds=seconds, report=report)
+    _print_bench(found, bench_rows(found), as_json=as_json)
+
+
+@bench.command("env")
+def bench_env(
+    seconds: Annotated[float, typer.Option(min=1.0, help="Length of each measurement.")] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Measure environment steps per second: the twin alone, and PPO training on it."""
+    from stallward.evaluation.bench_env import bench_environment, environment_rows  # noqa: PLC0415
+
+    with output.progress("bench env") as report:
+        found = bench_environment(seconds=seconds, report=report)
+    _print_bench(found, environment_rows(found), as_json=as_json)
+
+
+def _print_bench(
+    found: dict[str, float | None], rows: list[tuple[str, str, str]], *, as_json: bool
+) -> None:
+    if as_json:
+        output.print_json(found)
+        return
+    output.table(("measure", "value", "what it is"), rows)

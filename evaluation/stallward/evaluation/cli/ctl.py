@@ -1,0 +1,138 @@
+"""``stallward ctl``: talk to a running daemon over gRPC."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stallward.evaluation.cli import output
+from stallward.evaluation.cli.show import Json
+from stallward.evaluation.errors import UsageError
+
+if TYPE_CHECKING:
+    from stallward.actuator.client import ActuatorClient
+
+ctl = typer.Typer(
+    help="Ask a running daemon what it does, or tell it what to do.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Example: stallward ctl watch --socket /run/stallward/actuator.sock",
+)
+Socket = Annotated[Path, typer.Option(help="The daemon's Unix socket.", envvar="STALLWARD_SOCKET")]
+DEFAULT_SOCKET = Path("/run/stallward/actuator.sock")
+
+
+def _connect(socket: Path) -> ActuatorClient:
+    if not socket.is_socket():
+        raise UsageError(
+            f"No daemon listens at {socket}.",
+            next_step="Start one with `stallward serve`, or name its socket with --socket.",
+        )
+    from stallward.actuator.client import ActuatorClient  # noqa: PLC0415
+
+    return ActuatorClient(socket)
+
+
+@ctl.command(epilog="Example: stallward ctl status --json")
+def status(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
+    """Print what the daemon is doing now."""
+    from stallward.evaluation.ticks import status_rows, status_values  # noqa: PLC0415
+
+    with _connect(socket) as client:
+        found = client.status()
+    if as_json:
+        output.print_json(status_values(found))
+        return
+    output.table(("what", "value"), status_rows(found))
+
+
+@ctl.command(epilog="Example: stallward ctl watch --every 10")
+def watch(
+    socket: Socket = DEFAULT_SOCKET,
+    every: Annotated[int, typer.Option(min=1, help="Show every n-th tick.")] = 1,
+    count: Annotated[int, typer.Option(min=0, help="Stop after so many; 0 never.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Print one line a tick: the inputs of the decision, the decision, what the guard said."""
+    from stallward.evaluation.ticks import TickPrinter  # noqa: PLC0415
+
+    printer = TickPrinter(as_json=as_json)
+    with _connect(socket) as client:
+        for number, record in enumerate(client.watch(every=every), start=1):
+            text = printer.line(record)
+            if text:
+                output.line(text)
+            if count and number >= count:
+                return
+
+
+@ctl.command(epilog="Example: stallward ctl apply --pause 0,1 --limit 2=200 --lease 10")
+def apply(
+    socket: Socket = DEFAULT_SOCKET,
+    pause: Annotated[str, typer.Option(help="Slots to pause, as 0,2.")] = "",
+    limit: Annotated[list[str] | None, typer.Option(help="SLOT=MIB, may be repeated.")] = None,
+    profile: Annotated[str, typer.Option(help="default, flush or keep-cache.")] = "default",
+    lease: Annotated[float, typer.Option(help="Seconds it holds, 0.1 to 60.")] = 5.0,
+    hold: Annotated[bool, typer.Option("--hold", help="Renew it until Ctrl-C.")] = False,
+    holder: Annotated[str, typer.Option(help="Name of the lease's holder.")] = "stallward ctl",
+) -> None:
+    """Hold a desired state on the node for the time of a lease."""
+    from stallward.evaluation.ticks import parse_desired  # noqa: PLC0415
+
+    with _connect(socket) as client:
+        slots = len(client.status().slots)
+        desired = parse_desired(pause=pause, limits=limit or [], profile=profile, slots=slots)
+        answer = client.apply(desired, lease_s=lease, holder=holder)
+        for text in answer.notes:
+            output.line(f"guard: {text}")
+        output.line(f"held for {answer.lease_remaining_s:.1f} s")
+        try:
+            while hold:
+                time.sleep(lease / 3.0)
+                client.apply(desired, lease_s=lease, holder=holder)
+        finally:
+            if hold:
+                client.release(holder=holder)
+
+
+@ctl.command(epilog="Example: stallward ctl release")
+def release(
+    socket: Socket = DEFAULT_SOCKET,
+    holder: Annotated[str, typer.Option(help="Name of the lease's holder.")] = "stallward ctl",
+) -> None:
+    """Give a lease back; the daemon's own controller takes over at the next tick."""
+    with _connect(socket) as client:
+        client.release(holder=holder)
+    output.line("released")
+
+
+@ctl.command(epilog="Example: stallward ctl load default")
+def load(
+    policy: Annotated[str, typer.Argument(help="An ONNX policy file, or a shipped one's name.")],
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Load a policy into the daemon; it starts off."""
+    with _connect(socket) as client:
+        loaded = client.load(str(Path(policy).resolve()) if Path(policy).exists() else policy)
+    output.line(f"loaded {loaded.name} (sha256 {loaded.sha256[:12]}); it is off")
+
+
+@ctl.command(epilog="Example: stallward ctl mode active")
+def mode(
+    wanted: Annotated[str, typer.Argument(metavar="MODE", help="active, shadow or off.")],
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Turn the loaded policy active, shadow (decides, is not applied) or off."""
+    from stallward.actuator.record import Mode  # noqa: PLC0415
+
+    names = {m.name.lower(): m for m in Mode if m.name.lower() in ("active", "shadow", "off")}
+    if wanted not in names:
+        raise UsageError(
+            f"{wanted!r} is not a mode.", next_step=f"Choose one of: {', '.join(names)}."
+        )
+    with _connect(socket) as client:
+        client.set_mode(names[wanted])
+    output.line(f"mode {wanted}")

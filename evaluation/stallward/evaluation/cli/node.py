@@ -1,0 +1,33 @@
+"""``stallward serve``: the daemon."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stallward.evaluation.errors import UsageError
+
+DEFAULT_CONFIG = Path("/etc/stallward/stallward.toml")
+
+
+def serve(
+    config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
+) -> None:
+    """Run the actuator daemon in the foreground until SIGTERM or Ctrl-C (needs root).
+
+    Everything it changed is put back when it stops, however it stops.
+    """
+    if not config.is_file():
+        raise UsageError(
+            f"There is no configuration {config}.",
+            next_step="Name one with --config; docs/reference/config.md describes it.",
+        )
+    # A fresh process: the guardian must not carry the command line's imports.
+    os.execv(
+        sys.executable,
+        [sys.executable, "-m", "stallward.actuator.guardian", "--config", str(config)],
+    )

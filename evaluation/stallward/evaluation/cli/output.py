@@ -1,0 +1,100 @@
+"""What commands print: tables, JSON, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from stallward.evaluation.progress import Report
+
+_LINE_EVERY_S = 10.0
+
+
+def line(text: str = "") -> None:
+    """One line on stdout."""
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """One line on stderr: for what is not the result."""
+    typer.echo(text, err=True)
+
+
+def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """One JSON document on stdout."""
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """An aligned table; columns after the first are right-aligned when they hold numbers."""
+    widths = [max(len(str(row[i])) for row in (headers, *rows)) for i in range(len(headers))]
+    right = [
+        bool(rows) and all(_numeric(row[i]) for row in rows) and i > 0 for i in range(len(headers))
+    ]
+    for number, row in enumerate((headers, *rows)):
+        cells = [
+            cell.rjust(width) if flush else cell.ljust(width)
+            for cell, width, flush in zip(row, widths, right, strict=True)
+        ]
+        typer.echo("  ".join(cells).rstrip())
+        if number == 0:
+            typer.echo("  ".join("-" * width for width in widths))
+
+
+def _numeric(cell: str) -> bool:
+    return cell in ("", "-") or cell.lstrip("+-<>")[:1].isdigit()
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Report]:
+    """A progress bar on a terminal; plain lines, not too many, elsewhere.
+
+    The bar goes to stderr, so that ``--json`` on stdout stays clean.
+    """
+    if sys.stderr.isatty():
+        with _bar(title) as report:
+            yield report
+        return
+    last = {"message": "", "time_s": -_LINE_EVERY_S}
+
+    def plain(message: str, share: float) -> None:
+        now = time.monotonic()
+        if message != last["message"] or now - float(last["time_s"]) >= _LINE_EVERY_S:
+            last.update(message=message, time_s=now)
+            note(f"{title} {100 * share:3.0f} % {message}")
+
+    yield plain
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Report]:
+    from rich.console import Console  # noqa: PLC0415 - only long steps on a terminal draw bars
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=1.0, what="")
+
+        def report(message: str, share: float) -> None:
+            bar.update(task, completed=share, what=message)
+
+        yield report
+        bar.update(task, completed=1.0, what="")

@@ -1,0 +1,73 @@
+"""``stallward arms`` and ``stallward scenarios``: what there is to choose from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stallward.evaluation.cli import output
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+
+
+def arms(as_json: Json = False) -> None:
+    """List the controllers that can be compared, and their arguments.
+
+    An arm is NAME or NAME:key=value,key=value; NAME#2 is a second arm of the same kind.
+    """
+    from stallward.agent.controller import controllers  # noqa: PLC0415
+
+    entries = controllers()
+    if as_json:
+        output.print_json(
+            [
+                {"name": e.name, "summary": e.summary, "parameters": dict(e.parameters)}
+                for e in entries
+            ]
+        )
+        return
+    output.table(("arm", "what it does"), [(e.name, e.summary) for e in entries])
+    for entry in entries:
+        if entry.parameters:
+            output.line()
+            output.line(f"{entry.name}:")
+            for key, meaning in entry.parameters.items():
+                output.line(f"  {key:<12} {meaning}")
+
+
+def scenarios(as_json: Json = False) -> None:
+    """List the shipped scenarios, their background groups and their targets."""
+    from stallward.env.scenario_file import find_scenarios, load_scenario  # noqa: PLC0415
+
+    found = [load_scenario(str(name)) for name in find_scenarios()]
+    if as_json:
+        output.print_json(
+            [
+                {
+                    "name": s.name,
+                    "summary": s.summary,
+                    "sandbox_limit_bytes": s.sandbox.limit_bytes,
+                    "slo_ms": s.protected.slo.latency_ms,
+                    "background": [group.name for group in s.background],
+                    "needs": [need.program for need in s.needs],
+                }
+                for s in found
+            ]
+        )
+        return
+    output.table(
+        ("scenario", "memory MiB", "SLO ms", "background", "what it is"),
+        [
+            (
+                s.name,
+                f"{s.sandbox.limit_bytes >> 20}",
+                "auto"
+                if s.protected.slo.latency_ms is None
+                else f"{s.protected.slo.latency_ms:g}",
+                ", ".join(group.name for group in s.background),
+                s.summary,
+            )
+            for s in found
+        ],
+    )
