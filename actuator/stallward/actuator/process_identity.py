@@ -10,18 +10,20 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernelfile import read_bytes
 
 
-def stat_fields(content: bytes, path: Path) -> list[bytes]:
+def stat_fields(
+    content: bytes, path: Path, error: type[KernelFileError] = KernelFileError
+) -> list[bytes]:
     """The fields of /proc/PID/stat from field 3 (state) on.
 
     The name (field 2) may itself hold spaces, parentheses and newlines; only the last ``)``
     ends it.
 
     Raises:
-        KernelFileError: If the content is cut short or not of this form.
+        KernelFileError: (or the class given) if the content is cut short or not of this form.
     """
     fields = content[content.rfind(b")") + 1 :].split()
     if b")" not in content or len(fields) < 22 or not fields[19].isdigit():
-        raise KernelFileError(path, f"not a process's stat: {content[:80]!r}")
+        raise error(path, f"not a process's stat: {content[:80]!r}")
     return fields
 
 

@@ -1,0 +1,1 @@
+"""Levers: everything that a granted desired state changes in the kernel."""

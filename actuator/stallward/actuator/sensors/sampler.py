@@ -1,0 +1,216 @@
+"""All raw signals of one tick, from files kept open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stallward.actuator.errors import SensorError
+from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.kernelfile import OpenFile
+from stallward.actuator.paths import Paths
+from stallward.actuator.sensors.cpu import parse_cpu_usage_us
+from stallward.actuator.sensors.freezer import parse_frozen
+from stallward.actuator.sensors.latency import LineSource
+from stallward.actuator.sensors.memcg import GroupMemory, MemoryReader
+from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo
+from stallward.actuator.sensors.process import read_process
+from stallward.actuator.sensors.psi import PsiReader
+from stallward.actuator.sensors.vmstat import VmStat, parse_vmstat
+from stallward.agent.sample import (
+    GroupSample,
+    NodeSample,
+    ProcessSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
+
+
+class _NodeReader:
+    """/proc/pressure, /proc/meminfo and /proc/vmstat."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._psi = PsiReader(paths.proc / "pressure")
+        self._meminfo = OpenFile(paths.proc / "meminfo", SensorError)
+        self._vmstat = OpenFile(paths.proc / "vmstat", SensorError)
+
+    def read(self) -> NodeSample:
+        content = self._meminfo.read()
+        info = MemoryInfo() if content is None else parse_meminfo(content, self._meminfo.path)
+        content = self._vmstat.read()
+        stat = VmStat() if content is None else parse_vmstat(content, self._vmstat.path)
+        return NodeSample(
+            psi=self._psi.read(),
+            memory_total_bytes=info.total_bytes,
+            memory_available_bytes=info.available_bytes,
+            dirty_bytes=info.dirty_bytes,
+            writeback_bytes=info.writeback_bytes,
+            swap_total_bytes=info.swap_total_bytes,
+            swap_free_bytes=info.swap_free_bytes,
+            swap_in_pages=stat.swap_in_pages,
+            swap_out_pages=stat.swap_out_pages,
+            major_faults=stat.major_faults,
+            refault_file_pages=stat.refault_file_pages,
+            refault_anon_pages=stat.refault_anon_pages,
+            scan_kswapd_pages=stat.scan_kswapd_pages,
+            scan_direct_pages=stat.scan_direct_pages,
+            steal_kswapd_pages=stat.steal_kswapd_pages,
+            steal_direct_pages=stat.steal_direct_pages,
+            allocation_stalls=stat.allocation_stalls,
+        )
+
+    def close(self) -> None:
+        self._psi.close()
+        self._meminfo.close()
+        self._vmstat.close()
+
+
+class GroupReader:
+    """The counters of one group; all absent while it is not there.
+
+    Args:
+        group: The group; for the whole machine (``/``) only what the root directory has.
+    """
+
+    def __init__(self, group: Group) -> None:
+        unified, memory = group.unified_dir, group.memory_dir
+        v2 = group.hierarchy.kind == "v2"
+        self.name = group.name
+        self._psi = None if unified is None else PsiReader(unified, ".pressure")
+        self._cpu = None if unified is None else OpenFile(unified / "cpu.stat", SensorError)
+        self._events = (
+            None if unified is None else OpenFile(unified / "cgroup.events", SensorError)
+        )
+        self._memory = None if memory is None else MemoryReader(memory, v2=v2)
+
+    def read(self) -> GroupSample:
+        """The present values.
+
+        Raises:
+            SensorError: If a file is there but cannot be understood.
+        """
+        memory = GroupMemory() if self._memory is None else self._memory.read()
+        cpu = None if self._cpu is None else self._cpu.read()
+        events = None if self._events is None else self._events.read()
+        return GroupSample(
+            name=self.name,
+            psi=PsiTotals() if self._psi is None else self._psi.read(),
+            memory_usage_bytes=memory.usage_bytes,
+            memory_limit_bytes=memory.limit_bytes,
+            anon_bytes=memory.anon_bytes,
+            file_bytes=memory.file_bytes,
+            inactive_file_bytes=memory.inactive_file_bytes,
+            swap_bytes=memory.swap_bytes,
+            dirty_bytes=memory.dirty_bytes,
+            writeback_bytes=memory.writeback_bytes,
+            refault_file_pages=memory.refault_file_pages,
+            refault_anon_pages=memory.refault_anon_pages,
+            major_faults=memory.major_faults,
+            cpu_usage_us=(
+                None
+                if cpu is None or self._cpu is None
+                else parse_cpu_usage_us(cpu, self._cpu.path)
+            ),
+            oom_kills=memory.oom_kills,
+            frozen=(
+                None
+                if events is None or self._events is None
+                else parse_frozen(events, self._events.path)
+            ),
+        )
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._psi, self._cpu, self._events, self._memory):
+            if file is not None:
+                file.close()
+
+
+class Sampler:
+    """Reads samples; keeps every file open between ticks.
+
+    Args:
+        paths: The kernel's files.
+        hierarchy: The node's cgroup hierarchies.
+        zone: What the protected application and the background share.
+        protected: The protected application's group.
+        slots: The background groups, in slot order.
+        latency_source: Where the protected application's latencies come from, if anywhere.
+        needs_processes: Whether the controller wants the background's processes listed.
+    """
+
+    def __init__(
+        self,
+        *,
+        paths: Paths,
+        hierarchy: Hierarchy,
+        zone: Group,
+        protected: Group,
+        slots: Sequence[Group],
+        latency_source: LineSource | None = None,
+        needs_processes: bool = False,
+    ) -> None:
+        self._paths = paths
+        self._v2 = hierarchy.kind == "v2"
+        self._node = _NodeReader(paths)
+        self._zone = GroupReader(zone)
+        self._protected = GroupReader(protected)
+        self._slot_groups = tuple(slots)
+        self._slots = tuple(GroupReader(group) for group in slots)
+        self._in_zone = tuple(zone.contains(group) for group in (protected, *slots))
+        self._latency = latency_source
+        self.needs_processes = needs_processes
+
+    def read(
+        self, sequence: int, slot_states: Sequence[SlotState], profile: str = "default"
+    ) -> Sample:
+        """Read everything once; what is absent is ``None``.
+
+        Args:
+            sequence: Number of the tick.
+            slot_states: What the levers of each slot are doing, in slot order.
+            profile: The tuning profile in force.
+
+        Raises:
+            SensorError: If a signal is there but cannot be read or understood.
+        """
+        time_s = time.monotonic()
+        protected = self._protected.read()
+        slots = tuple(reader.read() for reader in self._slots)
+        zone = self._zone.read()
+        if not self._v2 and zone.oom_kills is not None:
+            # v1 counts a kill only in the group of the process that died.
+            inside = zip((protected, *slots), self._in_zone, strict=True)
+            kills = sum(group.oom_kills or 0 for group, within in inside if within)
+            zone = replace(zone, oom_kills=zone.oom_kills + kills)
+        return Sample(
+            sequence=sequence,
+            time_s=time_s,
+            node=self._node.read(),
+            zone=zone,
+            protected=protected,
+            slots=slots,
+            slot_states=tuple(slot_states),
+            latency=None if self._latency is None else self._latency.read(time.monotonic()),
+            processes=self._read_processes() if self.needs_processes else None,
+            profile=profile,
+        )
+
+    def _read_processes(self) -> tuple[ProcessSample, ...]:
+        found = []
+        for slot, group in enumerate(self._slot_groups):
+            for pid in group.pids(recursive=True):
+                process = read_process(self._paths.proc, pid, slot)
+                if process is not None:
+                    found.append(process)
+        return tuple(found)
+
+    def close(self) -> None:
+        """Close every file."""
+        self._node.close()
+        for reader in (self._zone, self._protected, *self._slots):
+            reader.close()
+        if self._latency is not None:
+            self._latency.close()
