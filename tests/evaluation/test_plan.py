@@ -32,7 +32,9 @@ SETTINGS = Settings(
 
 
 def _finish(store: BlockStore, block: PlannedBlock) -> None:
-    write_json(store.open(block) / "run.json", {"schema": 1})
+    partial = store.open(block)
+    partial.mkdir()
+    write_json(partial / "run.json", {"schema": 1})
     store.commit(block, {"oom_kills": 0})
 
 
@@ -69,7 +71,9 @@ def test_an_interrupted_block_runs_again_and_a_finished_one_does_not(tmp_path: P
     store = BlockStore(tmp_path / "out", SETTINGS)
     first, second = plan_blocks(parse_arms("none"), 1, seed=7)[:2]
     _finish(store, first)
-    (store.open(second) / "run.json").write_text("{}")  # never committed
+    partial = store.open(second)
+    partial.mkdir()
+    (partial / "run.json").write_text("{}")  # never committed
     again = BlockStore(tmp_path / "out", SETTINGS)
     assert again.done(first)
     assert not again.done(second)

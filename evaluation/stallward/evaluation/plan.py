@@ -126,11 +126,12 @@ class BlockStore:
         return run is not None and facts is not None and facts.get("seed") == block.seed
 
     def open(self, block: PlannedBlock) -> Path:
-        """An empty directory to run the block in; it does not count until committed."""
-        partial = self.blocks / f"{block.directory}.partial"
+        """Where the block's recording is to be written; it does not count until committed.
+
+        Nothing is there yet: a recording makes its own directory.
+        """
         self.discard(block)
-        partial.mkdir()
-        return partial
+        return self.blocks / f"{block.directory}.partial"
 
     def discard(self, block: PlannedBlock) -> None:
         """Throw away what an interrupted or invalid block left."""

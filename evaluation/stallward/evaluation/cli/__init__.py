@@ -46,32 +46,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
         code = app(list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
-    except StallwardError as error:
-        _say(str(error))
-        return MISTAKE
     except TyperException as error:
         return _usage(error)
-    except ModuleNotFoundError as error:
+    except (StallwardError, ModuleNotFoundError, OSError) as error:
+        return _mistake(error)
+    except (KeyboardInterrupt, _Terminated) as error:
+        return _stopped(error)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    if code == INTERRUPTED:  # typer turns Ctrl-C into this code
+        return _stopped(KeyboardInterrupt())
+    return code if isinstance(code, int) else 0
+
+
+def _mistake(error: Exception) -> int:
+    """One sentence for what the user can do something about; anything else is raised again."""
+    if isinstance(error, StallwardError):
+        _say(str(error))
+    elif isinstance(error, ModuleNotFoundError):
         _say(_missing(error))
-        return MISTAKE
-    except KeyboardInterrupt:
-        _say("Interrupted; everything it made was taken away.")
-        return INTERRUPTED
-    except _Terminated:
-        _say("Terminated; everything it made was taken away.")
-        return TERMINATED
-    except BrokenPipeError:
+    elif isinstance(error, BrokenPipeError):
         # The reader of a pipe went away (`| head`): what it wanted it has.
         sys.stderr.close()
         return 0
-    except OSError as error:
-        if error.filename is None:
-            raise
+    elif isinstance(error, OSError) and error.filename is not None:
         _say(f"{error.filename}: {error.strerror}. Check the path, free space and permissions.")
-        return MISTAKE
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-    return code if isinstance(code, int) else 0
+    else:
+        raise error
+    return MISTAKE
+
+
+def _stopped(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        _say("Interrupted; everything it made was taken away.")
+        return INTERRUPTED
+    _say("Terminated; everything it made was taken away.")
+    return TERMINATED
 
 
 def _usage(error: Exception) -> int:

@@ -145,8 +145,10 @@ def bench_daemon(
     scenario: Annotated[str, typer.Option(help="Scenario [the worst shipped one].")] = "",
     as_json: Json = False,
 ) -> None:
-    """Measure the daemon in a calm and in a starving sandbox (needs root): decision time, jitter,
-    CPU, memory, and how long it takes from the first stall to the first pause.
+    """Measure the daemon in a calm and in a starving sandbox (needs root).
+
+    It prints decision time, jitter, CPU, memory, and how long it takes from the first stall of
+    the protected application to the first pause.
     """
     if context.invoked_subcommand is not None:
         return

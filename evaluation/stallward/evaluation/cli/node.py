@@ -27,7 +27,7 @@ def serve(
             next_step="Name one with --config; docs/reference/config.md describes it.",
         )
     # A fresh process: the guardian must not carry the command line's imports.
-    os.execv(
+    os.execv(  # noqa: S606
         sys.executable,
         [sys.executable, "-m", "stallward.actuator.guardian", "--config", str(config)],
     )

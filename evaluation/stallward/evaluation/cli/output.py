@@ -61,12 +61,13 @@ def progress(title: str) -> Iterator[Report]:
         with _bar(title) as report:
             yield report
         return
-    last = {"message": "", "time_s": -_LINE_EVERY_S}
+    last_message, last_s = "", -_LINE_EVERY_S
 
     def plain(message: str, share: float) -> None:
-        now = time.monotonic()
-        if message != last["message"] or now - float(last["time_s"]) >= _LINE_EVERY_S:
-            last.update(message=message, time_s=now)
+        nonlocal last_message, last_s
+        now_s = time.monotonic()
+        if message != last_message or now_s - last_s >= _LINE_EVERY_S:
+            last_message, last_s = message, now_s
             note(f"{title} {100 * share:3.0f} % {message}")
 
     yield plain

@@ -1,0 +1,288 @@
+"""Comparisons: run the blocks of a plan, live or on the twin, and write ``result.json``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from stallward.agent.controllers.onnx import OnnxController
+from stallward.env.scenario import Scenario
+from stallward.env.scenario_file import load_scenario
+from stallward.evaluation.arms import Arm
+from stallward.evaluation.errors import ComparisonError, PlanError
+from stallward.evaluation.measure import BlockMeasures, measure_recording
+from stallward.evaluation.plan import (
+    ALONE,
+    AMPLE,
+    BACKGROUND,
+    REFERENCES,
+    BlockStore,
+    PlannedBlock,
+    Settings,
+    plan_blocks,
+    write_json,
+)
+from stallward.evaluation.progress import Report, part, silent
+from stallward.evaluation.runs import NO_ARM, Condition, Runner, RunRequest
+from stallward.evaluation.summary import AUTO_SLO_FACTOR, summarise
+
+SCHEMA: Final = 1
+RESULT_FILE: Final = "result.json"
+REPORT_FILE: Final = "report.html"
+_ATTEMPTS: Final = 4
+"""Times a block is run before its OOM kills end the comparison."""
+_CONDITIONS: Final[Mapping[str, Condition]] = {
+    ALONE: "alone",
+    AMPLE: "ample",
+    BACKGROUND: "background",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest:
+    """What the user asked for.
+
+    Args:
+        scenario: Name or file.
+        arms: Controllers to compare.
+        mode: On this machine, or on its twin.
+        rounds: Blocks per condition.
+        block_s: Measured seconds per block.
+        burn_in_s: Seconds before that, after every switch.
+        seed: Seeds order, load and resampling.
+        out: Directory, new or resumable.
+        policy: File or name for the arms that run a policy and name none.
+        twin: Fitted twin, file or name.
+    """
+
+    scenario: str
+    arms: tuple[Arm, ...]
+    mode: Literal["live", "twin"]
+    rounds: int
+    block_s: float
+    burn_in_s: float
+    seed: int
+    out: Path
+    policy: str = "default"
+    twin: str = "default"
+
+    def __post_init__(self) -> None:
+        """Refuse lengths that cannot be measured.
+
+        Raises:
+            PlanError: If a length makes no sense.
+        """
+        if not self.block_s >= 2.0 or not self.burn_in_s >= 0.0:
+            raise PlanError(
+                f"Blocks of {self.block_s:g} s after {self.burn_in_s:g} s cannot be measured.",
+                next_step="Use --block-seconds 2 or more and --burn-in-seconds 0 or more.",
+            )
+
+
+OpenRunner = Callable[[], Any]
+"""Makes the context manager of a :class:`Runner`."""
+
+
+def run_comparison(
+    request: ComparisonRequest, report: Report = silent, *, with_report: bool = True
+) -> dict[str, Any]:
+    """Run what is missing of a comparison and write its result and report.
+
+    Raises:
+        StallwardError: If it cannot be planned, resumed or run; finished blocks are kept.
+    """
+    scenario = load_scenario(request.scenario)
+    policies = {arm.label: find_policy_of(arm, request.policy) for arm in request.arms}
+    blocks = plan_blocks(request.arms, request.rounds, request.seed)
+    store = BlockStore(request.out, _settings(request, scenario, policies))
+    comparison = Comparison(request=request, store=store, blocks=blocks, policies=policies)
+    comparison.run(lambda: open_runner(request, scenario), scenario, part(report, 0.0, 0.98))
+    result = comparison.result(scenario)
+    write_json(request.out / RESULT_FILE, result)
+    if with_report:
+        from stallward.evaluation.report import write_report  # noqa: PLC0415 - only here
+
+        report("report", 0.98)
+        write_report(request.out)
+    report("done", 1.0)
+    return result
+
+
+@contextmanager
+def open_runner(request: ComparisonRequest, scenario: Scenario) -> Iterator[Runner]:
+    """What runs the blocks of a comparison."""
+    if request.mode == "live":
+        from stallward.evaluation.live import open_session  # noqa: PLC0415 - needs grpc
+
+        with open_session(scenario) as session:
+            yield session
+    else:
+        from stallward.evaluation.simulate import open_twin  # noqa: PLC0415 - needs no node
+
+        yield open_twin(scenario, request.twin)
+
+
+def find_policy_of(arm: Arm, default: str) -> Path | None:
+    """The policy file of an arm, checked; ``None`` for arms that run none.
+
+    Raises:
+        PolicyError: If it is missing or cannot be run here.
+    """
+    if not arm.runs_policy:
+        return None
+    from stallward.models.registry import find_policy  # noqa: PLC0415
+
+    named = arm.arguments.get("path", default)
+    path = Path(named) if Path(named).is_file() else Path(find_policy(named))
+    OnnxController(path)  # refuses what does not fit, before anything is started
+    return path
+
+
+def _settings(
+    request: ComparisonRequest, scenario: Scenario, policies: Mapping[str, Path | None]
+) -> Settings:
+    digest = hashlib.sha256()
+    for label, path in sorted(policies.items()):
+        if path is not None:
+            digest.update(label.encode() + path.read_bytes())
+    return Settings(
+        scenario=scenario.name,
+        scenario_sha256=_sha256(scenario.source),
+        mode=request.mode,
+        arms=tuple(arm.label for arm in request.arms),
+        block_s=request.block_s,
+        burn_in_s=request.burn_in_s,
+        seed=request.seed,
+        policy_sha256=digest.hexdigest() if any(policies.values()) else "",
+    )
+
+
+def _sha256(path: Path | None) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A planned comparison and where its blocks go."""
+
+    request: ComparisonRequest
+    store: BlockStore
+    blocks: Sequence[PlannedBlock]
+    policies: Mapping[str, Path | None]
+
+    def run(self, opened: OpenRunner, scenario: Scenario, report: Report) -> None:
+        """Run every block that is not done yet."""
+        wanted = (*self._calibration(scenario), *self.blocks)
+        missing = [block for block in wanted if not self.store.done(block)]
+        if not missing:
+            return
+        report("preparing programs and data", 0.0)
+        with opened() as runner:
+            for number, block in enumerate(missing):
+                report(
+                    f"round {block.round}/{self.request.rounds} {block.condition}",
+                    number / len(missing),
+                )
+                self._run_block(runner, block, scenario)
+
+    def _calibration(self, scenario: Scenario) -> tuple[PlannedBlock, ...]:
+        """A first block with ample memory, where controllers need to be told a target."""
+        if scenario.protected.slo.latency_ms is not None:
+            return ()
+        return (
+            PlannedBlock(round=0, position=0, condition=AMPLE, slug=AMPLE, seed=self.request.seed),
+        )
+
+    def controller_slo_ms(self, scenario: Scenario) -> float:
+        """The target that controllers are told: the scenario's, or from the first ample block."""
+        known = scenario.protected.slo.latency_ms
+        if known is not None:
+            return known
+        block = self._calibration(scenario)[0]
+        if not self.store.done(block):
+            return 100.0  # while it is being measured nobody uses it
+        latency_ms = measure_recording(self.store.path(block)).latency_ms
+        if not latency_ms.size:
+            raise ComparisonError(
+                "No request was answered with ample memory.",
+                next_step="Check that the load generator of the scenario runs.",
+            )
+        return AUTO_SLO_FACTOR * float(np.quantile(latency_ms, 0.99))
+
+    def _run_block(self, runner: Runner, block: PlannedBlock, scenario: Scenario) -> None:
+        arms = {arm.label: arm for arm in self.request.arms}
+        reference = block.condition in REFERENCES
+        wanted = RunRequest(
+            condition=_CONDITIONS[block.condition] if reference else "together",
+            arm=NO_ARM if reference else arms[block.condition],
+            policy=None if reference else self.policies[block.condition],
+            slo_ms=self.controller_slo_ms(scenario),
+            duration_s=self.request.block_s,
+            burn_in_s=self.request.burn_in_s,
+            seed=block.seed,
+        )
+        for attempt in range(_ATTEMPTS):
+            try:
+                kills = runner.run_block(wanted, self.store.open(block))
+            except BaseException:
+                self.store.discard(block)  # Ctrl-C too: the directory stays resumable
+                raise
+            if kills == 0:
+                facts = {"invalid_attempts": attempt, "node": dict(runner.facts)}
+                self.store.commit(block, facts)
+                return
+            self.store.discard(block)
+        raise ComparisonError(
+            f"The block {block.directory} had memory-group OOM kills {_ATTEMPTS} times.",
+            next_step="Give the sandbox of the scenario more memory or swap.",
+        )
+
+    def result(self, scenario: Scenario) -> dict[str, Any]:
+        """The contents of ``result.json``."""
+        measures: dict[str, list[BlockMeasures]] = {}
+        invalid: dict[str, int] = {}
+        for block in self.blocks:
+            found = measure_recording(self.store.path(block))
+            measures.setdefault(block.condition, []).append(found)
+            repeats = int(self.store.facts(block).get("invalid_attempts", 0))
+            invalid[block.condition] = invalid.get(block.condition, 0) + repeats
+        labels = [arm.label for arm in self.request.arms]
+        table = summarise(
+            measures,
+            labels,
+            slo_ms=scenario.protected.slo.latency_ms,
+            seed=self.request.seed,
+        )
+        for arm in self.request.arms:
+            table["arms"][arm.label] |= {
+                "controller": arm.spec,
+                "budgets_lifted": arm.lifts_budgets,
+                "invalid_blocks": invalid[arm.label],
+                "requests": sum(m.latency_ms.size for m in measures[arm.label]),
+            }
+        node = self.store.facts(self.blocks[0]).get("node", {})
+        return {
+            "schema": SCHEMA,
+            "mode": self.request.mode,
+            "scenario": scenario.name,
+            "node": node,
+            **table,
+            "method": {
+                "summary": scenario.summary,
+                "rounds": self.request.rounds,
+                "block_s": self.request.block_s,
+                "burn_in_s": self.request.burn_in_s,
+                "seed": self.request.seed,
+                "controller_slo_ms": self.controller_slo_ms(scenario),
+                "groups": [group.name for group in scenario.background],
+                "units": [group.units.name for group in scenario.background],
+                "sandbox_limit_bytes": scenario.sandbox.limit_bytes,
+                "policies": {k: str(v) for k, v in self.policies.items() if v is not None},
+            },
+        }

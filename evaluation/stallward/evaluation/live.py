@@ -1,0 +1,226 @@
+"""One live block under one arm, recorded: the daemon is set up the way the arm asks for."""
+
+from __future__ import annotations
+
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from stallward.actuator.client import ActuatorClient
+from stallward.actuator.config import (
+    ControlConfig,
+    DaemonConfig,
+    JournalConfig,
+    LatencyConfig,
+    NodeConfig,
+    ProtectedConfig,
+    RecordConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.daemon import Daemon
+from stallward.actuator.frames import read_frames
+from stallward.actuator.guard import Budgets
+from stallward.actuator.record import Mode
+from stallward.env.block import BlockResult, BlockSite, Workplace, make_workplace, run_block
+from stallward.env.cache import default_cache_dir
+from stallward.env.recording import (
+    NodeInfo,
+    RunInfo,
+    write_recording,
+)
+from stallward.env.sandbox import Sandbox, open_sandbox
+from stallward.env.scenario import Scenario
+from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.node_facts import node_info, versions
+from stallward.evaluation.remote import remote_controller
+from stallward.evaluation.runs import RunRequest
+from stallward.proto.v1 import stallward_pb2 as pb
+
+
+class OnDaemon(Protocol):
+    """Called with the running daemon of a block, before the load starts."""
+
+    def __call__(self, daemon: Daemon) -> None:
+        """Look at the daemon; must return soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSession:
+    """A sandbox with a scenario's programs at hand; blocks run in it one after another."""
+
+    scenario: Scenario
+    sandbox: Sandbox
+    workplace: Workplace
+    node: NodeInfo
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The node, for ``result.json``."""
+        return asdict(self.node)
+
+    def run_block(self, request: RunRequest, out: Path) -> int:
+        """Run one block; see :class:`stallward.evaluation.runs.Runner`."""
+        return self.run(request, out).oom_kills
+
+    def run(self, run: RunRequest, out: Path, on_daemon: OnDaemon | None = None) -> BlockResult:
+        """Run one block and write its recording to ``out``, which must not exist yet.
+
+        Raises:
+            StallwardError: If a program, the sandbox or the daemon fails.
+        """
+        with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
+            place = Path(folder)
+
+            @contextmanager
+            def daemon(site: BlockSite) -> Iterator[object]:
+                with _controlled(site, run, place) as running:
+                    if on_daemon is not None:
+                        on_daemon(running)
+                    yield running
+
+            result = run_block(
+                self.sandbox,
+                self.scenario,
+                run.condition,
+                daemon,
+                workplace=self.workplace,
+                duration_s=run.duration_s,
+                burn_in_s=run.burn_in_s,
+                out_dir=place,
+                seed=run.seed,
+            )
+            write_recording(
+                out,
+                run=self._info(run, result),
+                ticks=_ticks(place),
+                requests=result.requests,
+                units=result.units,
+            )
+        return result
+
+    def _info(self, run: RunRequest, result: BlockResult) -> RunInfo:
+        length_s = result.end_s - result.start_s
+        return RunInfo(
+            scenario=self.scenario.name,
+            condition=run.condition,
+            arm=run.arm.label,
+            seed=run.seed,
+            start_s=result.start_s,
+            end_s=result.end_s,
+            burn_in_s=result.burn_in_s,
+            sandbox_bytes=result.limit_bytes,
+            slo_ms=run.slo_ms,
+            node=self.node,
+            request_rate_per_s=result.requests.scheduled_s.size / length_s,
+            swap_bytes=self.scenario.sandbox.swap_bytes,
+            slot_names=tuple(group.name for group in self.scenario.background),
+            scenario_parameters=scenario_parameters(self.scenario),
+            versions=versions(),
+            oom_kills=result.oom_kills,
+        )
+
+
+@contextmanager
+def open_session(scenario: Scenario, cache_dir: Path | None = None) -> Iterator[LiveSession]:
+    """Prepare a scenario's programs and data and make a sandbox for them.
+
+    Raises:
+        StallwardError: If this user or machine cannot hold it; the message says why.
+    """
+    cache_dir = cache_dir or default_cache_dir()
+    workplace = make_workplace(scenario, cache_dir)
+    with open_sandbox(
+        slots=len(scenario.background),
+        limit_bytes=scenario.sandbox.limit_bytes,
+        swap_bytes=scenario.sandbox.swap_bytes,
+        cache_dir=cache_dir,
+    ) as sandbox:
+        yield LiveSession(
+            scenario=scenario,
+            sandbox=sandbox,
+            workplace=workplace,
+            node=node_info(cache_dir),
+        )
+
+
+def scenario_parameters(scenario: Scenario) -> dict[str, Any]:
+    """The scenario's file as it was written."""
+    if scenario.source is None:
+        return {}
+    return tomllib.loads(scenario.source.read_text(encoding="utf-8"))
+
+
+def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
+    lines = site.latency
+    return DaemonConfig(
+        node=NodeConfig(zone=site.sandbox.zone.name),
+        protected=ProtectedConfig(
+            group=site.sandbox.protected.name, groups=(site.sandbox.load.name,)
+        ),
+        background=tuple(
+            SlotConfig(name=spec.name, group=group.name, floor_bytes=spec.floor_bytes)
+            for spec, group in zip(site.scenario.background, site.sandbox.slots, strict=True)
+        ),
+        service=ServiceConfig(socket=place / "actuator.sock"),
+        journal=JournalConfig(path=place / "journal"),
+        latency=LatencyConfig(
+            path=Path(lines.path),
+            start=lines.start,
+            end=lines.end,
+            latency=lines.latency,
+            end_us=lines.end_us,
+            pattern=lines.pattern,
+            separator=lines.separator,
+            time_unit_s=lines.time_unit_s,
+            latency_unit_s=lines.latency_unit_s,
+            realtime=lines.realtime,
+        ),
+        control=ControlConfig(
+            controller="none" if run.arm.runs_policy else run.arm.spec,
+            slo_ms=run.slo_ms,
+            seed=run.seed,
+        ),
+        guard=Budgets(lift_budgets=run.arm.lifts_budgets),
+        record=RecordConfig(dir=place),
+    )
+
+
+@contextmanager
+def _controlled(site: BlockSite, run: RunRequest, place: Path) -> Iterator[Daemon]:
+    """The daemon of a block, with its arm in force."""
+    if run.arm.runs_policy and run.policy is None:
+        raise ComparisonError(f"The arm {run.arm.label!r} has no policy file.")
+    config = _config(site, run, place)
+    with Daemon(config) as daemon:
+        if run.policy is None or not run.arm.runs_policy:
+            yield daemon
+        elif run.arm.controller == "remote":
+            with remote_controller(config.service.socket, run.policy):
+                yield daemon
+        else:
+            with daemon.client() as client:
+                activate(client, run.policy)
+            yield daemon
+
+
+def activate(client: ActuatorClient, policy: Path) -> None:
+    """Load a policy into a daemon and turn it on."""
+    client.load(str(policy.resolve()))
+    client.set_mode(Mode.ACTIVE)
+
+
+def _ticks(place: Path) -> Iterator[pb.TickRecord]:
+    """The tick records that the daemon of a block left."""
+    files = sorted(place.rglob("ticks.frames"))
+    if not files:
+        raise ComparisonError(
+            "The daemon recorded no tick.", next_step="Check free space in the temporary folder."
+        )
+    for file in files:
+        for payload in read_frames(file):
+            yield pb.TickRecord.FromString(payload)

@@ -1,0 +1,64 @@
+"""What is written down about the machine something was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.detect import detect
+from stallward.actuator.paths import Paths
+from stallward.env.recording import NodeInfo
+
+_PACKAGES: Final = (
+    "stallward",
+    "numpy",
+    "onnxruntime",
+    "grpcio",
+    "protobuf",
+    "torch",
+    "stable-baselines3",
+)
+
+
+def node_info(disk_of: Path, paths: Paths | None = None) -> NodeInfo:
+    """This machine: kind, kernel, CPUs, memory and the disk that holds ``disk_of``."""
+    paths = paths or Paths()
+    return NodeInfo(
+        kind=detect(paths).kind,
+        kernel=platform.release(),
+        cpu_count=len(os.sched_getaffinity(0)),
+        memory_total_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        disk=_disk(disk_of, paths),
+    )
+
+
+def _disk(path: Path, paths: Paths) -> str:
+    """The device and file system below ``path``; empty if not known."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    where = str(path.resolve())
+    best = ("", "")
+    try:
+        mounts = (paths.proc / "self" / "mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    for line in mounts:
+        device, point, kind, *_ = line.split(" ")
+        inside = where == point or where.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best[0]):
+            best = (point, f"{device} ({kind})")
+    return best[1]
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide or measure."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,119 @@
+"""The arm ``remote``: a process of its own that decides from the Watch stream and acts by Apply.
+
+``python -m stallward.evaluation.remote --socket SOCKET --policy FILE`` runs until SIGTERM. It
+decides with the policy on the observations the daemon sends, and holds a lease that it renews
+with every tick; when it dies, the lease lapses and the node goes back to its default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import numpy as np
+
+from stallward.actuator.client import ActuatorClient
+from stallward.agent.controller import NodeContext
+from stallward.agent.controllers.onnx import OnnxController
+from stallward.evaluation.errors import ComparisonError
+
+LEASE_S: Final = 1.0
+HOLDER: Final = "remote"
+READY: Final = "ready"
+_READY_TIMEOUT_S: Final = 20.0
+
+
+class _Stop(BaseException):
+    """SIGTERM arrived."""
+
+
+@contextmanager
+def remote_controller(socket: Path, policy: Path) -> Iterator[int]:
+    """Run the remote process for the time of the context; yields its pid.
+
+    Raises:
+        ComparisonError: If it does not come up, or ended before the context did.
+    """
+    command = [sys.executable, "-m", "stallward.evaluation.remote"]
+    command += ["--socket", str(socket), "--policy", str(policy)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,  # Ctrl-C reaches it through us, in order
+    ) as process:
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            if line.strip() != READY:
+                raise ComparisonError(f"The remote controller did not start: {_end(process)}")
+            yield process.pid
+            if process.poll() is not None:
+                raise ComparisonError(f"The remote controller ended early: {_end(process)}")
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=5.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """The last line a dead or dying process said."""
+    process.terminate()
+    said = process.stderr.read().strip().splitlines() if process.stderr else []
+    return said[-1] if said else f"it said nothing (status {process.wait()})."
+
+
+def control(client: ActuatorClient, controller: OnnxController) -> None:
+    """Decide for every tick the daemon reports, until the stream ends."""
+    started = False
+    for record in client.watch():
+        sample = record.sample
+        if not started:
+            controller.reset(
+                NodeContext(
+                    zone_limit_bytes=sample.zone.memory_limit_bytes or 0,
+                    slot_names=tuple(group.name for group in sample.slots),
+                )
+            )
+        decision = controller.decide(sample, np.asarray(record.observation, dtype=np.float32))
+        client.apply(decision.desired, lease_s=LEASE_S, holder=HOLDER)
+        if not started:
+            sys.stdout.write(f"{READY}\n")
+            sys.stdout.flush()
+            started = True
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise _Stop
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the process; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m stallward.evaluation.remote")
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--policy", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _stop)
+    controller = OnnxController(options.policy)
+    with ActuatorClient(options.socket) as client:
+        try:
+            control(client, controller)
+        except _Stop:
+            client.release(holder=HOLDER)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What is asked of whatever runs blocks: a live sandbox or the twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from stallward.evaluation.arms import Arm
+
+Condition = Literal["alone", "together", "ample", "background"]
+
+NO_ARM: Final = Arm(label="none", spec="none")
+"""What controls the reference conditions: the daemon watches and does nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One block to be run.
+
+    Args:
+        condition: What runs, and with how much memory.
+        arm: Who controls it.
+        policy: The policy file of arms that run one.
+        slo_ms: What controllers are told the target is.
+        duration_s: Measured length.
+        burn_in_s: Length before that.
+        seed: Seeds the arrivals, the background and the controller.
+    """
+
+    condition: Condition
+    arm: Arm = NO_ARM
+    policy: Path | None = None
+    slo_ms: float
+    duration_s: float
+    burn_in_s: float
+    seed: int
+
+
+class Runner(Protocol):
+    """Runs blocks of one scenario, one at a time."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The node, or the twin, for ``result.json``."""
+
+    def run_block(self, request: RunRequest, out: Path) -> int:
+        """Run one block and write its recording to ``out``, which does not exist yet.
+
+        Returns:
+            Memory-group OOM kills; not 0 means that the block is invalid.
+        """
