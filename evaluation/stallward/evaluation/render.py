@@ -1,0 +1,136 @@
+"""The table of design section 10, as text: for the terminal and for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Kind = Literal["ms", "ratio", "share"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One measure of the table."""
+
+    metric: str
+    title: str
+    kind: Kind
+    meaning: str
+
+
+COLUMNS: Final = (
+    Column(metric="p50_ms", title="p50 ms", kind="ms", meaning="median sojourn time"),
+    Column(metric="p95_ms", title="p95 ms", kind="ms", meaning="95th percentile"),
+    Column(metric="p99_ms", title="p99 ms", kind="ms", meaning="99th percentile"),
+    Column(
+        metric="impact_p95",
+        title="impact p95",
+        kind="ratio",
+        meaning="(p95 - p95 alone) / p95 alone",
+    ),
+    Column(
+        metric="impact_ample_p95",
+        title="vs ample",
+        kind="ratio",
+        meaning="the same against ample memory",
+    ),
+    Column(
+        metric="slo_attainment",
+        title="SLO met",
+        kind="share",
+        meaning="share of windows whose p95 met the target",
+    ),
+    Column(
+        metric="background_work",
+        title="background",
+        kind="share",
+        meaning="work done / work with the node to itself",
+    ),
+    Column(
+        metric="psi_some_share",
+        title="stalled",
+        kind="share",
+        meaning="share of time with a protected task stalled for memory (PSI some)",
+    ),
+    Column(
+        metric="paused_share",
+        title="paused",
+        kind="share",
+        meaning="share of group time spent paused",
+    ),
+)
+
+
+def number(value: float | None, kind: Kind) -> str:
+    """A value, as short as its meaning allows; ``-`` where it is unknown."""
+    if value is None:
+        return "-"
+    if kind == "share":
+        return f"{100 * value:.0f} %" if abs(value) >= 0.0995 else f"{100 * value:.1f} %"
+    if kind == "ratio":
+        return f"{value:+.0f}x" if abs(value) >= 9.95 else f"{value:+.2f}x"
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
+
+
+def span(metric: Mapping[str, float | None], kind: Kind) -> str:
+    """The interval of a metric, ``low..high``; empty where there is none."""
+    low, high = metric["low"], metric["high"]
+    if low is None or high is None:
+        return ""
+    return f"{number(low, kind)}..{number(high, kind)}".replace(" %..", "..")
+
+
+def cell(metric: Mapping[str, float | None], kind: Kind) -> str:
+    """A value with its interval."""
+    interval = span(metric, kind)
+    return number(metric["value"], kind) + (f" [{interval}]" if interval else "")
+
+
+def result_rows(result: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headers and rows of a comparison's table, references first."""
+    headers = ("arm", *(column.title for column in COLUMNS))
+    rows = []
+    for name in ("alone", "ample"):
+        protected = result[name]["protected"]
+        cells = [
+            number(protected.get(column.metric), column.kind) if column.kind == "ms" else ""
+            for column in COLUMNS
+        ]
+        rows.append((name, *cells))
+    for label, arm in result["arms"].items():
+        rows.append((label, *(cell(arm[c.metric], c.kind) for c in COLUMNS)))
+    return headers, rows
+
+
+def headline(result: Mapping[str, Any]) -> str:
+    """The comparison in one or two sentences, with its numbers."""
+    arms = result["arms"]
+    alone = result["alone"]["protected"]["p95_ms"]
+    where = "On the twin, " if result["mode"] == "twin" else ""
+    text = f"{where}p95 is {number(alone, 'ms')} ms alone"
+    if "none" in arms:
+        text += f" and {number(arms['none']['p95_ms']['value'], 'ms')} ms beside the background"
+    text += "."
+    acting = {label: arm for label, arm in arms.items() if label.partition("#")[0] != "none"}
+    if not acting:
+        return text
+    best = min(acting, key=lambda label: _loss(acting[label]))
+    arm = acting[best]
+    text += f" {best} brings it to {number(arm['p95_ms']['value'], 'ms')} ms"
+    work = arm["background_work"]["value"]
+    if work is not None:
+        text += f" while the background does {number(work, 'share')} of its work"
+    others = [
+        f"{label} {number(other['p95_ms']['value'], 'ms')} ms at "
+        f"{number(other['background_work']['value'], 'share')}"
+        for label, other in acting.items()
+        if label != best
+    ]
+    return text + (f"; {', '.join(others)}." if others else ".")
+
+
+def _loss(arm: Mapping[str, Any]) -> tuple[float, float]:
+    """Orders arms: first by target met (in tenths), then by background work."""
+    met = arm["slo_attainment"]["value"] or 0.0
+    return (-round(10 * met), -(arm["background_work"]["value"] or 0.0))

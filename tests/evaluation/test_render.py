@@ -1,0 +1,68 @@
+"""Numbers as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stallward.evaluation.render import COLUMNS, Kind, cell, headline, number, result_rows
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (None, "ms", "-"),
+        (1.234, "ms", "1.23"),
+        (12.34, "ms", "12.3"),
+        (866.1, "ms", "866"),
+        (0.5, "share", "50 %"),
+        (0.023, "share", "2.3 %"),
+        (1.0, "share", "100 %"),
+        (-0.031, "ratio", "-0.03x"),
+        (112.4, "ratio", "+112x"),
+    ],
+)
+def test_numbers(value: float | None, kind: Kind, text: str) -> None:
+    assert number(value, kind) == text
+
+
+def test_cells_carry_their_interval_or_none() -> None:
+    assert cell({"value": 0.5, "low": 0.4, "high": 0.62}, "share") == "50 % [40..62 %]"
+    assert cell({"value": 5.0, "low": None, "high": None}, "ms") == "5.00"
+
+
+def _arm(p95: float, work: float, met: float) -> dict[str, Any]:
+    same = {c.metric: {"value": 1.0, "low": 0.9, "high": 1.1} for c in COLUMNS}
+    return same | {
+        "p95_ms": {"value": p95, "low": p95, "high": p95},
+        "background_work": {"value": work, "low": work, "high": work},
+        "slo_attainment": {"value": met, "low": met, "high": met},
+    }
+
+
+def _result() -> dict[str, Any]:
+    protected = {"p50_ms": 5.0, "p95_ms": 7.8, "p99_ms": 9.0, "mean_ms": 5.5, "requests": 10}
+    return {
+        "mode": "live",
+        "alone": {"protected": protected},
+        "ample": {"protected": protected},
+        "arms": {
+            "none": _arm(866.0, 0.9, 0.05),
+            "latd": _arm(10.0, 0.1, 0.99),
+            "ppo": _arm(11.0, 0.6, 0.97),
+        },
+    }
+
+
+def test_the_headline_names_the_best_trade_and_its_price() -> None:
+    text = headline(_result())
+    assert "7.80 ms alone and 866 ms beside the background" in text
+    assert "ppo brings it to 11.0 ms while the background does 60 % of its work" in text
+    assert "latd 10.0 ms at 10 %" in text
+
+
+def test_rows_list_references_and_arms_in_order() -> None:
+    headers, rows = result_rows(_result())
+    assert [row[0] for row in rows] == ["alone", "ample", "none", "latd", "ppo"]
+    assert all(len(row) == len(headers) for row in rows)
