@@ -1,0 +1,384 @@
+"""The twin itself: the state of ``B`` nodes and what one tick does to it.
+
+Order of a sub-step: what everybody asks for (requests, touches, growth), what that makes them
+wait for, which pages reclaim takes to make room, what they get. Nothing recorded is played back
+but arrivals and programs of work; see ``docs`` and the pure functions in ``pages``, ``stalls``
+and ``latency``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import SLOTS
+from stallward.env.twin import latency as queue
+from stallward.env.twin import pages, stalls
+from stallward.env.twin.pages import ANON, COLD, FILE, GROUPS, POOLS
+from stallward.env.twin.scenario import TwinScenario
+from stallward.env.twin.tables import NodeColumns, ScenarioTable
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+TICK_S: Final = 0.1
+SUBSTEPS: Final = 4
+_STEP_S: Final = TICK_S / SUBSTEPS
+NODE_SWAPPINESS: Final = 60.0
+NODE_DIRTY_RATIOS: Final = (0.10, 0.20)
+"""Share of the zone at which writeback starts and at which writers block."""
+_WARMTH_S: Final = 0.5
+"""Time constant with which a page's warmth follows how often it is touched."""
+
+
+class TwinBatch:
+    """``B`` nodes. Arrays have the node last; pages are 4096 bytes, shares are of a tick.
+
+    Attributes:
+        columns: The exogenous description and the parameters of every node.
+        resident, wanted: ``(GROUPS, POOLS, B)`` pages in memory and owned.
+        dirty: Dirty pages of the cold pools, ``(GROUPS, B)``.
+        time_s: ``(B,)``, since the node's reset.
+        cursor_s: Each program's own time, ``(SLOTS, B)``.
+        units: Work done, ``(SLOTS, B)``.
+        progress: Share of full speed of each slot in the last tick, ``(SLOTS, B)``.
+        stalled: Share of the last tick each group was stalled, ``(GROUPS, B)``.
+        some, full: The same of the whole zone, ``(B,)``.
+        counters: Cumulative: refaults and swap in and out in pages, major faults.
+        probe_ms, probe_weight: The last tick's requests: their latency and how many each
+            stands for, ``(SUBSTEPS, B)``.
+        pooled: Histogram of all requests, ``(POOL_BINS, B)``.
+    """
+
+    def __init__(self, scenarios: Sequence[TwinScenario], batch: int, *, seed: int) -> None:
+        self.columns = NodeColumns(ScenarioTable(scenarios), batch)
+        self.batch = batch
+        self.rng = np.random.default_rng(seed)
+        self._at = np.arange(batch)
+        groups = (GROUPS, batch)
+        slots = (SLOTS, batch)
+        self.resident = np.zeros((GROUPS, POOLS, batch))
+        self.wanted = np.zeros((GROUPS, POOLS, batch))
+        self.dirty = np.zeros(groups)
+        self._touches_per_s = np.zeros((GROUPS, POOLS, batch))
+        self.time_s = np.zeros(batch)
+        self.cursor_s = np.zeros(slots)
+        self.units = np.zeros(slots)
+        self.progress = np.zeros(slots)
+        self.stalled = np.zeros(groups)
+        self.some = np.zeros(batch)
+        self.full = np.zeros(batch)
+        self.psi_some_us = np.zeros((GROUPS + 1, batch))
+        """Cumulative, the zone last."""
+        self.psi_full_us = np.zeros((GROUPS + 1, batch))
+        self.refault_pages = np.zeros(groups)
+        self.major_faults = np.zeros(groups)
+        self.swap_in_pages = np.zeros(batch)
+        self.swap_out_pages = np.zeros(batch)
+        self.cpu_us = np.zeros(groups)
+        self.cpu_stall_us = np.zeros(batch)
+        self._backlog_s = np.zeros(batch)
+        self._queued = np.zeros(batch)
+        self._due = np.zeros(batch)
+        self._running = np.ones(slots)
+        self._change_s = np.zeros(slots)
+        self._limit_pages = np.full(slots, np.inf)
+        self._limit_change_s = np.zeros(slots)
+        self.window = queue.LatencyWindow(batch)
+        self.probe_ms = np.zeros((SUBSTEPS, batch))
+        self.probe_weight = np.zeros((SUBSTEPS, batch))
+        self.pooled = np.zeros((queue.POOL_BINS, batch))
+
+    def reset(
+        self,
+        rows: Mask,
+        scenario: NDArray[np.int64],
+        parameters: Array,
+        *,
+        cursor_s: Array | float = 0.0,
+    ) -> None:
+        """Start the nodes in ``rows`` afresh: the application loaded, the background starting.
+
+        Args:
+            rows: Which nodes, ``(B,)``.
+            scenario: Index of the scenario of each of them, ``(n,)``.
+            parameters: ``(len(PARAMETER_NAMES), n)``.
+            cursor_s: Where each program starts, scalar or ``(SLOTS, n)``.
+        """
+        index = np.flatnonzero(rows)
+        self.columns.fill(index, scenario, parameters)
+        columns = self.columns
+        for array in (
+            self.resident, self.wanted, self.dirty, self._touches_per_s, self.time_s, self.units,
+            self.progress, self.stalled, self.some, self.full, self.psi_some_us, self.psi_full_us,
+            self.refault_pages, self.major_faults, self.swap_in_pages, self.swap_out_pages,
+            self.cpu_us, self.cpu_stall_us, self._backlog_s, self._queued, self._due,
+            self._change_s, self._limit_change_s, self.pooled, self.probe_ms, self.probe_weight,
+        ):  # fmt: skip
+            array[..., index] = 0.0
+        self.cursor_s[:, index] = cursor_s
+        self._running[:, index] = 1.0
+        self._limit_pages[:, index] = np.inf
+        self.window.reset(rows)
+        self.wanted[0][:, index] = columns.wanted[:, index]
+        fits = columns.zone_pages[index] / np.maximum(self.wanted[0][:, index].sum(axis=0), 1.0)
+        self.resident[0][:, index] = self.wanted[0][:, index] * np.minimum(0.98 * fits, 1.0)
+
+    def tick(
+        self,
+        paused: Mask,
+        limit_pages: Array,
+        swappiness: Array | float = NODE_SWAPPINESS,
+        dirty_ratios: tuple[Array | float, Array | float] = NODE_DIRTY_RATIOS,
+    ) -> None:
+        """One tick of 0.1 s with the levers as given.
+
+        Args:
+            paused: ``(SLOTS, B)``.
+            limit_pages: ``(SLOTS, B)``; infinite for none.
+            swappiness: ``(B,)`` or scalar.
+            dirty_ratios: When writeback starts and when writers block, shares of the zone.
+        """
+        c = self.columns
+        noise = c.parameter("device_sigma")
+        self._noise = np.exp(noise * self.rng.standard_normal(self.batch) - 0.5 * noise * noise)
+        self._swap_weight = c.parameter("anon_weight") * swappiness / 200.0
+        self._file_weight = np.broadcast_to(1.0 - np.asarray(swappiness) / 200.0, (self.batch,))
+        self._dirty_pages = (c.zone_pages * dirty_ratios[0], c.zone_pages * dirty_ratios[1])
+        self._target = c.targets(self.cursor_s)
+        demand_cores = (c.slot_cores * self.progress).sum(axis=0)
+        own = np.minimum(c.rate_per_s * c.service_s, c.workers)
+        self._cpu = stalls.cpu_share(demand_cores, own, c.cores)
+        crowded = np.clip(demand_cores + own - (c.cores - 1.0), 0.0, c.cores) / c.cores
+        self._service_s = c.service_s * (1.0 + c.parameter("cpu_slowdown") * crowded)
+        self.cpu_stall_us += 1e6 * TICK_S * np.clip(demand_cores + own - c.cores, 0.0, 1.0)
+        self.progress[:] = 0.0
+        self.stalled[:] = 0.0
+        self.some[:] = 0.0
+        self.full[:] = 0.0
+        for k in range(SUBSTEPS):
+            self._move_levers(paused, limit_pages)
+            self._substep(k)
+        self.time_s += TICK_S
+        self.psi_some_us[:GROUPS] += 1e6 * TICK_S * self.stalled
+        self.psi_full_us[:GROUPS] += 1e6 * TICK_S * self.stalled
+        self.psi_some_us[GROUPS] += 1e6 * TICK_S * self.some
+        self.psi_full_us[GROUPS] += 1e6 * TICK_S * self.full
+        self.units += c.units_per_s * self.progress * TICK_S
+        self.cursor_s += self.progress * TICK_S
+
+    def _move_levers(self, paused: Mask, limit_pages: Array) -> None:
+        """Let settings take hold after their delays."""
+        c = self.columns
+        run = 1.0 - paused
+        self._change_s = np.where(run != self._running, self._change_s + _STEP_S, 0.0)
+        held = self._change_s >= c.parameter("pause_delay_s")
+        self._running = np.where(held, run, self._running)
+        self._limit_change_s = np.where(
+            limit_pages != self._limit_pages, self._limit_change_s + _STEP_S, 0.0
+        )
+        held = self._limit_change_s >= c.parameter("limit_delay_s")
+        self._limit_pages = np.where(held, limit_pages, self._limit_pages)
+
+    def _substep(self, k: int) -> None:
+        c = self.columns
+        zone_free = c.zone_pages - self.resident.sum(axis=(0, 1))
+        tight = np.clip(1.0 - zone_free / (0.02 * c.zone_pages), 0.0, 1.0)
+        anon_s, file_s = self._page_wait_s(tight)
+        exponent = np.empty((GROUPS, 1, self.batch))
+        exponent[0] = c.parameter("protected_miss_exponent")
+        exponent[1:] = c.parameter("background_miss_exponent")
+        miss = pages.miss_probability(self.resident, self.wanted, exponent)
+        demand = np.empty_like(self.resident)
+        demand[0] = self._requests(k, miss[0], anon_s, file_s)
+        fresh, faults, run = self._background(miss[1:], anon_s, file_s, demand)
+        got = self._make_room(demand)
+        share = got.sum(axis=1) / np.maximum(demand.sum(axis=1), pages.EPSILON)
+        share = np.where(demand.sum(axis=1) > pages.EPSILON, share, 1.0)
+        self.resident += got
+        self.wanted[1:, ANON] += fresh * share[1:]
+        np.minimum(self.resident[:, :COLD], self.wanted[:, :COLD], out=self.resident[:, :COLD])
+        np.minimum(self.resident[0], self.wanted[0], out=self.resident[0])
+        self.wanted[1:, COLD] = self.resident[1:, COLD]
+        self._account(demand[0], faults, run * share[1:])
+
+    def _page_wait_s(self, tight: Array) -> tuple[Array, Array]:
+        """Seconds a task waits for one missing page (anonymous, file)."""
+        c = self.columns
+        read_s = stalls.read_latency_s(
+            c.parameter("read_latency_s"),
+            self._backlog_s,
+            c.parameter("read_queue_share"),
+            self._noise,
+        )
+        each = 1.0 / c.parameter("read_pages_per_s") + tight * c.parameter("reclaim_s_per_page")
+        return (
+            read_s / c.parameter("swap_readahead_pages") + each,
+            read_s / c.parameter("file_readahead_pages") + each,
+        )
+
+    def _requests(self, k: int, miss: Array, anon_s: Array, file_s: Array) -> Array:
+        """Serve the application's requests; returns the pages they fault in, ``(POOLS, B)``."""
+        c = self.columns
+        expected = c.rate_per_s * _STEP_S
+        self._due += expected
+        arrived = np.where(c.poisson > 0, self.rng.poisson(expected), np.floor(self._due + 1e-9))
+        self._due -= np.where(c.poisson > 0, expected, arrived)
+        per_request = c.touches * miss
+        stall_s = per_request[ANON] * anon_s + (per_request[FILE] + per_request[COLD]) * file_s
+        request_s = self._service_s + stall_s
+        load = np.minimum(c.rate_per_s * request_s / c.workers, 1.0)
+        luck = self.rng.random((3, self.batch), dtype=np.float64)
+        wait = queue.wait_s(self._queued, request_s, c.workers, luck[0], load)
+        own = self._own_s(per_request.sum(axis=0), stall_s, luck)
+        ms = 1e3 * (wait + own)
+        self.probe_ms[k], self.probe_weight[k] = ms, arrived
+        self.pooled[queue.pool_bin(ms), self._at] += arrived
+        self.window.add(ms, arrived, c.slo_ms, k * _STEP_S)
+        served = queue.serve(self._queued, arrived, request_s, c.workers * _STEP_S)
+        self._queued += arrived - served
+        self._touches_per_s[0] += (_STEP_S / _WARMTH_S) * (
+            served / _STEP_S * c.touches / np.maximum(self.wanted[0], 1.0) - self._touches_per_s[0]
+        )
+        self._served_stall_s = served * stall_s
+        self._served_work_s = served * self._service_s
+        return np.asarray(np.minimum(served * per_request, self.wanted[0] - self.resident[0]))
+
+    def _own_s(self, missed: Array, stall_s: Array, luck: Array) -> Array:
+        """Service and fault wait of one request of its own."""
+        c = self.columns
+        sigma, spread = c.parameter("service_sigma"), c.parameter("fault_sigma")
+        normal = self.rng.standard_normal((2, self.batch))
+        base = self._service_s * np.exp(sigma * normal[0] - 0.5 * sigma * sigma)
+        # Below one expected miss, few requests wait, and those for a whole page.
+        hit = luck[1] < missed
+        each = np.where(missed < 1.0, hit * stall_s / np.maximum(missed, 1e-9), stall_s)
+        wait = each * np.exp(spread * normal[1] - 0.5 * spread * spread)
+        hiccup = luck[2] < c.parameter("hiccup_share")
+        factor = np.where(hiccup, c.parameter("hiccup_factor"), 1.0)
+        return np.asarray(base * factor + wait)
+
+    def _background(
+        self, miss: Array, anon_s: Array, file_s: Array, demand: Array
+    ) -> tuple[Array, Array, Array]:
+        """Let the slots run; fills ``demand[1:]``, returns fresh pages, faults and progress."""
+        c = self.columns
+        active = c.present * (self.time_s >= c.start_s) * self._running
+        wanted = self.wanted[1:]
+        anon, file = wanted[:, ANON], wanted[:, FILE]
+        share = anon / np.maximum(anon + file, 1.0)
+        stream = c.stream_per_s / np.maximum(c.touch_per_s, 1.0)
+        reading = stream * (1.0 - c.dirty_share) / c.parameter("read_pages_per_s")
+        stall = share * miss[:, ANON] * anon_s + (1.0 - share) * miss[:, FILE] * file_s + reading
+        written, open_share = stalls.writeback(
+            self.dirty, self._dirty_pages[1], self._dirty_pages[0],
+            c.parameter("write_pages_per_s") * _STEP_S,
+        )  # fmt: skip
+        self.dirty -= written
+        self._written = written.sum(axis=0)
+        raw = stalls.speed(c.touch_per_s, stall)
+        run = active * raw * self._cpu * np.where(c.dirty_share > 0, open_share, 1.0)
+        self._slot_stall = active * (1.0 - raw)
+        touched = c.touch_per_s * run * _STEP_S
+        faults = demand[1:, :COLD]
+        faults[:, ANON] = touched * share * miss[:, ANON]
+        faults[:, FILE] = touched * (1.0 - share) * miss[:, FILE]
+        np.minimum(faults, wanted[:, :COLD] - self.resident[1:, :COLD], out=faults)
+        np.maximum(faults, 0.0, out=faults)
+        growth = 0.5 * c.touch_per_s * active * _STEP_S
+        target = np.where(active > 0, self._target, wanted[:, :COLD].swapaxes(0, 1))
+        self.resident[1:, ANON], wanted[:, ANON], fresh = pages.resize(
+            self.resident[1:, ANON], anon, target[0], growth
+        )
+        wanted[:, FILE] = target[1]
+        np.minimum(self.resident[1:, FILE], wanted[:, FILE], out=self.resident[1:, FILE])
+        warm = c.touch_per_s * run / np.maximum(anon + file, 1.0)
+        lag = _STEP_S / _WARMTH_S
+        self._touches_per_s[1:, :COLD] += lag * (warm[:, None] - self._touches_per_s[1:, :COLD])
+        result = faults.copy()
+        np.minimum(faults[:, FILE], wanted[:, FILE] - self.resident[1:, FILE], out=faults[:, FILE])
+        np.maximum(faults, 0.0, out=faults)
+        demand[1:, ANON] = faults[:, ANON] + fresh
+        demand[1:, COLD] = c.stream_per_s * run * _STEP_S
+        return fresh, result, run
+
+    def _make_room(self, demand: Array) -> Array:
+        """Reclaim for ``demand`` ``(GROUPS, POOLS, B)``; returns what of it fits."""
+        c = self.columns
+        cold = pages.coldness(
+            self._touches_per_s,
+            c.parameter("coldness_tau_s"),
+            c.parameter("coldness_exponent"),
+        )
+        weight = self.resident * cold
+        weight[:, ANON] *= self._swap_weight
+        weight[:, FILE:] *= self._file_weight
+        used = (self.wanted[:, ANON] - self.resident[:, ANON]).sum(axis=0)
+        swap_free = np.maximum(c.swap_pages - used, 0.0)
+        held = self.resident[1:].sum(axis=1)
+        asked = demand[1:].sum(axis=1)
+        excess = np.maximum(held + asked - self._limit_pages, 0.0)
+        evicted = np.zeros_like(demand)
+        if excess.any():
+            bound = asked + c.parameter("squeeze_pages_per_s") * _STEP_S
+            available = pages.evictable(self.resident, self.dirty, swap_free)
+            evicted[1:] = pages.share_out(np.minimum(excess, bound), weight[1:], available[1:])
+            self.resident -= evicted
+            swap_free = np.maximum(swap_free - evicted[:, ANON].sum(axis=0), 0.0)
+            room = self._limit_pages - (held - evicted[1:].sum(axis=1))
+            demand = demand.copy()
+            demand[1:] = pages.fit_into(demand[1:], room)
+        flat = (GROUPS * POOLS, self.batch)
+        free = c.zone_pages - self.resident.sum(axis=(0, 1))
+        need = np.maximum(demand.sum(axis=(0, 1)) - free, 0.0)
+        available = pages.evictable(self.resident, self.dirty, swap_free).reshape(flat)
+        taken = pages.share_out(need, weight.reshape(flat), available).reshape(demand.shape)
+        self.resident -= taken
+        np.maximum(self.resident, 0.0, out=self.resident)
+        self._swapped_out = (evicted[:, ANON] + taken[:, ANON]).sum(axis=0)
+        room = c.zone_pages - self.resident.sum(axis=(0, 1))
+        return pages.fit_into(demand.reshape(flat), room).reshape(demand.shape)
+
+    def _account(self, protected: Array, faults: Array, run: Array) -> None:
+        """Charge the device and count what happened; ``run`` is the slots' speed."""
+        c = self.columns
+        anon_in = protected[ANON] + faults[:, ANON].sum(axis=0)
+        file_in = protected[FILE] + protected[COLD] + faults[:, FILE].sum(axis=0)
+        streamed = c.stream_per_s * run * _STEP_S
+        self.dirty[1:] = np.minimum(
+            self.dirty[1:] + streamed * c.dirty_share, self.resident[1:, COLD]
+        )
+        read = anon_in + file_in + (streamed * (1.0 - c.dirty_share)).sum(axis=0)
+        write = self._swapped_out * c.parameter("swap_write_share") + self._written
+        work = read / c.parameter("read_pages_per_s") + write / c.parameter("write_pages_per_s")
+        self._backlog_s = stalls.drain(self._backlog_s, work * self._noise, _STEP_S)
+        scale = c.parameter("psi_scale")
+        stalled = np.empty((GROUPS, self.batch))
+        stalled[0] = self._served_stall_s / _STEP_S
+        stalled[1:] = self._slot_stall
+        np.clip(stalled * scale, 0.0, 1.0, out=stalled)
+        productive = np.empty_like(stalled)
+        productive[0] = np.clip(self._served_work_s / _STEP_S, 0.0, 1.0)
+        productive[1:] = run
+        productive = np.minimum(productive, 1.0 - stalled)
+        some, full = stalls.some_full(stalled, productive)
+        part = 1.0 / SUBSTEPS
+        self.stalled += part * stalled
+        self.some += part * some
+        self.full += part * full
+        self.progress += part * run
+        refaults = np.empty((GROUPS, self.batch))
+        refaults[0] = protected.sum(axis=0)
+        refaults[1:] = faults.sum(axis=1)
+        self.refault_pages += refaults
+        self.major_faults[0] += protected[ANON] / c.parameter("swap_readahead_pages")
+        self.major_faults[0] += (protected[FILE] + protected[COLD]) / c.parameter(
+            "file_readahead_pages"
+        )
+        self.swap_in_pages += anon_in
+        self.swap_out_pages += self._swapped_out
+        self.cpu_us[0] += 1e6 * self._served_work_s
+        self.cpu_us[1:] += 1e6 * _STEP_S * run * c.slot_cores

@@ -1,0 +1,114 @@
+"""What comes from outside the twin: the exogenous description of a scenario.
+
+Request arrivals and their cost, the background's program of work and the size of the node. PSI,
+page cache, refaults and latency are never in here: the twin computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from stallward.agent.desired import DEFAULT_FLOOR_BYTES, SLOTS
+from stallward.env.errors import TwinError
+
+PAGE_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedProgram:
+    """The protected application: what it keeps, and what a request costs and touches."""
+
+    request_rate_per_s: float
+    service_s: float
+    """Mean service time of a request with everything in memory and the node to itself."""
+    workers: float = 1.0
+    """Requests served at once."""
+    poisson: bool = True
+    """Whether arrivals are random; else evenly spaced."""
+    anon_pages: float = 0.0
+    file_pages: float = 0.0
+    cold_pages: float = 0.0
+    """File pages of a large set of which each request reads a little (e.g. images)."""
+    touch_anon_pages: float = 0.0
+    touch_file_pages: float = 0.0
+    touch_cold_pages: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotProgram:
+    """One background group: a program of work that goes on where it stopped.
+
+    ``anon_pages`` and ``file_pages`` give the working set for each second of the program's own
+    time, which passes only as fast as the group gets on; at the end it starts over.
+    """
+
+    name: str
+    units_per_s: float
+    """Work units per second with the node to itself."""
+    anon_pages: tuple[float, ...] = (0.0,)
+    file_pages: tuple[float, ...] = (0.0,)
+    start_s: float = 0.0
+    touch_pages_per_s: float = 250e3
+    """Pages accessed per second at full speed."""
+    stream_pages_per_s: float = 0.0
+    """File pages read or written once per second at full speed."""
+    dirty_share: float = 0.0
+    """Share of the stream that is written."""
+    cores: float = 1.0
+    floor_bytes: int = DEFAULT_FLOOR_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinScenario:
+    """A node, its protected application and its background."""
+
+    name: str
+    zone_bytes: int
+    swap_bytes: int
+    slo_ms: float
+    protected: ProtectedProgram
+    slots: tuple[SlotProgram, ...]
+    cores: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse what the twin cannot hold.
+
+        Raises:
+            TwinError: If there are too many slots or a size is not positive.
+        """
+        if len(self.slots) > SLOTS:
+            raise TwinError(f"{self.name} has {len(self.slots)} slots, the twin holds {SLOTS}.")
+        if self.zone_bytes <= 0 or self.slo_ms <= 0 or self.protected.service_s <= 0:
+            raise TwinError(f"{self.name} has a size, target or service time below or at 0.")
+        if any(not s.anon_pages or len(s.anon_pages) != len(s.file_pages) for s in self.slots):
+            raise TwinError(f"{self.name} has a slot with programs empty or of unequal length.")
+
+
+def scenario_to_json(scenario: TwinScenario) -> dict[str, Any]:
+    """A scenario as JSON values."""
+    return asdict(scenario)
+
+
+def scenario_from_json(data: Mapping[str, Any]) -> TwinScenario:
+    """The inverse of :func:`scenario_to_json`.
+
+    Raises:
+        TwinError: If a field is missing, unknown or of the wrong type.
+    """
+    try:
+        values = dict(data)
+        slots = []
+        for item in values.pop("slots"):
+            slot = dict(item)
+            for name in ("anon_pages", "file_pages"):
+                slot[name] = tuple(float(v) for v in slot[name])
+            slots.append(SlotProgram(**slot))
+        protected = ProtectedProgram(**values.pop("protected"))
+        return TwinScenario(protected=protected, slots=tuple(slots), **values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise TwinError(
+            f"A twin's scenario does not fit this version: {error}.",
+            next_step="Fit the twin again with `stallward fit`.",
+        ) from error

@@ -1,0 +1,143 @@
+"""Scenarios and parameters as arrays, one column a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import SLOTS
+from stallward.env.twin.pages import ANON, COLD, FILE, POOLS
+from stallward.env.twin.parameters import PARAMETER_INDEX, PARAMETER_NAMES
+from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram, TwinScenario
+
+Array = NDArray[np.float64]
+
+
+class ScenarioTable:
+    """``K`` scenarios as arrays with the scenario last.
+
+    Attributes:
+        scenarios: As given.
+        programs: Working sets, ``(K, SLOTS, 2, T)`` pages (anonymous, file).
+    """
+
+    def __init__(self, scenarios: Sequence[TwinScenario]) -> None:
+        self.scenarios = tuple(scenarios)
+        count = len(self.scenarios)
+        length = max((len(s.anon_pages) for x in self.scenarios for s in x.slots), default=1)
+        self.programs = np.zeros((count, SLOTS, 2, length))
+        self.node = np.array(
+            [
+                [
+                    x.zone_bytes / PAGE_BYTES,
+                    x.swap_bytes / PAGE_BYTES,
+                    x.slo_ms,
+                    x.cores,
+                    x.protected.request_rate_per_s,
+                    x.protected.service_s,
+                    x.protected.workers,
+                    float(x.protected.poisson),
+                ]
+                for x in self.scenarios
+            ]
+        ).T
+        self.wanted = np.zeros((POOLS, count))
+        self.touches = np.zeros((POOLS, count))
+        self.slots = np.zeros((9, SLOTS, count))
+        for k, scenario in enumerate(self.scenarios):
+            protected = scenario.protected
+            self.wanted[ANON, k] = protected.anon_pages
+            self.wanted[FILE, k] = protected.file_pages
+            self.wanted[COLD, k] = protected.cold_pages
+            self.touches[ANON, k] = protected.touch_anon_pages
+            self.touches[FILE, k] = protected.touch_file_pages
+            self.touches[COLD, k] = protected.touch_cold_pages
+            for i, slot in enumerate(scenario.slots):
+                self.slots[:, i, k] = _slot_row(slot)
+                self.programs[k, i, 0, : len(slot.anon_pages)] = slot.anon_pages
+                self.programs[k, i, 1, : len(slot.file_pages)] = slot.file_pages
+
+
+def _slot_row(slot: SlotProgram) -> list[float]:
+    return [
+        1.0,
+        slot.units_per_s,
+        slot.touch_pages_per_s,
+        slot.stream_pages_per_s,
+        slot.dirty_share,
+        slot.cores,
+        float(slot.floor_bytes),
+        slot.start_s,
+        float(len(slot.anon_pages)),
+    ]
+
+
+class NodeColumns:
+    """The exogenous description and parameters of ``B`` nodes, filled row by row at resets.
+
+    Attributes:
+        scenario: Index into the table, ``(B,)``.
+        zone_pages, swap_pages, slo_ms, cores, rate_per_s, service_s, workers, poisson: ``(B,)``.
+        wanted, touches: The protected application's pools, ``(POOLS, B)``.
+        present, units_per_s, touch_per_s, stream_per_s, dirty_share, slot_cores, floor_bytes,
+            start_s, length_s: ``(SLOTS, B)``.
+        parameters: ``(len(PARAMETER_NAMES), B)``.
+    """
+
+    def __init__(self, table: ScenarioTable, batch: int) -> None:
+        self.table = table
+        self.scenario = np.zeros(batch, dtype=np.int64)
+        self.parameters = np.zeros((len(PARAMETER_NAMES), batch))
+        self._node = np.ones((len(table.node), batch))
+        self.wanted = np.zeros((POOLS, batch))
+        self.touches = np.zeros((POOLS, batch))
+        self._slots = np.zeros((len(table.slots), SLOTS, batch))
+        (
+            self.zone_pages,
+            self.swap_pages,
+            self.slo_ms,
+            self.cores,
+            self.rate_per_s,
+            self.service_s,
+            self.workers,
+            self.poisson,
+        ) = self._node
+        (
+            self.present,
+            self.units_per_s,
+            self.touch_per_s,
+            self.stream_per_s,
+            self.dirty_share,
+            self.slot_cores,
+            self.floor_bytes,
+            self.start_s,
+            self.length_s,
+        ) = self._slots
+
+    def fill(
+        self, rows: NDArray[np.int64], scenario: NDArray[np.int64], parameters: Array
+    ) -> None:
+        """Describe the nodes ``rows`` ``(n,)`` anew, ``parameters`` of shape ``(names, n)``."""
+        table = self.table
+        self.scenario[rows] = scenario
+        self.parameters[:, rows] = parameters
+        self._node[:, rows] = table.node[:, scenario]
+        self.wanted[:, rows] = table.wanted[:, scenario]
+        scale = parameters[PARAMETER_INDEX["touch_scale"]]
+        self.touches[:, rows] = table.touches[:, scenario] * scale
+        self._slots[:, :, rows] = table.slots[:, :, scenario]
+        self.touch_per_s[:, rows] *= parameters[PARAMETER_INDEX["background_touch_scale"]]
+        self.service_s[rows] *= parameters[PARAMETER_INDEX["service_scale"]]
+
+    def parameter(self, name: str) -> Array:
+        """One parameter of every node, ``(B,)``."""
+        return np.asarray(self.parameters[PARAMETER_INDEX[name]])
+
+    def targets(self, cursor_s: Array) -> Array:
+        """Working sets at the programs' own times, ``(2, SLOTS, B)`` pages."""
+        slots = np.arange(SLOTS)[:, None]
+        index = (cursor_s % np.maximum(self.length_s, 1.0)).astype(np.int64)
+        found = self.table.programs[self.scenario[None, :], slots, :, index]
+        return np.moveaxis(found, -1, 0)

@@ -1,0 +1,282 @@
+"""The twin: pages are conserved, work is conserved, and effects point the right way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stallward.env.errors import TwinError
+from stallward.env.twin.core import TwinBatch
+from stallward.env.twin.latency import pooled_quantiles
+from stallward.env.twin.pages import ANON, COLD
+from stallward.env.twin.parameters import (
+    PARAMETER_NAMES,
+    TwinParameters,
+    as_mapping,
+    from_mapping,
+    from_unit,
+    to_array,
+    to_unit,
+)
+from stallward.env.twin.scenario import (
+    ProtectedProgram,
+    SlotProgram,
+    TwinScenario,
+    scenario_from_json,
+    scenario_to_json,
+)
+
+MIB_PAGES = 256.0
+Array = NDArray[np.float64]
+
+DETECTOR = TwinScenario(
+    name="detector",
+    zone_bytes=600 << 20,
+    swap_bytes=2 << 30,
+    slo_ms=20.0,
+    protected=ProtectedProgram(
+        request_rate_per_s=15.0,
+        service_s=0.0075,
+        anon_pages=60 * MIB_PAGES,
+        file_pages=150 * MIB_PAGES,
+        cold_pages=150 * MIB_PAGES,
+        touch_anon_pages=15 * MIB_PAGES,
+        touch_file_pages=150 * MIB_PAGES,
+        touch_cold_pages=37.0,
+    ),
+    slots=(
+        SlotProgram(name="hog", units_per_s=100.0, anon_pages=(500 * MIB_PAGES,)),
+        SlotProgram(
+            name="writer",
+            units_per_s=50.0,
+            anon_pages=(20 * MIB_PAGES,),
+            stream_pages_per_s=20e3,
+            dirty_share=1.0,
+        ),
+        SlotProgram(
+            name="phases",
+            units_per_s=10.0,
+            anon_pages=(10 * MIB_PAGES, 300 * MIB_PAGES, 50 * MIB_PAGES),
+            file_pages=(0.0, 100 * MIB_PAGES, 200 * MIB_PAGES),
+        ),
+    ),
+)
+
+
+def make(batch: int, scenario: TwinScenario = DETECTOR, seed: int = 0, **values: Any) -> TwinBatch:
+    twin = TwinBatch([scenario], batch, seed=seed)
+    twin.reset(
+        np.ones(batch, dtype=bool),
+        np.zeros(batch, dtype=np.int64),
+        to_array([TwinParameters(**values)] * batch),
+    )
+    return twin
+
+
+def free(batch: int) -> tuple[NDArray[np.bool_], Array]:
+    return np.zeros((4, batch), dtype=bool), np.full((4, batch), np.inf)
+
+
+def run(
+    twin: TwinBatch, ticks: int, *, pause: Any = (), limit_mib: Any = (), **tuning: Any
+) -> None:
+    paused, limits = free(twin.batch)
+    for i, value in enumerate(pause):
+        paused[i] = value
+    for i, value in enumerate(limit_mib):
+        limits[i] = value * MIB_PAGES
+    for _ in range(ticks):
+        twin.tick(paused, limits, **tuning)
+
+
+def p95_ms(twin: TwinBatch) -> float:
+    return float(pooled_quantiles(twin.pooled.sum(axis=1, keepdims=True), (0.95,))[0, 0])
+
+
+def test_pages_are_conserved_and_never_negative_under_random_parameters_and_levers() -> None:
+    batch = 128
+    rng = np.random.default_rng(1)
+    twin = TwinBatch([DETECTOR], batch, seed=2)
+    draws = from_unit(rng.random((len(PARAMETER_NAMES), batch)))
+    twin.reset(np.ones(batch, dtype=bool), np.zeros(batch, dtype=np.int64), draws)
+    for _ in range(80):
+        paused = rng.random((4, batch)) < 0.4
+        limits = np.where(rng.random((4, batch)) < 0.5, np.inf, rng.uniform(4e3, 1e5, (4, batch)))
+        before_units = twin.units.copy()
+        twin.tick(paused, limits, rng.choice([0.0, 60.0, 200.0]))
+        zone = twin.columns.zone_pages
+        assert (twin.resident >= 0.0).all()
+        assert (twin.resident.sum(axis=(0, 1)) <= zone * (1 + 1e-9)).all(), "more than there is"
+        assert (twin.resident <= twin.wanted + 1e-6).all(), "in memory but owned by nobody"
+        swapped = (twin.wanted[:, ANON] - twin.resident[:, ANON]).sum(axis=0)
+        assert (swapped <= twin.columns.swap_pages + 1e-3).all(), "more swapped than swap holds"
+        assert (twin.dirty >= 0.0).all()
+        assert (twin.dirty <= twin.resident[:, COLD] + 1e-6).all()
+        assert (twin.units >= before_units).all()
+        for share in (twin.stalled, twin.some, twin.full, twin.progress):
+            assert np.isfinite(share).all()
+            assert (share >= 0.0).all()
+            assert (share <= 1.0 + 1e-9).all()
+        assert (twin.full <= twin.some + 1e-9).all()
+        assert (twin.progress[3] == 0.0).all(), "an absent slot does no work"
+        assert (twin.resident[4] == 0.0).all()
+
+
+def test_a_paused_slot_does_nothing_and_goes_on_where_it_stopped() -> None:
+    twin = make(4)
+    run(twin, 20)
+    run(twin, 3, pause=(1, 1, 1))
+    cursor, units = twin.cursor_s.copy(), twin.units.copy()
+    run(twin, 30, pause=(1, 1, 1))
+    np.testing.assert_array_equal(twin.cursor_s, cursor)
+    np.testing.assert_array_equal(twin.units, units)
+    run(twin, 3)
+    assert (twin.cursor_s[:3] > cursor[:3]).all()
+    assert (twin.cursor_s[:3] <= cursor[:3] + 0.3 + 1e-9).all(), "stopped work is not caught up"
+
+
+def test_pausing_alone_leaves_pages_and_squeezing_takes_them() -> None:
+    twin = make(4)
+    run(twin, 30)
+    before = twin.resident[1, ANON].mean()
+    run(twin, 3, pause=(1, 1, 1))
+    left = twin.resident[1, ANON].mean()
+    assert left > 0.7 * before
+    run(twin, 12, pause=(1, 1, 1), limit_mib=(16, 16, 16))
+    assert twin.resident[1].sum(axis=0).max() <= 16 * MIB_PAGES + 1.0
+
+
+def test_a_squeeze_takes_time() -> None:
+    twin = make(1, squeeze_pages_per_s=150e3)
+    run(twin, 30)
+    held = float(twin.resident[1].sum())
+    run(twin, 1, pause=(1, 1, 1), limit_mib=(16,))
+    assert float(twin.resident[1].sum()) > held - 0.1 * 150e3 - 1.0
+
+
+def test_pressure_hurts_latency_and_each_lever_helps() -> None:
+    outcomes = {}
+    arms: dict[str, dict[str, Any]] = {
+        "none": {},
+        "paused": {"pause": (1, 1, 1)},
+        "limited": {"limit_mib": (120, 40, 60)},
+    }
+    for name, levers in arms.items():
+        twin = make(16)
+        run(twin, 40, **levers)
+        twin.pooled[:] = 0.0
+        twin.stalled[:] = 0.0
+        before = twin.psi_some_us[0].mean()
+        run(twin, 150, **levers)
+        outcomes[name] = (p95_ms(twin), twin.psi_some_us[0].mean() - before, twin.units[0].mean())
+    assert outcomes["none"][0] > 3.0 * outcomes["paused"][0]
+    assert outcomes["none"][0] > outcomes["limited"][0]
+    assert outcomes["none"][1] > outcomes["limited"][1] >= outcomes["paused"][1]
+    assert outcomes["limited"][2] > outcomes["paused"][2] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("read_latency_s", 5e-5, 5e-4),
+        ("reclaim_s_per_page", 1e-6, 1e-5),
+        ("touch_scale", 0.3, 1.0),
+        ("service_scale", 0.8, 1.3),
+    ],
+)
+def test_latency_grows_with_what_makes_a_node_slower(name: str, low: float, high: float) -> None:
+    latencies = []
+    for value in (low, high):
+        values: dict[str, Any] = {name: value}
+        twin = make(16, replace(DETECTOR, slots=DETECTOR.slots[:1]), **values)
+        run(twin, 150)
+        latencies.append(p95_ms(twin))
+    assert latencies[0] < latencies[1]
+
+
+def test_more_memory_means_less_latency_and_more_work() -> None:
+    results = []
+    for mib in (500, 700, 2000):
+        twin = make(16, replace(DETECTOR, zone_bytes=mib << 20))
+        run(twin, 150)
+        results.append((p95_ms(twin), twin.units[:3].sum()))
+    assert results[0][0] > results[1][0] > results[2][0]
+    assert results[0][1] < results[1][1] < results[2][1]
+    assert results[2][0] < 20.0, "with room for all it is as alone"
+
+
+def test_with_memory_for_all_nobody_stalls_and_work_runs_at_full_speed() -> None:
+    scenario = replace(DETECTOR, zone_bytes=8 << 30, cores=8.0)
+    twin = make(4, scenario)
+    run(twin, 100)
+    assert twin.psi_some_us[0].max() == 0.0
+    assert twin.units[0].mean() == pytest.approx(1000.0, rel=0.02)
+
+
+def test_early_writeback_keeps_fewer_dirty_pages() -> None:
+    normal, flush = make(4), make(4)
+    run(normal, 60)
+    run(flush, 60, dirty_ratios=(0.02, 1.0))
+    assert flush.dirty.sum() < normal.dirty.sum()
+
+
+def test_swappiness_shifts_reclaim_from_files_to_anonymous_pages() -> None:
+    scenario = replace(DETECTOR, slots=DETECTOR.slots[:1])
+    low, high = make(8, scenario), make(8, scenario)
+    run(low, 80, swappiness=10.0)
+    run(high, 80, swappiness=150.0)
+    assert high.resident[0, 1:].sum() > low.resident[0, 1:].sum()
+
+
+def test_the_same_seed_gives_the_same_run_and_a_reset_starts_afresh() -> None:
+    first, second = make(3, seed=5), make(3, seed=5)
+    run(first, 30)
+    run(second, 30)
+    np.testing.assert_array_equal(first.pooled, second.pooled)
+    np.testing.assert_array_equal(first.resident, second.resident)
+    rows = np.array([False, True, False])
+    kept = first.resident[:, :, 0].copy()
+    first.reset(rows, np.zeros(1, dtype=np.int64), to_array([TwinParameters()]))
+    assert first.time_s.tolist() == [pytest.approx(3.0), 0.0, pytest.approx(3.0)]
+    assert first.units[:, 1].sum() == 0.0
+    np.testing.assert_array_equal(first.resident[:, :, 0], kept)
+
+
+def test_overload_builds_a_queue_whose_waits_grow() -> None:
+    slow = replace(
+        DETECTOR, slots=(), protected=replace(DETECTOR.protected, service_s=0.1, poisson=False)
+    )
+    twin = make(1, slow)
+    run(twin, 20)
+    early = twin.probe_ms.max()
+    run(twin, 40)
+    late = twin.probe_ms.max()
+    # 15 requests a second of 0.1 s each: after 6 s the queue is 3 s long.
+    assert early < 2000.0 < late < 5000.0
+
+
+def test_parameters_survive_the_unit_cube_and_json() -> None:
+    values = to_array([TwinParameters(), TwinParameters(read_latency_s=3e-4)])
+    np.testing.assert_allclose(from_unit(to_unit(values)), values, rtol=1e-9)
+    parameters = TwinParameters(coldness_exponent=2.0)
+    assert from_mapping(as_mapping(parameters)) == parameters
+    with pytest.raises(TwinError, match="unknown"):
+        from_mapping({**as_mapping(parameters), "nonsense": 1.0})
+    with pytest.raises(TwinError, match="outside"):
+        from_mapping({**as_mapping(parameters), "read_latency_s": 5.0})
+    assert scenario_from_json(scenario_to_json(DETECTOR)) == DETECTOR
+    with pytest.raises(TwinError, match="does not fit"):
+        scenario_from_json({**scenario_to_json(DETECTOR), "nonsense": 1})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"zone_bytes": 0}, {"slots": DETECTOR.slots * 2}, {"slo_ms": -1.0}],
+)
+def test_impossible_scenarios_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(TwinError):
+        replace(DETECTOR, **change)
