@@ -1,0 +1,108 @@
+"""oom_score_adj: keep the protected application from the kernel's OOM killer.
+
+Lowering a score needs CAP_SYS_RESOURCE. Where that is refused the background's scores are
+raised instead: the kernel then picks those first.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from functools import partial
+from typing import Final
+
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.groups import Group
+from stallward.actuator.journal_entries import OomScore
+from stallward.actuator.kernelfile import read_text, write_text
+from stallward.actuator.levers.originals import Originals
+from stallward.actuator.levers.result import LeverResult, attempt
+from stallward.actuator.paths import Paths
+from stallward.actuator.process_identity import start_time_ticks
+
+PROTECTED: Final = -1000
+"""Never killed."""
+BACKGROUND: Final = 500
+"""Half of all memory more, in the kernel's reckoning."""
+_RESCAN_S: Final = 1.0
+
+
+class OomLever:
+    """The OOM scores of the protected application, or else of the background.
+
+    Args:
+        paths: The kernel's files.
+        protected: The protected application's group.
+        slots: The background groups.
+        originals: Keeps the journal.
+    """
+
+    def __init__(
+        self, paths: Paths, protected: Group, slots: tuple[Group, ...], originals: Originals
+    ) -> None:
+        self._proc = paths.proc
+        self._protected = protected
+        self._slots = slots
+        self._originals = originals
+        self._changed: dict[tuple[int, int], OomScore] = {}
+        self._scan_at_s = 0.0
+        self.refused = False
+        """Whether lowering a score was refused (no CAP_SYS_RESOURCE)."""
+
+    def apply(self, protect: bool) -> tuple[LeverResult, ...]:
+        """Adjust the scores of all processes there are, once a second; or put them back."""
+        if not protect:
+            self._scan_at_s = 0.0
+            return self._restore()
+        now_s = time.monotonic()
+        if now_s < self._scan_at_s:
+            return ()
+        self._scan_at_s = now_s + _RESCAN_S
+        results: list[LeverResult] = []
+        if not self.refused:
+            results += self._adjust(self._protected, PROTECTED)
+        if self.refused:
+            for group in self._slots:
+                results += self._adjust(group, BACKGROUND)
+        return tuple(results)
+
+    def _adjust(self, group: Group, score: int) -> list[LeverResult]:
+        results = []
+        for pid in group.pids(recursive=True):
+            if self.refused and score < 0:
+                break
+            ticks = start_time_ticks(self._proc, pid)
+            if ticks is None or (pid, ticks) in self._changed:
+                continue
+            result = attempt(f"oom:{pid}", str(score), partial(self._write, pid, ticks, score))
+            results.append(result)
+        return results
+
+    def _write(self, pid: int, ticks: int, score: int) -> None:
+        path = self._proc / str(pid) / "oom_score_adj"
+        text = read_text(path)
+        if text is None:
+            return  # it has just ended
+        original = OomScore(pid, ticks, int(text))
+        if (score < 0 and original.value <= score) or (score > 0 and original.value >= score):
+            return
+        self._originals.ensure(original)
+        try:
+            write_text(path, str(score))
+        except KernelFileError as error:
+            if error.number in {errno.ENOENT, errno.ESRCH}:
+                return
+            if score < 0 and error.number in {errno.EACCES, errno.EPERM}:
+                self.refused = True
+            raise
+        self._changed[(pid, ticks)] = original
+
+    def _restore(self) -> tuple[LeverResult, ...]:
+        results = []
+        for (pid, ticks), original in tuple(self._changed.items()):
+            del self._changed[(pid, ticks)]
+            path = self._proc / str(pid) / "oom_score_adj"
+            if start_time_ticks(self._proc, pid) == ticks:
+                value = str(original.value)
+                results.append(attempt(f"oom:{pid}", value, partial(write_text, path, value)))
+        return tuple(results)
