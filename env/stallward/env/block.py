@@ -39,6 +39,7 @@ from stallward.env.workloads.native import build_native
 _MEMORY_DIR: Final = Path("/dev/shm")  # noqa: S108  (private folders are made below it)
 _FOLDER_PREFIX: Final = "stallward-block-"
 _READY_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.1
 _LOAD_WAIT_S: Final = 1.0
 """The load generator connects before the first arrival; that may take so long."""
@@ -272,6 +273,8 @@ class _Block:
             stall_to_us, end_s = self._stalled_us(), time.monotonic()
             if self._load is not None:
                 self._load.end(timeout_s=5.0)
+        if self._server is not None:  # so that it can take away what it left outside its group
+            self._server.end(timeout_s=_STOP_TIMEOUT_S)
         share = None
         if stall_from_us is not None and stall_to_us is not None:
             share = (stall_to_us - stall_from_us) * 1e-6 / (end_s - start_s - burn_in_s)

@@ -121,7 +121,7 @@ def _protected(table: Table) -> ProtectedSpec:
         ready=_template(table, "ready", table.get("ready", str)),
         load=_command(table.table("load")),
         latency=_latency(table.table("latency")),
-        slo=_slo(table.table("slo")),
+        slo=_slo(table.table("slo")) if table.has("slo") else Slo(),
         prepare=_commands(table, "prepare"),
         warm=_commands(table, "warm"),
     )

@@ -1,0 +1,139 @@
+"""PostgreSQL with its own data folder, as Debian packages it, run as the user ``postgres``.
+
+``prepare DIR --scale N`` makes the folder and fills it with pgbench's tables; ``serve DIR
+--socket DIR`` serves it on a Unix socket. Started by root, both become ``postgres`` and keep
+only the right to pass folders that are closed to it, because a cache may lie in root's home.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_CONFIGURATION = """
+listen_addresses = ''
+shared_buffers = {buffers_mib}MB
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+autovacuum = off
+max_connections = 20
+huge_pages = off
+dynamic_shared_memory_type = mmap
+jit = off
+max_parallel_workers_per_gather = 0
+logging_collector = off
+"""
+
+
+def programs_dir() -> Path:
+    """The folder with ``initdb`` and ``postgres`` of the newest version installed.
+
+    Raises:
+        SystemExit: If PostgreSQL is not installed.
+    """
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4])
+    )
+    if not found:
+        sys.exit("PostgreSQL is not installed; try `apt-get install postgresql`")
+    return found[-1].parent
+
+
+def as_postgres(argv: list[str]) -> list[str]:
+    """``argv`` run as the user ``postgres``, if this is root."""
+    if os.geteuid() != 0:
+        return argv
+    rights = "+dac_override"
+    return [
+        "setpriv",
+        "--reuid=postgres",
+        "--regid=postgres",
+        "--clear-groups",
+        f"--inh-caps={rights}",
+        f"--ambient-caps={rights}",
+        *argv,
+    ]
+
+
+def prepare(folder: Path, *, scale: int) -> None:
+    """Make the data folder below ``folder`` and fill pgbench's tables."""
+    programs, data = programs_dir(), folder / "pg"
+    data.mkdir(parents=True)
+    if os.geteuid() == 0:
+        user = pwd.getpwnam("postgres")
+        os.chown(data, user.pw_uid, user.pw_gid)
+    data.chmod(0o700)
+    initdb = [str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres"]
+    _run([*as_postgres(initdb), "-E", "UTF8", "--no-locale", "--no-sync"])
+    with (data / "postgresql.conf").open("a", encoding="utf-8") as file:
+        file.write(_CONFIGURATION.format(buffers_mib=64))
+    socket_dir = data  # its own folder: writable by postgres
+    server = subprocess.Popen(serve_command(folder, socket_dir), stdout=subprocess.DEVNULL)
+    try:
+        _wait_ready(programs, socket_dir)
+        bench = ["pgbench", "-i", "-q", "-s", str(scale), "-h", str(socket_dir), "-U", "postgres"]
+        _run([*bench, "postgres"])
+        vacuum = ["psql", "-h", str(socket_dir), "-U", "postgres", "-c", "VACUUM FREEZE"]
+        _run([*vacuum, "-c", "CHECKPOINT", "postgres"])
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def serve_command(folder: Path, socket_dir: Path, buffers_mib: int | None = None) -> list[str]:
+    """The server's command line."""
+    command = [str(programs_dir() / "postgres"), "-D", str(folder / "pg"), "-k", str(socket_dir)]
+    if buffers_mib is not None:
+        command += ["-c", f"shared_buffers={buffers_mib}MB"]
+    return as_postgres(command)
+
+
+def _serve(folder: Path, socket_dir: Path, buffers_mib: int) -> None:
+    """Become the server."""
+    if os.geteuid() == 0:
+        user = pwd.getpwnam("postgres")
+        os.chown(socket_dir, user.pw_uid, user.pw_gid)
+    command = serve_command(folder, socket_dir, buffers_mib)
+    program = shutil.which(command[0]) or command[0]
+    os.execv(program, command)  # noqa: S606 - no shell on purpose
+
+
+def _wait_ready(programs: Path, socket_dir: Path) -> None:
+    for _ in range(300):
+        probe = [str(programs / "pg_isready"), "-q", "-h", str(socket_dir)]
+        if subprocess.run(probe, check=False).returncode == 0:
+            return
+        time.sleep(0.1)
+    sys.exit("PostgreSQL did not start within 30 s")
+
+
+def _run(argv: list[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{argv[0]} failed: {done.stderr.strip()[-500:]}")
+
+
+def main() -> None:
+    """Prepare or serve."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("action", choices=("prepare", "serve"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--scale", type=int, default=25)
+    parser.add_argument("--socket", type=Path, default=Path("/run"))
+    parser.add_argument("--buffers-mib", type=int, default=128)
+    args = parser.parse_args()
+    if args.action == "prepare":
+        prepare(args.folder, scale=args.scale)
+    else:
+        _serve(args.folder, args.socket, args.buffers_mib)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Writes a file of random bytes from a seed.
+
+Run: ``python -m stallward.env.workloads.random_file PATH --mib 700 --seed 1``
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+
+def write_random_file(path: Path, *, size_mib: int, seed: int) -> None:
+    """Write ``size_mib`` MiB that do not compress."""
+    rng = np.random.default_rng(seed)
+    with path.open("wb") as file:
+        for _ in range(size_mib):
+            file.write(rng.bytes(1 << 20))
+
+
+def main() -> None:
+    """Write the file named on the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--mib", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    write_random_file(args.path, size_mib=args.mib, seed=args.seed)
+
+
+if __name__ == "__main__":
+    main()
