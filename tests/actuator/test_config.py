@@ -60,7 +60,7 @@ def _full(text: str, number: float) -> DaemonConfig:
         ),
         service=ServiceConfig(socket=Path("/s")),
         journal=JournalConfig(path=Path("/j")),
-        latency=LatencyConfig(path=Path("/l"), pattern=text, latency_unit_s=number, realtime=True),
+        latency=LatencyConfig(path=Path("/l"), pattern=text, latency_unit_s=number, latency="0"),
         guard=Budgets(lift_budgets=True, allow_terminate=True, max_pause_share=0.25),
         record=RecordConfig(dir=Path("/r")),
         policy=PolicyConfig(dir=Path("/q")),

@@ -58,28 +58,19 @@ class SlotConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyConfig:
-    """A file or FIFO with one line per request.
-
-    A field is named by its column (from 0) or, with ``pattern``, by a named group; two of
-    ``start``, ``end`` and ``latency`` are enough.
-    """
+    """A file or FIFO with one line per request; see ``sensors.line_format.LineFormat``."""
 
     path: Path
     start: str | None = None
-    """Field of the scheduled arrival."""
+    """Field of the scheduled arrival: a column from 0, or a named group of ``pattern``."""
     end: str | None = None
-    """Field of the completion."""
     latency: str | None = None
+    ok: str | None = None
     end_us: str | None = None
-    """Field of microseconds to be added to ``end``."""
     pattern: str | None = None
-    """Regular expression with named groups, searched in each line."""
     separator: str | None = None
-    """What separates columns; white space if absent."""
     time_unit_s: float = 1.0
     latency_unit_s: float = 1.0
-    realtime: bool = False
-    """Whether times are CLOCK_REALTIME instead of CLOCK_MONOTONIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

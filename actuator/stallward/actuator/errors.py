@@ -14,6 +14,9 @@ The tree::
     ├── ConfigError                a configuration that cannot be used
     ├── GuardError                 a request that the guard refuses
     └── DaemonError                the daemon could not be started, reached or stopped
+        ├── DaemonUnavailableError   nobody answers, or the loop is restarting
+        ├── LeaseHeldError           somebody else holds the lease
+        └── RequestError             a request that the daemon refuses
 """
 
 from __future__ import annotations
@@ -83,3 +86,15 @@ class GuardError(ActuatorError):
 
 class DaemonError(ActuatorError):
     """Raised when the daemon cannot be started, reached or stopped."""
+
+
+class DaemonUnavailableError(DaemonError):
+    """Raised when no daemon answers, or its loop is restarting: try again."""
+
+
+class LeaseHeldError(DaemonError):
+    """Raised when somebody else holds the lease."""
+
+
+class RequestError(DaemonError):
+    """Raised when the daemon refuses a request; the message says why."""

@@ -1,0 +1,139 @@
+"""The sockets between the daemon's processes, as the loop uses them.
+
+Everything is SOCK_SEQPACKET (a message is whole or not there). Sending records never waits: a
+reader that is too slow loses them, and that is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+from stallward.actuator.errors import JournalError
+from stallward.actuator.journal_entries import JournalEntry, to_line
+
+EXIT_USER: Final = 2
+"""Exit status of a process that cannot run because of a user's mistake."""
+BEAT: Final = b"beat"
+"""What a ticking loop sends its guardian once a second."""
+MESSAGE_BYTES: Final = 1 << 20
+SEND_BUFFER_BYTES: Final = 1 << 20
+_SO_SNDBUFFORCE: Final = 32
+_TICK_TAG: Final = b"\x0a"
+"""Field 1 of LoopMessage, length-delimited (protobuf encoding)."""
+_ENTRIES_PER_MESSAGE: Final = 100
+
+
+def frame_tick(record: bytes) -> bytes:
+    """``LoopMessage(tick=record)`` from a serialised record, without encoding it again."""
+    length, prefix = len(record), bytearray(_TICK_TAG)
+    while length > 0x7F:
+        prefix.append(length & 0x7F | 0x80)
+        length >>= 7
+    prefix.append(length)
+    return bytes(prefix) + record
+
+
+class Outlet:
+    """Sends whole messages without ever waiting.
+
+    Args:
+        connection: A SOCK_SEQPACKET socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.dropped = 0
+        """Messages that the other side was too slow or gone for."""
+        connection.setblocking(False)
+        for option in (_SO_SNDBUFFORCE, socket.SO_SNDBUF):
+            with contextlib.suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, option, SEND_BUFFER_BYTES)
+                break
+
+    def send(self, message: bytes) -> bool:
+        """Send ``message``; returns whether it was taken."""
+        try:
+            self.connection.send(message)
+        except OSError:  # full, or nobody is there: never the loop's problem
+            self.dropped += 1
+            return False
+        return True
+
+    def receive(self) -> bytes | None:
+        """The next message; ``None`` if there is none (or the other side is gone)."""
+        try:
+            return self.connection.recv(MESSAGE_BYTES) or None
+        except OSError:
+            return None
+
+
+class GuardianLink:
+    """The loop's line to its guardian: entries are acknowledged before anything is changed.
+
+    Args:
+        connection: A SOCK_SEQPACKET socket.
+        timeout_s: How long to wait for an acknowledgement while ticking.
+    """
+
+    def __init__(self, connection: socket.socket, timeout_s: float = 0.05) -> None:
+        self.connection = connection
+        self._timeout_s = timeout_s
+        self._held: set[JournalEntry] = set()
+        self._unanswered = 0
+
+    def hold(self, entries: Iterable[JournalEntry], timeout_s: float | None = None) -> None:
+        """Have the guardian undo ``entries`` if this process dies.
+
+        Raises:
+            JournalError: If the guardian did not take them in time: change nothing.
+        """
+        new = [entry for entry in dict.fromkeys(entries) if entry not in self._held]
+        for start in range(0, len(new), _ENTRIES_PER_MESSAGE):
+            part = new[start : start + _ENTRIES_PER_MESSAGE]
+            message = "".join(f"{to_line(entry)}\n" for entry in part).encode()
+            self._ask(message, self._timeout_s if timeout_s is None else timeout_s)
+            self._held.update(part)
+
+    def hold_one(self, entry: JournalEntry) -> None:
+        """:meth:`hold` for one entry: what the levers call before a first change."""
+        self.hold((entry,))
+
+    def beat(self) -> None:
+        """Tell the guardian that the loop ticks; never waits."""
+        with contextlib.suppress(OSError):
+            self.connection.send(BEAT, socket.MSG_DONTWAIT)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the guardian died. Also takes in answers that came too late."""
+        while select.select([self.connection], [], [], 0)[0]:
+            try:
+                if not self.connection.recv(MESSAGE_BYTES):
+                    return True
+            except OSError:
+                return True
+            self._unanswered = max(self._unanswered - 1, 0)
+        return False
+
+    def _ask(self, message: bytes, timeout_s: float) -> None:
+        try:
+            self.connection.settimeout(timeout_s)
+            self.connection.send(message)
+            self._unanswered += 1
+            while True:
+                answer = self.connection.recv(MESSAGE_BYTES)
+                if not answer:
+                    raise JournalError("The guardian is gone.")
+                self._unanswered -= 1
+                if answer.startswith(b"!"):
+                    raise JournalError(answer[1:].decode("utf-8", "replace"))
+                if self._unanswered == 0:  # earlier answers that came late are skipped
+                    return
+        except OSError as error:
+            raise JournalError(
+                f"The guardian did not take a journal entry within {timeout_s:g} s ({error})."
+            ) from error

@@ -1,0 +1,214 @@
+"""Running the daemon from a program: started, waited for, and always taken down again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from stallward.actuator.config import DaemonConfig, config_toml
+from stallward.actuator.errors import DaemonError, DaemonUnavailableError
+
+if TYPE_CHECKING:
+    from stallward.actuator.client import ActuatorClient
+
+_POLL_S: Final = 0.05
+_STOP_S: Final = 15.0
+_LAST_WORDS: Final = 8
+_MODULES: Final = {
+    "stallward.actuator.loop": "loop",
+    "stallward.actuator.service": "service",
+    "stallward.actuator.recorder": "recorder",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonPids:
+    """The daemon's processes; ``None`` for one that is not running now."""
+
+    guardian: int
+    loop: int | None = None
+    service: int | None = None
+    recorder: int | None = None
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """Every process that runs."""
+        found = (self.guardian, self.loop, self.service, self.recorder)
+        return tuple(pid for pid in found if pid is not None)
+
+
+class Daemon:
+    """A daemon of our own, as a context manager.
+
+    It stops when this process ends, however it ends.
+
+    Args:
+        config: What it is to do.
+        log_path: Where its messages go; a temporary file if not given.
+    """
+
+    def __init__(self, config: DaemonConfig, log_path: Path | None = None) -> None:
+        self.config = config
+        self._log_path = log_path
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, timeout_s: float = 20.0) -> None:
+        """Start it and wait until it ticks and serves.
+
+        Raises:
+            DaemonError: If it does not, with its own last words; nothing is left running.
+        """
+        if self._process is not None:
+            raise DaemonError("This daemon has been started already.")
+        self._folder = tempfile.TemporaryDirectory(prefix="stallward-daemon-")
+        folder = Path(self._folder.name)
+        config_path = folder / "daemon.toml"
+        config_path.write_text(config_toml(self.config), encoding="utf-8")
+        self._log_path = self._log_path or folder / "daemon.log"
+        owner_read, owner_write = os.pipe()
+        command = [sys.executable, "-m", "stallward.actuator.guardian"]
+        command += ["--config", str(config_path), "--owner-fd", str(owner_read)]
+        try:
+            with self._log_path.open("ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(owner_read,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(owner_read)
+        self._owner_write = owner_write
+        try:
+            self._wait_serving(timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_serving(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        with self.client() as client:
+            while True:
+                self._check_alive()
+                with contextlib.suppress(DaemonUnavailableError):
+                    client.wait_ready(0.5)
+                    if client.status().ticks > 0:
+                        return
+                if time.monotonic() > deadline_s:
+                    raise DaemonError(
+                        f"The daemon does not serve within {timeout_s:g} s. {self.last_words()}"
+                    )
+                time.sleep(_POLL_S)
+
+    def _check_alive(self) -> None:
+        status = None if self._process is None else self._process.poll()
+        if status is not None:
+            raise DaemonError(f"The daemon ended with status {status}. {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        if self._log_path is None or not self._log_path.exists():
+            return ""
+        lines = self._log_path.read_text("utf-8", "replace").strip().splitlines()
+        return "\n".join(lines[-_LAST_WORDS:])
+
+    def client(self) -> ActuatorClient:
+        """A client of this daemon; the caller closes it."""
+        from stallward.actuator.client import ActuatorClient  # noqa: PLC0415 - gRPC is heavy
+
+        return ActuatorClient(self.config.service.socket)
+
+    @property
+    def running(self) -> bool:
+        """Whether the guardian is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pids(self) -> DaemonPids:
+        """The processes as they are now.
+
+        Raises:
+            DaemonError: If it is not running.
+        """
+        if self._process is None or self._process.poll() is not None:
+            raise DaemonError("The daemon is not running.")
+        guardian = self._process.pid
+        found = {}
+        for pid in _children(guardian):
+            arguments = _arguments(pid)
+            for module, name in _MODULES.items():
+                if module in arguments:
+                    found[name] = pid
+        return DaemonPids(guardian=guardian, **found)
+
+    def stop(self) -> None:
+        """Stop it in order; what does not stop in time is killed. Harmless when it is stopped."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        children = _children(process.pid) if process.poll() is None else ()
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            _wait_gone(children)
+        os.close(self._owner_write)
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def _children(pid: int) -> tuple[int, ...]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii")
+    except OSError:
+        return ()
+    return tuple(int(word) for word in text.split())
+
+
+def _arguments(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return []
+
+
+def _wait_gone(pids: tuple[int, ...]) -> None:
+    """Give processes that lost their guardian a moment to restore and exit, then kill them."""
+    deadline_s = time.monotonic() + 5.0
+    while any(_ours(pid) for pid in pids) and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+    for pid in filter(_ours, pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _ours(pid: int) -> bool:
+    return any(module in _arguments(pid) for module in _MODULES)

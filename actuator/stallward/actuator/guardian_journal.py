@@ -1,0 +1,120 @@
+"""What the guardian holds for the loop: entries in memory first, on disk beside it.
+
+A disk under pressure can take seconds to sync. The guardian must restore within one, so a
+thread of its own writes the file; originals are acknowledged when they are on disk, what the
+loop notes while ticking (stopped processes) when the guardian has it in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stallward.actuator.errors import ActuatorError, JournalError
+from stallward.actuator.journal_disk import Journal
+from stallward.actuator.journal_entries import (
+    FileValue,
+    Frozen,
+    JournalEntry,
+    OwnedGroup,
+    SwapFile,
+    from_line,
+)
+from stallward.actuator.journal_restore import restore
+from stallward.actuator.paths import Paths
+
+_LASTING = (FileValue, Frozen, OwnedGroup, SwapFile)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    entries: tuple[JournalEntry, ...]
+    done: Callable[[bytes], None] | None = None
+    clear: bool = False
+
+
+class HeldJournal:
+    """The entries in force, in memory and on disk.
+
+    Args:
+        journal: The file.
+        paths: The kernel's files.
+    """
+
+    def __init__(self, journal: Journal, paths: Paths) -> None:
+        self._journal = journal
+        self._paths = paths
+        self._entries: dict[JournalEntry, None] = {}
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._failure: ActuatorError | None = None
+        self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
+        self._writer.start()
+
+    @property
+    def entries(self) -> tuple[JournalEntry, ...]:
+        """What is held, in order."""
+        return tuple(self._entries)
+
+    def recover(self) -> tuple[JournalEntry, ...]:
+        """Undo what a dead predecessor left on disk; returns what that was.
+
+        Raises:
+            JournalError: If the file cannot be read, or something cannot be undone.
+        """
+        left = self._journal.load()
+        problems = restore(left, self._paths)
+        if problems:
+            raise JournalError(
+                f"Settings that an earlier daemon left behind cannot be undone: {problems[0]}",
+                next_step=f"Undo what {self._journal.path} lists by hand, then remove it.",
+            )
+        self._journal.clear()
+        return left
+
+    def take(self, message: bytes, done: Callable[[bytes], None]) -> None:
+        """Hold the entries of ``message``; ``done`` gets the acknowledgement.
+
+        ``done`` may be called from another thread.
+        """
+        try:
+            entries = tuple(from_line(line)[1] for line in message.decode().splitlines())
+        except (ActuatorError, UnicodeDecodeError) as error:
+            done(b"!" + str(error).encode())
+            return
+        self._entries.update(dict.fromkeys(entries))
+        if all(not isinstance(entry, _LASTING) for entry in entries):
+            done(b"ok")
+            self._jobs.put(_Job(entries=entries))
+        else:
+            self._jobs.put(_Job(entries=entries, done=done))
+
+    def restore(self) -> tuple[str, ...]:
+        """Undo everything now; what cannot be undone stays held and is returned as problems."""
+        problems = restore(self._entries, self._paths)
+        if not problems:
+            self._entries.clear()
+            self._jobs.put(_Job(entries=(), clear=True))
+        return problems
+
+    def close(self) -> None:
+        """Wait for the disk and end the thread."""
+        self._jobs.put(None)
+        self._writer.join()
+        self._journal.close()
+
+    def _write(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            answer = b"ok"
+            try:
+                if job.clear:
+                    self._journal.clear()
+                elif job.entries:
+                    self._journal.append(job.entries)
+            except (ActuatorError, OSError) as error:
+                answer = b"!" + str(error).encode()
+                os.write(2, b"stallward guardian: " + answer[1:] + b"\n")
+            if job.done is not None:
+                job.done(answer)

@@ -1,0 +1,69 @@
+"""Who holds a desired state from outside, and until when. Pure: time comes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.actuator.errors import GuardError
+from stallward.agent.desired import DesiredState
+
+MIN_LEASE_S: Final = 0.1
+MAX_LEASE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A desired state that holds until a time."""
+
+    holder: str
+    desired: DesiredState
+    until_s: float
+    """CLOCK_MONOTONIC."""
+
+
+class LeaseDesk:
+    """One lease at a time."""
+
+    def __init__(self) -> None:
+        self._lease: Lease | None = None
+
+    def current(self, now_s: float) -> Lease | None:
+        """The lease in force; one that has lapsed is forgotten."""
+        if self._lease is not None and now_s >= self._lease.until_s:
+            self._lease = None
+        return self._lease
+
+    def remaining_s(self, now_s: float) -> float:
+        """For how long the lease still holds; 0 without one."""
+        lease = self.current(now_s)
+        return 0.0 if lease is None else lease.until_s - now_s
+
+    def take(self, holder: str, desired: DesiredState, lease_s: float, now_s: float) -> None:
+        """Start or renew a lease; ``lease_s`` must be within the bounds above.
+
+        Raises:
+            GuardError: If somebody else holds it.
+        """
+        lease = self.current(now_s)
+        if lease is not None and lease.holder != holder:
+            raise _held_by(lease, now_s)
+        self._lease = Lease(holder=holder, desired=desired, until_s=now_s + lease_s)
+
+    def give_back(self, holder: str, now_s: float) -> None:
+        """End the lease; harmless without one.
+
+        Raises:
+            GuardError: If somebody else holds it.
+        """
+        lease = self.current(now_s)
+        if lease is not None and lease.holder != holder:
+            raise _held_by(lease, now_s)
+        self._lease = None
+
+
+def _held_by(lease: Lease, now_s: float) -> GuardError:
+    return GuardError(
+        f"{lease.holder!r} holds the lease for another {lease.until_s - now_s:.1f} s.",
+        next_step="Wait for it to lapse, or have the holder release it.",
+    )

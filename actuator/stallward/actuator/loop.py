@@ -1,0 +1,285 @@
+"""The loop process: sense, observe, decide, guard, apply, record; ten times a second.
+
+The guardian starts it as ``python -m stallward.actuator.loop``. On its tick path nothing waits
+for a disk, a log or another process. It restores everything when it is told to stop, when its
+guardian dies and when it fails; when it is killed, the guardian restores.
+"""
+
+from __future__ import annotations
+
+from stallward.actuator.residence import (
+    quiet_collector,
+    run_first,
+    single_threaded_maths,
+    stay_in_memory,
+)
+
+single_threaded_maths()  # before numpy comes in
+
+import argparse  # noqa: E402
+import gc  # noqa: E402
+import os  # noqa: E402
+import select  # noqa: E402
+import signal  # noqa: E402
+import socket  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Final  # noqa: E402
+
+from stallward.actuator import convert  # noqa: E402
+from stallward.actuator.channels import (  # noqa: E402
+    EXIT_USER,
+    GuardianLink,
+    Outlet,
+    frame_tick,
+)
+from stallward.actuator.commands import CommandDesk  # noqa: E402
+from stallward.actuator.config import DaemonConfig, load_config  # noqa: E402
+from stallward.actuator.engine import Engine, TickOutcome  # noqa: E402
+from stallward.actuator.lease import LeaseDesk  # noqa: E402
+from stallward.actuator.levers.result import LeverResult  # noqa: E402
+from stallward.actuator.node import Node  # noqa: E402
+from stallward.actuator.pacing import Pacer  # noqa: E402
+from stallward.actuator.policy_loader import Loaded, PolicyLoader  # noqa: E402
+from stallward.actuator.record import Mode, TickRecord, TickTimings  # noqa: E402
+from stallward.agent.controller import Controller, make_controller  # noqa: E402
+from stallward.agent.desired import RELEASED  # noqa: E402
+from stallward.agent.errors import StallwardError  # noqa: E402
+from stallward.agent.sample import Sample  # noqa: E402
+from stallward.proto.v1 import stallward_pb2 as pb  # noqa: E402
+
+EXIT_FAILED: Final = 1
+_JOURNAL_START_S: Final = 10.0
+"""How long the guardian's disk may take for the originals, before the first tick."""
+_COLLECT_EVERY_TICKS: Final = 300
+_COLLECT_SPARE_S: Final = 0.03
+_MAX_BLIND_TICKS: Final = 50
+"""Ticks without a readable sample after which the loop gives up (and is started again)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    """What the guardian tells its loop."""
+
+    config: DaemonConfig
+    guardian_fd: int
+    command_fd: int
+    record_fd: int
+    restarts: int
+    daemon_start_s: float
+
+
+class Loop:
+    """The control loop of one node."""
+
+    def __init__(self, options: LoopOptions) -> None:
+        config = options.config
+        self._options = options
+        self._period_s = config.control.tick_period_s
+        self._link = GuardianLink(socket.socket(fileno=options.guardian_fd))
+        self._service = Outlet(socket.socket(fileno=options.command_fd))
+        self._recorder = (
+            Outlet(socket.socket(fileno=options.record_fd)) if options.record_fd >= 0 else None
+        )
+        self._stopping = False
+        self._sequence = 0
+        self._blind_ticks = 0
+        controller = make_controller(config.control.controller)
+        self._node = Node(config, self._link.hold_one)
+        self._engine = _engine(config, self._node, controller)
+        self._leases = LeaseDesk()
+        self._desk = CommandDesk(
+            engine=self._engine,
+            leases=self._leases,
+            loader=PolicyLoader(config.policy.dir if config.policy else None),
+            status=self._status,
+        )
+        if is_policy(controller):
+            path = Path(str(getattr(controller, "path", "")))
+            self._desk.adopt(Loaded(ticket=0, path=path, controller=controller))
+            self._engine.set_mode(Mode.ACTIVE)
+
+    def run(self) -> None:
+        """Tick until told to stop; everything is put back whatever happens."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._stop)
+        try:
+            self._link.hold(self._node.levers.originals(), timeout_s=_JOURNAL_START_S)
+            stay_in_memory()
+            run_first()
+            quiet_collector()
+            pacer = Pacer(time.monotonic(), self._period_s)
+            while not self._stopping:
+                self._wait_until(pacer.due_s, wake_read)
+                if self._stopping:
+                    return
+                self._tick(pacer.due_s)
+                pacer.advance(time.monotonic())
+                self._between_ticks(pacer.due_s)
+        finally:
+            self._node.close()
+
+    def _stop(self, number: int, _frame: object) -> None:
+        self._stopping = True
+
+    def _wait_until(self, due_s: float, wake_fd: int) -> None:
+        """Sleep until the tick is due; commands are answered and a dead guardian is noticed."""
+        command, guardian = self._service.connection.fileno(), self._link.connection.fileno()
+        while (left_s := due_s - time.monotonic()) > 0 and not self._stopping:
+            ready, _, _ = select.select([command, guardian, wake_fd], [], [], left_s)
+            if guardian in ready and self._link.gone:
+                self._stopping = True
+            if command in ready:
+                self._answer_commands()
+        if self._link.gone:
+            self._stopping = True
+
+    def _answer_commands(self) -> None:
+        while (message := self._service.receive()) is not None:
+            answer = self._desk.handle(message, time.monotonic())
+            if answer is not None:
+                self._service.send(answer)
+
+    def _tick(self, due_s: float) -> None:
+        start_s = time.monotonic()
+        lease = self._leases.current(start_s)
+        config = self._options.config
+        self._node.sampler.needs_processes = (
+            self._engine.needs_processes or config.control.read_processes
+        )
+        try:
+            sample = self._node.read(self._sequence, start_s)
+        except StallwardError:
+            self._blind_tick()
+            return
+        sensed_s = time.monotonic()
+        outcome = self._engine.step(sample, remote=lease.desired if lease else None)
+        decided_s = time.monotonic()
+        applied = self._node.apply(outcome.granted, sample, decided_s)
+        timings = TickTimings(
+            late_ms=(start_s - due_s) * 1e3,
+            sense_ms=(sensed_s - start_s) * 1e3,
+            observe_ms=outcome.observe_ms,
+            decide_ms=outcome.decide_ms,
+            guard_ms=outcome.guard_ms,
+            apply_ms=(time.monotonic() - decided_s) * 1e3,
+        )
+        self._blind_ticks = 0
+        self._record(start_s, sample, outcome, applied, timings)
+        for answer in self._desk.after_tick(outcome, time.monotonic()):
+            self._service.send(answer)
+
+    def _blind_tick(self) -> None:
+        """Without a readable sample nothing may be held: run everything."""
+        self._sequence += 1
+        self._blind_ticks += 1
+        self._node.levers.apply(RELEASED)
+        if self._blind_ticks >= _MAX_BLIND_TICKS:
+            raise StallwardError(f"No sample could be read {_MAX_BLIND_TICKS} times in a row.")
+
+    def _record(
+        self,
+        start_s: float,
+        sample: Sample,
+        outcome: TickOutcome,
+        applied: tuple[LeverResult, ...],
+        timings: TickTimings,
+    ) -> None:
+        record = TickRecord(
+            sequence=self._sequence,
+            time_s=start_s,
+            wall_time_s=time.time(),
+            sample=sample,
+            observation=tuple(outcome.observation.tolist()),
+            decision=outcome.decision,
+            granted=outcome.granted,
+            guard_notes=outcome.notes,
+            applied=applied,
+            timings=timings,
+            mode=outcome.mode,
+            shadow=outcome.shadow,
+            fallback=outcome.fallback,
+        )
+        self._sequence += 1
+        data = convert.record_to_wire(record).SerializeToString()
+        self._service.send(frame_tick(data))
+        if self._recorder is not None:
+            self._recorder.send(data)
+
+    def _between_ticks(self, due_s: float) -> None:
+        if self._sequence % 10 == 0:
+            self._link.beat()
+        spare_s = due_s - time.monotonic()
+        if self._sequence % _COLLECT_EVERY_TICKS == 0 and spare_s > _COLLECT_SPARE_S:
+            gc.collect()
+
+    def _status(self) -> pb.StatusResponse:
+        now_s = time.monotonic()
+        lease = self._leases.current(now_s)
+        dropped = self._service.dropped + (self._recorder.dropped if self._recorder else 0)
+        return pb.StatusResponse(
+            node_kind=self._node.hierarchy.kind,
+            controller="remote" if lease else self._engine.in_force.name,
+            mode=convert.mode_to_wire(self._engine.mode),
+            policy=self._desk.policy,
+            slots=[slot.name for slot in self._options.config.background],
+            lease_held=lease is not None,
+            lease_remaining_s=self._leases.remaining_s(now_s),
+            ticks=self._sequence,
+            records_dropped=dropped,
+            missing=self._node.levers.missing(),
+            uptime_s=now_s - self._options.daemon_start_s,
+            loop_restarts=self._options.restarts,
+        )
+
+
+def is_policy(controller: Controller) -> bool:
+    """Whether a controller is a loaded policy file, which has modes."""
+    return hasattr(controller, "metadata") and hasattr(controller, "path")
+
+
+def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
+    default = config.control.default_controller
+    rule = make_controller(default) if is_policy(controller) else controller
+    family = frozenset({os.getpid(), os.getppid()})
+    return Engine(settings=node.settings(family), rule=rule, default=make_controller(default))
+
+
+def _warm_up_runtime() -> None:
+    """Import ONNX Runtime now: doing it at the first ``Load`` would hold up ticks."""
+    try:
+        import onnxruntime  # noqa: F401, PLC0415 - optional
+    except ImportError:
+        return
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The loop process; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="stallward.actuator.loop", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True)
+    for name in ("--guardian-fd", "--command-fd", "--record-fd", "--restarts"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--daemon-start-s", type=float, required=True)
+    options = vars(parser.parse_args(arguments))
+    try:
+        config = load_config(options.pop("config"))
+        _warm_up_runtime()
+        loop = Loop(LoopOptions(config=config, **options))
+    except StallwardError as error:
+        sys.stderr.write(f"stallward loop: {error}\n")
+        return EXIT_USER
+    try:
+        loop.run()
+    except StallwardError as error:
+        sys.stderr.write(f"stallward loop: {error}\n")
+        return EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The service's side of the socket to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from stallward.actuator.channels import MESSAGE_BYTES
+from stallward.proto.v1 import stallward_pb2 as pb
+
+WATCH_QUEUE: Final = 64
+"""Records kept for one watcher; a slower one loses the oldest."""
+
+
+@dataclass(slots=True, eq=False)
+class Watcher:
+    """One client that watches."""
+
+    queue: asyncio.Queue[pb.TickRecord] = field(
+        default_factory=lambda: asyncio.Queue(maxsize=WATCH_QUEUE)
+    )
+    skipped: int = 0
+    """Records it was too slow for."""
+
+
+class LoopLink:
+    """Asks the loop and hands out its tick records. Lives in the event loop's thread.
+
+    Args:
+        connection: A SOCK_SEQPACKET socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        connection.setblocking(False)
+        # Answers to a service that was killed may still arrive: ids never repeat.
+        self._ids = itertools.count(time.monotonic_ns())
+        self._waiting: dict[int, asyncio.Future[pb.CommandResult]] = {}
+        self._watchers: set[Watcher] = set()
+        self._last_s = float("-inf")
+        self.last: pb.TickRecord | None = None
+        """The newest tick record."""
+        self.skipped = 0
+        """Records that watchers were too slow for, all together."""
+
+    @property
+    def silent_s(self) -> float:
+        """How long no tick has come in."""
+        return time.monotonic() - self._last_s
+
+    async def ask(self, command: pb.Command, timeout_s: float) -> pb.CommandResult | None:
+        """The loop's answer, or ``None`` if there is none in time."""
+        command.id = next(self._ids)
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[command.id] = answer
+        try:
+            self._connection.send(command.SerializeToString())
+            return await asyncio.wait_for(answer, timeout_s)
+        except (OSError, TimeoutError):
+            return None
+        finally:
+            del self._waiting[command.id]
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[Watcher]:
+        """A watcher that gets every record from now on."""
+        watcher = Watcher()
+        self._watchers.add(watcher)
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+
+    def take_in(self) -> None:
+        """Read everything that has arrived."""
+        while True:
+            try:
+                data = self._connection.recv(MESSAGE_BYTES)
+            except OSError:
+                return
+            if not data:
+                return
+            message = pb.LoopMessage.FromString(data)
+            if message.HasField("tick"):
+                self._fan_out(message.tick)
+            else:
+                waiting = self._waiting.get(message.result.id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message.result)
+
+    def _fan_out(self, record: pb.TickRecord) -> None:
+        self.last, self._last_s = record, time.monotonic()
+        for watcher in self._watchers:
+            if watcher.queue.full():
+                watcher.queue.get_nowait()
+                watcher.skipped += 1
+                self.skipped += 1
+            watcher.queue.put_nowait(record)

@@ -1,0 +1,127 @@
+"""The edge between deciding and the kernel: one node's sensors and levers, as configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from stallward.actuator.config import DaemonConfig, LatencyConfig
+from stallward.actuator.detect import require
+from stallward.actuator.engine import EngineSettings
+from stallward.actuator.errors import NodeError
+from stallward.actuator.guard import slots_with_stopped
+from stallward.actuator.journal_entries import JournalEntry
+from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.result import LeverResult
+from stallward.actuator.sensors.latency import LineSource
+from stallward.actuator.sensors.line_format import LineFormat
+from stallward.actuator.sensors.sampler import Sampler
+from stallward.actuator.slots import SlotFacts, SlotTracker
+from stallward.agent.controller import NodeContext
+from stallward.agent.desired import DesiredState
+from stallward.agent.sample import Sample
+
+
+def latency_source(config: LatencyConfig | None) -> LineSource | None:
+    """The source that a configuration names."""
+    if config is None:
+        return None
+    names = {f.name for f in fields(LatencyConfig)} - {"path"}
+    return LineSource(config.path, LineFormat(**{n: getattr(config, n) for n in names}))
+
+
+class Node:
+    """Reads samples of a node and applies granted states to it.
+
+    Args:
+        config: Which groups, and where.
+        send_journal: Called with every journal entry before the first change that it undoes;
+            raising keeps the change from being made.
+
+    Raises:
+        NodeError: If a group is missing or the node lacks something.
+    """
+
+    def __init__(self, config: DaemonConfig, send_journal: Callable[[JournalEntry], None]) -> None:
+        self._config = config
+        paths = config.node.paths
+        self.hierarchy = require(paths)
+        zone = self.hierarchy.group(config.node.zone)
+        protected = self.hierarchy.group(config.protected.group)
+        slots = tuple(self.hierarchy.group(slot.group) for slot in config.background)
+        for group in (zone, protected, *slots):
+            if not group.exists():
+                raise NodeError(
+                    f"There is no group {group.name or '/'!r} in {self.hierarchy.why}",
+                    next_step="Make it first, or correct the configuration.",
+                )
+        self.sampler = Sampler(
+            paths=paths,
+            hierarchy=self.hierarchy,
+            zone=zone,
+            protected=protected,
+            slots=slots,
+            latency_source=latency_source(config.latency),
+        )
+        self.tracker = SlotTracker(len(slots))
+        first = self.sampler.read(0, self.tracker.states(0.0))
+        self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
+        self.levers = LeverSet(
+            paths=paths,
+            hierarchy=self.hierarchy,
+            zone=zone,
+            protected=protected,
+            slots=slots,
+            zone_limit_bytes=self.zone_limit_bytes,
+            send_journal=send_journal,
+        )
+        self._profile = "default"
+
+    def settings(self, protected_pids: frozenset[int]) -> EngineSettings:
+        """What deciding depends on, for this node."""
+        control = self._config.control
+        context = NodeContext(
+            zone_limit_bytes=self.zone_limit_bytes,
+            slot_names=tuple(slot.name for slot in self._config.background),
+            floors_bytes=tuple(slot.floor_bytes for slot in self._config.background),
+            slo_ms=control.slo_ms,
+            tick_period_s=control.tick_period_s,
+            seed=control.seed,
+        )
+        return EngineSettings(
+            context=context,
+            budgets=self._config.guard,
+            protected_pids=protected_pids | frozenset(self._config.protected.pids),
+            late_s=control.tick_period_s / 2,
+        )
+
+    def read(self, sequence: int, now_s: float) -> Sample:
+        """Read the sample of one tick.
+
+        Raises:
+            SensorError: If a signal is there but cannot be read or understood.
+        """
+        return self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
+
+    def apply(
+        self, granted: DesiredState, sample: Sample, now_s: float
+    ) -> tuple[LeverResult, ...]:
+        """Apply a granted state and note what the slots do from now on."""
+        results = (*self.levers.apply(granted), *self.levers.poll())
+        stopped = slots_with_stopped(granted, sample)
+        facts = [
+            SlotFacts(
+                paused=granted.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
+                limit_bytes=self.levers.slot_limit_bytes(i),
+                usage_bytes=group.memory_usage_bytes,
+            )
+            for i, group in enumerate(sample.slots)
+        ]
+        self.tracker.update(now_s, facts)
+        self._profile = granted.tuning.name
+        return results
+
+    def close(self) -> None:
+        """Put everything back and close the files."""
+        self.levers.restore()
+        self.sampler.close()

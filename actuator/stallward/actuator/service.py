@@ -1,0 +1,214 @@
+"""The service process: gRPC on a Unix socket, so that no client can disturb the loop.
+
+The guardian starts it as ``python -m stallward.actuator.service``. It passes commands to the
+loop and fans tick records out to watchers. Apart from counters it keeps nothing, so it can be
+started again at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from stallward.actuator.channels import EXIT_USER
+from stallward.actuator.errors import DaemonError
+from stallward.actuator.loop_link import LoopLink
+from stallward.proto.v1 import stallward_pb2 as pb
+from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
+
+SERVICE: Final = "stallward.proto.v1.ActuatorService"
+_ANSWER_S: Final = 2.0
+_LOAD_ANSWER_S: Final = 30.0
+_LOCK_WAIT_S: Final = 5.0
+_SILENT_S: Final = 2.0
+_RESTARTING: Final = "The loop does not answer: it is restarting. Try again in a second."
+
+
+class Servicer(pb_grpc.ActuatorServiceServicer):
+    """Answers clients by asking the loop. Every refused call says why and is counted."""
+
+    def __init__(self, link: LoopLink) -> None:
+        self._link = link
+        self._refused: Counter[str] = Counter()
+
+    async def Status(  # noqa: N802 - gRPC's name
+        self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.StatusResponse:
+        """What the daemon is doing now."""
+        status = (await self._ask(context, status=request)).status
+        status.version = version("stallward")
+        status.refused.update(self._refused)
+        status.records_dropped += self._link.skipped
+        if self._link.last is not None:
+            status.last_tick.CopyFrom(self._link.last)
+        return status
+
+    async def Watch(  # noqa: N802
+        self, request: pb.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[pb.WatchResponse]:
+        """Tick records as they happen."""
+        every = max(request.every, 1)
+        with self._link.watch() as watcher:
+            await context.send_initial_metadata(())  # the client knows that it is watching
+            while True:
+                record = await watcher.queue.get()
+                if record.sequence % every == 0:
+                    yield pb.WatchResponse(record=record, skipped=watcher.skipped)
+
+    async def Apply(  # noqa: N802
+        self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ApplyResponse:
+        """Hold a desired state for a while."""
+        return (await self._ask(context, apply=request)).apply
+
+    async def Release(  # noqa: N802
+        self, request: pb.ReleaseRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ReleaseResponse:
+        """Give the lease back."""
+        return (await self._ask(context, release=request)).release
+
+    async def Load(  # noqa: N802
+        self, request: pb.LoadRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.LoadResponse:
+        """Load a policy; it starts off."""
+        return (await self._ask(context, timeout_s=_LOAD_ANSWER_S, load=request)).load
+
+    async def SetMode(  # noqa: N802
+        self, request: pb.SetModeRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.SetModeResponse:
+        """Turn the loaded policy active, shadow or off."""
+        return (await self._ask(context, set_mode=request)).set_mode
+
+    async def _ask(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        *,
+        timeout_s: float = _ANSWER_S,
+        **kind: Any,
+    ) -> pb.CommandResult:
+        result = await self._link.ask(pb.Command(**kind), timeout_s)
+        if result is None:
+            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, _RESTARTING)
+        if result.code:
+            await self._refuse(context, grpc.StatusCode[result.code], result.message)
+        return result
+
+    async def _refuse(
+        self, context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str
+    ) -> NoReturn:
+        self._refused[code.name] += 1
+        await context.abort(code, message)
+        raise AssertionError  # abort raises
+
+
+def claim_socket(path: Path) -> int:
+    """Lock the socket's name, so that no other daemon's server steals it; returns the lock.
+
+    Raises:
+        DaemonError: If another daemon serves there, or the folder is not writable.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DaemonError(f"{lock} cannot be made: {error.strerror}.") from error
+    deadline_s = time.monotonic() + _LOCK_WAIT_S
+    while True:  # a predecessor that was just killed may take a moment
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline_s:
+                os.close(fd)
+                raise DaemonError(
+                    f"Another daemon serves {path}.",
+                    next_step="Stop it, or choose another socket.",
+                ) from error
+            time.sleep(0.05)
+        else:
+            break
+    if path.is_socket():
+        path.unlink()  # left by a server that was killed: we hold its lock
+    elif path.exists():
+        os.close(fd)
+        raise DaemonError(f"{path} is not a socket.", next_step="Choose another path.")
+    return fd
+
+
+async def _follow_health(servicer: health.aio.HealthServicer, link: LoopLink) -> None:
+    """SERVING while the loop ticks."""
+    statuses = health_pb2.HealthCheckResponse
+    while True:
+        alive = link.silent_s < _SILENT_S
+        status = statuses.SERVING if alive else statuses.NOT_SERVING
+        for name in ("", SERVICE):
+            await servicer.set(name, status)
+        await asyncio.sleep(0.2)
+
+
+async def serve(path: Path, commands: socket.socket, life_fd: int) -> None:
+    """Serve until the guardian ends or SIGTERM comes."""
+    events = asyncio.get_running_loop()
+    done = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        events.add_signal_handler(number, done.set)
+    events.add_reader(life_fd, done.set)
+    link = LoopLink(commands)
+    events.add_reader(commands.fileno(), link.take_in)
+    server = grpc.aio.server()
+    pb_grpc.add_ActuatorServiceServicer_to_server(Servicer(link), server)  # type: ignore[no-untyped-call]
+    health_servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    mask = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+    finally:
+        os.umask(mask)
+    following = asyncio.create_task(_follow_health(health_servicer, link))
+    await done.wait()
+    following.cancel()
+    await health_servicer.enter_graceful_shutdown()
+    await server.stop(0.2)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The service process; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="stallward.actuator.service", description=__doc__)
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--command-fd", type=int, required=True)
+    parser.add_argument("--life-fd", type=int, required=True)
+    options = parser.parse_args(arguments)
+    try:
+        claim_socket(options.socket)
+        asyncio.run(
+            serve(options.socket, socket.socket(fileno=options.command_fd), options.life_fd)
+        )
+        with contextlib.suppress(OSError):
+            options.socket.unlink()
+    except (DaemonError, RuntimeError) as error:
+        sys.stderr.write(f"stallward service: {error}\n")
+        return EXIT_USER
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

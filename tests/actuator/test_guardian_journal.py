@@ -1,0 +1,151 @@
+"""What the guardian holds, over real sockets and real files."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.channels import BEAT, GuardianLink
+from stallward.actuator.errors import JournalError
+from stallward.actuator.guardian_journal import HeldJournal
+from stallward.actuator.journal_disk import Journal
+from stallward.actuator.journal_entries import FileValue, Stopped
+from stallward.actuator.paths import Paths
+
+
+class Setting:
+    """A guardian's journal behind a socket, answering in a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
+        boot = self.paths.proc / "sys/kernel/random/boot_id"
+        boot.parent.mkdir(parents=True, exist_ok=True)
+        boot.write_text("this-boot\n")
+        self.journal_path = folder / "journal"
+        self.held = HeldJournal(Journal(self.journal_path, self.paths), self.paths)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.link = GuardianLink(ours, timeout_s=2.0)
+        self._theirs = theirs
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while message := self._theirs.recv(65536):
+            if message != BEAT:
+                self.held.take(message, self._answer)
+
+    def _answer(self, answer: bytes) -> None:
+        self._theirs.send(answer)
+
+    def close(self) -> None:
+        self.link.connection.close()
+        self._thread.join()
+        self._theirs.close()
+        self.held.close()
+
+    def on_disk(self) -> tuple[object, ...]:
+        return Journal(self.journal_path, self.paths).load()
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    value = Setting(tmp_path)
+    yield value
+    value.close()
+
+
+def test_an_original_is_on_disk_before_it_is_acknowledged(
+    setting: Setting, tmp_path: Path
+) -> None:
+    knob = tmp_path / "swappiness"
+    entry = FileValue(knob, "60")
+    setting.link.hold((entry,))
+    assert setting.on_disk() == (entry,)
+
+
+def test_restoring_puts_back_and_forgets(setting: Setting, tmp_path: Path) -> None:
+    knob = tmp_path / "swappiness"
+    knob.write_text("60")
+    setting.link.hold((FileValue(knob, "60"),))
+    knob.write_text("90")
+    assert setting.held.restore() == ()
+    assert knob.read_text() == "60"
+    assert setting.held.entries == ()
+
+
+def test_many_entries_go_in_one_call(setting: Setting, tmp_path: Path) -> None:
+    entries = [FileValue(tmp_path / f"knob{i}", "1") for i in range(450)]
+    setting.link.hold(entries)
+    assert setting.held.entries == tuple(entries)
+
+
+def test_a_stopped_process_is_held_once(setting: Setting) -> None:
+    entry = Stopped(999_999, 1)
+    setting.link.hold_one(entry)
+    setting.link.hold_one(entry)
+    assert setting.held.entries == (entry,)
+
+
+def test_a_beat_is_no_entry(setting: Setting) -> None:
+    setting.link.beat()
+    setting.link.hold_one(Stopped(999_999, 1))
+    assert not setting.link.gone
+
+
+def test_a_journal_that_cannot_be_written_refuses_the_change(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    setting = Setting(tmp_path)
+    try:
+        with pytest.raises(JournalError, match="Is a directory"):
+            setting.link.hold((FileValue(tmp_path / "knob", "60"),))
+    finally:
+        setting.close()
+
+
+def test_a_silent_guardian_is_an_error_in_time() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        link = GuardianLink(ours, timeout_s=0.02)
+        with pytest.raises(JournalError, match=r"within 0\.02 s"):
+            link.hold_one(Stopped(999_999, 1))
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        link = GuardianLink(ours, timeout_s=0.02)
+        with pytest.raises(JournalError):
+            link.hold_one(Stopped(999_998, 1))
+        theirs.send(b"ok")  # to the first, late
+        with pytest.raises(JournalError):
+            link.hold_one(Stopped(999_999, 1))
+
+
+def test_a_dead_guardian_is_noticed() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        link = GuardianLink(ours)
+        assert not link.gone
+        theirs.close()
+        assert link.gone
+        with pytest.raises(JournalError):
+            link.hold_one(Stopped(999_999, 1))
+
+
+def test_a_left_over_journal_is_undone_at_the_start(tmp_path: Path) -> None:
+    knob = tmp_path / "knob"
+    knob.write_text("90")
+    dead = Setting(tmp_path)
+    dead.link.hold((FileValue(knob, "60"),))
+    dead.close()
+    heir = Setting(tmp_path)
+    try:
+        assert heir.held.recover() == (FileValue(knob, "60"),)
+        assert knob.read_text() == "60"
+        assert heir.on_disk() == ()
+    finally:
+        heir.close()
