@@ -47,6 +47,7 @@ def _result() -> dict[str, Any]:
         "mode": "live",
         "alone": {"protected": protected},
         "ample": {"protected": protected},
+        "references": {"alone": _arm(7.8, 0.0, 1.0), "ample": _arm(9.0, 0.95, 1.0)},
         "arms": {
             "none": _arm(866.0, 0.9, 0.05),
             "latd": _arm(10.0, 0.1, 0.99),
@@ -66,3 +67,5 @@ def test_rows_list_references_and_arms_in_order() -> None:
     headers, rows = result_rows(_result())
     assert [row[0] for row in rows] == ["alone", "ample", "none", "latd", "ppo"]
     assert all(len(row) == len(headers) for row in rows)
+    work = headers.index("background")
+    assert (rows[0][work], rows[1][work]) == ("", "95 % [95..95 %]")

@@ -144,7 +144,7 @@ def series_of(recording: Recording) -> BlockSeries:
             Progress(time_s=recording.units.time_s[mine], units=recording.units.units[mine])
         )
     tick_s = np.asarray(ticks["time_s"], dtype=np.float64)
-    paused = [_paused_share(recording, slot) for slot in range(slots)]
+    paused = [paused_share(recording, slot) for slot in range(slots)]
     return BlockSeries(
         start_s=run.measured_from_s,
         end_s=run.end_s,
@@ -158,7 +158,7 @@ def series_of(recording: Recording) -> BlockSeries:
     )
 
 
-def _paused_share(recording: Recording, slot: int) -> Array:
+def paused_share(recording: Recording, slot: int) -> Array:
     """How much of a group was paused at each tick: all of it, or the processes stopped."""
     whole = np.nan_to_num(recording.tick(f"slot{slot}_state_paused"))
     stopped = recording.tick(f"slot{slot}_stopped_processes")

@@ -78,8 +78,8 @@ def _end(process: subprocess.Popen[str]) -> str:
 def control(client: ActuatorClient, controller: OnnxController) -> None:
     """Decide for every tick the daemon reports, until the stream ends."""
     started = False
-    for record in client.watch():
-        sample = record.sample
+    for watched in client.watch():
+        record, sample = watched.record, watched.record.sample
         if not started:
             controller.reset(
                 NodeContext(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 Kind = Literal["ms", "ratio", "share"]
+REFERENCES: Final = ("alone", "ample")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +88,26 @@ def cell(metric: Mapping[str, float | None], kind: Kind) -> str:
     return number(metric["value"], kind) + (f" [{interval}]" if interval else "")
 
 
+def reference_cell(
+    name: str,
+    metrics: Mapping[str, Mapping[str, float | None]],
+    column: Column,
+    render: Callable[[Mapping[str, float | None], Kind], str],
+) -> str:
+    """A cell of alone or ample; empty where the measure says nothing about it."""
+    empty = {"paused_share", "impact_ample_p95" if name == "ample" else "impact_p95"}
+    if name == "alone":
+        empty |= {"background_work", "impact_ample_p95"}
+    return "" if column.metric in empty else render(metrics[column.metric], column.kind)
+
+
 def result_rows(result: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows of a comparison's table, references first."""
     headers = ("arm", *(column.title for column in COLUMNS))
     rows = []
-    for name in ("alone", "ample"):
-        protected = result[name]["protected"]
-        cells = [
-            number(protected.get(column.metric), column.kind) if column.kind == "ms" else ""
-            for column in COLUMNS
-        ]
-        rows.append((name, *cells))
+    for name in REFERENCES:
+        metrics = result["references"][name]
+        rows.append((name, *(reference_cell(name, metrics, c, cell) for c in COLUMNS)))
     for label, arm in result["arms"].items():
         rows.append((label, *(cell(arm[c.metric], c.kind) for c in COLUMNS)))
     return headers, rows

@@ -116,6 +116,8 @@ def summarise(
 ) -> dict[str, Any]:
     """The numbers of ``result.json``: ``slo_ms``, ``alone``, ``ample`` and ``arms``.
 
+    ``references`` holds the measures of alone and ample with their intervals.
+
     Args:
         blocks: Blocks of every condition, in the order of rounds.
         arms: Labels of the arms.
@@ -141,6 +143,9 @@ def summarise(
         "resampled": "windows" if found[ALONE].single else "blocks",
         ALONE: _reference(found[ALONE], alone, own[0]),
         AMPLE: _reference(found[AMPLE], ample, found[AMPLE].rates("units")[0]),
+        "references": {
+            name: _metrics(found[name], alone, ample, own, target) for name in (ALONE, AMPLE)
+        },
         "arms": {
             arm: {"blocks": len(found[arm].blocks)}
             | _metrics(found[arm], alone, ample, own, target)
@@ -245,6 +250,8 @@ def _attainment(arm: _Condition, slo_ms: float) -> Interval:
 def _work(arm: _Condition, own: tuple[Array, Array]) -> Interval:
     """Mean over groups of units per second over units per second with the node to itself."""
     rate, draws = arm.rates("units")
+    if rate.size != own[0].size:  # alone: no background ran
+        return UNKNOWN
     usable = np.isfinite(rate) & np.isfinite(own[0]) & (own[0] > 0)
     if not usable.any():
         return UNKNOWN

@@ -61,8 +61,8 @@ def watch(
 
     printer = TickPrinter(as_json=as_json)
     with _connect(socket) as client:
-        for number, record in enumerate(client.watch(every=every), start=1):
-            text = printer.line(record)
+        for number, watched in enumerate(client.watch(every=every), start=1):
+            text = printer.line(watched.record)
             if text:
                 output.line(text)
             if count and number >= count:
@@ -86,7 +86,7 @@ def apply(
         slots = len(client.status().slots)
         desired = parse_desired(pause=pause, limits=limit or [], profile=profile, slots=slots)
         answer = client.apply(desired, lease_s=lease, holder=holder)
-        for text in answer.notes:
+        for text in answer.guard_notes:
             output.line(f"guard: {text}")
         output.line(f"held for {answer.lease_remaining_s:.1f} s")
         try:
