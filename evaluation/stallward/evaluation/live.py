@@ -6,7 +6,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ from stallward.env.recording import (
     write_recording,
 )
 from stallward.env.sandbox import Sandbox, open_sandbox
-from stallward.env.scenario import Scenario
+from stallward.env.scenario import LatencyLines, Scenario
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.node_facts import node_info, versions
 from stallward.evaluation.remote import remote_controller
@@ -156,7 +156,6 @@ def scenario_parameters(scenario: Scenario) -> dict[str, Any]:
 
 
 def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
-    lines = site.latency
     return DaemonConfig(
         node=NodeConfig(zone=site.sandbox.zone.name),
         protected=ProtectedConfig(
@@ -168,18 +167,7 @@ def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
         ),
         service=ServiceConfig(socket=place / "actuator.sock"),
         journal=JournalConfig(path=place / "journal"),
-        latency=LatencyConfig(
-            path=Path(lines.path),
-            start=lines.start,
-            end=lines.end,
-            latency=lines.latency,
-            end_us=lines.end_us,
-            pattern=lines.pattern,
-            separator=lines.separator,
-            time_unit_s=lines.time_unit_s,
-            latency_unit_s=lines.latency_unit_s,
-            realtime=lines.realtime,
-        ),
+        latency=_latency(site.latency),
         control=ControlConfig(
             controller="none" if run.arm.runs_policy else run.arm.spec,
             slo_ms=run.slo_ms,
@@ -188,6 +176,13 @@ def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
         guard=Budgets(lift_budgets=run.arm.lifts_budgets),
         record=RecordConfig(dir=place),
     )
+
+
+def _latency(lines: LatencyLines) -> LatencyConfig:
+    """The daemon's form of a scenario's latency source."""
+    known = {f.name for f in fields(LatencyConfig)} & {f.name for f in fields(LatencyLines)}
+    values = {name: getattr(lines, name) for name in known - {"path"}}
+    return LatencyConfig(path=Path(lines.path), **values)
 
 
 @contextmanager
