@@ -1,1 +1,8 @@
-"""stallward.env."""
+"""Recordings, scenarios and their sandbox, the twin, and the Gymnasium environments.
+
+Importing this package registers ``stallward/Twin-v0`` and ``stallward/Node-v0`` with Gymnasium.
+"""
+
+from stallward.env.registration import register
+
+register()

@@ -51,6 +51,7 @@ class TwinBatch:
         probe_ms, probe_weight: The last tick's requests: their latency and how many each
             stands for, ``(SUBSTEPS, B)``.
         pooled: Histogram of all requests, ``(POOL_BINS, B)``.
+        reported: What the latency source says: completed, mean, p95, max, age, ``(5, B)``.
     """
 
     def __init__(self, scenarios: Sequence[TwinScenario], batch: int, *, seed: int) -> None:
@@ -88,6 +89,8 @@ class TwinBatch:
         self._limit_pages = np.full(slots, np.inf)
         self._limit_change_s = np.zeros(slots)
         self.window = queue.LatencyWindow(batch)
+        self.reported = np.full((5, batch), np.nan)
+        self.reported[0] = 0.0
         self.probe_ms = np.zeros((SUBSTEPS, batch))
         self.probe_weight = np.zeros((SUBSTEPS, batch))
         self.pooled = np.zeros((queue.POOL_BINS, batch))
@@ -123,6 +126,8 @@ class TwinBatch:
         self._running[:, index] = 1.0
         self._limit_pages[:, index] = np.inf
         self.window.reset(rows)
+        self.reported[0, index] = 0.0
+        self.reported[1:, index] = np.nan
         self.wanted[0][:, index] = columns.wanted[:, index]
         fits = columns.zone_pages[index] / np.maximum(self.wanted[0][:, index].sum(axis=0), 1.0)
         self.resident[0][:, index] = self.wanted[0][:, index] * np.minimum(0.98 * fits, 1.0)
@@ -163,6 +168,7 @@ class TwinBatch:
             self._move_levers(paused, limit_pages)
             self._substep(k)
         self.time_s += TICK_S
+        self.reported[:] = self.window.report(self.time_s, c.slo_ms)
         self.psi_some_us[:GROUPS] += 1e6 * TICK_S * self.stalled
         self.psi_full_us[:GROUPS] += 1e6 * TICK_S * self.stalled
         self.psi_some_us[GROUPS] += 1e6 * TICK_S * self.some

@@ -30,11 +30,18 @@ _OOM_SCORE_FULL: Final = 1000
 
 
 def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: Array) -> None:
-    """Fill ``frame`` (of the twin's batch) with what the nodes report after a tick."""
+    """Fill ``frame`` (of the twin's batch) with what the nodes report now.
+
+    Args:
+        frame: To be filled.
+        twin: The nodes.
+        levers: Their levers.
+        profile: Index of the tuning profile in force, ``(B,)``.
+    """
     c = twin.columns
     used = twin.resident.sum(axis=1)
     total = used.sum(axis=0)
-    completed, mean, p95, worst, age = twin.window.report(twin.time_s, c.slo_ms)
+    completed, mean, p95, worst, age = twin.reported
     swapped = (twin.wanted[:, ANON] - twin.resident[:, ANON]).sum(axis=0)
     files = twin.resident[:, FILE:].sum(axis=1)
     values: dict[str, Array] = {

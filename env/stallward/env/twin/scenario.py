@@ -48,7 +48,8 @@ class SlotProgram:
     units_per_s: float
     """Work units per second with the node to itself."""
     anon_pages: tuple[float, ...] = (0.0,)
-    file_pages: tuple[float, ...] = (0.0,)
+    file_pages: tuple[float, ...] = ()
+    """Empty: none at any time."""
     start_s: float = 0.0
     touch_pages_per_s: float = 250e3
     """Pages accessed per second at full speed."""
@@ -82,7 +83,9 @@ class TwinScenario:
             raise TwinError(f"{self.name} has {len(self.slots)} slots, the twin holds {SLOTS}.")
         if self.zone_bytes <= 0 or self.slo_ms <= 0 or self.protected.service_s <= 0:
             raise TwinError(f"{self.name} has a size, target or service time below or at 0.")
-        if any(not s.anon_pages or len(s.anon_pages) != len(s.file_pages) for s in self.slots):
+        if any(len(s.file_pages) not in (0, len(s.anon_pages)) for s in self.slots) or any(
+            not s.anon_pages for s in self.slots
+        ):
             raise TwinError(f"{self.name} has a slot with programs empty or of unequal length.")
 
 

@@ -1,0 +1,60 @@
+"""The reward, in SLO units: background progress minus the price of violations and switching.
+
+Pure. A reward of 1 is the whole background at full speed with every request in time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_NEAR: Final = 0.9
+"""Severity begins a little below the target, so that there is a slope to follow at it."""
+_WORST: Final = 4.0
+"""A request this many times over the target counts in full; later ones count no more."""
+
+
+def severity(latency_ms: Array, slo_ms: Array) -> Array:
+    """How badly a request misses its target: 0 well below it, 1 from four times over it."""
+    ratio = np.maximum(latency_ms, 1e-6) / (slo_ms * _NEAR)
+    return np.asarray(np.clip(np.log(ratio) / np.log(_WORST / _NEAR), 0.0, 1.0))
+
+
+def violated_share(latency_ms: Array, weight: Array, slo_ms: Array) -> Array:
+    """Severity of a tick's requests, averaged.
+
+    Args:
+        latency_ms: ``(N, B)``.
+        weight: How many requests each stands for, ``(N, B)``.
+        slo_ms: ``(B,)``.
+
+    Returns:
+        ``(B,)``; 0 where nobody asked anything.
+    """
+    total = weight.sum(axis=0)
+    bad = (severity(latency_ms, slo_ms) * weight).sum(axis=0)
+    return np.asarray(bad / np.maximum(total, 1e-9))
+
+
+def mean_progress(progress: Array, present: Array) -> Array:
+    """Mean over the slots that are there of their share of full speed, ``(SLOTS, B)`` each."""
+    return np.asarray((progress * present).sum(axis=0) / np.maximum(present.sum(axis=0), 1.0))
+
+
+def reward(
+    progress: Array, violated: Array, moved: Array, price: float, switch_cost: float
+) -> Array:
+    """The reward of one tick.
+
+    Args:
+        progress: As :func:`mean_progress`.
+        violated: As :func:`violated_share`.
+        moved: How many levers moved.
+        price: Of all requests missing the target by far, in units of full background speed.
+        switch_cost: Of one lever moving once.
+    """
+    return np.asarray(progress - price * violated - switch_cost * moved)

@@ -1,0 +1,139 @@
+"""The twin as a stable-baselines3 ``VecEnv``: thousands of nodes in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.env.gym_twin import spaces
+from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+
+
+class TwinVec(VecEnv):
+    """Batched twin environments with same-step autoreset.
+
+    The infos of a finished episode hold ``episode`` (``r`` mean reward of a step times steps,
+    ``l``), ``progress``, ``violated`` (severity), ``window_violated`` and ``switches`` (a
+    second), means over the episode.
+
+    Args:
+        twins: Fitted twins to draw episodes from.
+        n_envs: Nodes.
+        settings: How episodes are made and rewarded.
+        seed: Everything random follows from it.
+    """
+
+    def __init__(
+        self,
+        twins: Sequence[FittedTwin],
+        n_envs: int,
+        settings: SimulationSettings | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.simulation = Simulation(twins, n_envs, settings or SimulationSettings(), seed=seed)
+        self._actions = np.zeros((n_envs, len(ACTION_SIZES)), dtype=np.int64)
+        self._sums = np.zeros((5, n_envs))
+        # Making a thousand dicts at every step costs as much as the twin (garbage collection).
+        self._infos: list[dict[str, Any]] = [{} for _ in range(n_envs)]
+        self._finished = np.zeros(0, dtype=np.int64)
+        self.render_mode = None
+        super().__init__(n_envs, *spaces())
+
+    def reset(self) -> NDArray[np.float32]:
+        """Start all episodes, at staggered lengths so that they do not end together."""
+        if self._seeds[0] is not None:
+            self.simulation.seed(int(self._seeds[0]))
+        everyone = np.ones(self.num_envs, dtype=bool)
+        self.simulation.reset(everyone)
+        self.simulation.steps[:] = self.simulation.rng.integers(
+            self.simulation.steps_per_episode, size=self.num_envs
+        )
+        self._sums[:] = 0.0
+        self._reset_seeds()
+        self._reset_options()
+        return self.simulation.observation.copy()
+
+    def step_async(self, actions: NDArray[np.int64]) -> None:
+        """Remember the actions; :meth:`step_wait` does the work."""
+        self._actions = np.asarray(actions, dtype=np.int64)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """One decision on every node."""
+        result = self.simulation.step(self._actions)
+        self._sums += (
+            result.reward, result.progress, result.violated, result.window_violated, result.moved,
+        )  # fmt: skip
+        observation = np.array(result.observation)
+        for i in self._finished:
+            self._infos[i] = {}
+        self._finished = np.flatnonzero(result.done)
+        if len(self._finished):
+            self._finish(result.done, observation, self._infos)
+        return observation, result.reward.astype(np.float32), result.done, list(self._infos)
+
+    def _finish(
+        self,
+        done: NDArray[np.bool_],
+        observation: NDArray[np.float32],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        index = np.flatnonzero(done)
+        steps = self.simulation.steps[index].copy()
+        step_s = 0.1 * self.simulation.settings.ticks_per_action
+        means = self._sums[:, index] / steps
+        for k, i in enumerate(index):
+            infos[i] = {
+                "terminal_observation": observation[i].copy(),
+                "TimeLimit.truncated": True,
+                "episode": {"r": float(self._sums[0, i]), "l": int(steps[k]), "t": 0.0},
+                "progress": float(means[1, k]),
+                "violated": float(means[2, k]),
+                "window_violated": float(means[3, k]),
+                "switches_per_s": float(means[4, k] / step_s),
+                "scenario": int(self.simulation.twin.columns.scenario[i]),
+            }
+        self._sums[:, index] = 0.0
+        self.simulation.reset(done)
+        observation[index] = self.simulation.observation[index]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """The same attribute for every node."""
+        value = getattr(self, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute of the whole batch; single nodes have none."""
+        del indices
+        setattr(self, attr_name, value)
+
+    def env_method(
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: VecEnvIndices = None,
+        **method_kwargs: Any,
+    ) -> list[Any]:
+        """Call a method of the batch once and report it for every node."""
+        value = getattr(self, method_name)(*method_args, **method_kwargs)
+        return [value for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(
+        self,
+        wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]],
+        indices: VecEnvIndices = None,
+    ) -> list[bool]:
+        """No node is wrapped."""
+        del wrapper_class
+        return [False for _ in self._get_indices(indices)]

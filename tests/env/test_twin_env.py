@@ -1,0 +1,170 @@
+"""The twin's environments: they pass the checkers, reset in the same step, and repeat by seed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from stable_baselines3.common.env_checker import check_env as check_env_sb3
+
+import stallward.env  # noqa: F401 - registers the environments
+from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.env.errors import TwinError
+from stallward.env.gym_twin import TwinEnv
+from stallward.env.reward import mean_progress, reward, severity, violated_share
+from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.vec import TwinVec
+
+SCENARIO = TwinScenario(
+    name="small",
+    zone_bytes=600 << 20,
+    swap_bytes=2 << 30,
+    slo_ms=20.0,
+    protected=ProtectedProgram(
+        request_rate_per_s=15.0,
+        service_s=0.0075,
+        anon_pages=15_000.0,
+        file_pages=38_400.0,
+        touch_anon_pages=4_000.0,
+        touch_file_pages=38_400.0,
+    ),
+    slots=(
+        SlotProgram(name="a", units_per_s=100.0, anon_pages=(130_000.0,)),
+        SlotProgram(name="b", units_per_s=10.0, anon_pages=(90_000.0, 10_000.0)),
+    ),
+)
+TWIN = FittedTwin(
+    scenario=SCENARIO,
+    draws=(TwinParameters(), TwinParameters(read_latency_s=2e-4)),
+    weights=(0.5, 0.5),
+    provenance={"note": "test"},
+)
+RUN, PAUSE = np.zeros(9, dtype=np.int64), np.array([1, 5, 1, 5, 0, 0, 0, 0, 0])
+
+
+def test_the_single_environment_passes_both_checkers_without_a_warning() -> None:
+    env = gymnasium.make("stallward/Twin-v0", twins=(TWIN,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+        check_env_sb3(TwinEnv(twins=(TWIN,)))
+
+
+def test_the_ids_are_registered_in_either_order_of_import_and_nothing_heavy_is_loaded() -> None:
+    code = (
+        "import sys, stallward.env\n"
+        "assert not {'gymnasium', 'torch', 'pyarrow'} & set(sys.modules), 'heavy'\n"
+        "import gymnasium\n"
+        "gymnasium.spec('stallward/Twin-v0'); gymnasium.spec('stallward/Node-v0')\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_episode_ends_by_truncation_after_its_time() -> None:
+    env = TwinEnv(twins=(TWIN,), settings=SimulationSettings(episode_s=2.0))
+    env.reset(seed=1)
+    ends = [env.step(RUN)[2:4] for _ in range(10)]
+    assert ends == [(False, False)] * 9 + [(False, True)]
+
+
+def test_the_same_seed_repeats() -> None:
+    env = TwinEnv(twins=(TWIN,))
+    runs = []
+    for _ in range(2):
+        env.reset(seed=7)
+        runs.append([env.step(RUN)[1] for _ in range(20)])
+    assert runs[0] == runs[1]
+
+
+def test_the_batch_resets_in_the_same_step_and_reports_episodes() -> None:
+    vec = TwinVec([TWIN], 64, SimulationSettings(episode_s=4.0), seed=3)
+    assert np.shape(vec.reset()) == (64, OBSERVATION_SIZE)
+    finished = 0
+    for _ in range(25):
+        seen, rewards, dones, infos = vec.step(np.tile(RUN, (64, 1)))
+        observation = np.asarray(seen)
+        assert np.isfinite(observation).all()
+        assert np.abs(observation).max() < 64.0
+        assert rewards.dtype == np.float32
+        for i in np.flatnonzero(dones):
+            finished += 1
+            assert infos[i]["TimeLimit.truncated"]
+            assert not np.array_equal(infos[i]["terminal_observation"], observation[i])
+            assert set(infos[i]["episode"]) == {"r", "l", "t"}
+            assert 0.0 <= infos[i]["progress"] <= 1.0
+        assert all(not infos[i] for i in np.flatnonzero(~dones)), "no news of running episodes"
+    assert finished >= 64
+    vec.close()
+
+
+def test_pausing_protects_and_running_gets_work_done() -> None:
+    settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=1000.0)
+    outcomes = []
+    for action in (RUN, PAUSE):
+        simulation = Simulation([TWIN], 16, settings, seed=1)
+        simulation.reset(np.ones(16, dtype=bool))
+        steps = [simulation.step(np.tile(action, (16, 1))) for _ in range(50)]
+        outcomes.append(
+            [np.mean([getattr(s, name) for s in steps]) for name in ("violated", "progress")]
+        )
+    assert outcomes[0][0] > 2.0 * outcomes[1][0]
+    assert outcomes[0][1] > outcomes[1][1]
+
+
+def test_the_guard_stands_between_a_policy_and_the_twin() -> None:
+    simulation = Simulation([TWIN], 4, SimulationSettings(nuisance=NO_NUISANCE), seed=1)
+    simulation.reset(np.ones(4, dtype=bool))
+    longest = np.zeros(4)
+    for _ in range(60):
+        simulation.step(np.tile(PAUSE, (4, 1)))
+        longest = np.maximum(longest, simulation.levers.paused_for_s.max(axis=0))
+    assert longest.min() > 4.0
+    assert longest.max() <= 5.0 + 1e-6
+
+
+def test_nuisance_varies_the_nodes_and_keeps_one_slot() -> None:
+    simulation = Simulation([TWIN], 200, SimulationSettings(), seed=1)
+    simulation.reset(np.ones(200, dtype=bool))
+    c = simulation.twin.columns
+    assert len(np.unique(c.rate_per_s)) > 100
+    assert len(np.unique(c.zone_pages)) > 100
+    assert set(c.present.sum(axis=0).tolist()) == {1.0, 2.0}
+
+
+def test_rewards_are_in_slo_units() -> None:
+    slo = np.array([20.0])
+    assert severity(np.array([10.0]), slo)[0] == 0.0
+    assert 0.0 < severity(np.array([20.0]), slo)[0] < severity(np.array([40.0]), slo)[0] < 1.0
+    assert severity(np.array([500.0]), slo)[0] == 1.0
+    bad = violated_share(np.array([[10.0], [500.0]]), np.array([[3.0], [1.0]]), slo)
+    assert bad[0] == pytest.approx(0.25)
+    assert violated_share(np.array([[500.0]]), np.array([[0.0]]), slo)[0] == 0.0
+    share = mean_progress(np.array([[1.0], [0.5], [9.0]]), np.array([[1.0], [1.0], [0.0]]))
+    assert share[0] == 0.75
+    assert reward(share, bad, np.array([2.0]), 4.0, 0.01)[0] == pytest.approx(0.75 - 1.0 - 0.02)
+
+
+def test_fitted_twins_survive_a_file_and_broken_ones_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x" / "twin.json"
+    save_fitted(file, TWIN)
+    assert load_fitted(file) == TWIN
+    file.write_text(file.read_text().replace('"schema": 1', '"schema": 2', 1))
+    with pytest.raises(TwinError, match="schema"):
+        load_fitted(file)
+    file.write_text("{")
+    with pytest.raises(TwinError, match="cannot be read"):
+        load_fitted(file)
+    with pytest.raises(TwinError, match="draws"):
+        FittedTwin(scenario=SCENARIO, draws=(TwinParameters(),), weights=(0.5,))
+    with pytest.raises(TwinError, match="no twin"):
+        Simulation([], 1, SimulationSettings(), seed=0)
