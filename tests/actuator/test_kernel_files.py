@@ -1,0 +1,403 @@
+"""Every kernel file that is read: valid, missing, malformed, and hostile."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import KernelFileError, SensorError
+from stallward.actuator.kernelfile import OpenFile, read_bytes, read_text, write_text
+from stallward.actuator.process_identity import start_time_ticks
+from stallward.actuator.sensors.cpu import parse_cpu_usage_us
+from stallward.actuator.sensors.flat import parse_count, parse_flat, parse_single
+from stallward.actuator.sensors.freezer import parse_frozen
+from stallward.actuator.sensors.memcg import (
+    GroupMemory,
+    MemoryReader,
+    parse_limit_v1,
+    parse_oom_kills,
+    parse_stat_v1,
+    parse_stat_v2,
+)
+from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo, read_meminfo
+from stallward.actuator.sensors.process import parse_process, read_process
+from stallward.actuator.sensors.psi import PsiReader, parse_psi
+from stallward.actuator.sensors.vmstat import VmStat, parse_vmstat
+from stallward.agent.sample import PsiTotals
+
+P = Path("/the/file")
+AVG = b"avg10=0.00 avg60=1.50 avg300=99.00"
+HUGE = 2**64 - 1
+UNLIMITED_V1 = 9223372036854771712
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"some " + AVG + b" total=12\nfull " + AVG + b" total=3\n", (12, 3)),
+        (b"some " + AVG + b" total=12\n", (12, None)),
+        (b"full " + AVG + b" total=0\nsome " + AVG + b" total=1\n", (1, 0)),
+        (b"some " + AVG + b" total=%d\n" % HUGE, (HUGE, None)),
+    ],
+)
+def test_psi_valid(content: bytes, expected: tuple[int, int]) -> None:
+    assert parse_psi(content, P) == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"some\n",
+        b"some " + AVG,
+        b"some " + AVG + b" total=\n",
+        b"some " + AVG + b" total=12",  # cut: perhaps 123
+        b"some " + AVG + b" total=-1\n",
+        b"some " + AVG + b" total=1_0\n",
+        b"some " + AVG + b" total=1.5\n",
+        b"most " + AVG + b" total=1\n",
+        b"some " + AVG + b" total=1\nsome " + AVG + b" total=2\n",
+        b"some " + AVG + b" total=%d\n" % 10**30,
+        b"\x00\xff\n",
+    ],
+)
+def test_psi_malformed(content: bytes) -> None:
+    with pytest.raises(SensorError, match="/the/file"):
+        parse_psi(content, P)
+
+
+def test_psi_files_missing_are_absent_totals(tmp_path: Path) -> None:
+    reader = PsiReader(tmp_path, ".pressure")
+    assert reader.read() == PsiTotals()
+    (tmp_path / "io.pressure").write_bytes(b"some " + AVG + b" total=7\n")
+    assert reader.read() == PsiTotals(io_some_us=7)
+    (tmp_path / "io.pressure").write_bytes(b"nonsense\n")
+    with pytest.raises(SensorError, match=r"io\.pressure"):
+        reader.read()
+    reader.close()
+
+
+MEMINFO = b"""MemTotal:       1000 kB
+MemFree:        10 kB
+MemAvailable:   600 kB
+Dirty:          4 kB
+Writeback:      0 kB
+WritebackTmp:   9 kB
+SwapTotal:      0 kB
+SwapFree:       0 kB
+HugePages_Total:       5
+"""
+
+
+def test_meminfo_valid(tmp_path: Path) -> None:
+    expected = MemoryInfo(
+        total_bytes=1024000,
+        available_bytes=614400,
+        dirty_bytes=4096,
+        writeback_bytes=0,
+        swap_total_bytes=0,
+        swap_free_bytes=0,
+    )
+    assert parse_meminfo(MEMINFO, P) == expected
+    assert read_meminfo(tmp_path) == MemoryInfo()
+    (tmp_path / "meminfo").write_bytes(MEMINFO)
+    assert read_meminfo(tmp_path) == expected
+
+
+def test_meminfo_without_a_line_has_that_value_absent() -> None:
+    old = MEMINFO.replace(b"MemAvailable:   600 kB\n", b"")
+    assert parse_meminfo(old, P).available_bytes is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        MEMINFO[:-1],
+        MEMINFO.replace(b"1000 kB", b"1000 MB"),
+        MEMINFO.replace(b"1000 kB", b"1000"),
+        MEMINFO.replace(b"1000 kB", b"-1 kB"),
+        MEMINFO.replace(b"1000 kB", b"kB"),
+        b"MemTotal:",
+        b"",
+    ],
+)
+def test_meminfo_malformed(content: bytes) -> None:
+    with pytest.raises(SensorError):
+        parse_meminfo(content, P)
+
+
+VMSTAT = b"""nr_free_pages 5
+workingset_refault_anon 1
+workingset_refault_file 2
+pswpin 3
+pswpout 4
+allocstall_dma32 5
+allocstall_normal 6
+allocstall_movable 7
+pgmajfault 8
+pgsteal_kswapd 9
+pgsteal_direct 10
+pgscan_kswapd 11
+pgscan_direct 12
+pgscan_direct_throttle 99
+"""
+
+
+def test_vmstat_valid() -> None:
+    assert parse_vmstat(VMSTAT, P) == VmStat(
+        swap_in_pages=3,
+        swap_out_pages=4,
+        major_faults=8,
+        refault_file_pages=2,
+        refault_anon_pages=1,
+        scan_kswapd_pages=11,
+        scan_direct_pages=12,
+        steal_kswapd_pages=9,
+        steal_direct_pages=10,
+        allocation_stalls=18,
+    )
+
+
+def test_vmstat_of_other_kernels() -> None:
+    assert parse_vmstat(b"nr_free_pages 5\n", P) == VmStat()
+    old = parse_vmstat(b"workingset_refault 3\nallocstall 4\n", P)
+    assert (old.refault_file_pages, old.refault_anon_pages, old.allocation_stalls) == (3, None, 4)
+
+
+FLAT_READERS: list[Callable[[bytes, Path], object]] = [
+    parse_vmstat,
+    parse_stat_v1,
+    parse_stat_v2,
+    parse_cpu_usage_us,
+    parse_frozen,
+    parse_oom_kills,
+]
+
+
+@pytest.mark.parametrize("reader", FLAT_READERS)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"a", b"a 1", b"a 1\nb", b"a 1\nb\n", b"a 1 2\n", b"a\n1\n", b"\n\n", b"a 1\n\n"],
+)
+def test_flat_files_malformed(reader: Callable[[bytes, Path], object], content: bytes) -> None:
+    with pytest.raises(SensorError, match="/the/file"):
+        reader(content, P)
+
+
+@pytest.mark.parametrize(
+    ("reader", "key"),
+    [
+        (parse_vmstat, b"pswpin"),
+        (parse_stat_v1, b"total_rss"),
+        (parse_stat_v2, b"anon"),
+        (parse_cpu_usage_us, b"usage_usec"),
+        (parse_frozen, b"frozen"),
+        (parse_oom_kills, b"oom_kill"),
+    ],
+)
+@pytest.mark.parametrize(
+    "value", [b"-1", b"1_0", b"0x1", b"max", b"1.0", b"nan", b"\xff", b"9" * 40]
+)
+def test_flat_values_malformed(
+    reader: Callable[[bytes, Path], object], key: bytes, value: bytes
+) -> None:
+    with pytest.raises(SensorError, match="not a counter"):
+        reader(b"other 1\n" + key + b" " + value + b"\n", P)
+
+
+def test_flat_files_without_our_keys_are_absent_values() -> None:
+    assert parse_cpu_usage_us(b"user_usec 1\n", P) is None
+    assert parse_frozen(b"populated 1\n", P) is None
+    assert parse_oom_kills(b"under_oom 0\n", P) is None
+    assert parse_stat_v1(b"cache 1\n", P) == GroupMemory()
+    assert parse_stat_v2(b"pgfault 1\n", P) == GroupMemory()
+
+
+def test_flat_values_valid() -> None:
+    assert parse_cpu_usage_us(b"usage_usec %d\nuser_usec 2\n" % HUGE, P) == HUGE
+    assert parse_frozen(b"populated 1\nfrozen 1\n", P) is True
+    assert parse_frozen(b"populated 1\nfrozen 0\n", P) is False
+    assert parse_oom_kills(b"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", P) == 3
+    assert parse_flat(b"a 1\nb 2\n", P) == {b"a": b"1", b"b": b"2"}
+    with pytest.raises(SensorError, match="neither"):
+        parse_frozen(b"frozen 2\n", P)
+
+
+STAT_V1 = (
+    b"cache 1\nrss 2\nhierarchical_memory_limit %d\n"
+    b"total_cache 100\ntotal_rss 50\ntotal_shmem 30\ntotal_dirty 5\ntotal_writeback 6\n"
+    b"total_workingset_refault_anon 7\ntotal_workingset_refault_file 8\ntotal_swap 9\n"
+    b"total_pgmajfault 10\ntotal_inactive_file 11\n" % UNLIMITED_V1
+)
+STAT_V2 = (
+    b"anon 50\nfile 100\nshmem 30\nfile_dirty 5\nfile_writeback 6\ninactive_file 11\n"
+    b"workingset_refault_anon 7\nworkingset_refault_file 8\npgmajfault 10\n"
+)
+STAT = GroupMemory(
+    anon_bytes=80,
+    file_bytes=70,
+    inactive_file_bytes=11,
+    dirty_bytes=5,
+    writeback_bytes=6,
+    refault_file_pages=8,
+    refault_anon_pages=7,
+    major_faults=10,
+)
+
+
+def test_memory_stat_counts_the_whole_subtree() -> None:
+    v1 = parse_stat_v1(STAT_V1, P)
+    assert v1.swap_bytes == 9
+    assert parse_stat_v2(STAT_V2, P) == STAT
+    assert (v1.anon_bytes, v1.file_bytes, v1.refault_file_pages) == (80, 70, 8)
+    raced = parse_stat_v2(b"file 10\nshmem 30\n", P)
+    assert raced.file_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "limit"), [(b"4096\n", 4096), (b"0\n", 0), (b"%d\n" % UNLIMITED_V1, None)]
+)
+def test_v1_limits(content: bytes, limit: int | None) -> None:
+    assert parse_limit_v1(content, P) == limit
+
+
+@pytest.mark.parametrize("content", [b"", b"12", b"-1\n", b"1 2\n", b"1\n2\n", b"MAX\n", b"1e3\n"])
+def test_single_values_malformed(content: bytes) -> None:
+    with pytest.raises(SensorError):
+        parse_single(content, P)
+    assert parse_single(b"max\n", P) is None
+    assert parse_count(b"7", P) == 7
+
+
+def test_a_v1_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
+    reader = MemoryReader(tmp_path, v2=False)
+    assert reader.read() == GroupMemory()
+    (tmp_path / "memory.usage_in_bytes").write_bytes(b"1000\n")
+    (tmp_path / "memory.limit_in_bytes").write_bytes(b"2000\n")
+    (tmp_path / "memory.stat").write_bytes(STAT_V1)
+    (tmp_path / "memory.oom_control").write_bytes(b"under_oom 0\noom_kill 3\n")
+    found = reader.read()
+    assert (found.usage_bytes, found.limit_bytes, found.swap_bytes) == (1000, 2000, 9)
+    assert (found.oom_kills, found.anon_bytes) == (3, 80)
+    reader.close()
+
+
+def test_a_v2_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
+    reader = MemoryReader(tmp_path, v2=True)
+    assert reader.read() == GroupMemory()
+    for name, text in (
+        ("current", "1000"),
+        ("max", "3000"),
+        ("high", "max"),
+        ("swap.current", "9"),
+        ("events", "low 0\noom_kill 3"),
+    ):
+        (tmp_path / f"memory.{name}").write_text(text + "\n")
+    (tmp_path / "memory.stat").write_bytes(STAT_V2)
+    found = reader.read()
+    assert (found.usage_bytes, found.limit_bytes, found.swap_bytes) == (1000, 3000, 9)
+    assert found.oom_kills == 3
+    (tmp_path / "memory.high").write_text("2500\n")
+    assert reader.read().limit_bytes == 2500
+    (tmp_path / "memory.max").write_text("lots\n")
+    with pytest.raises(SensorError, match=r"memory\.max"):
+        reader.read()
+    reader.close()
+
+
+def stat_line(comm: bytes, state: bytes = b"S") -> bytes:
+    numbers = b" ".join(b"%d" % i for i in range(4, 53))
+    return b"42 (" + comm + b") " + state + b" " + numbers + b"\n"
+
+
+@pytest.mark.parametrize(
+    "comm",
+    [b"sleep", b"foo) Z 1 2", b") T (", b"a b\nc", b"", b"((((", b"\xff\xfe", b"x) R 1 1 1"],
+)
+def test_names_cannot_fake_a_process_state(comm: bytes) -> None:
+    found = parse_process(stat_line(comm), b"666\n", P, pid=42, slot=1)
+    assert found is not None
+    assert (found.start_time_ticks, found.stopped, found.oom_score) == (22, False, 666)
+    assert found.rss_bytes == 24 * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("state", "stopped"), [(b"T", True), (b"t", True), (b"D", False), (b"R", False)]
+)
+def test_stopped_processes(state: bytes, stopped: bool) -> None:
+    found = parse_process(stat_line(b"a", state), b"0\n", P, pid=42, slot=0)
+    assert found is not None
+    assert found.stopped is stopped
+
+
+@pytest.mark.parametrize("state", [b"Z", b"X", b"x"])
+def test_ended_processes_are_none(state: bytes) -> None:
+    assert parse_process(stat_line(b"a", state), b"0\n", P, pid=42, slot=0) is None
+
+
+@pytest.mark.parametrize(
+    ("stat", "score"),
+    [
+        (b"", b"1\n"),
+        (b"42 (a) S 1 2\n", b"1\n"),
+        (b"42 a S" + b" 1" * 50, b"1\n"),
+        (stat_line(b"a"), b""),
+        (stat_line(b"a"), b"-5\n"),
+        (stat_line(b"a"), b"max\n"),
+        (stat_line(b"a").replace(b" 22 ", b" -2 "), b"1\n"),
+        (stat_line(b"a").replace(b" 24 ", b" x "), b"1\n"),
+    ],
+)
+def test_processes_malformed(stat: bytes, score: bytes) -> None:
+    with pytest.raises(SensorError):
+        parse_process(stat, score, P, pid=42, slot=0)
+
+
+def test_processes_missing_and_real(tmp_path: Path) -> None:
+    assert read_process(tmp_path, 42, 0) is None
+    assert start_time_ticks(tmp_path, 42) is None
+    me = read_process(Path("/proc"), os.getpid(), 3)
+    assert me is not None
+    assert (me.slot, me.stopped) == (3, False)
+    assert me.start_time_ticks == start_time_ticks(Path("/proc"), os.getpid())
+    assert me.rss_bytes is not None
+    assert me.rss_bytes > 1_000_000
+
+
+def test_absent_files_read_as_none_and_others_raise(tmp_path: Path) -> None:
+    assert read_bytes(tmp_path / "gone" / "file") is None
+    (tmp_path / "file").write_text(" a\n")
+    assert read_text(tmp_path / "file") == "a"
+    assert read_bytes(tmp_path / "file" / "below") is None
+    with pytest.raises(KernelFileError) as caught:
+        read_bytes(tmp_path)
+    assert caught.value.number == errno.EISDIR
+    with pytest.raises(KernelFileError) as caught:
+        write_text(tmp_path / "gone", "1")
+    assert caught.value.number == errno.ENOENT
+    assert not (tmp_path / "gone").exists()
+    with pytest.raises(SensorError):
+        OpenFile(tmp_path, SensorError).read()
+
+
+def test_files_longer_than_a_page_are_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(b"x" * 200_000)
+    assert len(read_bytes(tmp_path / "long") or b"") == 200_000
+
+
+def test_an_open_file_follows_its_content_and_comes_back(tmp_path: Path) -> None:
+    file = OpenFile(tmp_path / "file")
+    assert file.read() is None
+    (tmp_path / "file").write_text("1")
+    assert file.read() == b"1"
+    (tmp_path / "file").write_text("22")
+    assert file.read() == b"22"
+    file.close()
+    file.close()
+    assert file.read() == b"22"
+    file.close()
