@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -84,6 +85,7 @@ class GuardianLink:
         self._timeout_s = timeout_s
         self._held: set[JournalEntry] = set()
         self._unanswered = 0
+        self._lock = threading.Lock()  # levers that write in threads of their own send entries too
 
     def hold(self, entries: Iterable[JournalEntry], timeout_s: float | None = None) -> None:
         """Have the guardian undo ``entries`` if this process dies.
@@ -91,12 +93,13 @@ class GuardianLink:
         Raises:
             JournalError: If the guardian did not take them in time: change nothing.
         """
-        new = [entry for entry in dict.fromkeys(entries) if entry not in self._held]
-        for start in range(0, len(new), _ENTRIES_PER_MESSAGE):
-            part = new[start : start + _ENTRIES_PER_MESSAGE]
-            message = "".join(f"{to_line(entry)}\n" for entry in part).encode()
-            self._ask(message, self._timeout_s if timeout_s is None else timeout_s)
-            self._held.update(part)
+        with self._lock:
+            new = [entry for entry in dict.fromkeys(entries) if entry not in self._held]
+            for start in range(0, len(new), _ENTRIES_PER_MESSAGE):
+                part = new[start : start + _ENTRIES_PER_MESSAGE]
+                message = "".join(f"{to_line(entry)}\n" for entry in part).encode()
+                self._ask(message, self._timeout_s if timeout_s is None else timeout_s)
+                self._held.update(part)
 
     def hold_one(self, entry: JournalEntry) -> None:
         """:meth:`hold` for one entry: what the levers call before a first change."""
@@ -110,13 +113,17 @@ class GuardianLink:
     @property
     def gone(self) -> bool:
         """Whether the guardian died. Also takes in answers that came too late."""
-        while select.select([self.connection], [], [], 0)[0]:
-            try:
+        if not self._lock.acquire(blocking=False):
+            return False  # a thread is waiting for its answer, and will notice
+        try:
+            while select.select([self.connection], [], [], 0)[0]:
                 if not self.connection.recv(MESSAGE_BYTES):
                     return True
-            except OSError:
-                return True
-            self._unanswered = max(self._unanswered - 1, 0)
+                self._unanswered = max(self._unanswered - 1, 0)
+        except OSError:
+            return True
+        finally:
+            self._lock.release()
         return False
 
     def _ask(self, message: bytes, timeout_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0
+_RETRY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,19 +138,26 @@ class ActuatorClient:
         """Close the connection."""
         self._channel.close()
 
-    def wait_ready(self, timeout_s: float = 10.0) -> None:
-        """Wait until the daemon's socket answers.
+    def wait_ready(self, timeout_s: float = 10.0) -> DaemonStatus:
+        """Wait until the daemon's loop answers; returns its status then.
 
         Raises:
             DaemonUnavailableError: If it does not within ``timeout_s``.
         """
-        try:
-            grpc.channel_ready_future(self._channel).result(timeout_s)
-        except grpc.FutureTimeoutError as error:
-            raise DaemonUnavailableError(
-                f"No daemon answers at {self.socket_path} within {timeout_s:g} s.",
-                next_step="Start one with `stallward serve`, or give its socket.",
-            ) from error
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(deadline_s - time.monotonic(), 0.01)
+            try:
+                # Waits inside gRPC for the socket; returns early when the loop is restarting.
+                answer = self._stub.Status(pb.StatusRequest(), timeout=left_s, wait_for_ready=True)
+                return _status(answer)
+            except grpc.RpcError as error:
+                if time.monotonic() + _RETRY_S >= deadline_s:
+                    raise DaemonUnavailableError(
+                        f"No daemon answers at {self.socket_path} within {timeout_s:g} s.",
+                        next_step="Start one with `stallward serve`, or give its socket.",
+                    ) from error
+                time.sleep(_RETRY_S)
 
     def status(self) -> DaemonStatus:
         """What the daemon is doing now.

@@ -87,6 +87,7 @@ class Daemon:
         config_path = folder / "daemon.toml"
         config_path.write_text(config_toml(self.config), encoding="utf-8")
         self._log_path = self._log_path or folder / "daemon.log"
+        self._started_s = time.monotonic()
         owner_read, owner_write = os.pipe()
         command = [sys.executable, "-m", "stallward.actuator.guardian"]
         command += ["--config", str(config_path), "--owner-fd", str(owner_read)]
@@ -115,8 +116,10 @@ class Daemon:
             while True:
                 self._check_alive()
                 with contextlib.suppress(DaemonUnavailableError):
-                    client.wait_ready(0.5)
-                    if client.status().ticks > 0:
+                    status = client.wait_ready(0.5)
+                    # Another daemon's service on the same socket is older than ours can be.
+                    ours = status.uptime_s <= time.monotonic() - self._started_s
+                    if ours and status.ticks > 0:
                         return
                 if time.monotonic() > deadline_s:
                     raise DaemonError(

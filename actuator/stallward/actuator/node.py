@@ -72,7 +72,7 @@ class Node:
             zone=zone,
             protected=protected,
             slots=slots,
-            zone_limit_bytes=self.zone_limit_bytes,
+            zone_limit_bytes=first.zone.memory_limit_bytes,
             send_journal=send_journal,
         )
         self._profile = "default"
@@ -107,7 +107,7 @@ class Node:
         self, granted: DesiredState, sample: Sample, now_s: float
     ) -> tuple[LeverResult, ...]:
         """Apply a granted state and note what the slots do from now on."""
-        results = (*self.levers.apply(granted), *self.levers.poll())
+        results = self.levers.apply(granted)
         stopped = slots_with_stopped(granted, sample)
         facts = [
             SlotFacts(

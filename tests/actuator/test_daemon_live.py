@@ -1,0 +1,581 @@
+"""The whole daemon on a little sandbox with real pressure: what it does, and what it undoes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import grpc
+import numpy as np
+import onnx
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from onnx import TensorProto, helper, numpy_helper
+
+from stallward.actuator.client import ActuatorClient
+from stallward.actuator.config import (
+    ControlConfig,
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    RecordConfig,
+    RestartConfig,
+    ServiceConfig,
+    SlotConfig,
+    config_toml,
+)
+from stallward.actuator.convert import record_from_wire
+from stallward.actuator.daemon import Daemon
+from stallward.actuator.detect import detect
+from stallward.actuator.engine import EngineSettings
+from stallward.actuator.errors import (
+    DaemonError,
+    DaemonUnavailableError,
+    LeaseHeldError,
+    RequestError,
+)
+from stallward.actuator.frames import FRAMES_NAME, read_frames
+from stallward.actuator.groups import Group
+from stallward.actuator.paths import Paths
+from stallward.actuator.process_identity import start_time_ticks
+from stallward.actuator.record import Mode
+from stallward.actuator.replay import replay
+from stallward.agent.controller import NodeContext, make_controller
+from stallward.agent.desired import ACTION_SIZES, DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.errors import PolicyError, StallwardError
+from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
+from stallward.proto.v1 import stallward_pb2 as pb
+
+pytestmark = pytest.mark.live
+
+MIB = 1 << 20
+ZONE_LIMIT_BYTES = 96 * MIB
+
+# Reads a file larger than the zone for ever, so that its pages are evicted and fault again.
+READER = """
+import mmap, sys, time
+with open(sys.argv[1], "rb") as file:
+    pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+while True:
+    for offset in range(0, len(pages), 4096):
+        pages[offset]
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LittleSandbox:
+    """A zone with an application and two background groups that press on each other."""
+
+    zone: Group
+    app: Group
+    hogs: tuple[Group, Group]
+    pids: tuple[int, ...]
+    folder: Path
+
+    def config(self, controller: str = "none", **changes: object) -> DaemonConfig:
+        """A daemon's configuration for this sandbox."""
+        values: dict[str, object] = {
+            "node": NodeConfig(zone=self.zone.name),
+            "protected": ProtectedConfig(group=self.app.name),
+            "background": tuple(
+                SlotConfig(name=f"hog{i}", group=hog.name, floor_bytes=4 * MIB)
+                for i, hog in enumerate(self.hogs)
+            ),
+            "service": ServiceConfig(socket=self.folder / "s.sock"),
+            "journal": JournalConfig(path=self.folder / "journal"),
+            "record": RecordConfig(dir=self.folder / "record"),
+            "control": ControlConfig(controller=controller, seed=1),
+            "restart": RestartConfig(delay_s=0.02, max_delay_s=0.05, max_per_minute=1000),
+        }
+        return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+    def leftovers(self) -> list[str]:
+        """What a daemon may have left changed: empty when everything is as it was."""
+        found = []
+        for hog in self.hogs:
+            assert hog.unified_dir is not None
+            assert hog.memory_dir is not None
+            if (hog.unified_dir / "cgroup.freeze").read_text().strip() != "0":
+                found.append(f"{hog.name} is frozen")
+            for name in ("memory.limit_in_bytes", "memory.high", "memory.max"):
+                limit = hog.memory_dir / name
+                if limit.exists() and limit.read_text().strip() not in UNLIMITED:
+                    found.append(f"{hog.name}: {name} is {limit.read_text().strip()}")
+        for pid in self.pids:
+            status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if status == "T":
+                found.append(f"pid {pid} is stopped")
+        for name, value in KNOBS.items():
+            now = Path("/proc/sys/vm", name).read_text().strip()
+            if now != value:
+                found.append(f"vm.{name} is {now}, was {value}")
+        return found
+
+
+UNLIMITED = {"max", str((1 << 63) - os.sysconf("SC_PAGE_SIZE"))}
+_KNOB_NAMES = (
+    "swappiness",
+    "dirty_ratio",
+    "dirty_background_ratio",
+    "dirty_bytes",
+    "dirty_background_bytes",
+    "overcommit_memory",
+)
+KNOBS = {
+    name: Path("/proc/sys/vm", name).read_text().strip()
+    for name in _KNOB_NAMES
+    if Path("/proc/sys/vm", name).exists()
+}
+
+
+def write_uncached(path: Path, size_mib: int) -> None:
+    """Write a file of which no page stays cached: who reads it first is charged for it."""
+    with path.open("wb") as file:
+        file.write(bytes(MIB) * size_mib)
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 5.0) -> bool:
+    """Poll a callable until it is true; returns whether it became so."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return bool(condition())
+
+
+@pytest.fixture
+def little_sandbox(tmp_path: Path) -> Iterator[LittleSandbox]:
+    hierarchy = detect(Paths())
+    zone = hierarchy.group(f"stallward-test-{os.getpid()}")
+    app, hogs = zone.child("app"), (zone.child("hog0"), zone.child("hog1"))
+    processes = []
+    try:
+        for group in (zone, app, *hogs):
+            group.create()
+        assert zone.memory_dir is not None
+        v1 = zone.memory_dir / "memory.limit_in_bytes"
+        limit = v1 if v1.exists() else zone.memory_dir / "memory.max"
+        limit.write_text(str(ZONE_LIMIT_BYTES))
+        for group, size, pause_s in ((app, 24, 0.05), (hogs[0], 80, 0), (hogs[1], 60, 0)):
+            data = tmp_path / f"{group.name.rpartition('/')[2]}.data"
+            write_uncached(data, size)
+            command = [sys.executable, "-c", READER, str(data), str(pause_s)]
+            process = subprocess.Popen(command)
+            processes.append(process)
+            group.add_pid(process.pid)
+        yield LittleSandbox(
+            zone=zone,
+            app=app,
+            hogs=hogs,
+            pids=tuple(process.pid for process in processes),
+            folder=tmp_path,
+        )
+    finally:
+        for group in (*hogs, app):
+            group.kill()
+        for process in processes:
+            process.kill()
+            process.wait()
+        for group in (*hogs, app, zone):
+            group.remove()
+
+
+SQUEEZE = DesiredState(
+    slots=(SlotDesire(paused=True, limit_bytes=8 * MIB), SlotDesire()),
+    tuning=Tuning(name="try", swappiness=77, dirty_ratio=33, dirty_background_ratio=7),
+)
+
+
+def write_policy(path: Path, *, paused: bool = True, nan: bool = False, **metadata: str) -> Path:
+    """A valid policy that always wants slot 0 paused (or nothing), or returns NaN."""
+    total = sum(ACTION_SIZES)
+    bias = np.zeros(total, dtype=np.float32)
+    bias[1 if paused else 0] = 5.0
+    if nan:
+        bias[0] = np.nan
+    weights = numpy_helper.from_array(np.zeros((OBSERVATION_SIZE, total), np.float32), "w")
+    nodes = [helper.make_node("Gemm", ["observation", "w", "b"], ["logits"])]
+    sizes = numpy_helper.from_array(np.array(ACTION_SIZES, dtype=np.int64), "sizes")
+    parts = [f"part{i}" for i in range(len(ACTION_SIZES))]
+    nodes.append(helper.make_node("Split", ["logits", "sizes"], parts, axis=1))
+    nodes += [
+        helper.make_node("ArgMax", [part], [f"{part}_best"], axis=1, keepdims=1) for part in parts
+    ]
+    nodes.append(helper.make_node("Concat", [f"{p}_best" for p in parts], ["action"], axis=1))
+    graph = helper.make_graph(
+        nodes,
+        "policy",
+        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, OBSERVATION_SIZE])],
+        [
+            helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(ACTION_SIZES)]),
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, total]),
+        ],
+        [weights, numpy_helper.from_array(bias, "b"), sizes],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    entries = {
+        "schema_hash": schema_hash(),
+        "schema": json.dumps(schema()),
+        "ticks_per_action": "1",
+        "observation_low": json.dumps([-1e9] * OBSERVATION_SIZE),
+        "observation_high": json.dumps([1e9] * OBSERVATION_SIZE),
+        "ood_limit": "0.5",
+        **metadata,
+    }
+    helper.set_model_props(model, {f"stallward.{key}": value for key, value in entries.items()})
+    onnx.save(model, path)
+    return path
+
+
+def frozen(group: Group) -> bool:
+    assert group.unified_dir is not None
+    return "frozen 1" in (group.unified_dir / "cgroup.events").read_text()
+
+
+def records_of(box: LittleSandbox) -> list[bytes]:
+    path = box.folder / "record" / FRAMES_NAME
+    return list(read_frames(path)) if path.exists() else []
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def all_gone(pids: list[int]) -> bool:
+    return all(gone(pid) for pid in pids)
+
+
+def test_a_lease_pauses_a_real_group_until_it_lapses(little_sandbox: LittleSandbox) -> None:
+    hog = little_sandbox.hogs[0]
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        granted = client.apply(SQUEEZE, lease_s=1.0, holder="test")
+        began_s = time.monotonic()
+        assert granted.granted.slots[0].paused
+        assert 0 < granted.lease_remaining_s <= 1.0
+        assert wait_for(lambda: frozen(hog), 1.0)
+        assert Path("/proc/sys/vm/swappiness").read_text().strip() == "77"
+        with pytest.raises(LeaseHeldError, match="'test' holds the lease"):
+            client.apply(SQUEEZE, lease_s=1.0, holder="other")
+        status = client.status()
+        assert status.lease_held
+        assert status.controller == "remote"
+        assert wait_for(lambda: not frozen(hog), 2.0)
+        assert 0.8 <= time.monotonic() - began_s <= 1.4
+        assert wait_for(lambda: not little_sandbox.leftovers(), 1.0), little_sandbox.leftovers()
+        client.apply(SQUEEZE, lease_s=30.0, holder="other")
+        assert wait_for(lambda: frozen(hog), 1.0)
+        client.release(holder="other")
+        assert wait_for(lambda: not little_sandbox.leftovers(), 1.0), little_sandbox.leftovers()
+        client.apply(SQUEEZE, lease_s=30.0, holder="test")
+    assert little_sandbox.leftovers() == [], "an orderly stop puts everything back"
+
+
+def test_refused_calls_say_why_and_are_counted(
+    little_sandbox: LittleSandbox, tmp_path: Path
+) -> None:
+    foreign = write_policy(tmp_path / "foreign.onnx", schema_hash="0", schema='{"slots": 3}')
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        with pytest.raises(RequestError, match="lease_s is 99"):
+            client.apply(SQUEEZE, lease_s=99.0, holder="test")
+        with pytest.raises(RequestError, match="needs a holder"):
+            client.apply(SQUEEZE, lease_s=1.0, holder="")
+        three = DesiredState(slots=(SlotDesire(),) * 3)
+        with pytest.raises(RequestError, match="3 slots desired, the node has 2"):
+            client.apply(three, lease_s=1.0, holder="test")
+        with pytest.raises(RequestError, match="No policy is loaded"):
+            client.set_mode(Mode.ACTIVE)
+        with pytest.raises(PolicyError, match=r"no policy file '/nowhere"):
+            client.load("/nowhere/p.onnx")
+        with pytest.raises(RequestError, match=r"another schema: .* in the policy and"):
+            client.load(str(foreign))
+        with pytest.raises(RequestError, match="not an ONNX model"):
+            client.load(str(tmp_path / "junk.onnx"))
+        assert client.status().refused == (
+            ("FAILED_PRECONDITION", 3),
+            ("INVALID_ARGUMENT", 3),
+            ("NOT_FOUND", 1),
+        )
+
+
+def test_a_policy_is_loaded_watched_and_activated(
+    little_sandbox: LittleSandbox, tmp_path: Path
+) -> None:
+    policy = write_policy(tmp_path / "pause.onnx")
+    hog = little_sandbox.hogs[0]
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        before = client.status().ticks
+        info = client.load(str(policy))
+        assert (info.name, info.schema_hash) == ("pause", schema_hash())
+        client.set_mode(Mode.SHADOW)
+        watched = next(w for w in client.watch() if w.record.shadow is not None)
+        assert watched.record.shadow is not None
+        assert watched.record.shadow.decision.desired.slots[0].paused
+        assert watched.record.decision.controller == "none"
+        assert not frozen(hog)
+        client.set_mode(Mode.ACTIVE)
+        assert wait_for(lambda: frozen(hog), 1.0)
+        status = client.status()
+        assert (status.controller, status.mode) == ("onnx", Mode.ACTIVE)
+        assert status.ticks > before
+        client.set_mode(Mode.OFF)
+        assert wait_for(lambda: not frozen(hog), 1.0)
+    records = [
+        record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
+    ]
+    assert [r.sequence for r in records] == list(range(len(records))), "no tick was lost"
+    assert max(r.timings.late_ms for r in records[5:]) < 90, "loading held up no tick"
+    found = replay(
+        records,
+        make_controller("none"),
+        settings=settings_of(little_sandbox),
+        policy=make_controller(f"onnx:path={policy}"),
+    )
+    assert found is None
+
+
+def settings_of(box: LittleSandbox) -> EngineSettings:
+    config = box.config()
+    context = NodeContext(
+        zone_limit_bytes=ZONE_LIMIT_BYTES,
+        slot_names=tuple(slot.name for slot in config.background),
+        floors_bytes=tuple(slot.floor_bytes for slot in config.background),
+        slo_ms=config.control.slo_ms,
+        seed=config.control.seed,
+    )
+    return EngineSettings(context=context, budgets=config.guard)
+
+
+def test_a_policy_that_returns_nan_is_refused(
+    little_sandbox: LittleSandbox, tmp_path: Path
+) -> None:
+    policy = write_policy(tmp_path / "nan.onnx", nan=True)
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        with pytest.raises(RequestError, match="not finite"):
+            client.load(str(policy))
+        assert client.status().policy is None
+
+
+def test_latd_acts_under_pressure_and_replays_bit_for_bit(little_sandbox: LittleSandbox) -> None:
+    with Daemon(little_sandbox.config("latd")) as daemon:
+        time.sleep(4)
+        assert daemon.pids.recorder is not None
+    assert little_sandbox.leftovers() == []
+    records = [
+        record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
+    ]
+    assert len(records) >= 30
+    assert any(r.granted.stopped for r in records), "there was pressure to react to"
+    assert replay(records, make_controller("latd"), settings=settings_of(little_sandbox)) is None
+
+
+def test_health_and_reflection_answer(little_sandbox: LittleSandbox) -> None:
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (  # noqa: PLC0415
+        ProtoReflectionDescriptorDatabase,
+    )
+
+    with Daemon(little_sandbox.config()) as daemon:
+        socket_path = daemon.config.service.socket
+        assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
+        with grpc.insecure_channel(f"unix:{socket_path}") as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service="stallward.proto.v1.ActuatorService")
+            assert wait_for(lambda: stub.Check(request).status == 1)
+            services = ProtoReflectionDescriptorDatabase(channel).get_services()
+        assert "stallward.proto.v1.ActuatorService" in services
+    assert not socket_path.exists()
+
+
+def apply_hard(client: ActuatorClient, desired: DesiredState) -> bool:
+    """Apply; False if the loop is not there (or dies meanwhile)."""
+    try:
+        client.apply(desired, lease_s=10.0, holder="test")
+    except DaemonUnavailableError:
+        return False
+    return True
+
+
+def with_a_stopped_process(box: LittleSandbox) -> DesiredState:
+    """Pause and limit the first group, stop the process of the second, tune the node."""
+    pid = box.pids[2]
+    ticks = start_time_ticks(Path("/proc"), pid)
+    assert ticks is not None
+    return replace(SQUEEZE, stopped=(ProcessRef(pid=pid, start_time_ticks=ticks),))
+
+
+def test_fifty_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbox) -> None:
+    rng = random.Random(7)
+    control = ControlConfig(read_processes=True)
+    desired = with_a_stopped_process(little_sandbox)
+    held, slowest_s = 0, 0.0
+    with Daemon(little_sandbox.config(control=control)) as daemon, daemon.client() as client:
+        for _ in range(50):
+            assert wait_for(lambda: apply_hard(client, desired), 8.0), daemon.last_words()
+            pid = daemon.pids.loop
+            assert pid is not None
+            moment_s = time.monotonic() + rng.uniform(0.0, 0.3)
+            while time.monotonic() < moment_s and rng.random() < 0.7:
+                apply_hard(client, rng.choice([desired, DesiredState(), SQUEEZE]))
+            time.sleep(max(moment_s - time.monotonic(), 0))
+            held += bool(little_sandbox.leftovers())
+            os.kill(pid, signal.SIGKILL)
+            killed_s = time.monotonic()
+            back = wait_for(lambda: not little_sandbox.leftovers(), 1.0)
+            assert back, little_sandbox.leftovers()
+            slowest_s = max(slowest_s, time.monotonic() - killed_s)
+        assert wait_for(lambda: apply_hard(client, DesiredState()), 8.0)
+        assert client.status().loop_restarts >= 50
+    assert held >= 25, "most kills must find something held"
+    assert little_sandbox.leftovers() == []
+    sys.stdout.write(f"slowest restore {slowest_s * 1e3:.0f} ms, {held} of 50 found held\n")
+
+
+def test_a_killed_guardian_takes_everything_with_it(little_sandbox: LittleSandbox) -> None:
+    control = ControlConfig(read_processes=True)
+    for _ in range(3):
+        daemon = Daemon(little_sandbox.config(control=control))
+        with daemon, daemon.client() as client:
+            assert apply_hard(client, with_a_stopped_process(little_sandbox))
+            assert wait_for(lambda: frozen(little_sandbox.hogs[0]), 1.0)
+            pids = daemon.pids
+            os.kill(pids.guardian, signal.SIGKILL)
+            back = wait_for(lambda: not little_sandbox.leftovers(), 1.0)
+            assert back, little_sandbox.leftovers()
+            others = [pid for pid in pids.all if pid != pids.guardian]
+            assert len(others) == 3
+            assert wait_for(partial(all_gone, others), 5.0)
+
+
+def test_guardian_and_loop_killed_are_restored_at_the_next_start(
+    little_sandbox: LittleSandbox,
+) -> None:
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        assert apply_hard(client, SQUEEZE)
+        assert wait_for(lambda: frozen(little_sandbox.hogs[0]), 1.0)
+        pids = daemon.pids
+        assert pids.loop is not None
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in (pids.loop, pids.guardian):
+                os.kill(pid, number)
+        assert wait_for(lambda: gone(pids.loop or 0), 5.0)
+        time.sleep(0.3)
+        assert little_sandbox.leftovers(), "nobody was left to restore"
+    with Daemon(little_sandbox.config()):
+        assert little_sandbox.leftovers() == []
+
+
+def test_a_killed_service_comes_back_and_the_loop_goes_on(little_sandbox: LittleSandbox) -> None:
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        assert apply_hard(client, SQUEEZE)
+        before = daemon.pids
+        ticks = client.status().ticks
+        assert before.service is not None
+        os.kill(before.service, signal.SIGKILL)
+        assert wait_for(lambda: daemon.pids.service not in {None, before.service}, 5.0)
+        assert wait_for(lambda: _ticks(client) > ticks, 8.0), daemon.last_words()
+        assert daemon.pids.loop == before.loop
+        assert client.status().lease_held, "the lease is the loop's"
+        assert frozen(little_sandbox.hogs[0])
+    records = [pb.TickRecord.FromString(data) for data in records_of(little_sandbox)]
+    assert [r.sequence for r in records] == list(range(len(records)))
+
+
+def _ticks(client: ActuatorClient) -> int:
+    try:
+        return client.status().ticks
+    except DaemonUnavailableError:
+        return -1
+
+
+def test_a_killed_recorder_comes_back(little_sandbox: LittleSandbox) -> None:
+    with Daemon(little_sandbox.config()) as daemon:
+        before = daemon.pids.recorder
+        assert before is not None
+        assert wait_for(lambda: records_of(little_sandbox))
+        os.kill(before, signal.SIGKILL)
+        assert wait_for(lambda: daemon.pids.recorder not in {None, before}, 5.0)
+        count = len(records_of(little_sandbox))
+        assert wait_for(lambda: len(records_of(little_sandbox)) > count + 3)
+
+
+def test_a_hung_loop_is_killed_and_restored(little_sandbox: LittleSandbox) -> None:
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        assert apply_hard(client, SQUEEZE)
+        time.sleep(1.2)  # a beat has been sent
+        pid = daemon.pids.loop
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        assert wait_for(lambda: not little_sandbox.leftovers(), 8.0), daemon.last_words()
+        assert wait_for(lambda: daemon.pids.loop not in {None, pid}, 5.0)
+
+
+def test_two_daemons_never_share_a_journal_or_a_socket(little_sandbox: LittleSandbox) -> None:
+    config = little_sandbox.config()
+    with Daemon(config) as daemon:
+        with pytest.raises(DaemonError, match=r"Another daemon uses .*journal\.lock"):
+            Daemon(config).start()
+        other = replace(config, journal=JournalConfig(path=little_sandbox.folder / "journal2"))
+        with pytest.raises(DaemonError, match=r"Another daemon serves .*s\.sock"):
+            Daemon(other).start()
+        with daemon.client() as client:
+            assert client.status().ticks > 0, "the first is unharmed"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"node": NodeConfig(zone="stallward-nowhere")}, "not below the zone"),
+        ({"protected": ProtectedConfig(group="stallward-nowhere/app")}, "There is no group"),
+        ({"control": ControlConfig(controller="onnx:path=/nowhere.onnx")}, "cannot be read"),
+        ({"control": ControlConfig(controller="nonsense")}, "There is no controller 'nonsense'"),
+        ({"record": RecordConfig(dir=Path("/proc/nowhere"))}, "cannot be written"),
+    ],
+)
+def test_a_daemon_that_cannot_run_says_why(
+    little_sandbox: LittleSandbox, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(StallwardError, match=message):
+        Daemon(little_sandbox.config("none", **change)).start()
+    assert little_sandbox.leftovers() == []
+
+
+def test_the_daemon_stops_with_its_owner(little_sandbox: LittleSandbox, tmp_path: Path) -> None:
+    config_path = tmp_path / "daemon.toml"
+    config_path.write_text(config_toml(little_sandbox.config()))
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from stallward.actuator.config import load_config\n"
+        "from stallward.actuator.daemon import Daemon\n"
+        "daemon = Daemon(load_config(Path(sys.argv[1]))); daemon.start()\n"
+        "print(*daemon.pids.all, flush=True); time.sleep(60)\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script, str(config_path)], stdout=subprocess.PIPE
+    )
+    assert owner.stdout is not None
+    pids = [int(word) for word in owner.stdout.readline().split()]
+    assert len(pids) == 4
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    assert wait_for(partial(all_gone, pids), 8.0)
+    assert little_sandbox.leftovers() == []
