@@ -1,0 +1,286 @@
+"""Levers on files of our own: both kinds of node, failures included."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import JournalError
+from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.journal import FileValue, Frozen, JournalEntry
+from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.originals import Originals
+from stallward.actuator.levers.pause import PauseLever
+from stallward.actuator.levers.vm_knobs import VmKnobsLever
+from stallward.actuator.paths import Paths
+from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire, Tuning
+
+VM = {
+    "swappiness": "60",
+    "overcommit_memory": "0",
+    "dirty_ratio": "20",
+    "dirty_bytes": "0",
+    "dirty_background_ratio": "10",
+    "dirty_background_bytes": "0",
+}
+
+
+@dataclass(frozen=True)
+class FakeNode:
+    paths: Paths
+    zone: Group
+    app: Group
+    slots: tuple[Group, ...]
+    sent: list[JournalEntry]
+
+    def lever_set(self, zone_limit_bytes: int | None = 100 * MIB) -> LeverSet:
+        return LeverSet(
+            self.paths,
+            self.zone.hierarchy,
+            self.zone,
+            self.app,
+            self.slots,
+            zone_limit_bytes,
+            self.sent.append,
+        )
+
+    def vm(self, name: str) -> str:
+        return (self.paths.proc / "sys/vm" / name).read_text()
+
+
+@pytest.fixture(params=["hybrid", "v2"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNode:
+    v2 = request.param == "v2"
+    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cg")
+    (paths.proc / "sys/vm").mkdir(parents=True)
+    for name, value in VM.items():
+        (paths.proc / "sys/vm" / name).write_text(value)
+    root = paths.cgroup if v2 else paths.cgroup / "memory"
+    unified = paths.cgroup if v2 else paths.cgroup / "unified"
+    hierarchy = Hierarchy(kind="v2" if v2 else "hybrid", memory_root=root, unified_root=unified)
+    zone = hierarchy.group("stallward/1")
+    groups = (zone, zone.child("app"), zone.child("bg0"), zone.child("bg1"))
+    for group in groups:
+        for folder in group.dirs:
+            folder.mkdir(parents=True)
+        assert group.memory_dir is not None
+        assert group.unified_dir is not None
+        if v2:
+            (group.memory_dir / "memory.high").write_text("max")
+            (group.memory_dir / "memory.current").write_text(str(50 * MIB))
+        else:
+            (group.memory_dir / "memory.limit_in_bytes").write_text("9223372036854771712")
+            (group.memory_dir / "memory.usage_in_bytes").write_text(str(50 * MIB))
+            (group.memory_dir / "memory.swappiness").write_text("60")
+        (group.unified_dir / "cgroup.freeze").write_text("0")
+        (group.unified_dir / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+        (group.unified_dir / "cgroup.procs").write_text("")
+    return FakeNode(paths, zone, groups[1], groups[2:], [])
+
+
+def limit_file(group: Group) -> Path:
+    assert group.memory_dir is not None
+    v2 = group.hierarchy.kind == "v2"
+    return group.memory_dir / ("memory.high" if v2 else "memory.limit_in_bytes")
+
+
+def settle(levers: LeverSet, slot: int) -> None:
+    deadline = time.monotonic() + 5
+    while not levers.slot_limit_settled(slot):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def tree(paths: Paths) -> dict[str, str]:
+    roots = (paths.proc, paths.cgroup)
+    files = (p for root in roots for p in root.rglob("*") if p.is_file())
+    return {str(path): path.read_text() for path in files}
+
+
+def test_everything_it_may_change_is_among_the_originals(node: FakeNode) -> None:
+    levers = node.lever_set()
+    entries = set(levers.originals())
+    for slot in node.slots:
+        assert slot.unified_dir is not None
+        assert Frozen(slot.unified_dir / "cgroup.freeze") in entries
+        assert FileValue(limit_file(slot), limit_file(slot).read_text()) in entries
+    vm = node.paths.proc / "sys/vm"
+    assert FileValue(vm / "dirty_ratio", "20") in entries
+    assert not any(getattr(e, "path", None) == vm / "dirty_bytes" for e in entries)
+    files = {e.path for e in entries if isinstance(e, FileValue | Frozen)}
+    before = tree(node.paths)
+    state = DesiredState(
+        slots=(SlotDesire(paused=True, limit_bytes=60 * MIB), SlotDesire(limit_bytes=70 * MIB)),
+        tuning=Tuning(swappiness=1, protected_swappiness=2, overcommit_memory=1),
+    )
+    assert all(result.ok for result in levers.apply(state))
+    settle(levers, 0)
+    settle(levers, 1)
+    changed = {Path(p) for p, value in tree(node.paths).items() if value != before[p]}
+    assert changed
+    assert changed <= files
+    assert node.sent == []
+    assert all(result.ok for result in levers.restore())
+    assert tree(node.paths) == before
+
+
+def test_repeating_a_state_writes_nothing(node: FakeNode) -> None:
+    levers = node.lever_set()
+    state = DesiredState(
+        slots=(SlotDesire(paused=True, limit_bytes=80 * MIB),),
+        tuning=Tuning(swappiness=90, dirty_ratio=100, dirty_background_ratio=2),
+    )
+    levers.apply(state)
+    settle(levers, 0)
+    levers.poll()
+    stamps = {p: p.stat().st_mtime_ns for p in node.paths.cgroup.rglob("*") if p.is_file()}
+    assert levers.apply(state) == ()
+    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+    assert levers.slot_limit_bytes(0) == 80 * MIB
+    assert limit_file(node.slots[0]).read_text() == str(80 * MIB)
+    assert limit_file(node.slots[1]).read_text() in {"max", "9223372036854771712"}
+    levers.restore()
+
+
+def test_dirty_shares_are_scaled_to_a_sandbox_but_not_to_the_machine(node: FakeNode) -> None:
+    tuning = Tuning(dirty_ratio=100, dirty_background_ratio=2)
+    sandbox = node.lever_set()
+    sandbox.apply(DesiredState(tuning=tuning))
+    assert node.vm("dirty_bytes") == str(100 * MIB)
+    assert node.vm("dirty_background_bytes") == str(2 * MIB)
+    sandbox.apply(RELEASED)
+    assert (node.vm("dirty_ratio"), node.vm("dirty_background_ratio")) == ("20", "10")
+    machine = VmKnobsLever(
+        paths=node.paths,
+        zone=node.zone.hierarchy.group("/"),
+        protected=node.app,
+        slots=node.slots,
+        zone_limit_bytes=8 << 30,
+        originals=Originals(node.sent.append),
+    )
+    machine.apply(tuning)
+    assert (node.vm("dirty_ratio"), node.vm("dirty_background_ratio")) == ("100", "2")
+
+
+def test_of_a_pair_the_member_in_force_is_saved(node: FakeNode) -> None:
+    (node.paths.proc / "sys/vm/dirty_bytes").write_text("5000000")
+    (node.paths.proc / "sys/vm/dirty_ratio").write_text("0")
+    levers = node.lever_set()
+    files = {e.path.name: e.value for e in levers.originals() if isinstance(e, FileValue)}
+    assert files["dirty_bytes"] == "5000000"
+    assert "dirty_ratio" not in files
+    assert files["dirty_background_ratio"] == "10"
+    levers.apply(DesiredState(tuning=Tuning(dirty_ratio=50)))
+    assert node.vm("dirty_bytes") == str(50 * MIB)
+    levers.restore()
+    assert node.vm("dirty_bytes") == "5000000"
+
+
+def test_a_knob_that_is_not_there_is_a_result_and_tried_again_later(node: FakeNode) -> None:
+    (node.paths.proc / "sys/vm/overcommit_memory").unlink()
+    levers = node.lever_set()
+    assert any("overcommit_memory" in reason for reason in levers.missing())
+    state = DesiredState(tuning=Tuning(overcommit_memory=1, swappiness=5))
+    results = {r.lever: r for r in levers.apply(state)}
+    assert not results["vm.overcommit_memory"].ok
+    assert "not there" in results["vm.overcommit_memory"].error
+    assert results["vm.swappiness"].ok
+    assert levers.apply(state) == ()
+    levers.restore()
+    assert node.vm("swappiness") == "60"
+
+
+def test_a_v2_node_says_that_groups_have_no_swappiness(node: FakeNode) -> None:
+    said = any("protected_swappiness" in reason for reason in node.lever_set().missing())
+    assert said == (node.zone.hierarchy.kind == "v2")
+
+
+def test_a_journal_that_refuses_keeps_the_change_from_being_made(node: FakeNode) -> None:
+    missing_at_first = node.zone.child("late")
+
+    def refuse(entry: JournalEntry) -> None:
+        raise JournalError(f"no room for {entry}")
+
+    levers = LeverSet(
+        node.paths,
+        node.zone.hierarchy,
+        node.zone,
+        node.app,
+        (missing_at_first,),
+        100 * MIB,
+        refuse,
+    )
+    assert missing_at_first.memory_dir is not None
+    missing_at_first.memory_dir.mkdir()
+    limit_file(missing_at_first).write_text("max")
+    name = "memory.current" if node.zone.hierarchy.kind == "v2" else "memory.usage_in_bytes"
+    (missing_at_first.memory_dir / name).write_text("0")
+    levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=64 * MIB),)))
+    settle(levers, 0)
+    (result,) = levers.poll()
+    assert not result.ok
+    assert "no room" in result.error
+    assert limit_file(missing_at_first).read_text() == "max"
+    levers.restore()
+
+
+def test_a_limit_is_lowered_in_bounded_steps_and_given_up_when_stuck(node: FakeNode) -> None:
+    slot = node.slots[0]
+    assert slot.memory_dir is not None
+    v2 = slot.hierarchy.kind == "v2"
+    (slot.memory_dir / ("memory.current" if v2 else "memory.usage_in_bytes")).write_text(
+        str(500 * MIB)
+    )
+    levers = node.lever_set()
+    levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=100 * MIB),)))
+    settle(levers, 0)
+    (result,) = levers.poll()
+    assert not result.ok
+    assert "cannot be reclaimed" in result.error
+    assert limit_file(slot).read_text() == str(436 * MIB)  # one step, and no further
+    assert levers.slot_limit_bytes(0) == 436 * MIB
+    levers.apply(RELEASED)
+    settle(levers, 0)
+    assert limit_file(slot).read_text() in {"max", "9223372036854771712"}
+    assert levers.slot_limit_bytes(0) is None
+
+
+def test_what_does_not_freeze_in_time_is_thawed_and_left_for_a_while(node: FakeNode) -> None:
+    slot = node.slots[0]
+    assert slot.unified_dir is not None
+    freeze, events = slot.unified_dir / "cgroup.freeze", slot.unified_dir / "cgroup.events"
+    lever = PauseLever(slot, Originals(node.sent.append), confirm_s=0.03)
+    assert [r.ok for r in lever.apply(True)] == [True]
+    assert (freeze.read_text(), lever.poll()) == ("1", ())
+    time.sleep(0.04)
+    (result,) = lever.poll()
+    assert not result.ok
+    assert "thawed again" in result.error
+    assert freeze.read_text() == "0"
+    assert lever.apply(True) == ()  # not tried again at once
+    lever.apply(False)
+    assert [r.ok for r in lever.apply(True)] == [True]
+    events.write_text("populated 1\nfrozen 1\n")
+    time.sleep(0.04)
+    assert lever.poll() == ()
+    assert freeze.read_text() == "1"
+
+
+def test_groups_that_vanish_are_results_not_exceptions(node: FakeNode) -> None:
+    levers = node.lever_set()
+    state = DesiredState(
+        slots=(SlotDesire(paused=True, limit_bytes=60 * MIB),), protect_from_oom=True
+    )
+    for folder in node.slots[0].dirs:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+    results = levers.apply(state)
+    assert [r.ok for r in results if r.lever == "pause:bg0"] == [False]
+    settle(levers, 0)
+    assert [r.ok for r in levers.poll()] == [False]
+    assert not levers.slot_paused(0)
+    levers.restore()
