@@ -249,7 +249,7 @@ class Simulation:
         levers.advance(self.twin.resident[1:].sum(axis=1) * PAGE_BYTES)
         fill_frame(self.frame, self.twin, levers, profile.astype(np.float64))
         self.observation = self.encoder.encode(self.frame)
-        return moved
+        return np.asarray(moved)
 
     def _window_violated(self) -> Array:
         """1 where the last second's p95 misses the target or nothing came back for a second."""
