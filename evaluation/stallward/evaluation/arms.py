@@ -13,7 +13,8 @@ POLICY_ARMS: Final = ("ppo", "onnx", "remote")
 """Arms that run a policy file: loaded and activated over gRPC, or run by another process."""
 
 UNBUDGETED: Final = ("latd", "latd-cgroup", "latd-grow")
-"""Published algorithms that must run as their source states them: without pause budgets."""
+"""Published algorithms that must run as their source states them: without pause budgets, and
+allowed to terminate (at 0.1 % available memory they end their victim and themselves)."""
 
 _CONTINUES: Final = re.compile(r"^[A-Za-z_]\w*=")
 

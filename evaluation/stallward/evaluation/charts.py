@@ -73,7 +73,7 @@ def cdf_chart(latencies_ms: Mapping[str, Array], style: Mapping[str, Style], slo
         parts.append(line(52, y(share), width - 12, y(share), class_="rule"))
         parts.append(text(56, y(share) - 4, name))
     parts.append(line(x(slo_ms), 14, x(slo_ms), height - 40, class_="slo"))
-    parts.append(text(x(slo_ms) + 4, height - 46, f"SLO {number(slo_ms, 'ms')} ms"))
+    parts.append(text(x(slo_ms) + 5, 24, f"SLO {number(slo_ms, 'ms')} ms"))
     for name, values in latencies_ms.items():
         parts.append(_curve(values, x, y, style[name]))
     return svg(width, height, parts, label="Latency distributions per arm")
@@ -205,8 +205,9 @@ def trade_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
     for value, name in ((alone, "alone"), (slo, "SLO")):
         parts.append(line(50, y(value), width - 16, y(value), class_="rule"))
         parts.append(text(54, y(value) - 4, name))
+    taken: list[tuple[float, float]] = []
     for label, arm in arms.items():
-        parts.append(_cross(label, arm, x, y, style[label]))
+        parts.append(_cross(label, arm, x, y, style[label], taken))
     parts.append(text((50 + width) / 2, height - 6, "background work", class_="mid"))
     parts.append(
         text(
@@ -220,7 +221,15 @@ def trade_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
     return svg(width, height, parts, label="p95 latency against background work per arm")
 
 
-def _cross(label: str, arm: Mapping[str, Any], x: Scale, y: Scale, style: Style) -> str:
+def _cross(
+    label: str,
+    arm: Mapping[str, Any],
+    x: Scale,
+    y: Scale,
+    style: Style,
+    taken: list[tuple[float, float]],
+) -> str:
+    """One arm with its intervals; ``taken`` holds the places of labels, so that none overlap."""
     p95, work = arm["p95_ms"], arm["background_work"]
     px, py = x(work["value"]), y(p95["value"])
     parts = []
@@ -243,7 +252,11 @@ def _cross(label: str, arm: Mapping[str, Any], x: Scale, y: Scale, style: Style)
         )
     )
     left = px > x.end - 90
+    at = py - 8
+    while any(abs(px - ox) < 90 and abs(at - oy) < 14 for ox, oy in taken):
+        at += 14
+    taken.append((px, at))
     parts.append(
-        text(px - 11 if left else px + 11, py - 8, label, class_="name end" if left else "name")
+        text(px - 11 if left else px + 11, at, label, class_="name end" if left else "name")
     )
     return tag("g", *parts, data_arm=label)

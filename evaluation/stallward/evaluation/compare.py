@@ -144,6 +144,21 @@ def find_policy_of(arm: Arm, default: str) -> Path | None:
     return path
 
 
+def target_ms(ample: Path) -> float:
+    """The target that a recording with ample memory gives: 1.5 x its p99.
+
+    Raises:
+        ComparisonError: If no request was answered in it.
+    """
+    latency_ms = measure_recording(ample).latency_ms
+    if not latency_ms.size:
+        raise ComparisonError(
+            "No request was answered with ample memory.",
+            next_step="Check that the load generator of the scenario runs.",
+        )
+    return AUTO_SLO_FACTOR * float(np.quantile(latency_ms, 0.99))
+
+
 def _settings(
     request: ComparisonRequest, scenario: Scenario, policies: Mapping[str, Path | None]
 ) -> Settings:
@@ -207,13 +222,7 @@ class Comparison:
         block = self._calibration(scenario)[0]
         if not self.store.done(block):
             return 100.0  # while it is being measured nobody uses it
-        latency_ms = measure_recording(self.store.path(block)).latency_ms
-        if not latency_ms.size:
-            raise ComparisonError(
-                "No request was answered with ample memory.",
-                next_step="Check that the load generator of the scenario runs.",
-            )
-        return AUTO_SLO_FACTOR * float(np.quantile(latency_ms, 0.99))
+        return target_ms(self.store.path(block))
 
     def _run_block(self, runner: Runner, block: PlannedBlock, scenario: Scenario) -> None:
         arms = {arm.label: arm for arm in self.request.arms}

@@ -173,7 +173,7 @@ def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
             slo_ms=run.slo_ms,
             seed=run.seed,
         ),
-        guard=Budgets(lift_budgets=run.arm.lifts_budgets),
+        guard=Budgets(lift_budgets=run.arm.lifts_budgets, allow_terminate=run.arm.lifts_budgets),
         record=RecordConfig(dir=place),
     )
 

@@ -126,11 +126,7 @@ def headline(result: Mapping[str, Any]) -> str:
     if not acting:
         return text
     best = min(acting, key=lambda label: _loss(acting[label]))
-    arm = acting[best]
-    text += f" {best} brings it to {number(arm['p95_ms']['value'], 'ms')} ms"
-    work = arm["background_work"]["value"]
-    if work is not None:
-        text += f" while the background does {number(work, 'share')} of its work"
+    text += f" {_effect(best, acting[best], arms.get('none'))}"
     others = [
         f"{label} {number(other['p95_ms']['value'], 'ms')} ms at "
         f"{number(other['background_work']['value'], 'share')}"
@@ -138,6 +134,17 @@ def headline(result: Mapping[str, Any]) -> str:
         if label != best
     ]
     return text + (f"; {', '.join(others)}." if others else ".")
+
+
+def _effect(label: str, arm: Mapping[str, Any], none: Mapping[str, Any] | None) -> str:
+    """What an arm did to p95, and what that cost."""
+    p95, work = arm["p95_ms"]["value"], arm["background_work"]["value"]
+    price = (
+        "" if work is None else f" while the background does {number(work, 'share')} of its work"
+    )
+    if none is not None and p95 is not None and p95 >= 0.95 * none["p95_ms"]["value"]:
+        return f"No arm helps: {label} has {number(p95, 'ms')} ms{price}"
+    return f"{label} brings it to {number(p95, 'ms')} ms{price}"
 
 
 def _loss(arm: Mapping[str, Any]) -> tuple[float, float]:

@@ -1,0 +1,237 @@
+"""``stallward bench``: what the daemon costs, measured on the real thing.
+
+Three blocks of the worst scenario (the shipped one whose background overfills its sandbox
+steepest): calm (the application alone), under pressure with the shipped policy, and under
+pressure with a rule that pauses as soon as the protected group stalls, for the time from onset
+to pause. The last is a property of the loop and the levers, not of a policy.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.actuator.daemon import Daemon, DaemonPids
+from stallward.agent.errors import StallwardError
+from stallward.env.recording import Recording, load_recording
+from stallward.env.scenario_file import load_scenario
+from stallward.evaluation.arms import Arm
+from stallward.evaluation.compare import find_policy_of
+from stallward.evaluation.live import LiveSession, open_session
+from stallward.evaluation.progress import Report, silent
+from stallward.evaluation.runs import Condition, RunRequest
+
+Array = NDArray[np.float64]
+WORST_SCENARIO: Final = "detector-anon"
+_MIB: Final = 1 << 20
+_BURN_IN_S: Final = 4.0
+_SAMPLE_S: Final = 0.5
+_STALL_US: Final = 1000
+"""A tick in which the protected group stalled for a millisecond ends the calm."""
+_CALM_TICKS: Final = 10
+MEANINGS: Final = {
+    "decision_p99_ms": "observe + infer + guard, under pressure",
+    "tick_jitter_p99_ms": "start of a tick after its due time, under pressure",
+    "loop_cpu_share_calm": "share of one core the loop uses, application alone",
+    "loop_cpu_share_pressure": "the same under pressure",
+    "loop_rss_mib": "resident memory of the loop, with a policy loaded",
+    "service_rss_mib": "resident memory of the gRPC service",
+    "guardian_rss_mib": "resident memory of the guardian",
+    "all_pss_mib": "proportional memory of all of the daemon's processes",
+    "onset_to_pause_p50_ms": "first stall of the protected group to everything frozen",
+    "onset_to_pause_p99_ms": "the same, 99th percentile",
+}
+
+
+@dataclass(slots=True)
+class DaemonWatch:
+    """Reads a running daemon's CPU time and memory, from outside, until its block ends."""
+
+    loop_cpu_s: list[tuple[float, float]] = field(default_factory=list)
+    rss_mib: dict[str, float] = field(default_factory=dict)
+    pss_mib: float | None = None
+    _over: Event = field(default_factory=Event)
+    _thread: Thread | None = None
+
+    def __call__(self, daemon: Daemon) -> None:
+        """Start watching; a daemon is looked at until its processes are gone."""
+        self._thread = Thread(target=self._watch, args=(daemon.pids,), daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Stop watching."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self, pids: DaemonPids) -> None:
+        while not self._over.wait(_SAMPLE_S):
+            try:
+                self._look(pids)
+            except OSError:
+                return  # the daemon has stopped
+
+    def _look(self, pids: DaemonPids) -> None:
+        if pids.loop is None:
+            return
+        self.loop_cpu_s.append((time.monotonic(), _cpu_s(pids.loop)))
+        named = {"loop": pids.loop, "service": pids.service, "guardian": pids.guardian}
+        memory = {pid: _memory_mib(pid) for pid in pids.all}
+        for name, pid in named.items():
+            if pid is not None:
+                self.rss_mib[name] = memory[pid][0]
+        self.pss_mib = sum(pss for _, pss in memory.values())
+
+    def loop_share(self) -> float | None:
+        """CPU seconds of the loop per second, after the burn-in."""
+        if not self.loop_cpu_s:
+            return None
+        steady = [p for p in self.loop_cpu_s if p[0] >= self.loop_cpu_s[0][0] + _BURN_IN_S]
+        if len(steady) < 2:
+            return None
+        (t0, c0), (t1, c1) = steady[0], steady[-1]
+        return (c1 - c0) / (t1 - t0)
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU time of all threads of a process (utime + stime of /proc/PID/stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory_mib(pid: int) -> tuple[float, float]:
+    """(RSS, PSS) of a process."""
+    sizes: dict[str, float] = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii", "replace").splitlines()[1:]:
+        key, _, rest = line.partition(":")
+        sizes[key] = int(rest.split()[0]) * 1024 / _MIB
+    return sizes["Rss"], sizes["Pss"]
+
+
+def bench_node(
+    *, scenario: str = "", seconds: float = 40.0, report: Report = silent
+) -> dict[str, float | None]:
+    """Measure the daemon; ``None`` for what could not be measured.
+
+    Raises:
+        StallwardError: If this machine cannot hold the sandbox.
+    """
+    chosen = load_scenario(scenario or WORST_SCENARIO)
+    policy_arm = Arm(label="ppo", spec="ppo")
+    try:
+        policy, arm = find_policy_of(policy_arm, "default"), policy_arm
+    except StallwardError:  # none shipped: the rule that costs most stands in
+        policy, arm = None, Arm(label="latd", spec="latd")
+    pause = Arm(label="onset", spec="static:pause=all")
+    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
+        report("preparing programs and data", 0.0)
+        with open_session(chosen) as session:
+            rig = _Rig(session=session, place=Path(folder), seconds=seconds)
+            report("calm", 0.1)
+            _, calm = rig.run("alone", arm, policy)
+            report("under pressure", 0.35)
+            pressed, watched = rig.run("together", arm, policy)
+            report("onset to pause", 0.65)
+            onsets = onset_to_pause_ms(session, Path(folder), seconds=seconds, arm=pause)
+    report("done", 1.0)
+    return {
+        **loop_times(pressed),
+        "loop_cpu_share_calm": calm.loop_share(),
+        "loop_cpu_share_pressure": watched.loop_share(),
+        "loop_rss_mib": watched.rss_mib.get("loop"),
+        "service_rss_mib": watched.rss_mib.get("service"),
+        "guardian_rss_mib": watched.rss_mib.get("guardian"),
+        "all_pss_mib": watched.pss_mib,
+        "onset_to_pause_p50_ms": _quantile(onsets, 0.5),
+        "onset_to_pause_p99_ms": _quantile(onsets, 0.99),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rig:
+    session: LiveSession
+    place: Path
+    seconds: float
+
+    def run(
+        self, condition: Condition, arm: Arm, policy: Path | None
+    ) -> tuple[Recording, DaemonWatch]:
+        request = RunRequest(
+            condition=condition,
+            arm=arm,
+            policy=policy,
+            slo_ms=self.session.scenario.protected.slo.latency_ms or 100.0,
+            duration_s=self.seconds,
+            burn_in_s=_BURN_IN_S,
+            seed=1,
+        )
+        watch = DaemonWatch()
+        out = self.place / condition
+        try:
+            self.session.run(request, out, on_daemon=watch)
+        finally:
+            watch.finish()
+        return load_recording(out), watch
+
+
+def loop_times(recording: Recording) -> dict[str, float | None]:
+    """Decision time and jitter of a recording's loop, after its burn-in."""
+    ticks = np.asarray(recording.ticks["time_s"], dtype=np.float64)
+    steady = ticks >= recording.run.measured_from_s
+    decision = sum(
+        np.nan_to_num(recording.tick(f"timing_{part}_ms"))
+        for part in ("observe", "decide", "guard")
+    )
+    return {
+        "decision_p99_ms": _quantile(np.asarray(decision)[steady], 0.99),
+        "tick_jitter_p99_ms": _quantile(recording.tick("timing_late_ms")[steady], 0.99),
+    }
+
+
+def _quantile(values: Array, q: float) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(np.quantile(finite, q)) if finite.size else None
+
+
+def onset_to_pause_ms(
+    session: LiveSession, place: Path, *, seconds: float, arm: Arm
+) -> Array:
+    """Times from the first stall of the protected group to its background being frozen.
+
+    Raises:
+        StallwardError: If the block cannot be run.
+    """
+    from stallward.evaluation.onset import OnsetProbe  # noqa: PLC0415
+
+    probe = OnsetProbe()
+    request = RunRequest(
+        condition="together",
+        slo_ms=session.scenario.protected.slo.latency_ms or 100.0,
+        duration_s=seconds,
+        burn_in_s=_BURN_IN_S,
+        seed=2,
+    )
+    try:
+        session.run(request, place / arm.label, on_daemon=probe.starter(session))
+    finally:
+        probe.finish()
+    return np.asarray(probe.delays_ms, dtype=np.float64)
+
+
+def bench_rows(found: dict[str, float | None]) -> list[tuple[str, str, str]]:
+    """Rows of a table: measure, value, meaning."""
+    return [(key, _shown(key, value), MEANINGS[key]) for key, value in found.items()]
+
+
+def _shown(key: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{100 * value:.2f} %" if "share" in key else f"{value:.2f}"

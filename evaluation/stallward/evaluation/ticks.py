@@ -1,0 +1,208 @@
+"""Ticks and the daemon's status as text, and desired states from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from stallward.actuator.client import DaemonStatus
+from stallward.actuator.record import TickRecord
+from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
+from stallward.agent.sample import GroupSample, Sample, SlotState
+from stallward.evaluation.errors import UsageError
+
+
+class TickPrinter:
+    """Turns tick records into lines; rates need two ticks, so the first has none.
+
+    A line holds what the decision was made from: latency against its target, the stall of the
+    protected group and of the zone, each group's memory, swap and levers; then what was decided,
+    by whom and why, and what the guard changed.
+
+    Args:
+        as_json: Print one JSON object a line instead.
+    """
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self._before: Sample | None = None
+
+    def line(self, record: TickRecord) -> str:
+        """The line of one tick."""
+        before, self._before = self._before, record.sample
+        if self._as_json:
+            return json.dumps(_values(record, before))
+        sample = record.sample
+        latency = sample.latency
+        p95 = latency.p95_ms if latency else None
+        parts = [
+            f"#{record.sequence}",
+            f"p95 {'-' if p95 is None else f'{p95:.1f}'} ms",
+            f"stall app {_stall(sample, before, 'protected')}",
+            f"zone {_stall(sample, before, 'zone')}",
+            f"mem {_mib(sample.zone.memory_usage_bytes)}"
+            f"/{_mib(sample.zone.memory_limit_bytes)} MiB",
+            *(_group(*pair) for pair in zip(sample.slots, sample.slot_states, strict=True)),
+            f"-> {record.decision.controller}: {record.decision.decision.reason or '-'}",
+            _granted(record.granted),
+        ]
+        if record.fallback:
+            parts.append("FALLBACK")
+        parts.extend(f"guard: {note}" for note in record.guard_notes)
+        failed = [f"{lever.lever} failed" for lever in record.applied if not lever.ok]
+        return " | ".join([*parts, *failed])
+
+
+def _stall(sample: Sample, before: Sample | None, where: str) -> str:
+    share = _stall_share(sample, before, where)
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def _stall_share(sample: Sample, before: Sample | None, where: str) -> float | None:
+    if before is None:
+        return None
+    now: GroupSample = getattr(sample, where)
+    then: GroupSample = getattr(before, where)
+    elapsed_s = sample.time_s - before.time_s
+    if now.psi.memory_some_us is None or then.psi.memory_some_us is None or elapsed_s <= 0:
+        return None
+    stalled_s = 1e-6 * (now.psi.memory_some_us - then.psi.memory_some_us)
+    return float(min(max(stalled_s / elapsed_s, 0.0), 1.0))
+
+
+def _mib(value: int | None) -> str:
+    return "-" if value is None else f"{value / MIB:.0f}"
+
+
+def _group(group: GroupSample, state: SlotState) -> str:
+    name = group.name.rpartition("/")[2]
+    text = f"{name} {_mib(group.memory_usage_bytes)}+{_mib(group.swap_bytes)} MiB"
+    if state.paused:
+        text += f" paused {state.paused_for_s:.1f} s"
+    if state.limit_bytes is not None:
+        text += f" limit {_mib(state.limit_bytes)}"
+    return text
+
+
+def _granted(granted: DesiredState) -> str:
+    """A desired state in few words."""
+    words = [f"pause {i}" for i, slot in enumerate(granted.slots) if slot.paused]
+    words += [
+        f"limit {i} to {_mib(slot.limit_bytes)}"
+        for i, slot in enumerate(granted.slots)
+        if slot.limit_bytes is not None
+    ]
+    words += [f"stop {process.pid}" for process in granted.stopped]
+    if granted.tuning.name != "default":
+        words.append(f"tune {granted.tuning.name}")
+    return ", ".join(words) or "nothing"
+
+
+def _values(record: TickRecord, before: Sample | None) -> dict[str, Any]:
+    sample = record.sample
+    return {
+        "sequence": record.sequence,
+        "time_s": record.time_s,
+        "p95_ms": sample.latency.p95_ms if sample.latency else None,
+        "protected_stall_share": _stall_share(sample, before, "protected"),
+        "zone_stall_share": _stall_share(sample, before, "zone"),
+        "zone_usage_bytes": sample.zone.memory_usage_bytes,
+        "slots": [
+            {
+                "name": group.name,
+                "usage_bytes": group.memory_usage_bytes,
+                "swap_bytes": group.swap_bytes,
+                "paused": state.paused,
+                "limit_bytes": state.limit_bytes,
+            }
+            for group, state in zip(sample.slots, sample.slot_states, strict=True)
+        ],
+        "controller": record.decision.controller,
+        "reason": record.decision.decision.reason,
+        "granted": _granted(record.granted),
+        "fallback": record.fallback,
+        "guard_notes": list(record.guard_notes),
+    }
+
+
+def status_values(status: DaemonStatus) -> dict[str, Any]:
+    """A daemon's status as JSON values."""
+    policy = status.policy
+    return {
+        "version": status.version,
+        "node_kind": status.node_kind,
+        "controller": status.controller,
+        "mode": status.mode.name.lower(),
+        "policy": policy and {"name": policy.name, "path": policy.path, "sha256": policy.sha256},
+        "slots": list(status.slots),
+        "lease_held": status.lease_held,
+        "lease_remaining_s": status.lease_remaining_s,
+        "ticks": status.ticks,
+        "records_dropped": status.records_dropped,
+        "refused": dict(status.refused),
+        "missing": list(status.missing),
+        "uptime_s": status.uptime_s,
+        "loop_restarts": status.loop_restarts,
+    }
+
+
+def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
+    """A daemon's status as rows of a table."""
+    policy = status.policy
+    rows = [
+        ("version", status.version),
+        ("node", status.node_kind),
+        ("up", f"{status.uptime_s:.0f} s, {status.ticks} ticks"),
+        ("controller", status.controller),
+        ("policy", f"{policy.name} ({status.mode.name.lower()})" if policy else "none loaded"),
+        ("slots", ", ".join(status.slots) or "none"),
+        ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
+        ("records dropped", f"{status.records_dropped}"),
+        ("loop restarts", f"{status.loop_restarts}"),
+    ]
+    rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
+    return rows + [("missing", reason) for reason in status.missing]
+
+
+def parse_desired(*, pause: str, limits: Sequence[str], profile: str, slots: int) -> DesiredState:
+    """A desired state from command line options.
+
+    Args:
+        pause: Slot numbers joined by commas.
+        limits: ``SLOT=MIB`` each.
+        profile: Name of a tuning profile.
+        slots: How many slots the node has.
+
+    Raises:
+        UsageError: If a slot, a number or the profile does not exist.
+    """
+    profiles = {p.name: p for p in PROFILES}
+    if profile not in profiles:
+        raise UsageError(
+            f"There is no profile {profile!r}.", next_step=f"Choose one of: {', '.join(profiles)}."
+        )
+    paused = {_slot(word, slots) for word in pause.split(",") if word.strip()}
+    limited: dict[int, int] = {}
+    for text in limits:
+        number, _, size = text.partition("=")
+        try:
+            limited[_slot(number, slots)] = int(float(size) * MIB)
+        except (ValueError, OverflowError) as error:
+            raise UsageError(
+                f"{text!r} is not a limit.", next_step="Write SLOT=MIB, as --limit 0=200."
+            ) from error
+    return DesiredState(
+        slots=tuple(
+            SlotDesire(paused=i in paused, limit_bytes=limited.get(i)) for i in range(slots)
+        ),
+        tuning=profiles[profile],
+    )
+
+
+def _slot(text: str, slots: int) -> int:
+    word = text.strip()
+    if not word.isdigit() or int(word) >= slots:
+        known = f"0 to {slots - 1}" if slots else "none"
+        raise UsageError(f"There is no slot {word!r}.", next_step=f"This node has slots {known}.")
+    return int(word)
