@@ -248,6 +248,17 @@ def test_a_limit_is_lowered_in_bounded_steps_and_given_up_when_stuck(node: FakeN
     assert levers.slot_limit_bytes(0) is None
 
 
+def test_a_group_is_never_given_more_than_it_had(node: FakeNode) -> None:
+    limit_file(node.slots[0]).write_text(str(70 * MIB))
+    levers = node.lever_set()
+    for wish, limit in ((90, 70), (60, 60)):
+        levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=wish * MIB),)))
+        settle(levers, 0)
+        assert limit_file(node.slots[0]).read_text() == str(limit * MIB)
+    levers.restore()
+    assert limit_file(node.slots[0]).read_text() == str(70 * MIB)
+
+
 def test_what_does_not_freeze_in_time_is_thawed_and_left_for_a_while(node: FakeNode) -> None:
     slot = node.slots[0]
     assert slot.unified_dir is not None

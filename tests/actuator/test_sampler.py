@@ -15,7 +15,8 @@ from stallward.actuator.errors import SensorError
 from stallward.actuator.groups import Hierarchy
 from stallward.actuator.paths import Paths
 from stallward.actuator.sensors import LineFormat, LineSource, Sampler
-from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, SlotState
+from stallward.actuator.sensors.missing import missing_signals
+from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample, SlotState
 
 
 def write_group(root: Path, name: str, kills: int) -> None:
@@ -111,6 +112,27 @@ def test_a_node_with_nothing_is_a_sample_of_nothing(tmp_path: Path) -> None:
 
 def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_missing_signals_are_named() -> None:
+    whole = PsiTotals(
+        memory_some_us=0, memory_full_us=0, io_some_us=0, io_full_us=0, cpu_some_us=0
+    )
+    sample = Sample(
+        sequence=0,
+        time_s=0.0,
+        node=NodeSample(),
+        zone=GroupSample(name="z", psi=whole),
+        protected=GroupSample(name="app", memory_usage_bytes=0),
+    )
+    found = missing_signals(sample)
+    assert "node.psi.memory_some_us" in found
+    assert "protected.psi.io_full_us" in found
+    assert "zone.oom_kills" in found
+    assert "latency" in found
+    assert not [name for name in found if name.startswith("zone.psi")]
+    assert "protected.memory_usage_bytes" not in found
+    assert "zone.memory_limit_bytes" not in found
 
 
 @pytest.mark.live

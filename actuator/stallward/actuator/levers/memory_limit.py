@@ -164,7 +164,9 @@ class MemoryLimitLever:
         if wanted is None:
             self._write_original(self._path)
             return True
-        self._originals.ensure_file(self._path)
+        original = self._originals.ensure_file(self._path)
+        if original.isdigit():
+            wanted = min(wanted, int(original))  # a group is never given more than it had
         stuck = 0
         for _ in range(_MOST_STEPS):
             usage = self._read_usage(self._usage)
