@@ -20,6 +20,9 @@ EXIT_USER: Final = 2
 """Exit status of a process that cannot run because of a user's mistake."""
 BEAT: Final = b"beat"
 """What a ticking loop sends its guardian once a second."""
+LOOP_DIED: Final = b"\x12\x00"
+"""An empty CommandResult in a LoopMessage: the guardian's word to the service that no answer
+will come to what was asked."""
 MESSAGE_BYTES: Final = 1 << 20
 SEND_BUFFER_BYTES: Final = 1 << 20
 _SO_SNDBUFFORCE: Final = 32

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.channels import BEAT, EXIT_USER
+from stallward.actuator.channels import BEAT, EXIT_USER, LOOP_DIED
 from stallward.actuator.config import DaemonConfig, config_toml, load_config
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.frames import FRAMES_NAME
@@ -193,6 +193,7 @@ class Guardian:
         if child is self.loop:
             self._restore()
             self._beat_s = None
+            self._fail_commands()
         if self._stop_status is not None:
             return
         young = child.restarts == 0 and now_s - self._started_s < YOUNG_S
@@ -226,10 +227,15 @@ class Guardian:
             if select.select([link], [], [], 0.1)[0]:
                 self._on_link(link)
 
-    def _launch_loop(self) -> Launch:
-        with contextlib.suppress(OSError):  # commands that the dead loop never answered
+    def _fail_commands(self) -> None:
+        """Drop what the dead loop was asked, and tell the service that no answer will come."""
+        with contextlib.suppress(OSError):
             while self._loop_commands.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT):
                 pass
+        with contextlib.suppress(OSError):
+            self._loop_commands.send(LOOP_DIED, socket.MSG_DONTWAIT)
+
+    def _launch_loop(self) -> Launch:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if self._link is not None:
             self._link.close()

@@ -41,7 +41,7 @@ class LoopLink:
         connection.setblocking(False)
         # Answers to a service that was killed may still arrive: ids never repeat.
         self._ids = itertools.count(time.monotonic_ns())
-        self._waiting: dict[int, asyncio.Future[pb.CommandResult]] = {}
+        self._waiting: dict[int, asyncio.Future[pb.CommandResult | None]] = {}
         self._watchers: set[Watcher] = set()
         self._last_s = float("-inf")
         self.last: pb.TickRecord | None = None
@@ -57,6 +57,7 @@ class LoopLink:
     async def ask(self, command: pb.Command, timeout_s: float) -> pb.CommandResult | None:
         """The loop's answer, or ``None`` if there is none in time."""
         command.id = next(self._ids)
+        answer: asyncio.Future[pb.CommandResult | None]
         answer = asyncio.get_running_loop().create_future()
         self._waiting[command.id] = answer
         try:
@@ -90,9 +91,14 @@ class LoopLink:
             if message.HasField("tick"):
                 self._fan_out(message.tick)
             else:
-                waiting = self._waiting.get(message.result.id)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(message.result)
+                self._answer(message.result)
+
+    def _answer(self, result: pb.CommandResult) -> None:
+        # Without an id it is the guardian's: the loop died, nothing will be answered.
+        for ticket in [result.id] if result.id else list(self._waiting):
+            waiting = self._waiting.get(ticket)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(result if result.id else None)
 
     def _fan_out(self, record: pb.TickRecord) -> None:
         self.last, self._last_s = record, time.monotonic()
