@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -77,7 +78,8 @@ def save_fitted(path: Path, twin: FittedTwin) -> None:
     except OSError as error:
         raise TwinError(f"The twin {path} could not be written: {error}.") from error
     finally:
-        building.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            building.unlink()
 
 
 def load_fitted(path: Path) -> FittedTwin:

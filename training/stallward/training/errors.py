@@ -1,0 +1,25 @@
+"""Errors of ``stallward.training``.
+
+The tree::
+
+    StallwardError
+    ├── DatasetError     no usable recordings, or too few of them
+    ├── TrainingError    a training that cannot start or whose result cannot be read
+    └── ExportError      a policy that cannot be exported
+"""
+
+from __future__ import annotations
+
+from stallward.agent.errors import StallwardError
+
+
+class DatasetError(StallwardError):
+    """Raised when there are no usable recordings for what is asked."""
+
+
+class TrainingError(StallwardError):
+    """Raised when a training cannot start or its result cannot be read."""
+
+
+class ExportError(StallwardError):
+    """Raised when a policy cannot be exported."""

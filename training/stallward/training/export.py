@@ -1,0 +1,175 @@
+"""Export of a trained policy to one ONNX file that any node runs, and its card.
+
+The graph is built by hand: no exporter, a few kilobytes, the same bytes for the same weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.errors import PolicyError
+from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
+from stallward.models.registry import load_policy
+from stallward.training.errors import ExportError
+from stallward.training.policy import CLIP, TrainedPolicy
+
+OPSET: Final = 17
+IR_VERSION: Final = 8
+OOD_LIMIT: Final = 0.2
+"""Share of features outside their training range from which a policy is not to be trusted."""
+
+
+def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
+    """The policy as an ONNX model with all the metadata a node checks."""
+    constants = {
+        "mean": policy.mean,
+        "scale": policy.scale,
+        "clip_low": np.array(-CLIP, dtype=np.float32),
+        "clip_high": np.array(CLIP, dtype=np.float32),
+        "w0": policy.w0,
+        "b0": policy.b0,
+        "w1": policy.w1,
+        "b1": policy.b1,
+        "w2": policy.w2,
+        "b2": policy.b2,
+        "head_sizes": np.array(ACTION_SIZES, dtype=np.int64),
+    }
+    heads = [f"head{i}" for i in range(len(ACTION_SIZES))]
+    best = [f"best{i}" for i in range(len(ACTION_SIZES))]
+    nodes = [
+        helper.make_node("Sub", ["observation", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "scale"], ["scaled"]),
+        helper.make_node("Clip", ["scaled", "clip_low", "clip_high"], ["clipped"]),
+        helper.make_node("Gemm", ["clipped", "w0", "b0"], ["hidden0"], transB=1),
+        helper.make_node("Tanh", ["hidden0"], ["active0"]),
+        helper.make_node("Gemm", ["active0", "w1", "b1"], ["hidden1"], transB=1),
+        helper.make_node("Tanh", ["hidden1"], ["active1"]),
+        helper.make_node("Gemm", ["active1", "w2", "b2"], ["logits"], transB=1),
+        helper.make_node("Split", ["logits", "head_sizes"], heads, axis=1),
+        *(
+            helper.make_node("ArgMax", [head], [out], axis=1, keepdims=1)
+            for head, out in zip(heads, best, strict=True)
+        ),
+        helper.make_node("Concat", best, ["action"], axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "stallward-policy",
+        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, OBSERVATION_SIZE])],
+        [
+            helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(ACTION_SIZES)]),
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, sum(ACTION_SIZES)]),
+        ],
+        [numpy_helper.from_array(np.ascontiguousarray(v), k) for k, v in constants.items()],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
+    model.producer_name = "stallward"
+    helper.set_model_props(model, _metadata(policy))
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _metadata(policy: TrainedPolicy) -> dict[str, str]:
+    return {
+        "stallward.schema_hash": schema_hash(),
+        "stallward.schema": json.dumps(schema(), sort_keys=True),
+        "stallward.ticks_per_action": str(policy.ticks_per_action),
+        "stallward.observation_low": json.dumps([float(v) for v in policy.low]),
+        "stallward.observation_high": json.dumps([float(v) for v in policy.high]),
+        "stallward.ood_limit": str(OOD_LIMIT),
+        "stallward.provenance": json.dumps(policy.provenance, sort_keys=True, default=str),
+    }
+
+
+def export_policy(policy: TrainedPolicy, path: Path) -> str:
+    """Write the ONNX file and its card (``.md`` beside it); returns the file's SHA-256.
+
+    Both are written only after the file was loaded and run as a node would.
+
+    Raises:
+        ExportError: If the result does not run or cannot be written.
+    """
+    payload = build_model(policy).SerializeToString(deterministic=True)
+    building = path.with_name(f".{path.stem}.{os.getpid()}.partial.onnx")
+    digest = hashlib.sha256(payload).hexdigest()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        building.write_bytes(payload)
+        load_policy(building)
+        path.with_suffix(".md").write_text(
+            card(path.stem, policy, digest, len(payload)), encoding="utf-8"
+        )
+        building.replace(path)
+    except OSError as error:
+        raise ExportError(f"The policy could not be written to {path}: {error}.") from error
+    except PolicyError as error:
+        raise ExportError(f"The exported policy does not run: {error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            building.unlink()
+    return digest
+
+
+def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int) -> str:
+    """The policy's card, in Markdown."""
+    facts = policy.provenance
+    lines = [
+        "---",
+        "license: apache-2.0",
+        "library_name: stallward",
+        "tags: [memory-pressure, ppo, onnx]",
+        "---",
+        f"# Policy `{name}`",
+        "",
+        "Decides which background groups to pause, how much memory to leave them and which",
+        "tuning profile to use, so that one latency-critical application stays in its target.",
+        f"A decision holds for {policy.ticks_per_action} ticks of 0.1 s.",
+        "",
+        f"- File: {size_bytes} bytes, SHA-256 `{digest}`",
+        f"- Schema: `{schema_hash()}` ({OBSERVATION_SIZE} features, {len(ACTION_SIZES)} heads)",
+        f"- Out of distribution: more than {OOD_LIMIT:.0%} of the features outside the range",
+        "  seen in training; the daemon's default rule then decides.",
+        "- Limits: trained on the twins named below; on other applications and machines it has",
+        "  been measured only where a comparison says so. The guard of the daemon always holds.",
+        "",
+        "## Results on the twin",
+        "",
+        *_table(facts.get("evaluation", {})),
+        "",
+        "## Training",
+        "",
+        "```json",
+        json.dumps({k: v for k, v in facts.items() if k != "evaluation"}, indent=1, default=str),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _table(evaluation: Mapping[str, Any]) -> list[str]:
+    if not evaluation:
+        return ["Not evaluated."]
+    columns = ("score", "score_low", "progress", "violated", "window_violated", "switches_per_s")
+    rows = ["| arm | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
+    for arm, values in evaluation.items():
+        rows.append(f"| {arm} | " + " | ".join(f"{values[c]:.3f}" for c in columns) + " |")
+    rows += [
+        "",
+        "`score` is the mean reward (background progress minus the price of violations and",
+        "switches), `score_low` its 95 % lower confidence bound over draws; `window_violated` the",
+        "share of seconds whose p95 misses the target.",
+    ]
+    return rows

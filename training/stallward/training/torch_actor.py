@@ -1,0 +1,83 @@
+"""The actor in PyTorch: between stable-baselines3 and the plain arrays of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import nn
+
+from stallward.training.policy import CLIP, TrainedPolicy, Weights
+
+HIDDEN = (64, 64)
+
+
+class Normalised(BaseFeaturesExtractor):
+    """Normalises observations with fixed statistics, inside the policy.
+
+    Args:
+        observation_space: The raw observation.
+        mean, scale: Per feature, measured before training.
+    """
+
+    def __init__(
+        self, observation_space: gymnasium.Space[Any], mean: Weights, scale: Weights
+    ) -> None:
+        super().__init__(observation_space, features_dim=len(mean))
+        self.register_buffer("mean", torch.as_tensor(mean))
+        self.register_buffer("scale", torch.as_tensor(scale))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Normalised and clipped."""
+        mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
+        return torch.clamp((observations - mean) / scale, -CLIP, CLIP)
+
+
+class Actor(nn.Module):
+    """The actor of a :class:`TrainedPolicy`, for parity tests and imitation."""
+
+    def __init__(self, policy: TrainedPolicy) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.as_tensor(policy.mean))
+        self.register_buffer("scale", torch.as_tensor(policy.scale))
+        layers: list[nn.Module] = []
+        for k, (weight, bias) in enumerate(
+            ((policy.w0, policy.b0), (policy.w1, policy.b1), (policy.w2, policy.b2))
+        ):
+            linear = nn.Linear(weight.shape[1], weight.shape[0])
+            linear.weight.data = torch.as_tensor(weight)
+            linear.bias.data = torch.as_tensor(bias)
+            layers += [linear] if k == len(HIDDEN) else [linear, nn.Tanh()]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
+        normalised = torch.clamp((observations - mean) / scale, -CLIP, CLIP)
+        out: torch.Tensor = self.layers(normalised)
+        return out
+
+
+def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
+    """Weights of a stable-baselines3 policy by the names of :class:`TrainedPolicy`."""
+    state: Mapping[str, torch.Tensor] = policy.state_dict()
+
+    def array(name: str) -> NDArray[np.float32]:
+        return state[name].detach().cpu().numpy().astype(np.float32).copy()
+
+    return {
+        "mean": array("features_extractor.mean"),
+        "scale": array("features_extractor.scale"),
+        "w0": array("mlp_extractor.policy_net.0.weight"),
+        "b0": array("mlp_extractor.policy_net.0.bias"),
+        "w1": array("mlp_extractor.policy_net.2.weight"),
+        "b1": array("mlp_extractor.policy_net.2.bias"),
+        "w2": array("action_net.weight"),
+        "b2": array("action_net.bias"),
+    }
