@@ -130,7 +130,6 @@ def bench_node(
         policy, arm = find_policy_of(policy_arm, "default"), policy_arm
     except StallwardError:  # none shipped: the rule that costs most stands in
         policy, arm = None, Arm(label="latd", spec="latd")
-    pause = Arm(label="onset", spec="static:pause=all")
     with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
         report("preparing programs and data", 0.0)
         with open_session(chosen) as session:
@@ -140,7 +139,7 @@ def bench_node(
             report("under pressure", 0.35)
             pressed, watched = rig.run("together", arm, policy)
             report("onset to pause", 0.65)
-            onsets = onset_to_pause_ms(session, Path(folder), seconds=seconds, arm=pause)
+            onsets = onset_to_pause_ms(session, Path(folder) / "onset", seconds=seconds)
     report("done", 1.0)
     return {
         **loop_times(pressed),
@@ -201,9 +200,7 @@ def _quantile(values: Array, q: float) -> float | None:
     return float(np.quantile(finite, q)) if finite.size else None
 
 
-def onset_to_pause_ms(
-    session: LiveSession, place: Path, *, seconds: float, arm: Arm
-) -> Array:
+def onset_to_pause_ms(session: LiveSession, out: Path, *, seconds: float) -> Array:
     """Times from the first stall of the protected group to its background being frozen.
 
     Raises:
@@ -218,9 +215,10 @@ def onset_to_pause_ms(
         duration_s=seconds,
         burn_in_s=_BURN_IN_S,
         seed=2,
+        lift_budgets=True,  # the least run after a thaw would count as delay
     )
     try:
-        session.run(request, place / arm.label, on_daemon=probe.starter(session))
+        session.run(request, out, on_daemon=probe.starter(session))
     finally:
         probe.finish()
     return np.asarray(probe.delays_ms, dtype=np.float64)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config import (
@@ -41,12 +41,8 @@ from stallward.evaluation.remote import remote_controller
 from stallward.evaluation.runs import RunRequest
 from stallward.proto.v1 import stallward_pb2 as pb
 
-
-class OnDaemon(Protocol):
-    """Called with the running daemon of a block, before the load starts."""
-
-    def __call__(self, daemon: Daemon) -> None:
-        """Look at the daemon; must return soon."""
+OnDaemon = Callable[[Daemon], None]
+"""Called with the running daemon of a block, before the load starts; must return soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +169,10 @@ def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
             slo_ms=run.slo_ms,
             seed=run.seed,
         ),
-        guard=Budgets(lift_budgets=run.arm.lifts_budgets, allow_terminate=run.arm.lifts_budgets),
+        guard=Budgets(
+            lift_budgets=run.lift_budgets or run.arm.lifts_budgets,
+            allow_terminate=run.arm.lifts_budgets,
+        ),
         record=RecordConfig(dir=place),
     )
 

@@ -27,6 +27,7 @@ class RunRequest:
         duration_s: Measured length.
         burn_in_s: Length before that.
         seed: Seeds the arrivals, the background and the controller.
+        lift_budgets: Lift the guard's pause budgets, whatever the arm.
     """
 
     condition: Condition
@@ -36,6 +37,7 @@ class RunRequest:
     duration_s: float
     burn_in_s: float
     seed: int
+    lift_budgets: bool = False
 
 
 class Runner(Protocol):

@@ -23,8 +23,10 @@ app.command(epilog="Example: stallward demo --out build/demo")(compare.demo)
 app.command(epilog="Example: stallward record detector-anon --arm none --out rec/none")(
     learn.record
 )
-app.command(epilog="Example: stallward fit recordings --out build/twin.json")(learn.fit)
-app.command(epilog="Example: stallward train --twin build/twin.json --out build/run")(learn.train)
+app.command(epilog="Example: stallward fit recordings --out build/twins")(learn.fit)
+app.command(
+    epilog="Example: stallward train --twin build/twins/detector-anon.json --out build/run"
+)(learn.train)
 app.command(epilog="Example: stallward export build/run --out build/policy.onnx")(learn.export)
 app.command(epilog="Example: stallward serve --config /etc/stallward.toml")(node.serve)
 app.add_typer(ctl, name="ctl")

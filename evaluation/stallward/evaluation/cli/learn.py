@@ -36,7 +36,11 @@ def record(
 
     With --all, the recordings of a plan file are made, those that exist already are kept.
     """
-    from stallward.evaluation import record as recorder  # noqa: PLC0415
+    from stallward.evaluation.record import (  # noqa: PLC0415
+        RecordRequest,
+        record_all,
+        record_one,
+    )
 
     if every:
         if scenario:
@@ -44,7 +48,7 @@ def record(
                 "--all records every scenario of its plan.", next_step="Leave out the scenario."
             )
         with output.progress("record") as report:
-            made = recorder.record_all(plan, out or Path("recordings"), report)
+            made = record_all(plan, out or Path("recordings"), report)
         output.line(f"{len(made)} recordings made in {out or Path('recordings')}")
         return
     if not scenario:
@@ -52,7 +56,7 @@ def record(
             "No scenario was named.",
             next_step="`stallward scenarios` lists them; --all records the shipped set.",
         )
-    request = recorder.RecordRequest(
+    request = RecordRequest(
         scenario=scenario,
         arm=arm,
         condition=condition,
@@ -62,7 +66,7 @@ def record(
     )
     where = out or Path("recordings") / request.name
     with output.progress("record") as report:
-        recorder.record_one(request, where, report)
+        record_one(request, where, report)
     output.line(f"{where}")
 
 
@@ -70,7 +74,9 @@ def fit(
     recordings: Annotated[
         list[Path] | None, typer.Argument(help="Recordings, or directories of them.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The fitted twin.")] = Path("build/twin.json"),
+    out: Annotated[
+        Path, typer.Option(help="Directory for one twin per scenario, or a .json file for one.")
+    ] = Path("build/twins"),
     seconds: Annotated[float, typer.Option(min=1.0, help="Time for the search.")] = 120.0,
     leave_out: Annotated[str, typer.Option(help="Arm to leave out, to check the fit.")] = "",
     seed: Annotated[int, typer.Option(help="Seeds the search.")] = 1,
@@ -79,7 +85,7 @@ def fit(
     from stallward.evaluation.pipeline import fit_twin  # noqa: PLC0415
 
     with output.progress("fit") as report:
-        fit_twin(
+        written = fit_twin(
             recordings or [Path("recordings")],
             out=out,
             seconds=seconds,
@@ -87,11 +93,15 @@ def fit(
             seed=seed,
             report=report,
         )
-    output.line(f"{out}")
+    for path in written:
+        output.line(f"{path}")
 
 
 def train(
-    twin: Annotated[str, typer.Option(help="Fitted twin, file or name.")] = "default",
+    twin: Annotated[
+        list[str] | None,
+        typer.Option(help="Fitted twin, file or name; may be repeated [all shipped ones]."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="New directory for the run.")] = Path("build/run"),
     seconds: Annotated[float, typer.Option(min=1.0, help="Time for training.")] = 600.0,
     seeds: Annotated[int, typer.Option(min=1, help="Runs; the best lower bound wins.")] = 1,
@@ -101,7 +111,9 @@ def train(
     from stallward.evaluation.pipeline import train_policy  # noqa: PLC0415
 
     with output.progress("train") as report:
-        train_policy(twin, out=out, seconds=seconds, seeds=seeds, seed=seed, report=report)
+        train_policy(
+            twin or ["default"], out=out, seconds=seconds, seeds=seeds, seed=seed, report=report
+        )
     output.line(f"{out}")
 
 

@@ -38,9 +38,9 @@ def arms(as_json: Json = False) -> None:
 
 def scenarios(as_json: Json = False) -> None:
     """List the shipped scenarios, their background groups and their targets."""
-    from stallward.env.scenario_file import find_scenarios, load_scenario  # noqa: PLC0415
+    from stallward.env.scenario_file import find_scenarios  # noqa: PLC0415
 
-    found = [load_scenario(str(name)) for name in find_scenarios()]
+    found = find_scenarios()
     if as_json:
         output.print_json(
             [

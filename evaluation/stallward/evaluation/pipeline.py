@@ -1,0 +1,145 @@
+"""From recordings to a policy file: the steps of ``stallward.training`` as commands use them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stallward.env.recording import load_run
+from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.evaluation.errors import EvaluationError, UsageError
+from stallward.evaluation.progress import Report, part, silent
+
+
+def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
+    """Every recording in ``places`` (recordings, or directories of them).
+
+    Raises:
+        EvaluationError: If a place does not exist.
+        RecordingError: If one cannot be opened.
+    """
+    found: list[Path] = []
+    for place in places:
+        if not place.is_dir():
+            raise EvaluationError(
+                f"There is no directory {place}.", next_step="Name recordings or their directory."
+            )
+        found += sorted({file.parent for file in place.glob("**/run.json")})
+    return [path for path in found if scenario in ("", load_run(path).scenario)]
+
+
+def fit_recordings(
+    paths: Sequence[Path], *, seconds: float, seed: int = 1, report: Report = silent
+) -> FittedTwin:
+    """Fit a twin to recordings of one scenario.
+
+    Raises:
+        DatasetError: If there are too few, or of several scenarios.
+    """
+    from stallward.training.fit import fit_recordings as fit  # noqa: PLC0415 - not in a node
+
+    return fit(paths, seconds=seconds, seed=seed, report=report)
+
+
+def fit_twin(
+    places: Sequence[Path],
+    *,
+    out: Path,
+    seconds: float,
+    leave_out: str = "",
+    seed: int = 1,
+    report: Report = silent,
+) -> list[Path]:
+    """Fit one twin for every scenario recorded in ``places``.
+
+    Args:
+        places: Recordings, or directories of them.
+        out: The file, where there is one scenario; else the directory of the files.
+        seconds: Time for all of them.
+        leave_out: Arm whose recordings are not used.
+        seed: Seeds the search.
+        report: Told how far it is.
+
+    Returns:
+        The files written.
+
+    Raises:
+        StallwardError: If there is nothing to fit.
+    """
+    by_scenario: dict[str, list[Path]] = {}
+    for path in recordings_of(places):
+        run = load_run(path)
+        if not leave_out or run.arm != leave_out or run.condition != "together":
+            by_scenario.setdefault(run.scenario, []).append(path)
+    if not by_scenario:
+        raise EvaluationError(
+            f"There is no recording in {', '.join(str(p) for p in places)}.",
+            next_step="Record some with `stallward record`.",
+        )
+    single = len(by_scenario) == 1
+    if not single and out.suffix == ".json":
+        raise UsageError(
+            f"These are recordings of {len(by_scenario)} scenarios.",
+            next_step="Name a directory with --out; it gets one twin for each.",
+        )
+    written = []
+    for number, (scenario, paths) in enumerate(by_scenario.items()):
+        count = len(by_scenario)
+        step = part(report, number / count, (number + 1) / count)
+        twin = fit_recordings(paths, seconds=seconds / count, seed=seed, report=step)
+        file = out if single and out.suffix == ".json" else out / f"{scenario}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_fitted(file, twin)
+        written.append(file)
+    return written
+
+
+def load_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
+    """Fitted twins by file or name; ``default`` stands for all shipped ones.
+
+    Raises:
+        StallwardError: If one is not there or cannot be read.
+    """
+    from stallward.models.registry import find_twin, twin_names  # noqa: PLC0415
+
+    wanted = [n for name in names for n in (twin_names() if name == "default" else (name,))]
+    if not wanted:
+        raise EvaluationError(
+            "No fitted twin is shipped.", next_step="Fit one with `stallward fit recordings`."
+        )
+    return tuple(load_fitted(Path(find_twin(name))) for name in wanted)
+
+
+def train_policy(
+    twins: Sequence[str],
+    *,
+    out: Path,
+    seconds: float,
+    seeds: int = 1,
+    seed: int = 1,
+    report: Report = silent,
+) -> None:
+    """Train a policy on fitted twins; ``out`` becomes the directory of the run.
+
+    Raises:
+        StallwardError: If a twin is missing or ``out`` exists.
+    """
+    if out.exists():
+        raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
+    loaded = load_twins(twins)
+    from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
+
+    args = Args(seconds=seconds, seeds=tuple(range(seed, seed + seeds)))
+    train(loaded, args, out, report=report)
+
+
+def export_policy(run: Path, *, out: Path) -> None:
+    """Export the policy of a training run, with its card beside it.
+
+    Raises:
+        StallwardError: If there is no policy in ``run`` or it cannot be exported.
+    """
+    from stallward.training.export import export_policy as export  # noqa: PLC0415
+    from stallward.training.policy import load_policy_arrays  # noqa: PLC0415
+
+    export(load_policy_arrays(run), out)
