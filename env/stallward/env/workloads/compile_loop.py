@@ -1,7 +1,8 @@
 """Compiles C files one after the other, for ever; a unit is one function compiled.
 
 ``gcc -Q`` names each function when it is parsed and again when its code is written, so that
-progress shows long before a file is done. Each naming is half a unit.
+progress shows long before a file is done. Each naming is half a unit; a function that is
+inlined everywhere is named once.
 
 Run: ``python -m stallward.env.workloads.compile_loop --sources DIR --report PATH --scratch DIR``
 """

@@ -1,0 +1,208 @@
+"""The sandbox: what it refuses, what it makes, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.groups import Hierarchy
+from stallward.actuator.paths import Paths
+from stallward.env import swapfile
+from stallward.env.errors import SandboxError
+from stallward.env.sandbox import Sandbox, check_memory, open_sandbox
+
+MIB = 1024 * 1024
+
+
+def fake_paths(tmp_path: Path) -> Paths:
+    proc = tmp_path / "proc"
+    (proc / "pressure").mkdir(parents=True)
+    (proc / "pressure" / "memory").write_text("")
+    (proc / "meminfo").write_text("MemTotal: 900000 kB\nMemAvailable: 500000 kB\n")
+    (proc / "swaps").write_text("Filename\tType\tSize\tUsed\tPriority\n")
+    (proc / "mounts").write_text("")
+    return Paths(proc=proc, cgroup=tmp_path / "cgroup")
+
+
+def fake_sandbox(tmp_path: Path, kind: str) -> Sandbox:
+    memory, unified = tmp_path / "memory", tmp_path / "unified"
+    hierarchy = (
+        Hierarchy(kind="v2", memory_root=unified, unified_root=unified)
+        if kind == "v2"
+        else Hierarchy(kind="hybrid", memory_root=memory, unified_root=unified)
+    )
+    zone = hierarchy.group("stallward/1")
+    sandbox = Sandbox(
+        zone=zone,
+        protected=zone.child("app"),
+        slots=(zone.child("slot0"),),
+        load=hierarchy.group("stallward/1-load"),
+    )
+    for group in (zone, sandbox.protected, *sandbox.slots):
+        for folder in group.dirs:
+            folder.mkdir(parents=True)
+    return sandbox
+
+
+def test_no_memory_controller_is_said(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SandboxError, match="memory controller") as caught,
+        open_sandbox(
+            slots=1,
+            limit_bytes=64 * MIB,
+            swap_bytes=64 * MIB,
+            cache_dir=tmp_path,
+            paths=fake_paths(tmp_path),
+        ),
+    ):
+        pass
+    assert caught.value.next_step
+    assert not list(tmp_path.glob(f"*{swapfile.NAME_SUFFIX}"))
+
+
+def test_no_psi_is_said(tmp_path: Path) -> None:
+    paths = fake_paths(tmp_path)
+    (paths.proc / "pressure" / "memory").unlink()
+    with (
+        pytest.raises(SandboxError, match="PSI"),
+        open_sandbox(slots=1, limit_bytes=MIB, swap_bytes=MIB, cache_dir=tmp_path, paths=paths),
+    ):
+        pass
+
+
+def test_too_little_memory_is_said_with_both_numbers(tmp_path: Path) -> None:
+    paths = fake_paths(tmp_path)
+    with pytest.raises(SandboxError, match="600 MiB, but only 488 MiB"):
+        check_memory(600 * MIB, paths)
+    check_memory(100 * MIB, paths)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("v2", "memory.max"), ("v1", "memory.limit_in_bytes")])
+def test_the_limit_goes_to_the_file_of_the_hierarchy(tmp_path: Path, kind: str, name: str) -> None:
+    sandbox = fake_sandbox(tmp_path, kind)
+    assert sandbox.zone.memory_dir is not None
+    (sandbox.zone.memory_dir / name).write_text("")
+    sandbox.set_limit(7 * MIB)
+    assert (sandbox.zone.memory_dir / name).read_text() == str(7 * MIB)
+
+
+def test_a_limit_that_cannot_be_set_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="Cannot limit"):
+        fake_sandbox(tmp_path, "v1").set_limit(MIB)
+
+
+def test_oom_kills_are_summed_where_groups_count_only_their_own(tmp_path: Path) -> None:
+    v1 = fake_sandbox(tmp_path / "1", "v1")
+    for group, kills in ((v1.protected, 2), (v1.slots[0], 1)):
+        assert group.memory_dir is not None
+        text = f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n"
+        (group.memory_dir / "memory.oom_control").write_text(text)
+    assert v1.oom_kills() == 3
+    v2 = fake_sandbox(tmp_path / "2", "v2")
+    for group in (v2.zone, v2.protected):
+        assert group.memory_dir is not None
+        (group.memory_dir / "memory.events").write_text("oom 9\noom_kill 4\n")
+    assert v2.oom_kills() == 4
+
+
+def test_swap_of_another_sandbox_does_not_count(tmp_path: Path) -> None:
+    proc = tmp_path
+    (proc / "swaps").write_text(
+        "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+        f"/x/1-2{swapfile.NAME_SUFFIX}  file\t\t1000\t\t0\t\t-2\n"
+        "/dev/vdb  partition\t\t2000\t\t0\t\t-3\n"
+    )
+    assert swapfile.foreign_swap_bytes(proc) == 2000 * 1024
+
+
+def test_the_swap_header_is_the_one_of_mkswap(tmp_path: Path) -> None:
+    page = swapfile.header(16 * MIB)
+    assert len(page) == os.sysconf("SC_PAGE_SIZE")
+    assert page.endswith(b"SWAPSPACE2")
+    assert struct.unpack_from("<II", page, 1024) == (1, 16 * MIB // len(page) - 1)
+
+
+def test_a_swap_file_larger_than_the_disk_is_refused_and_not_left(tmp_path: Path) -> None:
+    path = tmp_path / f"x{swapfile.NAME_SUFFIX}"
+    with pytest.raises(SandboxError, match="too little for a swap file"):
+        swapfile.make_swap(path, 1 << 60)
+    assert not path.exists()
+
+
+SCRIPT = """
+import os, subprocess, sys, time
+from pathlib import Path
+from stallward.env.sandbox import open_sandbox
+size = 64 << 20
+cache = Path(sys.argv[1])
+with open_sandbox(slots=2, limit_bytes=size, swap_bytes=size, cache_dir=cache) as box:
+    child = subprocess.Popen(["sleep", "600"])
+    box.slots[1].add_pid(child.pid)
+    print(box.zone.name, box.load.name, box.swap_path, child.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def traces(words: list[str]) -> list[str]:
+    """What is still there of a sandbox that printed ``words``."""
+    zone, load, swap, child = words
+    roots = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+    left = [str(root / name) for root in roots for name in (zone, load) if (root / name).exists()]
+    left += [swap] if swap in Path("/proc/swaps").read_text() or Path(swap).exists() else []
+    status = Path("/proc", child, "stat")
+    if status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
+        left.append(f"process {child}")
+    return left
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_stays_however_it_ends(tmp_path: Path, number: signal.Signals) -> None:
+    argv = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        assert len(words) == 4
+        assert len(traces(words)) >= 5
+        process.send_signal(number)
+        process.wait(30)
+        deadline_s = time.monotonic() + 10
+        while traces(words) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert traces(words) == []
+
+
+@pytest.mark.live
+def test_the_limit_holds_and_empty_takes_the_page_cache_back(tmp_path: Path) -> None:
+    data = tmp_path / "data.bin"
+    data.write_bytes(os.urandom(48 * MIB))
+    os.sync()
+    with open_sandbox(
+        slots=1, limit_bytes=64 * MIB, swap_bytes=64 * MIB, cache_dir=tmp_path
+    ) as sandbox:
+        fd = os.open(data, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+        enter = "".join(f"echo $$ > {path}/cgroup.procs; " for path in sandbox.slots[0].dirs)
+        subprocess.run(["sh", "-c", f"{enter} cat {data} > /dev/null"], check=True)
+        used = usage_bytes(sandbox)
+        assert 20 * MIB < used <= 64 * MIB
+        sandbox.empty()
+        assert usage_bytes(sandbox) < used / 4
+        assert sandbox.oom_kills() == 0
+
+
+def usage_bytes(sandbox: Sandbox) -> int:
+    folder = sandbox.zone.memory_dir
+    assert folder is not None
+    name = "memory.current" if sandbox.zone.hierarchy.kind == "v2" else "memory.usage_in_bytes"
+    return int((folder / name).read_text())

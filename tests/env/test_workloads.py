@@ -1,0 +1,341 @@
+"""The programs of scenarios: compiled, started and asked, small and without pressure."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallward.env.errors import WorkloadError
+from stallward.env.workloads import native
+from stallward.env.workloads.c_source import write_c_file
+from stallward.env.workloads.compile_loop import compile_one
+from stallward.env.workloads.detector_data import write_model
+from stallward.env.workloads.detector_images import read_image, write_images
+from stallward.env.workloads.random_file import write_random_file
+from stallward.env.workloads.report import UnitReport
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return native.build_native(tmp_path_factory.mktemp("cache"))
+
+
+@contextlib.contextmanager
+def running(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(argv, stderr=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def last_units(path: Path) -> float:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return float(lines[-1].split()[1]) if lines else 0.0
+
+
+def wait_for_units(path: Path, units: float) -> None:
+    deadline_s = time.monotonic() + 20
+    while last_units(path) < units:
+        assert time.monotonic() < deadline_s, f"{path} stopped at {last_units(path)}"
+        time.sleep(0.02)
+
+
+def rss_mib(pid: int) -> float:
+    for line in Path("/proc", str(pid), "status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+def test_programs_are_compiled_once(programs: Path) -> None:
+    assert {path.name for path in programs.iterdir()} == set(native.PROGRAMS)
+    before = (programs / "anon").stat().st_mtime_ns
+    assert native.build_native(programs.parent) == programs
+    assert (programs / "anon").stat().st_mtime_ns == before
+
+
+def test_without_a_compiler_the_error_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(WorkloadError, match="apt-get install gcc"):
+        native.build_native(tmp_path / "cache")
+    assert not list(tmp_path.iterdir())
+
+
+def test_anon_hog_grows_and_shrinks_with_its_program(programs: Path, tmp_path: Path) -> None:
+    report = tmp_path / "lines"
+    argv = ("--program", "16:64,64:128", "--rate", "160", "--report", str(report))
+    seen: list[float] = []
+    with running(str(programs / "anon"), *argv) as hog:
+        while last_units(report) < 250:
+            seen.append(rss_mib(hog.pid))
+            time.sleep(0.05)
+            assert hog.poll() is None
+    assert min(seen[2:]) < 25
+    assert 60 < max(seen) < 80
+
+
+def test_a_hog_keeps_its_rate_and_reports_ten_times_a_second(
+    programs: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "lines"
+    argv = ("--program", "8", "--rate", "100", "--report", str(report))
+    with running(str(programs / "anon"), *argv):
+        wait_for_units(report, 120)
+    times, units = np.loadtxt(report, unpack=True)
+    rate = (units[-1] - units[0]) / (times[-1] - times[0])
+    assert 60 < rate < 110  # a busy machine may slow it, nothing may speed it up
+    assert np.median(np.diff(times)) == pytest.approx(0.1, abs=0.05)
+
+
+def test_a_stopped_hog_resumes_where_it_was_and_does_not_catch_up(
+    programs: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "lines"
+    argv = ("--program", "8", "--rate", "100", "--report", str(report))
+    with running(str(programs / "anon"), *argv) as hog:
+        wait_for_units(report, 20)
+        hog.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        stopped_at = last_units(report)
+        time.sleep(1.0)
+        assert last_units(report) == stopped_at
+        hog.send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+        # 100/s for 0.3 s, the 100 ms it may make up, and what was not yet reported.
+        assert stopped_at <= last_units(report) <= stopped_at + 55
+        wait_for_units(report, stopped_at + 60)
+
+
+def test_a_hog_is_not_held_up_by_a_full_fifo(programs: Path, tmp_path: Path) -> None:
+    fifo, data = tmp_path / "fifo", tmp_path / "written.bin"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))  # full from the start; nobody reads
+    argv = ("--program", "4", "--rate", "100", "--file", str(data), "--report", str(fifo))
+    try:
+        with running(str(programs / "dirty"), *argv) as hog:
+            wrote = [written_bytes(hog.pid)]
+            deadline_s = time.monotonic() + 20
+            while wrote[-1] < wrote[0] + (50 << 20):  # five reports are due in that work
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+                wrote.append(written_bytes(hog.pid))
+    finally:
+        os.close(writer)
+        os.close(reader)
+
+
+def written_bytes(pid: int) -> int:
+    text = Path("/proc", str(pid), "io").read_text()
+    return int(text.partition("wchar: ")[2].split()[0])
+
+
+@pytest.mark.parametrize("program", ["file_once", "file_loop", "dirty"])
+def test_file_hogs_work(programs: Path, tmp_path: Path, program: str) -> None:
+    data, report = tmp_path / "data.bin", tmp_path / "lines"
+    write_random_file(data, size_mib=4, seed=1)
+    argv = ("--program", "4", "--file", str(data), "--report", str(report), "--rate", "200")
+    with running(str(programs / program), *argv) as hog:
+        wait_for_units(report, 4)
+        if program == "file_once":
+            time.sleep(0.3)
+            assert last_units(report) == 4
+            assert hog.poll() is None
+        else:
+            wait_for_units(report, 12)
+    assert data.stat().st_size == 4 << 20
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--program", "x", "--report", "/dev/null"), "MiB"),
+        (("--program", "8:", "--report", "/dev/null"), "MiB"),
+        (("--program", "8", "--report", "/nowhere/x"), "No such file"),
+        (("--program", "8"), "missing option"),
+        (("--programme", "8"), "unknown option"),
+    ],
+)
+def test_a_hog_refuses_what_it_does_not_understand(
+    programs: Path, argv: tuple[str, ...], said: str
+) -> None:
+    done = subprocess.run(
+        [str(programs / "anon"), *argv], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def serve_slowly(path: Path, stall_s: float) -> threading.Thread:
+    """A server that answers at once, but stalls for a while before its 5th answer."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def serve() -> None:
+        with listener:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                for number in range(1_000_000):
+                    if not connection.recv(64):
+                        return
+                    time.sleep(stall_s if number == 5 else 0)
+                    connection.sendall(b"ok\n")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_latency_counts_from_the_schedule_so_a_stall_delays_all_that_came_meanwhile(
+    programs: Path, tmp_path: Path
+) -> None:
+    lines, path = tmp_path / "lines", tmp_path / "s"
+    thread = serve_slowly(path, 0.5)
+    argv = ["--socket", str(path), "--request", "%K\n", "--ok-prefix", "ok", "--rate", "100"]
+    argv += ["--arrivals", "fixed", "--connections", "1", "--seconds", "1.5", "--out", str(lines)]
+    subprocess.run([str(programs / "load"), *argv], check=True, timeout=20)
+    thread.join(5)
+    table = np.loadtxt(lines)
+    gaps = np.diff(np.sort(table[:, 0]))
+    np.testing.assert_allclose(gaps, 0.01, atol=1e-4)  # the schedule did not wait
+    late = table[:, 2] - table[:, 0]
+    # Some 50 requests were scheduled during the stall; a closed loop would have seen one.
+    assert (late > 0.1).sum() >= 30
+    assert table[table[:, 3] == 1].shape[0] >= 100
+
+
+def test_the_schedule_comes_from_the_seed(programs: Path, tmp_path: Path) -> None:
+    gaps = []
+    for run in range(2):
+        path, lines = tmp_path / f"s{run}", tmp_path / f"lines{run}"
+        thread = serve_slowly(path, 0)
+        argv = ["--socket", str(path), "--request", "%K\n", "--rate", "200", "--seed", "9"]
+        argv += ["--connections", "1", "--seconds", "0.5", "--out", str(lines)]
+        subprocess.run([str(programs / "load"), *argv], check=True, timeout=20)
+        thread.join(5)
+        gaps.append(np.diff(np.sort(np.loadtxt(lines)[:, 0])))
+    n = min(len(gap) for gap in gaps)
+    assert n > 50
+    np.testing.assert_allclose(gaps[0][:n], gaps[1][:n], atol=1e-5)
+    assert gaps[0].std() == pytest.approx(gaps[0].mean(), rel=0.4)  # Poisson
+
+
+def test_requests_unfinished_at_the_end_are_written_as_not_ok(
+    programs: Path, tmp_path: Path
+) -> None:
+    path, lines = tmp_path / "s", tmp_path / "lines"
+    serve_slowly(path, 30)
+    argv = ["--socket", str(path), "--request", "%K\n", "--rate", "100", "--out", str(lines)]
+    with running(str(programs / "load"), *argv, "--connections", "1") as load:
+        time.sleep(1.0)
+        load.send_signal(signal.SIGTERM)
+        assert load.wait(5) == 0
+    table = np.loadtxt(lines)
+    lost = table[table[:, 3] == 0]
+    assert len(lost) > 50
+    assert lost[:, 2] == pytest.approx(table[:, 2].max())
+
+
+def test_load_without_a_server_gives_up_with_a_cause(programs: Path, tmp_path: Path) -> None:
+    argv = ["--socket", str(tmp_path / "none"), "--request", "x", "--rate", "1", "--wait", "0.1"]
+    done = subprocess.run(
+        [str(programs / "load"), *argv, "--out", str(tmp_path / "lines")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.returncode == 2
+    assert "nobody accepts connections" in done.stderr
+
+
+def test_images_come_from_the_seed_and_have_the_size_of_photographs(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_images(tmp_path / name, count=2, seed=3)
+    first = (tmp_path / "a" / "image-00000.ppm").read_bytes()
+    assert first == (tmp_path / "b" / "image-00000.ppm").read_bytes()
+    assert first != (tmp_path / "a" / "image-00001.ppm").read_bytes()
+    assert 100_000 <= len(first) <= 200_000
+    image = read_image(tmp_path / "a" / "image-00000.ppm")
+    assert image.shape == (1, 3, 224, 224)
+    assert 0 <= image.min() < image.max() <= 1
+
+
+def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.ppm"
+    path.write_bytes(b"P5 1 1 255 x")
+    with pytest.raises(ValueError, match="not a binary PPM"):
+        read_image(path)
+
+
+def test_the_detector_answers_and_its_weights_stay_pages_of_their_file(tmp_path: Path) -> None:
+    write_model(tmp_path, seed=1, depth=10)
+    write_images(tmp_path, count=3, seed=1)
+    path = tmp_path / "s"
+    module = "stallward.env.workloads.detector_server"
+    argv = (sys.executable, "-m", module, "--data", str(tmp_path), "--socket", str(path))
+    with running(*argv) as server:
+        deadline_s = time.monotonic() + 60
+        while not path.exists():
+            assert server.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(b"1\n2")
+            assert client.recv(64).startswith(b"ok ")
+            client.sendall(b"\nnonsense\n")
+            replies = b""
+            while replies.count(b"\n") < 2:
+                replies += client.recv(64)
+        assert replies.splitlines()[1] == b"error ValueError"
+        mapped = anonymous = 0
+        here = False
+        for line in Path("/proc", str(server.pid), "smaps").read_text().splitlines():
+            if "-" in line.split()[0]:
+                here = line.endswith("detector.weights")
+            elif here and line.startswith("Rss:"):
+                mapped += int(line.split()[1]) * 1024
+            elif here and line.startswith("Anonymous:"):
+                anonymous += int(line.split()[1]) * 1024
+    size = (tmp_path / "detector.weights").stat().st_size
+    assert mapped > 0.95 * size
+    assert anonymous == 0
+
+
+def test_compiling_reports_the_functions_as_units(tmp_path: Path) -> None:
+    source, lines = tmp_path / "a.c", tmp_path / "lines"
+    write_c_file(source, functions=20, seed=1)
+    report = UnitReport(lines)
+    compile_one(source, tmp_path / "a.o", report)
+    time.sleep(0.15)
+    report.add(0)
+    # All 20 are parsed (half a unit each); those that are not inlined away are written, too.
+    assert 12 <= last_units(lines) <= 21
+
+
+def test_a_source_that_does_not_compile_ends_the_loop(tmp_path: Path) -> None:
+    source = tmp_path / "a.c"
+    source.write_text("nonsense")
+    with pytest.raises(SystemExit, match="gcc failed"):
+        compile_one(source, tmp_path / "a.o", UnitReport(tmp_path / "lines"))
