@@ -351,8 +351,9 @@ def fidelity_rows(
         for row in found["arms"]
     ]
     notes = [
-        f"median error p95 {_shown(found['median']['p95'])}, worst {_shown(found['worst']['p95'])};"
-        f" work median {_shown(found['median']['work'])}, worst {_shown(found['worst']['work'])}"
+        f"{what}: median error {_shown(found['median'][name])}, "
+        f"worst {_shown(found['worst'][name])}"
+        for name, what in (("p95", "p95"), ("p99", "p99"), ("work", "background work"))
     ]
     notes += [
         f"{name}: rank correlation of p95 {_shown(values['spearman_p95'])}, "

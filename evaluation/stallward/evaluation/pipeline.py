@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from stallward.env.recording import load_run
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError
 from stallward.evaluation.progress import Report, part, silent
+
+_LEARNING_SHARE: Final = 0.75
+"""The rest goes to the search before training and the evaluation after it."""
 
 
 def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
@@ -127,10 +131,11 @@ def train_policy(
     if out.exists():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     loaded = load_twins(twins)
+    from stallward.training.policy import save_policy  # noqa: PLC0415
     from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
 
-    args = Args(seconds=seconds, seeds=tuple(range(seed, seed + seeds)))
-    train(loaded, args, out, report=report)
+    args = Args(seed=seed, seeds=seeds, max_seconds=_LEARNING_SHARE * seconds)
+    save_policy(out, train(loaded, args, report).policy)
 
 
 def export_policy(run: Path, *, out: Path) -> None:

@@ -1,0 +1,67 @@
+"""The demo's time budget, what it clears, and what it says first."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stallward.evaluation.demo import _clear, _first_line, plan_budget, why_not_live
+from stallward.evaluation.errors import EvaluationError
+
+
+@pytest.mark.parametrize("minutes", [6.0, 8.0, 10.5, 20.0])
+def test_the_stages_fit_into_the_time(minutes: float) -> None:
+    budget = plan_budget(60.0 * minutes, live=True)
+    blocks_s = (6 * budget.rounds + 1) * (budget.block_s + 5.0 + 7.0)
+    assert budget.fit_s + budget.train_s + blocks_s <= 60.0 * minutes
+    assert budget.rounds >= 1
+    assert budget.block_s >= 6.0
+
+
+def test_the_default_time_gives_three_rounds() -> None:
+    budget = plan_budget(630.0, live=True)
+    assert budget.rounds == 3
+    assert budget.fit_s >= 60.0
+    assert budget.train_s >= 150.0
+
+
+def test_too_little_time_still_gives_one_round() -> None:
+    assert plan_budget(60.0, live=True).rounds == 1
+
+
+def test_a_second_demo_clears_the_first_and_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    (out / "compare" / "blocks").mkdir(parents=True)
+    (out / "compare" / "plan.json").write_text("{}")
+    (out / "result.json").write_text("{}")
+    (out / "notes.txt").write_text("mine")
+    (out / "keep").mkdir()
+    _clear(out)
+    assert sorted(p.name for p in out.iterdir()) == ["keep", "notes.txt"]
+
+
+def test_a_folder_called_compare_that_is_not_ours_stays(tmp_path: Path) -> None:
+    (tmp_path / "compare").mkdir()
+    (tmp_path / "compare" / "mine").write_text("x")
+    _clear(tmp_path)
+    assert (tmp_path / "compare" / "mine").exists()
+
+
+def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "demo").write_text("x")
+    with pytest.raises(EvaluationError, match="is a file"):
+        _clear(tmp_path / "demo")
+
+
+def test_the_first_line_says_which_node_and_whether_it_is_the_twin(tmp_path: Path) -> None:
+    assert _first_line(tmp_path, "").startswith("Comparing live")
+    text = _first_line(tmp_path, "not root")
+    assert text.startswith("Comparing on the twin, not live (not root)")
+    assert "CPUs" in text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can run live blocks")
+def test_without_root_the_twin_is_used() -> None:
+    assert why_not_live() == "not root"

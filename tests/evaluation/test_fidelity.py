@@ -1,0 +1,114 @@
+"""Fidelity's arithmetic, and its whole path with a fit that is known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallward.env.scenario_file import load_scenario
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.evaluation import fidelity
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.fidelity import fidelity_rows, measure_fidelity, noise_floor, spearman
+from stallward.evaluation.measure import BlockMeasures
+from stallward.evaluation.node_facts import node_info
+from stallward.evaluation.runs import RunRequest
+from stallward.evaluation.simulate import TwinRunner
+
+
+def test_spearman_ranks_ties_and_refuses_too_little() -> None:
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    assert spearman(x, x**3) == pytest.approx(1.0)
+    assert spearman(x, -x) == pytest.approx(-1.0)
+    assert spearman(np.array([1.0, 1.0, 2.0]), np.array([5.0, 5.0, 9.0])) == pytest.approx(1.0)
+    assert np.isnan(spearman(x[:2], x[:2]))
+
+
+def test_the_floor_of_one_recording_is_between_its_halves() -> None:
+    scheduled = np.arange(0.0, 10.0, 0.1)
+    block = BlockMeasures(
+        duration_s=10.0,
+        scheduled_s=scheduled,
+        latency_ms=np.where(scheduled < 5.0, 10.0, 20.0),
+        ok=np.ones(scheduled.size, dtype=bool),
+        units=np.full((10, 1), 3.0),
+        psi_some_s=np.zeros(10),
+        paused_s=np.zeros(10),
+    )
+    floor = noise_floor([block])
+    assert floor["p95"] == pytest.approx(np.log(2.0))
+    assert floor["work"] == pytest.approx(0.0)
+
+
+@pytest.fixture
+def twin() -> FittedTwin:
+    hog = SlotProgram(name="anon-a", units_per_s=350.0, anon_pages=(77_000.0,), cores=0.5)
+    scenario = TwinScenario(
+        name="detector-anon",
+        zone_bytes=600 << 20,
+        swap_bytes=2 << 30,
+        slo_ms=30.0,
+        protected=ProtectedProgram(
+            request_rate_per_s=15.0,
+            service_s=0.008,
+            anon_pages=15_000.0,
+            file_pages=38_000.0,
+            touch_file_pages=38_000.0,
+            touch_anon_pages=1000.0,
+        ),
+        slots=(hog, replace(hog, name="anon-b")),
+    )
+    return FittedTwin(scenario=scenario, draws=(TwinParameters(),), weights=(1.0,))
+
+
+@pytest.fixture
+def recordings(tmp_path: Path, twin: FittedTwin) -> Path:
+    """Three arms, run on the twin itself."""
+    runner = TwinRunner(
+        twin=twin, scenario=load_scenario("detector-anon"), node=node_info(tmp_path)
+    )
+    folder = tmp_path / "recordings"
+    for number, arm in enumerate(parse_arms("none,static:pause=all,static:limit=0.4")):
+        request = RunRequest(
+            condition="together", arm=arm, slo_ms=30.0, duration_s=20.0, burn_in_s=2.0, seed=9
+        )
+        runner.run_block(request, folder / f"{number}")
+    return folder
+
+
+def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
+    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted_to: list[int] = []
+
+    def fit(paths: list[Path], **_: object) -> FittedTwin:
+        fitted_to.append(len(paths))
+        return twin
+
+    monkeypatch.setattr(fidelity, "fit_recordings", fit)
+    found = measure_fidelity(recordings, seconds=1.0)
+    assert fitted_to == [2, 2, 2], "the arm itself must be left out"
+    json.dumps(found, allow_nan=False)
+    assert len(found["arms"]) == 3
+    assert found["median"]["p95"] < 0.5
+    assert found["median"]["work"] < 0.2
+    scenario = found["scenarios"]["detector-anon"]
+    assert scenario["effects_right"] == scenario["effects_counted"] > 0
+    headers, rows, notes = fidelity_rows(found)
+    assert all(len(row) == len(headers) for row in rows)
+    assert any("right sign" in note for note in notes)
+
+
+def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    (recordings / "0").rename(only / "0")
+    with pytest.raises(EvaluationError, match="two arms"):
+        measure_fidelity(only, seconds=1.0)
