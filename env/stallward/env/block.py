@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from stallward.actuator.groups import Group
 from stallward.actuator.kernelfile import read_text
 from stallward.env.cache import evict, prepare_data
 from stallward.env.errors import WorkloadError
@@ -27,6 +28,7 @@ from stallward.env.lines import parse_requests, parse_units
 from stallward.env.recording import Condition, Requests, Units
 from stallward.env.sandbox import Sandbox
 from stallward.env.scenario import (
+    Command,
     LatencyLines,
     Places,
     Scenario,
@@ -209,6 +211,7 @@ def run_block(
             return block.run(daemon, duration_s=duration_s, burn_in_s=burn_in_s)
         finally:
             sandbox.kill()
+            block.reap()
 
 
 @contextlib.contextmanager
@@ -253,6 +256,17 @@ class _Block:
         self._server: Program | None = None
         self._load: Program | None = None
         self._slots: dict[int, Program] = {}
+        self._started: list[Program] = []
+
+    def reap(self) -> None:
+        """Take note of the end of every program, once all are killed."""
+        for program in self._started:
+            program.process.wait()
+
+    def _start(self, name: str, command: Command, group: Group) -> Program:
+        program = start(name, command, group, self._places)
+        self._started.append(program)
+        return program
 
     def run(
         self, daemon: DaemonFactory | None, *, duration_s: float, burn_in_s: float
@@ -294,18 +308,18 @@ class _Block:
 
     def _start_server(self) -> None:
         spec, group = self._site.scenario.protected, self._site.sandbox.protected
-        self._server = start("server", spec.server, group, self._places)
+        self._server = self._start("server", spec.server, group)
         ready = Path(expand(spec.ready, self._places))
         wait_for(ready, self._server, timeout_s=_READY_TIMEOUT_S)
         for index, argv in enumerate(spec.warm):
             command = replace(spec.load, argv=argv)
-            warm = start(f"warm{index}", command, self._site.sandbox.load, self._places)
+            warm = self._start(f"warm{index}", command, self._site.sandbox.load)
             if warm.process.wait() != 0:
                 warm.check(may_end=False)
 
     def _start_load(self) -> None:
         spec = self._site.scenario.protected
-        self._load = start("load", spec.load, self._site.sandbox.load, self._places)
+        self._load = self._start("load", spec.load, self._site.sandbox.load)
         # Its first line comes with the first answer; without this wait a load generator that
         # is slow to start would count as an application that is slow to answer.
         deadline_s = time.monotonic() + _LOAD_WAIT_S
@@ -338,7 +352,7 @@ class _Block:
                 if starts:
                     spec = self._site.scenario.background[slot]
                     group = self._site.sandbox.slots[slot]
-                    self._slots[slot] = start(spec.name, spec.command, group, self._places)
+                    self._slots[slot] = self._start(spec.name, spec.command, group)
             for program in (self._server, self._load):
                 if program is not None:
                     program.check(may_end=False)
