@@ -168,8 +168,8 @@ def _table(evaluation: Mapping[str, Any]) -> list[str]:
         rows.append(f"| {arm} | " + " | ".join(f"{values[c]:.3f}" for c in columns) + " |")
     rows += [
         "",
-        "`score` is the mean reward (background progress minus the price of violations and",
-        "switches), `score_low` its 95 % lower confidence bound over draws; `window_violated` the",
-        "share of seconds whose p95 misses the target.",
+        "`score` is background progress less a penalty for violated windows beyond the allowed",
+        "share, `score_low` its 95 % lower confidence bound over draws; `window_violated` is the",
+        "share of seconds whose p95 misses the target; `static` the best static setting found.",
     ]
     return rows

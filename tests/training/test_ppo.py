@@ -1,0 +1,103 @@
+"""The training recipe, a few seconds long: it runs, stops on time and exports what it says."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.env.simulation import SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.models.registry import load_policy
+from stallward.training.errors import TrainingError
+from stallward.training.export import export_policy
+from stallward.training.ppo import Args, train
+from stallward.training.rollout import alone_violation, best_static, constant, evaluate
+
+TWIN = FittedTwin(
+    scenario=TwinScenario(
+        name="small",
+        zone_bytes=400 << 20,
+        swap_bytes=2 << 30,
+        slo_ms=20.0,
+        protected=ProtectedProgram(
+            request_rate_per_s=20.0,
+            service_s=0.005,
+            file_pages=40_000.0,
+            touch_file_pages=20_000.0,
+        ),
+        slots=(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)),),
+    ),
+    draws=(TwinParameters(),),
+    weights=(1.0,),
+)
+SETTINGS = SimulationSettings()
+
+
+def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
+    stages: list[tuple[str, float]] = []
+    args = Args(
+        total_steps=8192, n_envs=64, n_steps=16, batch_size=256, evaluation_episodes=16, seeds=2
+    )
+    result = train([TWIN], args, lambda stage, share: stages.append((stage, share)))
+    assert set(result.evaluation) == {"ppo", "static", "none"}
+    assert stages[-1] == ("done", 1.0)
+    assert all(0.0 <= share <= 1.0 for _, share in stages)
+    provenance = result.policy.provenance
+    assert provenance["steps"] == 8192
+    assert len(provenance["scores_low_by_seed"]) == 2
+    assert provenance["seed"] == 1 + int(np.argmax(provenance["scores_low_by_seed"]))
+    assert (result.policy.low < result.policy.high).all()
+    export_policy(result.policy, tmp_path / "p.onnx")
+    assert load_policy(tmp_path / "p.onnx").metadata.provenance["twins"].keys() == {"small"}
+
+
+def test_training_stops_when_its_time_is_over() -> None:
+    began_s = time.monotonic()
+    result = train(
+        [TWIN],
+        Args(n_envs=64, n_steps=16, batch_size=256, max_seconds=2.0, evaluation_episodes=8),
+    )
+    assert result.policy.provenance["steps"] < 4_000_000
+    assert time.monotonic() - began_s < 60.0
+
+
+def test_the_best_static_setting_beats_doing_nothing() -> None:
+    allowed = alone_violation([TWIN], SETTINGS, 1) + 0.05
+    assert allowed < 0.5
+    best = best_static([TWIN], SETTINGS, allowed=allowed, seed=1)
+    scores = [
+        evaluate(constant(a), [TWIN], SETTINGS, allowed=allowed, episodes=32, seed=2, seconds=20.0)
+        for a in (best, np.zeros(9, dtype=np.int64))
+    ]
+    assert scores[0].score > scores[1].score
+    assert all(s.score_low <= s.score for s in scores)
+
+
+def test_settings_that_cannot_run_are_refused() -> None:
+    with pytest.raises(TrainingError, match="multiple"):
+        Args(n_envs=100, n_steps=3)
+    with pytest.raises(TrainingError, match="positive"):
+        Args(seeds=0)
+    with pytest.raises(TrainingError, match="no twin"):
+        train([])
+
+
+def test_evaluation_shows_every_observation() -> None:
+    seen: list[tuple[int, ...]] = []
+    evaluate(
+        constant(np.zeros(9, dtype=np.int64)),
+        [TWIN],
+        SETTINGS,
+        allowed=0.1,
+        episodes=4,
+        seed=1,
+        seconds=1.0,
+        watch=lambda o: seen.append(o.shape),
+    )
+    assert set(seen) == {(4, OBSERVATION_SIZE)}

@@ -1,0 +1,345 @@
+"""The training recipe: PPO on the batched twin, warm-started and priced by a Lagrangian.
+
+One file to read from top to bottom; reproduce the shipped policy with ``stallward train``. The
+normalisation is measured before training, the actor starts near the best static setting, and the
+price of violations moves until their share is what it may be. The seed with the best lower
+confidence bound on fresh draws is kept; the best static setting is evaluated beside it.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.vec import TwinVec
+from stallward.training.errors import TrainingError
+from stallward.training.policy import TrainedPolicy
+from stallward.training.rollout import Outcome, alone_violation, best_static, constant, evaluate
+from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
+
+Report = Callable[[str, float], None]
+"""Told what is being done and how much of it is, from 0 to 1."""
+_MIN_SCALE: Final = 0.05
+"""A feature that hardly moved before training must not blow up when it does."""
+_RANGE_MARGIN: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Args:
+    """The recipe's settings."""
+
+    seed: int = 1
+    """First seed; further ones count up."""
+    seeds: int = 1
+    """How many trainings; the best lower confidence bound wins."""
+    total_steps: int = 4_000_000
+    """Decisions per seed, over all environments."""
+    max_seconds: float = float("inf")
+    """Wall time for all seeds together; training stops early, evaluation comes on top."""
+    n_envs: int = 512
+    """Twin nodes stepped together."""
+    n_steps: int = 32
+    """Decisions per node and rollout."""
+    batch_size: int = 4096
+    """Decisions per gradient step."""
+    n_epochs: int = 4
+    """Passes over a rollout."""
+    learning_rate: float = 1e-3
+    """At the start; falls linearly to a tenth."""
+    gamma: float = 0.97
+    """Discount per decision of 0.2 s: a horizon of some 7 s."""
+    gae_lambda: float = 0.95
+    """Of the generalised advantage estimate."""
+    ent_coef: float = 0.002
+    """Entropy bonus."""
+    clip_range: float = 0.2
+    """PPO's trust region."""
+    violated_windows: float = 0.05
+    """Share of seconds over the target that is allowed beyond those without any background."""
+    price_range: tuple[float, float] = (0.5, 40.0)
+    """Bounds of the price of violations."""
+    price_rate: float = 0.1
+    """How fast the price follows, per rollout."""
+    prior_logit: float = 2.0
+    """How strongly the actor starts out preferring the best static setting."""
+    evaluation_episodes: int = 256
+    """Fresh draws for the choice between seeds."""
+    settings: SimulationSettings = field(default_factory=SimulationSettings)
+    """Episodes, reward and nuisance."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run.
+
+        Raises:
+            TrainingError: If a size is not positive or the batch does not divide the rollout.
+        """
+        if min(self.seeds, self.total_steps, self.n_envs, self.n_steps, self.batch_size) < 1:
+            raise TrainingError("Training sizes must be positive.")
+        if (self.n_envs * self.n_steps) % self.batch_size:
+            raise TrainingError(
+                f"A rollout of {self.n_envs * self.n_steps} decisions is no multiple of the "
+                f"batch of {self.batch_size}.",
+                next_step="Choose a batch size that divides n_envs x n_steps.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """The policy kept, and how all candidates did on the same fresh draws.
+
+    ``evaluation`` has ``ppo``, ``static`` (the best static setting, found with a search of its
+    own) and ``none``.
+    """
+
+    policy: TrainedPolicy
+    evaluation: dict[str, Outcome]
+    steps_per_s: float
+
+
+def train(
+    twins: Sequence[FittedTwin], args: Args | None = None, report: Report | None = None
+) -> TrainingResult:
+    """Train, choose between the seeds, and evaluate against the tuned rule.
+
+    Raises:
+        TrainingError: If there is no twin or the settings cannot run.
+    """
+    args = args or Args()
+    report = report or (lambda _stage, _share: None)
+    if not twins:
+        raise TrainingError("There is no twin to train on.", next_step="Run `stallward fit`.")
+    torch.set_num_threads(1)
+    report("searching the best static setting", 0.0)
+    allowed = alone_violation(twins, args.settings, args.seed) + args.violated_windows
+    static = best_static(twins, args.settings, allowed=allowed, seed=args.seed)
+    deadline_s = time.monotonic() + args.max_seconds
+    candidates = []
+    for k in range(args.seeds):
+        share_s = (deadline_s - time.monotonic()) / (args.seeds - k)
+        candidates.append(
+            _train_seed(twins, args, args.seed + k, static, allowed, share_s, report)
+        )
+    report("evaluating", 0.95)
+
+    def judge(act: Callable[[NDArray[np.float32]], NDArray[np.int64]]) -> Outcome:
+        return evaluate(
+            act,
+            twins,
+            args.settings,
+            allowed=allowed,
+            episodes=args.evaluation_episodes,
+            seed=10_000 + args.seed,
+        )
+
+    outcomes = [judge(c.policy.act) for c in candidates]
+    best = int(np.argmax([o.score_low for o in outcomes]))
+    evaluation = {
+        "ppo": outcomes[best],
+        "static": judge(constant(static)),
+        "none": judge(constant(np.zeros(len(ACTION_SIZES), dtype=np.int64))),
+    }
+    chosen = candidates[best]
+    provenance = {
+        **chosen.policy.provenance,
+        "evaluation": {name: o.as_json() for name, o in evaluation.items()},
+        "allowed_violated_windows": allowed,
+        "best_static_action": static.tolist(),
+        "scores_low_by_seed": [o.score_low for o in outcomes],
+    }
+    report("done", 1.0)
+    return TrainingResult(
+        policy=replace(chosen.policy, provenance=provenance),
+        evaluation=evaluation,
+        steps_per_s=chosen.steps_per_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    policy: TrainedPolicy
+    steps_per_s: float
+
+
+def _train_seed(
+    twins: Sequence[FittedTwin],
+    args: Args,
+    seed: int,
+    static: NDArray[np.int64],
+    allowed: float,
+    seconds: float,
+    report: Report,
+) -> _Candidate:
+    vec = TwinVec(twins, args.n_envs, args.settings, seed=seed)
+    ranges = _Ranges()
+    mean, scale = _measure(twins, args, seed, ranges)
+    model = PPO(
+        "MlpPolicy",
+        vec,
+        n_steps=args.n_steps,
+        batch_size=args.batch_size,
+        n_epochs=args.n_epochs,
+        learning_rate=lambda left: args.learning_rate * (0.1 + 0.9 * left),
+        gamma=args.gamma,
+        gae_lambda=args.gae_lambda,
+        ent_coef=args.ent_coef,
+        clip_range=args.clip_range,
+        seed=seed,
+        device="cpu",
+        policy_kwargs={
+            "net_arch": list(HIDDEN),
+            "features_extractor_class": Normalised,
+            "features_extractor_kwargs": {"mean": mean, "scale": scale},
+        },
+    )
+    _prefer(model, static, args.prior_logit)
+    follow = _Follow(args, seed, allowed, seconds, ranges, report)
+    began_s = time.monotonic()
+    model.learn(args.total_steps, callback=follow)
+    elapsed_s = time.monotonic() - began_s
+    policy = TrainedPolicy(
+        **actor_arrays(model.policy),
+        low=ranges.low(),
+        high=ranges.high(),
+        ticks_per_action=args.settings.ticks_per_action,
+        provenance=_provenance(twins, args, seed, model.num_timesteps, vec.simulation.price),
+    )
+    return _Candidate(
+        policy=policy,
+        steps_per_s=model.num_timesteps / max(elapsed_s, 1e-9),
+    )
+
+
+class _Ranges:
+    """The range of every feature seen, with a margin."""
+
+    def __init__(self) -> None:
+        self._low: NDArray[np.float32] | None = None
+        self._high: NDArray[np.float32] | None = None
+
+    def see(self, observations: NDArray[np.float32]) -> None:
+        flat = observations.reshape(-1, observations.shape[-1])
+        low, high = flat.min(axis=0), flat.max(axis=0)
+        self._low = low if self._low is None else np.minimum(self._low, low)
+        self._high = high if self._high is None else np.maximum(self._high, high)
+
+    def low(self) -> NDArray[np.float32]:
+        assert self._low is not None
+        return np.asarray(self._low - _RANGE_MARGIN, dtype=np.float32)
+
+    def high(self) -> NDArray[np.float32]:
+        assert self._high is not None
+        return np.asarray(self._high + _RANGE_MARGIN, dtype=np.float32)
+
+
+def _measure(
+    twins: Sequence[FittedTwin], args: Args, seed: int, ranges: _Ranges
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and scale of every feature under random and idle actions that dwell."""
+    batch = 256
+    simulation = Simulation(twins, batch, args.settings, seed=seed)
+    simulation.reset(np.ones(batch, dtype=bool))
+    rng = np.random.default_rng(seed)
+    sizes = np.array(ACTION_SIZES)
+    action = np.zeros((batch, len(sizes)), dtype=np.int64)
+    seen = []
+    for k in range(100):
+        if k % 5 == 0:
+            change = rng.random(batch) < 0.3
+            fresh = rng.integers(sizes, size=(batch, len(sizes)))
+            action = np.where(change[:, None], fresh, action)
+        seen.append(simulation.step(action).observation.copy())
+    observations = np.stack(seen)
+    ranges.see(observations)
+    flat = observations.reshape(-1, observations.shape[-1]).astype(np.float64)
+    scale = np.maximum(flat.std(axis=0), _MIN_SCALE)
+    return flat.mean(axis=0).astype(np.float32), scale.astype(np.float32)
+
+
+def _prefer(model: PPO, action: NDArray[np.int64], logit: float) -> None:
+    """Let the untrained actor prefer one action."""
+    starts = np.concatenate([[0], np.cumsum(ACTION_SIZES)[:-1]])
+    bias: torch.Tensor = model.policy.get_parameter("action_net.bias")
+    with torch.no_grad():
+        for start, value in zip(starts, action, strict=True):
+            bias[int(start + value)] += logit
+
+
+class _Follow(BaseCallback):
+    """Moves the price, watches the ranges and the clock, reports progress."""
+
+    def __init__(
+        self,
+        args: Args,
+        seed: int,
+        allowed: float,
+        seconds: float,
+        ranges: _Ranges,
+        report: Report,
+    ) -> None:
+        super().__init__()
+        self._args, self._seed, self._allowed = args, seed, allowed
+        self._ranges, self._report = ranges, report
+        self._seconds = seconds
+        self._began_s = time.monotonic()
+
+    def _on_step(self) -> bool:
+        return time.monotonic() - self._began_s < self._seconds
+
+    def _on_rollout_end(self) -> None:
+        model: Any = self.model
+        self._ranges.see(model.rollout_buffer.observations)
+        vec = self._vec()
+        violated = vec.take_violation()
+        error = np.clip((violated - self._allowed) / max(self._allowed, 0.02), -1.0, 1.0)
+        low, high = self._args.price_range
+        price = vec.simulation.price * float(np.exp(self._args.price_rate * error))
+        vec.simulation.price = float(np.clip(price, low, high))
+
+    def _on_rollout_start(self) -> None:
+        spent = (time.monotonic() - self._began_s) / max(self._seconds, 1e-9)
+        done = max(self.num_timesteps / self._args.total_steps, min(spent, 1.0))
+        vec = self._vec()
+        which = self._seed - self._args.seed
+        self._report(
+            f"seed {self._seed}: {self.num_timesteps:,} decisions, price "
+            f"{vec.simulation.price:.1f}",
+            0.05 + 0.9 * (which + done) / self._args.seeds,
+        )
+
+    def _vec(self) -> TwinVec:
+        env = self.training_env
+        assert isinstance(env, TwinVec)
+        return env
+
+
+def _provenance(
+    twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, price: float
+) -> dict[str, Any]:
+    return {
+        "algorithm": "PPO (stable-baselines3)",
+        "seed": seed,
+        "steps": steps,
+        "price": price,
+        "args": {**asdict(args), "settings": asdict(args.settings)},
+        "twins": {t.scenario.name: dict(t.provenance) for t in twins},
+        "versions": {
+            "python": platform.python_version(),
+            **{
+                name: version(name)
+                for name in ("stallward", "stable-baselines3", "torch", "numpy")
+            },
+        },
+    }
