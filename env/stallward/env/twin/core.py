@@ -285,9 +285,9 @@ class TwinBatch:
         )  # fmt: skip
         self.dirty -= written
         self._written = written.sum(axis=0)
-        raw = stalls.speed(c.touch_per_s, stall)
+        raw = stalls.speed(c.touch_per_s, stall, np.clip(c.slot_cores, 0.0, 1.0))
         run = active * raw * self._cpu * np.where(c.dirty_share > 0, open_share, 1.0)
-        self._slot_stall = active * (1.0 - raw)
+        self._slot_stall = np.minimum(active * raw * c.touch_per_s * stall, 1.0)
         touched = c.touch_per_s * run * _STEP_S
         faults = demand[1:, :COLD]
         faults[:, ANON] = touched * share * miss[:, ANON]
@@ -368,7 +368,7 @@ class TwinBatch:
         np.clip(stalled * scale, 0.0, 1.0, out=stalled)
         productive = np.empty_like(stalled)
         productive[0] = np.clip(self._served_work_s / _STEP_S, 0.0, 1.0)
-        productive[1:] = run
+        productive[1:] = run * np.clip(c.slot_cores, 0.0, 1.0)
         productive = np.minimum(productive, 1.0 - stalled)
         some, full = stalls.some_full(stalled, productive)
         part = 1.0 / SUBSTEPS

@@ -11,9 +11,14 @@ MAX_BACKLOG_S = 0.5
 """The longest queue a device keeps: beyond it, writers are held back."""
 
 
-def speed(touch_pages_per_s: Array, stall_s_per_touch: Array) -> Array:
-    """Share of full speed of a task that waits ``stall_s_per_touch`` for each page it touches."""
-    return np.asarray(1.0 / (1.0 + touch_pages_per_s * stall_s_per_touch))
+def speed(touch_pages_per_s: Array, stall_s_per_touch: Array, busy_share: Array) -> Array:
+    """Share of full speed of a task that waits ``stall_s_per_touch`` for each page it touches.
+
+    A task that needs only ``busy_share`` of the time at full speed (it paces itself) makes up
+    for waits until they fill the rest.
+    """
+    needed = busy_share + touch_pages_per_s * stall_s_per_touch
+    return np.asarray(1.0 / np.maximum(needed, 1.0))
 
 
 def read_latency_s(idle_s: Array, backlog_s: Array, queue_share: Array, noise: Array) -> Array:
