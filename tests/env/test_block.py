@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.env.block import BlockSite, Workplace, run_block
+from stallward.env.block import BlockSite, Workplace, make_workplace, run_block
 from stallward.env.cache import check_needs, data_key, evict, prepare_data, run_to_end
 from stallward.env.errors import WorkloadError
 from stallward.env.sandbox import Sandbox, open_sandbox
@@ -129,7 +129,8 @@ def test_a_program_that_is_not_there_is_named() -> None:
 def test_needs_that_are_missing_are_named_with_their_package(tmp_path: Path) -> None:
     line = 'needs = { no-such-program = "some-package", sh = "dash" }\n[sandbox]'
     with pytest.raises(WorkloadError, match=r"no-such-program.*apt-get install some-package"):
-        check_needs(scenario_in(tmp_path, "[sandbox]", line))
+        make_workplace(scenario_in(tmp_path, "[sandbox]", line), tmp_path / "cache")
+    assert not (tmp_path / "cache").exists(), "nothing is prepared in vain"
     check_needs(scenario_in(tmp_path))
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from stallward.env.block_programs import BlockPrograms
 from stallward.env.block_types import BlockResult, BlockSite, DaemonFactory
-from stallward.env.cache import evict, prepare_data
+from stallward.env.cache import check_needs, evict, prepare_data
 from stallward.env.recording import Condition
 from stallward.env.sandbox import Sandbox
 from stallward.env.scenario import Places, Scenario, expand
@@ -55,8 +55,9 @@ def make_workplace(scenario: Scenario, cache_dir: Path) -> Workplace:
     """Compile the programs and make the data of a scenario, unless they are there.
 
     Raises:
-        WorkloadError: If that fails.
+        WorkloadError: If that fails, or a program it needs is not installed.
     """
+    check_needs(scenario)
     native = build_native(cache_dir)
     data = prepare_data(scenario, cache_dir, native)
     return Workplace(data=data, native=native, cache_dir=cache_dir)
