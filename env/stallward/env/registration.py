@@ -20,6 +20,8 @@ IDS: Final = {
     "stallward/Node-v0": "stallward.env.gym_node:NodeEnv",
 }
 
+_LIVE: Final = "stallward/Node"
+
 
 def register() -> None:
     """Register the environments, or arrange that importing Gymnasium does."""
@@ -34,7 +36,9 @@ def _register(gymnasium: Any) -> None:
         return
     for name, entry_point in IDS.items():
         if name not in gymnasium.registry:
-            gymnasium.register(id=name, entry_point=entry_point)
+            gymnasium.register(
+                id=name, entry_point=entry_point, nondeterministic=name.startswith(_LIVE)
+            )
 
 
 class _Finder(MetaPathFinder):

@@ -1,0 +1,165 @@
+"""One live block as something that can be begun, read and ended at will.
+
+The block's programs run from a thread; sensors and levers are the daemon's own classes, held by
+a keeper process that undoes everything should this process die.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from stallward.actuator.config import (
+    ControlConfig,
+    DaemonConfig,
+    JournalConfig,
+    LatencyConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.guard import Budgets
+from stallward.actuator.keeper import Keeper
+from stallward.actuator.node import Node
+from stallward.actuator.paths import Paths
+from stallward.env.block import BlockSite, Workplace, run_block
+from stallward.env.errors import SandboxError
+from stallward.env.lines import parse_units
+from stallward.env.recording import Units
+from stallward.env.sandbox import Sandbox
+from stallward.env.scenario import Scenario
+
+_BEGIN_TIMEOUT_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSettings:
+    """How a live block is run."""
+
+    slo_ms: float
+    seed: int
+    longest_s: float
+    """The block ends by itself after this."""
+    budgets: Budgets
+
+
+class LiveBlock:
+    """A running block; a context manager, inside which ``node`` reads and acts.
+
+    Raises:
+        StallwardError: On entry, if a program or the sandbox fails.
+    """
+
+    def __init__(
+        self, sandbox: Sandbox, scenario: Scenario, workplace: Workplace, settings: LiveSettings
+    ) -> None:
+        self._sandbox, self._scenario = sandbox, scenario
+        self._workplace, self._settings = workplace, settings
+        self._began: queue.SimpleQueue[BlockSite | Exception] = queue.SimpleQueue()
+        self._failure: Exception | None = None
+        self._stack = contextlib.ExitStack()
+        self._thread = threading.Thread(target=self._run, name="block", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Start the programs and open sensors and levers."""
+        place = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="stallward-")))
+        self._place = place
+        try:
+            self._thread.start()
+            self._stack.callback(self._end)
+            site = self._began.get(timeout=_BEGIN_TIMEOUT_S)
+            if isinstance(site, Exception):
+                raise site
+            self.site = site
+            keeper = Keeper.start(Paths())
+            self._stack.callback(keeper.close)
+            self.node = Node(_config(site, self._settings, place), keeper.hold)
+            keeper.hold(*self.node.levers.originals())
+            self._stack.callback(self.node.close)
+        except queue.Empty as error:
+            self._stack.close()
+            raise SandboxError("The block's programs did not start in time.") from error
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Put the levers back and end every program."""
+        self._stack.close()
+
+    def check(self) -> None:
+        """Raise what the block's programs failed with, if they did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def units(self) -> Units:
+        """The background's work so far."""
+        texts = []
+        for source in self.site.units:
+            try:
+                texts.append(Path(source.path).read_text(encoding="utf-8"))
+            except OSError:  # not started yet
+                texts.append("")
+        return parse_units(texts, self.site.units)
+
+    def _run(self) -> None:
+        @contextlib.contextmanager
+        def announce(site: BlockSite) -> Iterator[object]:
+            self._began.put(site)
+            yield site
+
+        try:
+            run_block(
+                self._sandbox,
+                self._scenario,
+                "together",
+                announce,
+                workplace=self._workplace,
+                duration_s=self._settings.longest_s,
+                burn_in_s=0.0,
+                out_dir=self._place,
+                seed=self._settings.seed,
+            )
+        except Exception as error:  # handed to whoever waits for the block
+            self._failure = error
+            self._began.put(error)
+
+    def _end(self) -> None:
+        # The block notices that its programs are gone and ends.
+        while self._thread.is_alive():
+            self._sandbox.kill()
+            self._thread.join(timeout=0.5)
+
+
+def _config(site: BlockSite, settings: LiveSettings, place: Path) -> DaemonConfig:
+    known = {f.name for f in fields(LatencyConfig)} - {"path"}
+    values = {name: getattr(site.latency, name) for name in known}
+    return DaemonConfig(
+        node=NodeConfig(zone=site.sandbox.zone.name),
+        protected=ProtectedConfig(
+            group=site.sandbox.protected.name, groups=(site.sandbox.load.name,)
+        ),
+        background=tuple(
+            SlotConfig(name=spec.name, group=group.name, floor_bytes=spec.floor_bytes)
+            for spec, group in zip(site.scenario.background, site.sandbox.slots, strict=True)
+        ),
+        service=ServiceConfig(socket=place / "unused.sock"),
+        journal=JournalConfig(path=place / "journal"),
+        latency=LatencyConfig(path=Path(site.latency.path), **values),
+        control=ControlConfig(slo_ms=settings.slo_ms, seed=settings.seed),
+        guard=settings.budgets,
+    )
