@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stallward.evaluation.render import COLUMNS, Kind, cell, headline, number, result_rows
+from stallward.evaluation.render import COLUMNS, Kind, cell, headline, number, result_rows, short
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,16 @@ def test_rows_list_references_and_arms_in_order() -> None:
     assert all(len(row) == len(headers) for row in rows)
     work = headers.index("background")
     assert (rows[0][work], rows[1][work]) == ("", "95 % [95..95 %]")
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("none#2", "none#2"),
+        ("static:pause=0,limit=0.4", "static:pause=0,limit=0.4"),
+        ("onnx:path=/a/b/p.onnx", "onnx:p.onnx"),
+        ("onnx:path=/a/a-very-long-name-of-a-policy.onnx", "onnx:a-very-long-name-of-…"),
+    ],
+)
+def test_long_labels_are_shortened_where_there_is_no_room(label: str, shown: str) -> None:
+    assert short(label) == shown

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.evaluation.render import cell, number
+from stallward.evaluation.render import cell, number, short
 from stallward.evaluation.svg import (
     Scale,
     line,
@@ -141,7 +141,7 @@ def work_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
         metric, base = metrics["background_work"], 6 + row * i
         value = metric["value"]
         bar = [
-            text(8, base + 12, label, class_="name"),
+            text(8, base + 12, short(label), class_="name"),
             text(width - 22, base + 12, cell(metric, "share"), class_="end value"),
         ]
         if value is not None:
@@ -257,6 +257,6 @@ def _cross(
         at += 14
     taken.append((px, at))
     parts.append(
-        text(px - 11 if left else px + 11, at, label, class_="name end" if left else "name")
+        text(px - 11 if left else px + 11, at, short(label), class_="name end" if left else "name")
     )
     return tag("g", *parts, data_arm=label)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from stallward.env.recording import load_run
+from stallward.env.recording import load_recording, load_run
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError
 from stallward.evaluation.progress import Report, part, silent
@@ -38,11 +38,19 @@ def fit_recordings(
     """Fit a twin to recordings of one scenario.
 
     Raises:
-        DatasetError: If there are too few, or of several scenarios.
+        EvaluationError: If there is none, or they are of several scenarios.
+        DatasetError: If they cannot describe the scenario.
     """
-    from stallward.training.fit import fit_recordings as fit  # noqa: PLC0415 - not in a node
+    # Not installed on a node.
+    from stallward.training.fit import FitSettings, fit_scenario  # noqa: PLC0415
 
-    return fit(paths, seconds=seconds, seed=seed, report=report)
+    recordings = [load_recording(path) for path in paths]
+    scenarios = sorted({recording.run.scenario for recording in recordings})
+    if len(scenarios) != 1:
+        raise EvaluationError(
+            f"One twin cannot be fitted to {len(scenarios)} scenarios ({', '.join(scenarios)})."
+        )
+    return fit_scenario(recordings, FitSettings(max_seconds=seconds, seed=seed), report)
 
 
 def fit_twin(

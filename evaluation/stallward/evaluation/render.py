@@ -63,6 +63,17 @@ COLUMNS: Final = (
 )
 
 
+_LONGEST: Final = 26
+
+
+def short(label: str) -> str:
+    """An arm's label for where there is little room: paths lose their folders."""
+    name, _, rest = label.partition(":")
+    parts = [part.rpartition("/")[2] if "/" in part else part for part in rest.split(",")]
+    text = f"{name}:{','.join(parts)}" if rest else label
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
 def number(value: float | None, kind: Kind) -> str:
     """A value, as short as its meaning allows; ``-`` where it is unknown."""
     if value is None:
@@ -128,7 +139,7 @@ def headline(result: Mapping[str, Any]) -> str:
     best = min(acting, key=lambda label: _loss(acting[label]))
     text += f" {_effect(best, acting[best], arms.get('none'))}"
     others = [
-        f"{label} {number(other['p95_ms']['value'], 'ms')} ms at "
+        f"{short(label)} {number(other['p95_ms']['value'], 'ms')} ms at "
         f"{number(other['background_work']['value'], 'share')}"
         for label, other in acting.items()
         if label != best
@@ -143,8 +154,8 @@ def _effect(label: str, arm: Mapping[str, Any], none: Mapping[str, Any] | None) 
         "" if work is None else f" while the background does {number(work, 'share')} of its work"
     )
     if none is not None and p95 is not None and p95 >= 0.95 * none["p95_ms"]["value"]:
-        return f"No arm helps: {label} has {number(p95, 'ms')} ms{price}"
-    return f"{label} brings it to {number(p95, 'ms')} ms{price}"
+        return f"No arm helps: {short(label)} has {number(p95, 'ms')} ms{price}"
+    return f"{short(label)} brings it to {number(p95, 'ms')} ms{price}"
 
 
 def _loss(arm: Mapping[str, Any]) -> tuple[float, float]:

@@ -29,6 +29,7 @@ from stallward.evaluation.render import (
     headline,
     number,
     reference_cell,
+    short,
     span,
 )
 from stallward.evaluation.timeline import Timeline, timeline_chart, timeline_of
@@ -156,8 +157,9 @@ def _swatch(style: Style) -> str:
 
 def _legend(style: Mapping[str, Style]) -> str:
     buttons = "".join(
-        f'<button type="button" aria-pressed="true" data-for="{escape(name)}">'
-        f"{_swatch(s)}{escape(name)}</button>"
+        f'<button type="button" aria-pressed="true" data-for="{escape(name)}" '
+        f'title="{escape(name)}">'
+        f"{_swatch(s)}{escape(short(name))}</button>"
         for name, s in style.items()
     )
     return f'<div class="legend" aria-label="arms">{buttons}</div>'
@@ -179,7 +181,7 @@ def _table(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
         lifted = " *" if arm.get("budgets_lifted") else ""
         rows.append(
             f'<tr data-arm="{escape(label)}"><td class="arm">{_swatch(style[label])}'
-            f"{escape(label)}{lifted}</td>{cells}</tr>"
+            f"{escape(short(label))}{lifted}</td>{cells}</tr>"
         )
     return (
         f'<div class="scroll"><table><thead><tr><th>arm</th>{head}</tr></thead>'

@@ -1,0 +1,100 @@
+"""Ticks as lines, and desired states from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stallward.actuator.record import NamedDecision, TickRecord
+from stallward.agent.controller import Decision
+from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    NodeSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
+from stallward.evaluation.errors import UsageError
+from stallward.evaluation.ticks import TickPrinter, parse_desired
+
+
+def _record(sequence: int, stalled_us: int) -> TickRecord:
+    psi = PsiTotals(memory_some_us=stalled_us)
+    sample = Sample(
+        sequence=sequence,
+        time_s=0.1 * sequence,
+        node=NodeSample(),
+        zone=GroupSample(
+            name="stallward/1", psi=psi, memory_usage_bytes=500 * MIB, memory_limit_bytes=600 * MIB
+        ),
+        protected=GroupSample(name="stallward/1/app", psi=psi),
+        slots=(
+            GroupSample(name="stallward/1/slot0", memory_usage_bytes=300 * MIB, swap_bytes=MIB),
+        ),
+        slot_states=(SlotState(paused=True, paused_for_s=1.2, limit_bytes=100 * MIB),),
+        latency=LatencySample(completed=15, p95_ms=812.4),
+    )
+    return TickRecord(
+        sequence=sequence,
+        time_s=sample.time_s,
+        wall_time_s=0.0,
+        sample=sample,
+        observation=(),
+        decision=NamedDecision(
+            controller="ppo", decision=Decision(desired=DesiredState(), reason="policy")
+        ),
+        granted=DesiredState(slots=(SlotDesire(paused=True, limit_bytes=100 * MIB),)),
+        guard_notes=("slot0: paused for 5 s, must run",),
+    )
+
+
+def test_a_line_holds_the_inputs_the_decision_and_the_guard() -> None:
+    printer = TickPrinter()
+    first, second = printer.line(_record(1, 0)), printer.line(_record(2, 50_000))
+    assert "stall app -" in first, "one tick has no rate"
+    assert "\n" not in second
+    for part in (
+        "p95 812.4 ms",
+        "stall app 50 %",
+        "mem 500/600 MiB",
+        "slot0 300+1 MiB paused 1.2 s limit 100",
+        "-> ppo: policy",
+        "pause 0, limit 0 to 100",
+        "guard: slot0: paused for 5 s, must run",
+    ):
+        assert part in second
+
+
+def test_json_lines_hold_the_same() -> None:
+    printer = TickPrinter(as_json=True)
+    printer.line(_record(1, 0))
+    found = json.loads(printer.line(_record(2, 50_000)))
+    assert found["protected_stall_share"] == pytest.approx(0.5)
+    assert found["slots"][0]["paused"] is True
+    assert found["controller"] == "ppo"
+
+
+def test_desired_states_from_options() -> None:
+    found = parse_desired(pause="0, 2", limits=["1=200.5"], profile="flush", slots=3)
+    assert [slot.paused for slot in found.slots] == [True, False, True]
+    assert found.slot(1).limit_bytes == int(200.5 * MIB)
+    assert found.tuning is PROFILES[1]
+
+
+@pytest.mark.parametrize(
+    ("pause", "limits", "profile", "says"),
+    [
+        ("5", [], "default", "no slot '5'"),
+        ("x", [], "default", "no slot 'x'"),
+        ("", ["0"], "default", "not a limit"),
+        ("", ["0=lots"], "default", "not a limit"),
+        ("", ["9=10"], "default", "no slot '9'"),
+        ("", [], "loud", "no profile 'loud'"),
+    ],
+)
+def test_wrong_options_are_refused(pause: str, limits: list[str], profile: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse_desired(pause=pause, limits=limits, profile=profile, slots=2)
