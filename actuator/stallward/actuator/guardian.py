@@ -30,6 +30,7 @@ from stallward.actuator.frames import FRAMES_NAME
 from stallward.actuator.guardian_children import YOUNG_S, Child, Launch
 from stallward.actuator.guardian_journal import HeldJournal
 from stallward.actuator.journal_disk import Journal
+from stallward.actuator.paths import Paths
 from stallward.actuator.residence import run_first, stay_in_memory
 from stallward.agent.errors import StallwardError
 
@@ -66,6 +67,31 @@ def take_lock(path: Path) -> int:
     return fd
 
 
+def claim_node(paths: Paths) -> int:
+    """Claim the machine's kernel settings for this daemon; returns the descriptor, -1 if none.
+
+    They are the machine's, not a sandbox's: a second daemon would take what this one has tuned
+    for the original, and restore that. The lock is on the directory of the settings itself, so
+    nothing is left behind and whoever sees the same settings sees the same lock.
+
+    Raises:
+        DaemonError: If another daemon has them.
+    """
+    try:
+        fd = os.open(paths.proc / "sys/vm", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:  # nothing to tune here
+        return -1
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise DaemonError(
+            "Another stallward daemon runs on this machine.",
+            next_step="Stop it first: both would tune the same kernel settings.",
+        ) from error
+    return fd
+
+
 class Guardian:
     """The parent of the daemon's processes.
 
@@ -81,6 +107,7 @@ class Guardian:
             config.journal.path.with_name(config.journal.path.name + ".lock")
         )
         paths = config.node.paths
+        self._node_fd = claim_node(paths)
         self._journal = HeldJournal(Journal(config.journal.path, paths), paths)
         self._started_s = time.monotonic()
         self._config_fd = os.memfd_create("config")
