@@ -27,7 +27,7 @@ from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.measure import BlockMeasures, measure_recording
 from stallward.evaluation.node_facts import node_info
-from stallward.evaluation.pipeline import fit_recordings
+from stallward.evaluation.pipeline import fit_recordings, recordings_of
 from stallward.evaluation.progress import Report, part, silent
 from stallward.evaluation.runs import RunRequest
 from stallward.evaluation.simulate import TwinRunner
@@ -120,8 +120,11 @@ def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:
         EvaluationError: If there is none.
         RecordingError: If one cannot be opened.
     """
-    paths = sorted(file.parent for file in directory.glob("**/run.json"))
-    runs = [(path, load_run(path)) for path in paths]
+    if not directory.is_dir():
+        raise EvaluationError(
+            f"There is no directory {directory}.", next_step="Name a directory of recordings."
+        )
+    runs = [(path, load_run(path)) for path in recordings_of([directory])]
     chosen = [(p, r) for p, r in runs if scenario in ("", r.scenario)]
     if not chosen:
         what = f" of {scenario!r}" if scenario else ""

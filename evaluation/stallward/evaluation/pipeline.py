@@ -28,7 +28,9 @@ def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
             raise EvaluationError(
                 f"There is no directory {place}.", next_step="Name recordings or their directory."
             )
-        found += sorted({file.parent for file in place.glob("**/run.json")})
+        inside = {file.parent for file in place.glob("**/run.json")}
+        # Hidden ones are being written.
+        found += sorted(path for path in inside if not path.name.startswith("."))
     return [path for path in found if scenario in ("", load_run(path).scenario)]
 
 
