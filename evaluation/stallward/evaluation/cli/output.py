@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,8 +67,10 @@ def progress(title: str) -> Iterator[Report]:
     def plain(message: str, share: float) -> None:
         nonlocal last_message, last_s
         now_s = time.monotonic()
-        if message != last_message or now_s - last_s >= _LINE_EVERY_S:
-            last_message, last_s = message, now_s
+        # Counters inside a message are no news: a log of a long step stays short.
+        words = re.sub(r"[\d,.]+$", "", re.split(r"[:,]", message)[0])
+        if words != last_message or now_s - last_s >= _LINE_EVERY_S:
+            last_message, last_s = words, now_s
             note(f"{title} {100 * share:3.0f} % {message}")
 
     yield plain
