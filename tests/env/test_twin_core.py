@@ -217,6 +217,20 @@ def test_with_memory_for_all_nobody_stalls_and_work_runs_at_full_speed() -> None
     assert twin.units[0].mean() == pytest.approx(1000.0, rel=0.02)
 
 
+def test_an_ended_program_gives_its_memory_back_and_does_no_more() -> None:
+    twin = make(2)
+    run(twin, 30)
+    ended = np.zeros((4, 2), dtype=bool)
+    ended[0, 1] = True
+    twin.end_slots(ended)
+    assert twin.resident[1, :, 1].sum() == 0.0
+    assert twin.resident[1, :, 0].sum() > 0.0
+    units = twin.units[0].copy()
+    run(twin, 10)
+    assert twin.units[0, 1] == units[1]
+    assert twin.units[0, 0] > units[0]
+
+
 def test_early_writeback_keeps_fewer_dirty_pages() -> None:
     normal, flush = make(4), make(4)
     run(normal, 60)

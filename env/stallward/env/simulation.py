@@ -191,6 +191,7 @@ class Simulation:
         present = c.present[:, index]
         keep = present * (rng.random(present.shape) >= nuisance.slot_missing_share)
         c.present[:, index] = np.where(keep.sum(axis=0) > 0, keep, present)
+        c.there[:, index] = c.present[:, index]
         self._slow[index] = rng.random(count) < nuisance.slow_lever_share
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:

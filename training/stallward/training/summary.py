@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.agent.desired import PROFILES, SLOTS
 from stallward.env.recording import Recording
@@ -99,6 +100,21 @@ def replay_levers(recording: Recording) -> tuple[Array, Array, Array, Array]:
     return paused, limits, swappiness, dirty
 
 
+def ended_slots(recording: Recording, ticks: int) -> NDArray[np.bool_]:
+    """Slots whose program is gone for the rest of the recording, ``(ticks, SLOTS)``.
+
+    A rule may terminate a program; what happens then is not the twin's to explain.
+    """
+    ended = np.zeros((ticks, SLOTS), dtype=bool)
+    time_s = recording.tick("time_s")
+    for i in range(SLOTS):
+        alive = np.flatnonzero(recording.tick(f"slot{i}_processes") > 0)
+        if len(alive) and alive[-1] + 1 < len(time_s):
+            from_s = time_s[alive[-1] + 1] - recording.run.start_s
+            ended[max(int(from_s / TICK_S), 0) :, i] = True
+    return ended
+
+
 def twin_summaries(
     recording: Recording, scenario: TwinScenario, parameters: Array, *, seed: int
 ) -> Array:
@@ -128,7 +144,10 @@ def twin_summaries(
     use = np.zeros((GROUPS, count))
     before = (twin.units.copy(), twin.psi_some_us.copy(), twin.refault_pages[0].copy())
     swapped = twin.swap_in_pages.copy()
+    ended = ended_slots(recording, len(paused))
     for k in range(len(paused)):
+        if ended[k].any():
+            twin.end_slots(np.repeat(ended[k][:, None], count, axis=1))
         if k == first:
             twin.pooled[:] = 0.0
             before = (twin.units.copy(), twin.psi_some_us.copy(), twin.refault_pages[0].copy())

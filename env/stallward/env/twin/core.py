@@ -176,6 +176,14 @@ class TwinBatch:
         self.units += c.units_per_s * self.progress * TICK_S
         self.cursor_s += self.progress * TICK_S
 
+    def end_slots(self, ended: Mask) -> None:
+        """The programs of the slots in ``ended`` ``(SLOTS, B)`` are gone, with their memory."""
+        self.columns.present[ended] = 0.0
+        gone = np.broadcast_to(ended[:, None], self.resident[1:].shape)
+        self.resident[1:][gone] = 0.0
+        self.wanted[1:][gone] = 0.0
+        self.dirty[1:][ended] = 0.0
+
     def _move_levers(self, paused: Mask, limit_pages: Array) -> None:
         """Let settings take hold after their delays."""
         c = self.columns

@@ -74,7 +74,7 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
     for name, value in values.items():
         frame.node[:, NODE[name]] = value
     slot_values: dict[str, Array] = {
-        "present": c.present,
+        "present": c.there,
         "psi_memory_some_us": twin.psi_some_us[1:GROUPS],
         "psi_io_some_us": twin.psi_some_us[1:GROUPS],
         "usage_bytes": used[1:] * PAGE_BYTES,
@@ -92,7 +92,7 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
     }
     for name, value in slot_values.items():
         frame.slots[:, :, SLOT[name]] = value.T
-    frame.slots[c.present.T == 0, 1:] = np.nan
+    frame.slots[c.there.T == 0, 1:] = np.nan
 
 
 def _count(value: float) -> int | None:
@@ -165,7 +165,11 @@ def to_sample(
         )
         if latency_known
         else LatencySample(),
-        processes=tuple(_process(i, slots[i], zone_limit, i in stopped) for i in present),
+        processes=tuple(
+            _process(i, slots[i], zone_limit, i in stopped)
+            for i in present
+            if twin.columns.present[i, row] > 0
+        ),
         profile=PROFILES[int(node[NODE["profile_index"]])].name,
     )
 

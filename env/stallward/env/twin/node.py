@@ -89,6 +89,10 @@ class TwinNode:
             start = tuning.dirty_background_ratio / 100.0
         if tuning.dirty_ratio is not None:
             block = tuning.dirty_ratio / 100.0
+        if granted.terminate is not None:
+            ended = np.zeros((SLOTS, 1), dtype=bool)
+            ended[granted.terminate.pid - FIRST_PID] = True
+            self._twin.end_slots(ended)
         began_s = self.time_s
         self._twin.tick(paused, pages, swappiness, (start, block))
         self._remember(began_s)

@@ -82,7 +82,8 @@ class NodeColumns:
         zone_pages, swap_pages, slo_ms, cores, rate_per_s, service_s, workers, poisson: ``(B,)``.
         wanted, touches: The protected application's pools, ``(POOLS, B)``.
         present, units_per_s, touch_per_s, stream_per_s, dirty_share, slot_cores, floor_bytes,
-            start_s, length_s: ``(SLOTS, B)``.
+            start_s, length_s: ``(SLOTS, B)``; ``present``: a program runs in the slot.
+        there: Whether the slot has a group at all, ``(SLOTS, B)``; a program may have ended.
         parameters: ``(len(PARAMETER_NAMES), B)``.
     """
 
@@ -116,6 +117,8 @@ class NodeColumns:
             self.length_s,
         ) = self._slots
 
+        self.there = np.zeros((SLOTS, batch))
+
     def fill(
         self, rows: NDArray[np.int64], scenario: NDArray[np.int64], parameters: Array
     ) -> None:
@@ -128,6 +131,7 @@ class NodeColumns:
         scale = parameters[PARAMETER_INDEX["touch_scale"]]
         self.touches[:, rows] = table.touches[:, scenario] * scale
         self._slots[:, :, rows] = table.slots[:, :, scenario]
+        self.there[:, rows] = self.present[:, rows]
         self.touch_per_s[:, rows] *= parameters[PARAMETER_INDEX["background_touch_scale"]]
         self.service_s[rows] *= parameters[PARAMETER_INDEX["service_scale"]]
 
