@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from stallward.actuator.journal import (
     to_line,
 )
 from stallward.actuator.journal_entries import seal
+from stallward.actuator.journal_restore import is_swap
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import start_time_ticks
 
@@ -188,6 +191,48 @@ def test_a_swap_file_of_ours_is_deleted(tmp_path: Path, node: Paths) -> None:
     swap.write_text("x")
     assert restore((SwapFile(swap),), node) == ()
     assert not swap.exists()
+
+
+def test_a_swap_file_is_found_under_the_name_the_kernel_gives_it(tmp_path: Path) -> None:
+    real = tmp_path / "My Cache"
+    real.mkdir()
+    link = tmp_path / "cache"
+    link.symlink_to(real)
+    (real / "1.swap").write_text("")
+    shown = str(real / "1.swap").replace(" ", "\\040")
+    table = f"Filename\tType\tSize\tUsed\tPriority\n{shown} file\t8188\t0\t-2\n"
+    assert is_swap(real / "1.swap", table)
+    assert is_swap(link / "1.swap", table)
+    assert not is_swap(real / "2.swap", table)
+
+
+def test_a_process_that_enters_an_own_group_late_is_killed_too(tmp_path: Path, node: Paths) -> None:
+    (node.proc / "self").mkdir()
+    (node.proc / "self/mounts").write_text(
+        "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n"
+        "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+    )
+    folders = [node.cgroup / name / "stallward/1" for name in ("memory", "unified")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    members = folders[0] / "cgroup.procs"
+    members.write_text("")
+    with subprocess.Popen(["sleep", "60"]) as late:
+
+        def enter() -> None:
+            time.sleep(0.2)
+            members.write_text(str(late.pid))
+            if late.wait(10) is not None:  # as the kernel does it: the dead leave the group
+                members.unlink()
+
+        entering = threading.Thread(target=enter)
+        entering.start()
+        try:
+            assert restore((OwnedGroup("stallward/1"),), node) == ()
+        finally:
+            late.kill()
+            entering.join()
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_only_the_very_process_is_continued() -> None:

@@ -16,8 +16,8 @@ _USUAL_ROOT: Final = Path("/sys/fs/cgroup")
 _NO_MOUNTS: Final = "no cgroup hierarchy with a memory controller and PSI is mounted"
 
 
-def _unescape(text: str) -> str:
-    """Undo the octal escapes of white space in mount tables."""
+def unescape(text: str) -> str:
+    """Undo the octal escapes of white space in the kernel's tables of mounts and swaps."""
     return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), text)
 
 
@@ -31,7 +31,7 @@ def _cgroup_mounts(paths: Paths) -> tuple[tuple[Path, str, frozenset[str]], ...]
         fields = line.split(" ")
         if len(fields) < 4 or fields[2] not in {"cgroup", "cgroup2"}:
             continue
-        point = Path(_unescape(fields[1]))
+        point = Path(unescape(fields[1]))
         if point.is_relative_to(_USUAL_ROOT):
             point = paths.cgroup / point.relative_to(_USUAL_ROOT)
         # Hierarchies mounted elsewhere belong to somebody's container.

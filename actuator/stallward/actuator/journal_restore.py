@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.detect import detect
-from stallward.actuator.errors import ActuatorError, KernelFileError
+from stallward.actuator.detect import detect, unescape
+from stallward.actuator.errors import ActuatorError, GroupError, KernelFileError
 from stallward.actuator.journal_entries import (
     FileValue,
     Frozen,
@@ -28,6 +28,8 @@ from stallward.actuator.process_identity import send_signal, start_time_ticks
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR})
 _BUSY_TRIES: Final = 5
+_REMOVE_TRIES: Final = 4
+_REMOVE_TRY_S: Final = 0.5
 _ORDER: Final = ("run", "limits", "knobs", "groups", "swap")
 
 
@@ -100,15 +102,33 @@ def _remove_group(name: str, paths: Paths) -> None:
     group = detect(paths).group(name)
     if not group.is_own:
         raise ActuatorError(f"The group {name!r} is not ours; it was left alone.")
-    left = group.kill()
-    if left:
-        raise ActuatorError(f"Processes {list(left)} in {name} do not die.")
-    group.remove()
+    for attempt in range(_REMOVE_TRIES):
+        left = group.kill()
+        if left:
+            raise ActuatorError(f"Processes {list(left)} in {name} do not die.")
+        try:
+            # A program that its dead owner was just starting may enter after the killing.
+            group.remove(timeout_s=_REMOVE_TRY_S)
+        except GroupError:
+            if attempt == _REMOVE_TRIES - 1:
+                raise
+        else:
+            return
+
+
+def is_swap(path: Path, table: str) -> bool:
+    """Whether ``table`` (the content of /proc/swaps) lists ``path``.
+
+    The kernel shows the real path, with white space as octal escapes; ours may lead over a
+    symbolic link. A swap file that is missed here would be deleted while in use, and then
+    nobody can take it out of use any more.
+    """
+    names = {unescape(line.split()[0]) for line in table.splitlines()[1:] if line.strip()}
+    return not names.isdisjoint({str(path), os.path.realpath(path)})
 
 
 def _remove_swap(path: Path, paths: Paths) -> None:
-    table = read_text(paths.proc / "swaps") or ""
-    if any(line.split()[:1] == [str(path)] for line in table.splitlines()):
+    if is_swap(path, read_text(paths.proc / "swaps") or ""):
         _swapoff(path)
     path.unlink(missing_ok=True)
 
