@@ -149,3 +149,50 @@ def test_a_left_over_journal_is_undone_at_the_start(tmp_path: Path) -> None:
         assert heir.on_disk() == ()
     finally:
         heir.close()
+
+
+def test_what_cannot_be_undone_stays_on_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "no-file"
+    folder.mkdir()
+    dead = Setting(tmp_path)
+    dead.link.hold((FileValue(folder, "60"),))
+    dead.close()
+    heir = Setting(tmp_path)
+    with pytest.raises(JournalError, match="by hand"):
+        heir.held.recover()
+    assert heir.held.restore() != ()  # as at every shutdown
+    heir.close()
+    assert heir.on_disk() == (FileValue(folder, "60"),)
+
+
+def test_a_journal_that_cannot_be_read_is_not_removed(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    setting.journal_path.mkdir()
+    with pytest.raises(JournalError, match="Cannot read"):
+        setting.held.recover()
+    setting.held.restore()
+    setting.close()
+    assert setting.journal_path.is_dir()
+
+
+def test_a_hung_loop_that_changes_something_while_it_dies_is_undone(
+    setting: Setting, tmp_path: Path
+) -> None:
+    knob = tmp_path / "swappiness"
+    knob.write_text("60")
+    setting.link.hold((FileValue(knob, "60"),))
+    assert setting.held.restore(forget=False) == ()
+    knob.write_text("90")  # its last write, which was stuck in the kernel
+    assert setting.held.restore() == ()
+    assert knob.read_text() == "60"
+
+
+def test_forgetting_leaves_everything_as_it_is(setting: Setting, tmp_path: Path) -> None:
+    knob = tmp_path / "swappiness"
+    setting.link.hold((FileValue(knob, "60"),))
+    knob.write_text("10")  # the administrator's
+    setting.held.forget()
+    assert setting.held.restore() == ()
+    assert knob.read_text() == "10"
+    setting.close()
+    assert setting.on_disk() == ()

@@ -37,15 +37,23 @@ from stallward.agent.errors import StallwardError
 EXIT_GAVE_UP: Final = 1
 SILENCE_S: Final = 5.0
 """A loop that has ticked and then is silent for so long is hung: it is killed, and restored."""
+_SILENT_PERIODS: Final = 3.0
+"""... or for so many of its periods, where those are long."""
 _STOP_S: Final = 3.0
 _MESSAGE_BYTES: Final = 65536
 
 
 def say(text: str) -> None:
-    """One line to standard error; never fails."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"stallward guardian: {text}\n")
-        sys.stderr.flush()
+    """One line to standard error; never fails, never waits.
+
+    A reader that is stopped must not keep anything from being restored: then the line is lost.
+    """
+    line = f"stallward guardian: {text}\n".encode("utf-8", "replace")
+    poller = select.poll()
+    poller.register(2, select.POLLOUT)  # a pipe is ready when it has room for a page
+    if poller.poll(0):
+        with contextlib.suppress(OSError):
+            os.write(2, line[: select.PIPE_BUF])
 
 
 def take_lock(path: Path) -> int:
@@ -118,6 +126,7 @@ class Guardian:
         self._life_read, self._life_write = os.pipe()
         self._link: socket.socket | None = None
         self._beat_s: float | None = None
+        self._silence_s = max(SILENCE_S, _SILENT_PERIODS * config.control.tick_period_s)
         self._stop_status: int | None = None
         policy = config.restart
         self.loop = Child(name="loop", launch=self._launch_loop, policy=policy)
@@ -169,8 +178,8 @@ class Guardian:
             poller.register(self._owner_fd, select.POLLIN)
         ready = {fd for fd, _ in poller.poll(self._timeout_ms())}
         if self._owner_fd in ready and not os.read(self._owner_fd, 1):
-            say("its owner is gone, stopping")
             self._stop(0)
+            say("its owner is gone, stopping")
         if wake_fd in ready:
             os.read(wake_fd, 64)
         if self._link is not None and self._link.fileno() in ready:
@@ -188,7 +197,7 @@ class Guardian:
         now_s = time.monotonic()
         due = [c.due_s for c in self._children if c.due_s is not None]
         if self._beat_s is not None:
-            due.append(self._beat_s + SILENCE_S)
+            due.append(self._beat_s + self._silence_s)
         return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
 
     def _on_link(self, link: socket.socket) -> None:
@@ -197,23 +206,25 @@ class Guardian:
             message = link.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT)
         except OSError:
             return
-        if message == BEAT:
-            self._beat_s = time.monotonic()
-        elif message:
+        if message == BEAT or (message and self._beat_s is not None):
+            self._beat_s = time.monotonic()  # whatever a ticking loop sends shows that it lives
+        if message and message != BEAT:
             self._journal.take(message, lambda answer: _answer(link, answer))
-        else:  # closed: its process is ending, reaping it restores
+        elif not message:  # closed: its process is ending, reaping it restores
             link.close()
             self._link = None
 
     def _check_beat(self, now_s: float) -> None:
-        if self._beat_s is not None and now_s - self._beat_s > SILENCE_S:
-            say(f"the loop has not ticked for {SILENCE_S:g} s, killing it")
+        if self._beat_s is not None and now_s - self._beat_s > self._silence_s:
             self._beat_s = None
             self.loop.signal(signal.SIGKILL)
-            self._restore()  # a process stuck in the kernel may take its time to die
+            # A process stuck in the kernel may take its time to die, and the write that it is
+            # stuck in may still succeed: what is held is restored again at its death.
+            self._restore(forget=False)
+            say(f"the loop has not ticked for {self._silence_s:g} s, killed it")
 
-    def _restore(self) -> None:
-        for problem in self._journal.restore():
+    def _restore(self, *, forget: bool = True) -> None:
+        for problem in self._journal.restore(forget=forget):
             say(f"could not undo: {problem}")
 
     def _on_death(self, child: Child, status: int, now_s: float) -> None:
@@ -241,7 +252,8 @@ class Guardian:
         self._restore()
         self.service.end(_STOP_S)
         os.close(self._life_write)
-        for end in (self._loop_records, self._loop_commands, self._recorder_records):
+        commands = (self._loop_commands, self._service_commands)
+        for end in (self._loop_records, self._recorder_records, *commands):
             end.close()
         self.recorder.end(_STOP_S, ask=False)  # it ends by itself when all is on disk
         self._journal.close()

@@ -65,12 +65,14 @@ class HeldJournal:
             JournalError: If the file cannot be read, or something cannot be undone.
         """
         left = self._journal.load()
-        problems = restore(left, self._paths)
-        if problems:
+        self._entries.update(dict.fromkeys(left))
+        problems = self.restore(forget=False)
+        if problems:  # what could not be undone stays in the file
             raise JournalError(
                 f"Settings that an earlier daemon left behind cannot be undone: {problems[0]}",
                 next_step=f"Undo what {self._journal.path} lists by hand, then remove it.",
             )
+        self._entries.clear()
         self._journal.clear()
         return left
 
@@ -91,13 +93,22 @@ class HeldJournal:
         else:
             self._jobs.put(_Job(entries=entries, done=done))
 
-    def restore(self) -> tuple[str, ...]:
-        """Undo everything now; what cannot be undone stays held and is returned as problems."""
+    def restore(self, *, forget: bool = True) -> tuple[str, ...]:
+        """Undo everything now; what cannot be undone stays held and is returned as problems.
+
+        Args:
+            forget: Whether nothing is held afterwards; not while the loop may still be alive.
+        """
         problems = restore(self._entries, self._paths)
-        if not problems:
+        if forget and not problems:
+            self.forget()
+        return problems
+
+    def forget(self) -> None:
+        """Hold nothing any more: the loop has put back what it changed."""
+        if self._entries:
             self._entries.clear()
             self._jobs.put(_Job(entries=(), clear=True))
-        return problems
 
     def close(self) -> None:
         """Wait for the disk and end the thread."""

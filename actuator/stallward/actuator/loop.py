@@ -53,6 +53,8 @@ from stallward.proto.v1 import stallward_pb2 as pb  # noqa: E402
 EXIT_FAILED: Final = 1
 _JOURNAL_START_S: Final = 10.0
 """How long the guardian's disk may take for the originals, before the first tick."""
+_BEAT_S: Final = 1.0
+"""How often the guardian is told that the loop ticks; from the first tick on."""
 _COLLECT_EVERY_TICKS: Final = 300
 _COLLECT_SPARE_S: Final = 0.03
 _MAX_BLIND_TICKS: Final = 50
@@ -86,6 +88,7 @@ class Loop:
         self._stopping = False
         self._sequence = 0
         self._blind_ticks = 0
+        self._beat_at_s = float("-inf")
         controller = make_controller(config.control.controller)
         self._node = Node(config, self._link.hold_one)
         self._engine = _engine(config, self._node, controller)
@@ -118,6 +121,7 @@ class Loop:
                 self._wait_until(pacer.due_s, wake_read)
                 if self._stopping:
                     return
+                self._beat()
                 self._tick(pacer.due_s)
                 pacer.advance(time.monotonic())
                 self._between_ticks(pacer.due_s)
@@ -211,9 +215,13 @@ class Loop:
         if self._recorder is not None:
             self._recorder.send(data)
 
-    def _between_ticks(self, due_s: float) -> None:
-        if self._sequence % 10 == 0:
+    def _beat(self) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._beat_at_s:
             self._link.beat()
+            self._beat_at_s = now_s + _BEAT_S
+
+    def _between_ticks(self, due_s: float) -> None:
         spare_s = due_s - time.monotonic()
         if self._sequence % _COLLECT_EVERY_TICKS == 0 and spare_s > _COLLECT_SPARE_S:
             gc.collect()

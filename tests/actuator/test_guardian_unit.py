@@ -1,0 +1,87 @@
+"""The guardian's own steps, on files of our own and without children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator import guardian as module
+from stallward.actuator.channels import BEAT
+from stallward.actuator.config import (
+    ControlConfig,
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.guardian import SILENCE_S, Guardian
+from stallward.actuator.journal_entries import Stopped, to_line
+
+
+def config_in(folder: Path, period_s: float) -> DaemonConfig:
+    return DaemonConfig(
+        node=NodeConfig(zone="z", proc=folder / "proc", cgroup=folder / "cgroup"),
+        protected=ProtectedConfig(group="z/app"),
+        background=(SlotConfig(name="bg", group="z/bg"),),
+        service=ServiceConfig(socket=folder / "s.sock"),
+        journal=JournalConfig(path=folder / "journal"),
+        control=ControlConfig(tick_period_s=period_s),
+    )
+
+
+@pytest.fixture(params=[0.1, 10.0])
+def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guardian]:
+    made = Guardian(config_in(tmp_path, request.param))
+    yield made
+    made._shut_down()
+
+
+def silent_for(parent: Guardian, silence_s: float) -> bool:
+    """Whether the guardian takes a loop for hung that was heard ``silence_s`` ago."""
+    parent._beat_s = time.monotonic() - silence_s
+    parent._check_beat(time.monotonic())
+    return parent._beat_s is None
+
+
+def test_a_loop_is_hung_when_it_misses_several_ticks(parent: Guardian) -> None:
+    period_s = parent._config.control.tick_period_s
+    assert not silent_for(parent, max(SILENCE_S - 1.0, 2 * period_s))
+    assert silent_for(parent, max(SILENCE_S + 1.0, 4 * period_s))
+
+
+def test_any_message_of_a_ticking_loop_is_a_sign_of_life(parent: Guardian) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        entry = to_line(Stopped(999_999, 1)).encode()
+        theirs.send(entry)
+        parent._on_link(ours)
+        assert parent._beat_s is None, "it does not tick yet: starting may take long"
+        theirs.send(BEAT)
+        parent._on_link(ours)
+        parent._beat_s = 0.0
+        theirs.send(entry)
+        parent._on_link(ours)
+        assert parent._beat_s > 0.0
+
+
+def test_a_stopped_reader_of_its_messages_does_not_stop_it() -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, bytes(65536))
+    os.set_blocking(write, True)
+    code = f"from {module.__name__} import say; say('a line that has no room')"
+    subprocess.run([sys.executable, "-c", code], stderr=write, timeout=20, check=True)
+    os.close(read)
+    os.close(write)
