@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from stallward.env.errors import WorkloadError
@@ -339,3 +340,27 @@ def test_a_source_that_does_not_compile_ends_the_loop(tmp_path: Path) -> None:
     source.write_text("nonsense")
     with pytest.raises(SystemExit, match="gcc failed"):
         compile_one(source, tmp_path / "a.o", UnitReport(tmp_path / "lines"))
+
+
+def test_a_compilation_that_is_terminated_is_lost_and_the_loop_goes_on(tmp_path: Path) -> None:
+    source = tmp_path / "a.c"
+    write_c_file(source, functions=3000, seed=1)
+    ended: list[bool] = []
+
+    def compile_it() -> None:
+        compile_one(source, tmp_path / "a.o", UnitReport(tmp_path / "lines"))
+        ended.append(True)
+
+    thread = threading.Thread(target=compile_it)
+    thread.start()
+    compiler = None
+    deadline_s = time.monotonic() + 20
+    while compiler is None and time.monotonic() < deadline_s:
+        compiler = next(
+            (p for p in psutil.Process().children(recursive=True) if p.name() == "cc1"), None
+        )
+        time.sleep(0.01)
+    assert compiler is not None
+    compiler.terminate()
+    thread.join(20)
+    assert ended == [True], "returned instead of ending the program"
