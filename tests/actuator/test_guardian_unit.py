@@ -25,7 +25,7 @@ from stallward.actuator.config import (
     SlotConfig,
 )
 from stallward.actuator.guardian import SILENCE_S, Guardian
-from stallward.actuator.journal_entries import Stopped, to_line
+from stallward.actuator.journal_entries import FileValue, Stopped, to_line
 
 
 def config_in(folder: Path, period_s: float) -> DaemonConfig:
@@ -85,3 +85,16 @@ def test_a_stopped_reader_of_its_messages_does_not_stop_it() -> None:
     subprocess.run([sys.executable, "-c", code], stderr=write, timeout=20, check=True)
     os.close(read)
     os.close(write)
+
+
+@pytest.mark.parametrize(("status", "value"), [(0, "10"), (1, "60"), (-9, "60"), (None, "60")])
+def test_only_what_a_loop_left_is_undone(
+    parent: Guardian, tmp_path: Path, status: int | None, value: str
+) -> None:
+    knob = tmp_path / "swappiness"
+    answers: list[bytes] = []
+    parent._journal.take(to_line(FileValue(knob, "60")).encode(), answers.append)
+    knob.write_text("10")  # by the administrator, or by a loop that died
+    parent._undo(status)
+    assert knob.read_text() == value
+    assert parent._journal.entries == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from stallward.actuator.errors import JournalError
 from stallward.actuator.groups import Group, Hierarchy
 from stallward.actuator.journal import FileValue, Frozen, JournalEntry
 from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.memory_limit import MemoryLimitLever
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.pause import PauseLever
 from stallward.actuator.levers.vm_knobs import VmKnobsLever
@@ -295,3 +297,110 @@ def test_groups_that_vanish_are_results_not_exceptions(node: FakeNode) -> None:
     assert [r.ok for r in levers.poll()] == [False]
     assert not levers.slot_paused(0)
     levers.restore()
+
+
+def test_what_others_set_meanwhile_is_left_as_it_is(node: FakeNode) -> None:
+    slot, vm = node.slots[0], node.paths.proc / "sys/vm"
+    state = DesiredState(
+        slots=(SlotDesire(limit_bytes=80 * MIB),),
+        tuning=Tuning(swappiness=90, dirty_ratio=50, overcommit_memory=1),
+    )
+    levers = node.lever_set()
+    levers.apply(state)
+    settle(levers, 0)
+    limit_file(slot).write_text(str(40 * MIB))
+    (vm / "swappiness").write_text("10")
+    (vm / "dirty_bytes").write_text("0")
+    (vm / "dirty_ratio").write_text("33")
+    errors = {r.lever: r.error for r in levers.restore() if not r.ok}
+    assert set(errors) == {"limit:bg0", "vm.swappiness", "vm.dirty_bytes"}
+    assert all("set by somebody else" in error for error in errors.values())
+    assert limit_file(slot).read_text() == str(40 * MIB)
+    assert (node.vm("swappiness"), node.vm("dirty_ratio")) == ("10", "33")
+    assert node.vm("overcommit_memory") == "0"
+    assert levers.held() == ()
+    levers.apply(state)
+    settle(levers, 0)
+    levers.restore()
+    assert limit_file(slot).read_text() == str(40 * MIB), "it is the original from now on"
+    assert (node.vm("swappiness"), node.vm("dirty_ratio")) == ("10", "33")
+
+
+def test_a_limit_that_others_set_is_not_changed_while_they_want_it(node: FakeNode) -> None:
+    levers = node.lever_set()
+    levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=80 * MIB),)))
+    settle(levers, 0)
+    limit_file(node.slots[0]).write_text(str(40 * MIB))
+    levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=90 * MIB),)))
+    settle(levers, 0)
+    assert limit_file(node.slots[0]).read_text() == str(40 * MIB)
+    levers.restore()
+
+
+def test_what_others_freeze_is_theirs_to_thaw(node: FakeNode) -> None:
+    assert node.slots[0].unified_dir is not None
+    freeze = node.slots[0].unified_dir / "cgroup.freeze"
+    freeze.write_text("1")
+    levers = node.lever_set()
+    assert Frozen(freeze) not in levers.originals()
+    levers.apply(RELEASED)
+    levers.apply(DesiredState(slots=(SlotDesire(paused=True),)))
+    levers.restore()
+    assert freeze.read_text() == "1"
+    freeze.write_text("0")
+    levers.apply(DesiredState(slots=(SlotDesire(paused=True),)))
+    assert freeze.read_text() == "1"
+    assert node.sent == [Frozen(freeze)]
+    assert levers.held() == ("pause",)
+    levers.restore()
+    assert freeze.read_text() == "0"
+    assert levers.held() == ()
+
+
+def test_a_pause_that_others_end_is_not_made_again_at_once(node: FakeNode) -> None:
+    assert node.slots[0].unified_dir is not None
+    freeze = node.slots[0].unified_dir / "cgroup.freeze"
+    levers, state = node.lever_set(), DesiredState(slots=(SlotDesire(paused=True),))
+    levers.apply(state)
+    freeze.write_text("0")
+    (result,) = levers.apply(state)
+    assert not result.ok
+    assert "somebody else thawed it" in result.error
+    assert levers.apply(state) == ()
+    assert freeze.read_text() == "0"
+
+
+def test_a_paused_group_that_vanishes_is_a_failure_and_not_held(node: FakeNode) -> None:
+    for folder in set(node.slots[0].dirs):
+        shutil.rmtree(folder)
+    lever = PauseLever(node.slots[0], Originals(node.sent.append))
+    lever.held = True
+    assert [r.ok for r in lever.apply(True)] == [False]
+    assert lever.apply(False) == ()
+    assert not lever.held
+
+
+def test_a_setting_that_could_not_be_put_back_is_tried_again(node: FakeNode) -> None:
+    levers = node.lever_set()
+    levers.apply(DesiredState(tuning=Tuning(swappiness=90)))
+    knob = node.paths.proc / "sys/vm/swappiness"
+    knob.unlink()
+    knob.mkdir()
+    levers.apply(RELEASED)
+    assert levers.held() == ("knobs",)
+    knob.rmdir()
+    knob.write_text("90")
+    levers.apply(RELEASED)
+    assert node.vm("swappiness") == "60"
+    assert levers.held() == ()
+
+
+def test_a_wish_that_comes_during_a_write_is_no_foreign_change(node: FakeNode) -> None:
+    slot = node.slots[0]
+    original = limit_file(slot).read_text()
+    lever = MemoryLimitLever(slot, Originals(node.sent.append))
+    assert not lever._write(80 * MIB, serial=-1), "a newer wish came in"
+    assert limit_file(slot).read_text() == str(80 * MIB)
+    assert lever.held
+    assert lever._write(None, serial=0)
+    assert limit_file(slot).read_text() == original

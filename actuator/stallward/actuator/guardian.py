@@ -223,13 +223,24 @@ class Guardian:
             self._restore(forget=False)
             say(f"the loop has not ticked for {self._silence_s:g} s, killed it")
 
+    def _undo(self, status: int | None) -> None:
+        """Put back what a loop has left that ended with ``status``.
+
+        One that ended in order has put back what it changed, and nothing else: what somebody
+        else set meanwhile stays.
+        """
+        if status == 0:
+            self._journal.forget()
+        else:
+            self._restore()
+
     def _restore(self, *, forget: bool = True) -> None:
         for problem in self._journal.restore(forget=forget):
             say(f"could not undo: {problem}")
 
     def _on_death(self, child: Child, status: int, now_s: float) -> None:
         if child is self.loop:
-            self._restore()
+            self._undo(status)
             self._beat_s = None
             self._fail_commands()
         if self._stop_status is not None:
@@ -248,8 +259,7 @@ class Guardian:
         """Stop the children, the loop first, and put everything back."""
         if self._link is not None:
             self._answer_until_closed(self._link)
-        self.loop.end(_STOP_S)
-        self._restore()
+        self._undo(self.loop.end(_STOP_S))
         self.service.end(_STOP_S)
         os.close(self._life_write)
         commands = (self._loop_commands, self._service_commands)

@@ -104,8 +104,13 @@ class Loop:
             self._desk.adopt(Loaded(ticket=0, path=path, controller=controller))
             self._engine.set_mode(Mode.ACTIVE)
 
-    def run(self) -> None:
-        """Tick until told to stop; everything is put back whatever happens."""
+    def run(self) -> bool:
+        """Tick until told to stop; everything is put back whatever happens.
+
+        Returns:
+            Whether all is back; if not, the guardian does it.
+        """
+        restored = False
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -120,13 +125,14 @@ class Loop:
             while not self._stopping:
                 self._wait_until(pacer.due_s, wake_read)
                 if self._stopping:
-                    return
+                    break
                 self._beat()
                 self._tick(pacer.due_s)
                 pacer.advance(time.monotonic())
                 self._between_ticks(pacer.due_s)
         finally:
-            self._node.close()
+            restored = self._node.close()
+        return restored
 
     def _stop(self, number: int, _frame: object) -> None:
         self._stopping = True
@@ -282,11 +288,11 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"stallward loop: {error}\n")
         return EXIT_USER
     try:
-        loop.run()
+        restored = loop.run()
     except StallwardError as error:
         sys.stderr.write(f"stallward loop: {error}\n")
         return EXIT_FAILED
-    return 0
+    return 0 if restored else EXIT_FAILED
 
 
 if __name__ == "__main__":

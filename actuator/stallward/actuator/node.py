@@ -121,7 +121,8 @@ class Node:
         self._profile = granted.tuning.name
         return results
 
-    def close(self) -> None:
-        """Put everything back and close the files."""
+    def close(self) -> bool:
+        """Put everything back and close the files; whether all of it is back."""
         self.levers.restore()
         self.sampler.close()
+        return not self.levers.held()

@@ -124,6 +124,17 @@ class LeverSet:
         results += self._oom.apply(False)
         return tuple(results)
 
+    def held(self) -> tuple[str, ...]:
+        """Kinds of levers of which something may not be as it was; empty after a full restore."""
+        kinds = {
+            "pause": any(lever.held for lever in self._pauses),
+            "limit": any(lever.held for lever in self._limits),
+            "stop": self._stops.held,
+            "knobs": self._knobs.held,
+            "oom": self._oom.held,
+        }
+        return tuple(kind for kind, held in kinds.items() if held)
+
     def missing(self) -> tuple[str, ...]:
         """Levers this node does not have, and why."""
         reasons = [self._why.rstrip(".")] if self._kind == "none" else []

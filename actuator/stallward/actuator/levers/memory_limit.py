@@ -33,6 +33,11 @@ _STUCK_TRIES: Final = 5
 RETRY_S: Final = 1.0
 """How long a limit that could not be reached is not tried again."""
 _RESTORE_S: Final = 2.0
+_LARGEST_PAGE_BYTES: Final = 65536
+
+
+class _LeftAloneError(LeverError):
+    """Raised when somebody else has set the limit since: it is theirs now."""
 
 
 class MemoryLimitLever:
@@ -59,6 +64,8 @@ class MemoryLimitLever:
         self._done = 0
         self._failed_at_s = 0.0
         self._in_force: int | None = None
+        self._written: int | None = None
+        """What this lever wrote last; ``None`` when it has put the original back."""
         self._stop = False
         self._results: deque[LeverResult] = deque()
         self._thread: threading.Thread | None = None
@@ -79,6 +86,13 @@ class MemoryLimitLever:
         """The limit that holds or is being worked towards; ``None`` for the original one."""
         with self._wake:
             return self._in_force if self._failed_at_s else self._wanted
+
+    @property
+    def held(self) -> bool:
+        """Whether the limit may not be the original one."""
+        with self._wake:
+            settled = self._done == self._serial and not self._failed_at_s
+            return self._written is not None or not settled
 
     @property
     def busy(self) -> bool:
@@ -130,18 +144,20 @@ class MemoryLimitLever:
                     return
                 serial, wanted = self._serial, self._wanted
             started_s = time.monotonic()
-            error = ""
+            error, left = "", False
             try:
                 finished = self._write(wanted, serial)
             except (StallwardError, OSError) as failure:
                 finished, error = True, str(failure)
+                left = isinstance(failure, _LeftAloneError) and wanted is None
             if not finished:
                 continue  # a newer wish
             with self._wake:
-                if error and serial == self._serial:
+                if error and not left and serial == self._serial:
                     self._failed_at_s = time.monotonic()
-                if not error:
+                if left or not error:
                     self._in_force = wanted
+                    self._written = self._written if wanted is not None else None
                 self._done = serial
             self._results.append(
                 LeverResult(
@@ -161,6 +177,7 @@ class MemoryLimitLever:
         """
         if self._path is None or self._usage is None:
             raise LeverError("There is no memory controller.")
+        self._refuse_if_foreign(self._path)
         if wanted is None:
             self._write_original(self._path)
             return True
@@ -173,10 +190,10 @@ class MemoryLimitLever:
             step = max(wanted, usage - STEP_BYTES)
             done = self._write_step(self._path, step)
             with self._wake:
+                if done:
+                    self._in_force = self._written = step
                 if serial != self._serial:
                     return False
-                if done:
-                    self._in_force = step
             if done and step == wanted:
                 return True
             stuck = 0 if self._read_usage(self._usage) < usage else stuck + 1
@@ -186,6 +203,20 @@ class MemoryLimitLever:
             f"{self._path}: {usage} bytes in use cannot be reclaimed to {wanted}.",
             next_step="Give the group a larger floor, or the node more swap.",
         )
+
+    def _refuse_if_foreign(self, path: Path) -> None:
+        """Keep hands off a limit that somebody else has set since it was written here.
+
+        Raises:
+            LeverError: Saying what it is now.
+        """
+        ours, now = self._written, read_text(path)
+        if ours is None or now is None:
+            return
+        # The kernel keeps whole pages.
+        if not now.isdigit() or abs(int(now) - ours) >= _LARGEST_PAGE_BYTES:
+            self._originals.forget(path)
+            raise _LeftAloneError(f"{path} is {now} now, set by somebody else; left as it is.")
 
     def _write_original(self, path: Path) -> None:
         original = self._originals.value(path)
@@ -198,6 +229,7 @@ class MemoryLimitLever:
                 raise
             # The original is below what is used now: no limit rather than a stuck one.
             write_text(path, self._unlimited)
+            self._written = None
             raise
 
     @staticmethod

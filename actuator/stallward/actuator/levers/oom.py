@@ -100,9 +100,17 @@ class OomLever:
     def _restore(self) -> tuple[LeverResult, ...]:
         results = []
         for (pid, ticks), original in tuple(self._changed.items()):
-            del self._changed[(pid, ticks)]
             path = self._proc / str(pid) / "oom_score_adj"
             if start_time_ticks(self._proc, pid) == ticks:
                 value = str(original.value)
-                results.append(attempt(f"oom:{pid}", value, partial(write_text, path, value)))
+                result = attempt(f"oom:{pid}", value, partial(write_text, path, value))
+                results.append(result)
+                if not result.ok and start_time_ticks(self._proc, pid) == ticks:
+                    continue  # tried again
+            del self._changed[(pid, ticks)]
         return tuple(results)
+
+    @property
+    def held(self) -> bool:
+        """Whether any score is not as it was."""
+        return bool(self._changed)

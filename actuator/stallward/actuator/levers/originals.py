@@ -65,6 +65,10 @@ class Originals:
             self.ensure(FileValue(path, value))
         return self._values[path]
 
+    def forget(self, path: Path) -> None:
+        """Somebody else has set ``path`` for good: its value then is the next original."""
+        self._values.pop(path, None)
+
     def value(self, path: Path) -> str | None:
         """The original value of ``path`` if it is known."""
         return self._values.get(path)

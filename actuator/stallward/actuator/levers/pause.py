@@ -45,7 +45,9 @@ class PauseLever:
         self._events = None if folder is None else OpenFile(folder / "cgroup.events")
         self._pending: tuple[str, float] | None = None
         self._retry_at_s = 0.0
-        if self._freeze is not None:
+        self.held = False
+        """Whether this lever may have frozen the group. What others freeze is theirs to thaw."""
+        if self._freeze is not None and not self.requested():
             originals.note(Frozen(self._freeze.path))
 
     @property
@@ -72,16 +74,29 @@ class PauseLever:
         now_s = time.monotonic()
         if not paused:
             self._retry_at_s = 0.0
+            if not self.held:
+                return ()
         if paused == self.requested() or (paused and now_s < self._retry_at_s):
+            self.held = self.held and paused
             return ()
-        if not paused and not self._group.exists():
-            return ()
+        if not self._group.exists():
+            self.held = False
+            if not paused:
+                return ()
+        if paused and self.held:
+            return (self._step_aside(now_s),)
         value = "1" if paused else "0"
         result = attempt(self._name, value, lambda: self._write(value))
         self._pending = (value, now_s) if result.ok else None
         if not result.ok:
             self._retry_at_s = now_s + RETRY_S
         return (result,)
+
+    def _step_aside(self, now_s: float) -> LeverResult:
+        self.held, self._pending = False, None
+        self._retry_at_s = now_s + RETRY_S
+        error = f"somebody else thawed it; not paused again for {RETRY_S:g} s"
+        return LeverResult(lever=self._name, value="1", ok=False, error=error)
 
     def poll(self) -> tuple[LeverResult, ...]:
         """Look whether what was asked for has happened; undo a freeze that has not in time."""
@@ -119,4 +134,6 @@ class PauseLever:
         if self._freeze is None:
             raise LeverError("There is no v2 hierarchy to freeze in.")
         self._originals.ensure(Frozen(self._freeze.path))
+        self.held = True
         write_text(self._freeze.path, value)
+        self.held = value == "1"

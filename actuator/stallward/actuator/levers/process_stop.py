@@ -32,6 +32,11 @@ class ProcessStopLever:
         self._stopped: dict[ProcessRef, None] = {}
         self._terminated: set[ProcessRef] = set()
 
+    @property
+    def held(self) -> bool:
+        """Whether anything is stopped."""
+        return bool(self._stopped)
+
     def apply(
         self, stopped: tuple[ProcessRef, ...], terminate: ProcessRef | None
     ) -> tuple[LeverResult, ...]:
@@ -51,11 +56,13 @@ class ProcessStopLever:
         return result
 
     def _continue(self, ref: ProcessRef) -> LeverResult:
-        del self._stopped[ref]
         send = partial(
             send_signal, self._paths.proc, ref.pid, ref.start_time_ticks, signal.SIGCONT
         )
-        return attempt(f"stop:{ref.pid}", "SIGCONT", send)
+        result = attempt(f"stop:{ref.pid}", "SIGCONT", send)
+        if result.ok:  # else it is tried again
+            del self._stopped[ref]
+        return result
 
     def _check(self, ref: ProcessRef) -> None:
         """Right before acting: a guard further up may have seen an older node."""

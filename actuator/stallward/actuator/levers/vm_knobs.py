@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.errors import LeverError
 from stallward.actuator.groups import Group
 from stallward.actuator.journal_entries import FileValue
 from stallward.actuator.kernelfile import read_text, write_text
@@ -142,6 +143,7 @@ class VmKnobsLever:
     def _write(self, path: Path, value: str) -> None:
         if self._originals_of_pairs.get(path) is None:
             self._originals.ensure_file(path)
+        self._refuse_if_foreign(path)
         self._held[path] = value
         try:
             write_text(path, value)
@@ -150,14 +152,44 @@ class VmKnobsLever:
             raise
 
     def _restore(self, path: Path) -> None:
-        del self._held[path]
+        try:
+            self._refuse_if_foreign(path)
+        except LeverError:
+            del self._held[path]
+            self._adopt(path)
+            raise
         pair = self._originals_of_pairs.get(path)
+        value = self._originals.value(path)
         if pair is not None:
             write_text(pair.path, pair.value)
-            return
-        value = self._originals.value(path)
-        if value is not None and path.exists():
+        elif value is not None and path.exists():
             write_text(path, value)
+        del self._held[path]  # not before: what failed is tried again
+
+    def _refuse_if_foreign(self, path: Path) -> None:
+        """Keep hands off what somebody else has set since it was written here.
+
+        Raises:
+            LeverError: Saying what it is now.
+        """
+        held = self._held.get(path)
+        now = read_text(path) if held else None
+        if now is not None and now != held:
+            raise LeverError(f"{path} is {now} now, set by somebody else; left as it is.")
+
+    def _adopt(self, path: Path) -> None:
+        """Take what somebody else has set for the original from now on."""
+        self._originals.forget(path)
+        for pair in _PAIRS:
+            members = [self._vm / f"{pair}_{unit}" for unit in ("bytes", "ratio")]
+            if path in members:
+                noted = self._note_pair(pair)
+                self._originals_of_pairs.update(dict.fromkeys(members, noted))
+
+    @property
+    def held(self) -> bool:
+        """Whether anything is not as it was."""
+        return bool(self._held)
 
 
 def _swappiness_file(group: Group) -> Path | None:
