@@ -161,6 +161,7 @@ def test_what_cannot_be_undone_stays_on_disk(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="by hand"):
         heir.held.recover()
     assert heir.held.restore() != ()  # as at every shutdown
+    heir.held.forget()
     heir.close()
     assert heir.on_disk() == (FileValue(folder, "60"),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -404,3 +405,17 @@ def test_a_wish_that_comes_during_a_write_is_no_foreign_change(node: FakeNode) -
     assert lever.held
     assert lever._write(None, serial=0)
     assert limit_file(slot).read_text() == original
+
+
+@pytest.mark.parametrize("who", ["daemon", "listed"])
+def test_a_group_with_a_protected_process_is_never_frozen(node: FakeNode, who: str) -> None:
+    slot = node.slots[0]
+    assert slot.unified_dir is not None
+    pid = os.getpid() if who == "daemon" else 4_000_000
+    (slot.unified_dir / "cgroup.procs").write_text(f"{pid}\n")
+    lever = PauseLever(slot, Originals(node.sent.append), spared=frozenset({4_000_000}))
+    (result,) = lever.apply(True)
+    assert not result.ok
+    assert f"Process {pid}" in result.error
+    assert (slot.unified_dir / "cgroup.freeze").read_text() == "0"
+    assert not lever.held

@@ -231,7 +231,7 @@ class Guardian:
         """
         if status == 0:
             self._journal.forget()
-        else:
+        if self._journal.entries:
             self._restore()
 
     def _restore(self, *, forget: bool = True) -> None:

@@ -49,7 +49,7 @@ class HeldJournal:
         self._paths = paths
         self._entries: dict[JournalEntry, None] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._failure: ActuatorError | None = None
+        self._unfinished = False
         self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
         self._writer.start()
 
@@ -100,13 +100,17 @@ class HeldJournal:
             forget: Whether nothing is held afterwards; not while the loop may still be alive.
         """
         problems = restore(self._entries, self._paths)
-        if forget and not problems:
+        self._unfinished = bool(problems)
+        if forget:
             self.forget()
         return problems
 
     def forget(self) -> None:
-        """Hold nothing any more: the loop has put back what it changed."""
-        if self._entries:
+        """Hold nothing any more: the loop has put back what it changed.
+
+        What an earlier restore could not undo stays held.
+        """
+        if self._entries and not self._unfinished:
             self._entries.clear()
             self._jobs.put(_Job(entries=(), clear=True))
 

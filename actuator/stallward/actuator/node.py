@@ -74,6 +74,7 @@ class Node:
             slots=slots,
             zone_limit_bytes=first.zone.memory_limit_bytes,
             send_journal=send_journal,
+            spared=frozenset(config.protected.pids),
         )
         self._profile = "default"
 

@@ -7,6 +7,7 @@ a keeper process that undoes everything should this process die.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import tempfile
 import threading
@@ -27,6 +28,7 @@ from stallward.actuator.config import (
     SlotConfig,
 )
 from stallward.actuator.guard import Budgets
+from stallward.actuator.guardian import claim_node
 from stallward.actuator.keeper import Keeper
 from stallward.actuator.node import Node
 from stallward.actuator.paths import Paths
@@ -79,11 +81,14 @@ class LiveBlock:
             if isinstance(site, Exception):
                 raise site
             self.site = site
+            claim_fd = claim_node(Paths())
+            if claim_fd >= 0:
+                self._stack.callback(os.close, claim_fd)
             keeper = Keeper.start(Paths())
             self._stack.callback(keeper.close)
             self.node = Node(_config(site, self._settings, place), keeper.hold)
             keeper.hold(*self.node.levers.originals())
-            self._stack.callback(self.node.close)
+            self._stack.callback(_put_back, self.node, keeper)
         except queue.Empty as error:
             self._stack.close()
             raise SandboxError("The block's programs did not start in time.") from error
@@ -143,6 +148,12 @@ class LiveBlock:
         while self._thread.is_alive():
             self._sandbox.kill()
             self._thread.join(timeout=0.5)
+
+
+def _put_back(node: Node, keeper: Keeper) -> None:
+    """Put the levers back, by the keeper where the node could not."""
+    if not node.close():
+        keeper.restore()
 
 
 def _config(site: BlockSite, settings: LiveSettings, place: Path) -> DaemonConfig:

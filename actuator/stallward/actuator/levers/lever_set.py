@@ -34,6 +34,7 @@ class LeverSet:
         zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
         send_journal: Called with every entry that :meth:`originals` does not cover, before the
             change that it undoes; an error it raises keeps that change from being made.
+        spared: Processes with which no group is frozen, besides the daemon's own.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class LeverSet:
         slots: tuple[Group, ...],
         zone_limit_bytes: int | None,
         send_journal: SendJournal,
+        spared: frozenset[int] = frozenset(),
     ) -> None:
         lock = threading.Lock()
 
@@ -55,7 +57,7 @@ class LeverSet:
         self._kind = hierarchy.kind
         self._why = hierarchy.why
         self._originals = Originals(send)
-        self._pauses = tuple(PauseLever(group, self._originals) for group in slots)
+        self._pauses = tuple(PauseLever(group, self._originals, spared=spared) for group in slots)
         self._limits = tuple(MemoryLimitLever(group, self._originals) for group in slots)
         self._knobs = VmKnobsLever(
             paths=paths,

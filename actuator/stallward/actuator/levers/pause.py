@@ -7,6 +7,7 @@ a late freeze would surprise everybody.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Final
 
@@ -31,15 +32,22 @@ class PauseLever:
         group: The background group.
         originals: Keeps the journal.
         confirm_s: How long freezing may take.
+        spared: Processes with which no group is frozen, besides this one and its parent.
     """
 
     def __init__(
-        self, group: Group, originals: Originals, *, confirm_s: float = CONFIRM_S
+        self,
+        group: Group,
+        originals: Originals,
+        *,
+        confirm_s: float = CONFIRM_S,
+        spared: frozenset[int] = frozenset(),
     ) -> None:
         folder = group.unified_dir
         self._group = group
         self._originals = originals
         self._confirm_s = confirm_s
+        self._spared = spared | {1, os.getpid(), os.getppid()}
         self._name = f"pause:{group.name.rpartition('/')[2]}"
         self._freeze = None if folder is None else OpenFile(folder / "cgroup.freeze")
         self._events = None if folder is None else OpenFile(folder / "cgroup.events")
@@ -133,6 +141,9 @@ class PauseLever:
     def _write(self, value: str) -> None:
         if self._freeze is None:
             raise LeverError("There is no v2 hierarchy to freeze in.")
+        # A daemon that froze itself could never thaw anything again.
+        if value == "1" and (found := self._spared.intersection(self._group.pids(recursive=True))):
+            raise LeverError(f"Process {min(found)} in {self._group.name} is protected.")
         self._originals.ensure(Frozen(self._freeze.path))
         self.held = True
         write_text(self._freeze.path, value)
