@@ -12,7 +12,7 @@ import pytest
 
 from stallward.actuator.errors import JournalError
 from stallward.actuator.groups import Group, Hierarchy
-from stallward.actuator.journal import FileValue, Frozen, JournalEntry
+from stallward.actuator.journal import FileValue, Frozen, JournalEntry, OomScore
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.memory_limit import MemoryLimitLever
 from stallward.actuator.levers.originals import Originals
@@ -419,3 +419,29 @@ def test_a_group_with_a_protected_process_is_never_frozen(node: FakeNode, who: s
     assert f"Process {pid}" in result.error
     assert (slot.unified_dir / "cgroup.freeze").read_text() == "0"
     assert not lever.held
+
+
+def test_a_child_that_inherits_a_score_gets_its_parents_original(node: FakeNode) -> None:
+    assert node.app.unified_dir is not None
+    members = node.app.unified_dir / "cgroup.procs"
+
+    def process(pid: int, ticks: int, score: int) -> Path:
+        folder = node.paths.proc / str(pid)
+        folder.mkdir()
+        fields = ["0"] * 22
+        fields[19] = str(ticks)
+        (folder / "stat").write_text(f"{pid} (app) {' '.join(fields)}\n")
+        (folder / "oom_score_adj").write_text(str(score))
+        return folder / "oom_score_adj"
+
+    old, own = process(4_000_001, 5, 7), process(4_000_002, 5, -1000)
+    members.write_text("4000001\n4000002\n")
+    levers = node.lever_set()
+    levers.apply(DesiredState(protect_from_oom=True))
+    assert (old.read_text(), own.read_text()) == ("-1000", "-1000")
+    forked = process(4_000_003, 1 << 40, -1000)
+    members.write_text("4000001\n4000002\n4000003\n")
+    levers.apply(RELEASED)
+    assert [f.read_text() for f in (old, own, forked)] == ["7", "-1000", "7"]
+    assert OomScore(4_000_003, 1 << 40, 7) in node.sent
+    assert levers.held() == ()

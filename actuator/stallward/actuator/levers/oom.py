@@ -7,6 +7,7 @@ raised instead: the kernel then picks those first.
 from __future__ import annotations
 
 import errno
+import os
 import time
 from functools import partial
 from typing import Final
@@ -45,6 +46,8 @@ class OomLever:
         self._slots = slots
         self._originals = originals
         self._changed: dict[tuple[int, int], OomScore] = {}
+        self._first: dict[int, tuple[int, int]] = {}
+        """By score written: when it was first (start time ticks), and what was there before."""
         self._scan_at_s = 0.0
         self.refused = False
         """Whether lowering a score was refused (no CAP_SYS_RESOURCE)."""
@@ -53,6 +56,8 @@ class OomLever:
         """Adjust the scores of all processes there are, once a second; or put them back."""
         if not protect:
             self._scan_at_s = 0.0
+            if self._changed:
+                attempt("oom", "", self._find_heirs)  # best effort: restoring comes first
             return self._restore()
         now_s = time.monotonic()
         if now_s < self._scan_at_s:
@@ -65,6 +70,16 @@ class OomLever:
             for group in self._slots:
                 results += self._adjust(group, BACKGROUND)
         return tuple(results)
+
+    def _find_heirs(self) -> None:
+        """Note who was forked since the last scan: it has the score of its parent."""
+        for score in self._first:
+            for group in (self._protected,) if score < 0 else self._slots:
+                for pid in group.pids(recursive=True):
+                    text = read_text(self._proc / str(pid) / "oom_score_adj")
+                    ticks = start_time_ticks(self._proc, pid)
+                    if text == str(score) and ticks is not None:
+                        attempt("oom", text, partial(self._write, pid, ticks, score))
 
     def _adjust(self, group: Group, score: int) -> list[LeverResult]:
         results = []
@@ -84,9 +99,17 @@ class OomLever:
         if text is None:
             return  # it has just ended
         original = OomScore(pid, ticks, int(text))
+        since_ticks, before = self._first.get(score, (None, 0))
+        if original.value == score and since_ticks is not None and ticks >= since_ticks:
+            heir = OomScore(pid, ticks, before)  # forked by one whose score was changed
+            if (pid, ticks) not in self._changed:
+                self._originals.ensure(heir)
+                self._changed[(pid, ticks)] = heir
+            return
         if (score < 0 and original.value <= score) or (score > 0 and original.value >= score):
             return
         self._originals.ensure(original)
+        now_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         try:
             write_text(path, str(score))
         except KernelFileError as error:
@@ -96,6 +119,7 @@ class OomLever:
                 self.refused = True
             raise
         self._changed[(pid, ticks)] = original
+        self._first.setdefault(score, (now_ticks, original.value))
 
     def _restore(self) -> tuple[LeverResult, ...]:
         results = []
@@ -108,6 +132,8 @@ class OomLever:
                 if not result.ok and start_time_ticks(self._proc, pid) == ticks:
                     continue  # tried again
             del self._changed[(pid, ticks)]
+        if not self._changed:
+            self._first.clear()
         return tuple(results)
 
     @property
