@@ -47,6 +47,23 @@ def test_the_floor_of_one_recording_is_between_its_halves() -> None:
     assert floor["work"] == pytest.approx(0.0)
 
 
+def test_errors_of_groups_do_not_cancel() -> None:
+    def block(*units: float) -> BlockMeasures:
+        return BlockMeasures(
+            duration_s=4.0,
+            scheduled_s=np.zeros(0),
+            latency_ms=np.zeros(0),
+            ok=np.zeros(0, dtype=bool),
+            units=np.tile(np.array(units), (4, 1)),
+            psi_some_s=np.zeros(4),
+            paused_s=np.zeros(4),
+        )
+
+    assert noise_floor([block(2.0, 1.0), block(1.0, 2.0)])["work"] == pytest.approx(np.log(2.0))
+    # a group that did nothing in one of them is far off, not left out
+    assert noise_floor([block(2.0, 0.0), block(2.0, 1.0)])["work"] > 1.0
+
+
 @pytest.fixture
 def twin() -> FittedTwin:
     hog = SlotProgram(name="anon-a", units_per_s=350.0, anon_pages=(77_000.0,), cores=0.5)

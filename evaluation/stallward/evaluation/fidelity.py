@@ -42,6 +42,7 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _TWIN_BLOCKS: Final = 4
 """Twin blocks per arm: so many draws of parameters and arrivals."""
 _RESAMPLES: Final = 400
+_IDLE_ERROR: Final = float(np.log(10.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class ArmFidelity:
     live_ms: Mapping[str, float]
     twin_ms: Mapping[str, float]
     errors: Mapping[str, float]
-    """``|ln(twin/live)|`` of p50, p95, p99 and ``work`` (units/s, mean over groups)."""
+    """``|ln(twin/live)|`` of p50, p95, p99 and ``work`` (units/s; mean of the groups' errors)."""
     floor: Mapping[str, float]
     """Live against live, the same measures."""
 
@@ -171,7 +172,7 @@ def _left_out(
     observed = [r.measures for r in live]
     live_ms, twin_ms = _latencies(observed), _latencies(simulated)
     errors = {name: _log_error(twin_ms[name], live_ms[name]) for name in QUANTILES}
-    errors["work"] = _log_error(_units_per_s(simulated), _units_per_s(observed))
+    errors["work"] = _work_error(_units_per_s(simulated), _units_per_s(observed))
     return ArmFidelity(
         scenario=scenario,
         arm=arm,
@@ -213,13 +214,13 @@ def noise_floor(observed: Sequence[BlockMeasures]) -> dict[str, float]:
     """Live against live: between two recordings, or between the halves of the only one."""
     if len(observed) >= 2:
         one, two = _latencies(observed[:1]), _latencies(observed[1:2])
-        work = _log_error(_units_per_s(observed[:1]), _units_per_s(observed[1:2]))
+        work = _work_error(_units_per_s(observed[:1]), _units_per_s(observed[1:2]))
     else:
         only = observed[0]
         late = only.scheduled_s >= only.duration_s / 2
         one, two = (_quantiles([only.latency_ms[~late]]), _quantiles([only.latency_ms[late]]))
         half = only.windows // 2
-        work = _log_error(_mean_rate(only.units[:half]), _mean_rate(only.units[half:]))
+        work = _work_error(only.units[:half].mean(axis=0), only.units[half:].mean(axis=0))
     return {**{name: _log_error(one[name], two[name]) for name in QUANTILES}, "work": work}
 
 
@@ -232,15 +233,24 @@ def _quantiles(pools: Sequence[Array]) -> dict[str, float]:
     return {name: float(value) for name, value in zip(QUANTILES, values, strict=True)}
 
 
-def _units_per_s(blocks: Sequence[BlockMeasures]) -> float:
-    return _mean_rate(np.concatenate([block.units for block in blocks]))
+def _units_per_s(blocks: Sequence[BlockMeasures]) -> Array:
+    """Of each group."""
+    return np.asarray(np.concatenate([block.units for block in blocks]).mean(axis=0))
 
 
-def _mean_rate(units: Array) -> float:
-    """Mean over groups of the logarithm's rate: groups count in units of different size."""
-    rates = np.nanmean(units, axis=0) if units.size else np.array([np.nan])
-    positive = rates[rates > 0]
-    return float(np.exp(np.mean(np.log(positive)))) if positive.size else float("nan")
+def _work_error(twin: Array, live: Array) -> float:
+    """Mean over groups of the error of each, so that opposite errors do not cancel.
+
+    A group that did nothing in one of them is off by a factor without bound, which counts as 10.
+    """
+    if twin.shape != live.shape:
+        return float("nan")
+    errors = []
+    for here, there in zip(twin, live, strict=True):
+        idle = (here > 0) != (there > 0) and np.isfinite(here) and np.isfinite(there)
+        errors.append(_IDLE_ERROR if idle else _log_error(float(here), float(there)))
+    known = [error for error in errors if np.isfinite(error)]
+    return float(np.mean(known)) if known else float("nan")
 
 
 def _log_error(twin: float, live: float) -> float:
@@ -319,7 +329,8 @@ def _signs(rows: Sequence[ArmFidelity], found: Sequence[Recorded]) -> tuple[int,
         sign = _sure_sign(live(row.arm), live("none")) if row.arm != "none" else 0
         if sign:
             counted += 1
-            right += int(np.sign(np.log(row.twin_ms["p95"] / none.twin_ms["p95"])) == sign)
+            # A twin without a latency has no sign right: NaN equals nothing.
+            right += bool(np.sign(np.log(row.twin_ms["p95"] / none.twin_ms["p95"])) == sign)
     return right, counted
 
 
