@@ -14,7 +14,7 @@ from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import ComparisonRequest, run_comparison
-from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.plan import read_json
 from stallward.evaluation.runs import RunRequest
 from stallward.evaluation.simulate import TwinRunner, open_twin
@@ -84,6 +84,30 @@ def test_the_twin_is_reproducible(tmp_path: Path, twin_file: Path) -> None:
     first = run_comparison(_request(twin_file, tmp_path / "a", "latd"), with_report=False)
     second = run_comparison(_request(twin_file, tmp_path / "b", "latd"), with_report=False)
     assert first == second
+
+
+def test_another_twin_is_another_comparison(tmp_path: Path, twin_file: Path) -> None:
+    run_comparison(_request(twin_file, tmp_path / "a", "none"), with_report=False)
+    twin = load_fitted(twin_file)
+    save_fitted(twin_file, replace(twin, provenance={"fitted": "again"}))
+    with pytest.raises(PlanError, match="twin_sha256"):
+        run_comparison(_request(twin_file, tmp_path / "a", "none"), with_report=False)
+
+
+def test_a_rule_may_terminate_on_the_twin_as_on_a_node_and_the_report_says_so(
+    tmp_path: Path, twin_file: Path
+) -> None:
+    twin = load_fitted(twin_file)
+    # Without file pages a full zone has nothing available, which is when latd terminates.
+    bare = replace(twin.scenario.protected, file_pages=0.0, touch_file_pages=0.0)
+    save_fitted(twin_file, replace(twin, scenario=replace(twin.scenario, protected=bare)))
+    out = tmp_path / "out"
+    result = run_comparison(_request(twin_file, out, "none,latd"))
+    assert result["arms"]["none"]["terminated_processes"] == 0
+    assert result["arms"]["latd"]["terminated_processes"] == 2  # one in each block
+    page = (out / "report.html").read_text()
+    assert "latd * †" in page
+    assert "latd: 2 in 2 blocks" in page
 
 
 @pytest.mark.parametrize("condition", ["alone", "ample", "background", "together"])

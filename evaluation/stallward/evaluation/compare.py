@@ -175,7 +175,16 @@ def _settings(
         burn_in_s=request.burn_in_s,
         seed=request.seed,
         policy_sha256=digest.hexdigest() if any(policies.values()) else "",
+        twin_sha256=_twin_sha256(request, scenario),
     )
+
+
+def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
+    if request.mode == "live":
+        return ""
+    from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415 - needs no node
+
+    return _sha256(find_twin_of(scenario.name, request.twin))
 
 
 def _sha256(path: Path | None) -> str:

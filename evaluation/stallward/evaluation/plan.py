@@ -47,6 +47,8 @@ class Settings:
     burn_in_s: float
     seed: int
     policy_sha256: str = ""
+    twin_sha256: str = ""
+    """Of the fitted twin's file; empty for live comparisons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +168,7 @@ def _claim(root: Path, settings: Settings) -> None:
         write_json(root / PLAN_FILE, wanted)
         return
     for key, value in wanted.items():
-        if existing.get(key) != value:
+        if existing.get(key, "") != value:  # older plans lack what they did not depend on
             raise PlanError(
                 f"{root} holds another comparison: its {key} is {existing.get(key)!r}, "
                 f"not {value!r}.",
