@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stallward.env.recording import (
+    NodeInfo,
+    Requests,
+    RunInfo,
+    Units,
+    load_recording,
+    write_recording,
+)
 from stallward.evaluation.errors import MeasureError
-from stallward.evaluation.measure import BlockSeries, Progress, reduce
+from stallward.evaluation.measure import BlockSeries, Progress, reduce, series_of
+from stallward.proto.v1 import stallward_pb2 as pb
 
 
 @pytest.fixture
@@ -68,3 +78,45 @@ def test_a_group_without_a_source_of_units_is_unknown_not_idle(series: BlockSeri
 def test_a_block_shorter_than_a_window_is_refused(series: BlockSeries) -> None:
     with pytest.raises(MeasureError, match=r"0\.50 s"):
         reduce(replace(series, end_s=series.start_s + 0.5))
+
+
+def _recorded(path: Path, units: Units) -> BlockSeries:
+    """A block of 10 s after 2 s of burn-in in which two of three terminations succeeded."""
+    ticks = [pb.TickRecord(sequence=i, time_s=100.0 + 0.1 * i) for i in range(120)]
+    for i, ok in ((5, True), (30, False), (60, True)):
+        ticks[i].applied.add(lever=f"terminate:{i}", value="SIGTERM", ok=ok)
+        ticks[i].applied.add(lever="vm.swappiness", value="90", ok=True)
+    write_recording(
+        path,
+        run=RunInfo(
+            scenario="x",
+            condition="together",
+            arm="latd",
+            seed=1,
+            start_s=100.0,
+            end_s=112.0,
+            burn_in_s=2.0,
+            sandbox_bytes=1 << 29,
+            slo_ms=30.0,
+            node=NodeInfo(kind="none", kernel="test", cpu_count=2, memory_total_bytes=1 << 33),
+            slot_names=("a", "b", "c"),
+        ),
+        ticks=ticks,
+        requests=Requests.empty(),
+        units=units,
+    )
+    return series_of(load_recording(path))
+
+
+def test_a_group_that_was_ended_before_it_reported_did_nothing(tmp_path: Path) -> None:
+    units = Units(
+        slot=np.array([0, 1], dtype=np.int32),
+        time_s=np.array([100.5, 112.0]),
+        units=np.array([0.0, 24.0]),
+    )
+    block = reduce(_recorded(tmp_path / "run", units))
+    np.testing.assert_allclose(block.units.sum(axis=0), [0.0, 20.0, 0.0])
+
+
+def test_terminated_processes_are_counted_where_the_signal_was_sent(tmp_path: Path) -> None:
+    assert reduce(_recorded(tmp_path / "run", Units.empty())).terminated == 2

@@ -69,6 +69,15 @@ def test_rows_list_references_and_arms_in_order() -> None:
     assert all(len(row) == len(headers) for row in rows)
     work = headers.index("background")
     assert (rows[0][work], rows[1][work]) == ("", "95 % [95..95 %]")
+    assert "terminated" not in headers
+
+
+def test_rows_say_how_many_processes_an_arm_ended() -> None:
+    result = _result()
+    result["arms"]["latd"]["terminated_processes"] = 3
+    headers, rows = result_rows(result)
+    assert headers[-1] == "terminated"
+    assert [row[-1] for row in rows] == ["", "", "0", "3", "0"]
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,7 @@ class Comparison:
                 "controller": arm.spec,
                 "budgets_lifted": arm.lifts_budgets,
                 "invalid_blocks": invalid[arm.label],
+                "terminated_processes": sum(m.terminated for m in measures[arm.label]),
                 "requests": sum(m.latency_ms.size for m in measures[arm.label]),
             }
         node = self.store.facts(self.blocks[0]).get("node", {})

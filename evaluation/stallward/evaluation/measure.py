@@ -6,6 +6,7 @@ that a single block can still be resampled (``stallward.evaluation.statistics``)
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -52,6 +53,8 @@ class BlockSeries:
     """Cumulative memory ``some`` stall of the protected group at each tick; NaN if unknown."""
     paused: Array
     """Shape ``(ticks, groups)``: the share of each group that was paused, 0..1."""
+    terminated: int = 0
+    """Background processes that the arm ended, burn-in included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,8 @@ class BlockMeasures:
     """Stalled seconds of the protected group, shape ``(W,)``; NaN if unknown."""
     paused_s: Array
     """Group seconds paused divided by the number of groups, shape ``(W,)``."""
+    terminated: int = 0
+    """Background processes that the arm ended, burn-in included: they stay away."""
 
     @property
     def windows(self) -> int:
@@ -110,6 +115,7 @@ def reduce(series: BlockSeries) -> BlockMeasures:
         units=np.stack(units, axis=1) if units else np.zeros((windows, 0)),
         psi_some_s=1e-6 * _gained(edges, series.tick_s, series.protected_psi_some_us),
         paused_s=_paused_s(edges, series.tick_s, series.paused),
+        terminated=series.terminated,
     )
 
 
@@ -137,12 +143,6 @@ def series_of(recording: Recording) -> BlockSeries:
     """The series of a loaded recording."""
     run, ticks = recording.run, recording.ticks
     slots = len(run.slot_names) if run.condition != "alone" else 0
-    progress = []
-    for slot in range(slots):
-        mine = recording.units.slot == slot
-        progress.append(
-            Progress(time_s=recording.units.time_s[mine], units=recording.units.units[mine])
-        )
     tick_s = np.asarray(ticks["time_s"], dtype=np.float64)
     paused = [paused_share(recording, slot) for slot in range(slots)]
     return BlockSeries(
@@ -151,10 +151,38 @@ def series_of(recording: Recording) -> BlockSeries:
         scheduled_s=recording.requests.scheduled_s,
         finished_s=recording.requests.end_s,
         ok=recording.requests.ok,
-        progress=tuple(progress),
+        progress=tuple(_progress(recording, slot) for slot in range(slots)),
         tick_s=tick_s,
         protected_psi_some_us=recording.tick("protected_psi_memory_some_us"),
         paused=np.stack(paused, axis=1) if paused else np.zeros((tick_s.size, 0)),
+        terminated=terminated_processes(recording),
+    )
+
+
+def _progress(recording: Recording, slot: int) -> Progress:
+    """A group's work over the whole block, none at its start.
+
+    A group that was ended or paused before it reported has done nothing; if that were unknown,
+    an arm's work would be the mean of the groups it left alone.
+    """
+    run, units = recording.run, recording.units
+    mine = units.slot == slot
+    time_s, done = units.time_s[mine], units.units[mine]
+    first_s, last_s = min([run.start_s, *time_s[:1]]), max([run.end_s, *time_s[-1:]])
+    total = done[-1] if done.size else 0.0
+    return Progress(
+        time_s=np.concatenate([[first_s], time_s, [last_s]]),
+        units=np.concatenate([[0.0], done, [total]]),
+    )
+
+
+def terminated_processes(recording: Recording) -> int:
+    """How many background processes the arm ended."""
+    changes = (json.loads(text) for text in recording.actions.get("applied", ()) if text)
+    return sum(
+        str(lever).startswith("terminate:") and bool(ok)
+        for tick in changes
+        for lever, _value, ok, *_ in tick
     )
 
 

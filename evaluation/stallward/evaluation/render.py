@@ -113,14 +113,22 @@ def reference_cell(
 
 
 def result_rows(result: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headers and rows of a comparison's table, references first."""
-    headers = ("arm", *(column.title for column in COLUMNS))
+    """Headers and rows of a comparison's table, references first.
+
+    Where an arm ended background processes, a last column says how many in all its blocks.
+    """
+    ended = {label: arm.get("terminated_processes", 0) for label, arm in result["arms"].items()}
+    extra = ("terminated",) if any(ended.values()) else ()
+    headers = ("arm", *(column.title for column in COLUMNS), *extra)
     rows = []
     for name in REFERENCES:
         metrics = result["references"][name]
-        rows.append((name, *(reference_cell(name, metrics, c, cell) for c in COLUMNS)))
+        rows.append(
+            (name, *(reference_cell(name, metrics, c, cell) for c in COLUMNS), *[""] * len(extra))
+        )
     for label, arm in result["arms"].items():
-        rows.append((label, *(cell(arm[c.metric], c.kind) for c in COLUMNS)))
+        counts = [str(ended[label])] if extra else []
+        rows.append((label, *(cell(arm[c.metric], c.kind) for c in COLUMNS), *counts))
     return headers, rows
 
 

@@ -179,6 +179,7 @@ def _table(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
     for label, arm in result["arms"].items():
         cells = "".join(f"<td>{_html_cell(arm[c.metric], c.kind)}</td>" for c in COLUMNS)
         lifted = " *" if arm.get("budgets_lifted") else ""
+        lifted += " †" if arm.get("terminated_processes") else ""
         rows.append(
             f'<tr data-arm="{escape(label)}"><td class="arm">{_swatch(style[label])}'
             f"{escape(short(label))}{lifted}</td>{cells}</tr>"
@@ -255,6 +256,7 @@ def _method(result: Mapping[str, Any]) -> str:
             "* budgets lifted",
             ", ".join(label for label, arm in result["arms"].items() if arm.get("budgets_lifted")),
         ),
+        ("† background processes terminated", _terminated(result)),
     ]
     return (
         "<dl>"
@@ -272,6 +274,14 @@ def _intervals(result: Mapping[str, Any]) -> str:
             "the number of rounds"
         )
     return "95 %, windows inside the single block resampled; variation between blocks is missing"
+
+
+def _terminated(result: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{label}: {count} in {arm['blocks']} blocks"
+        for label, arm in result["arms"].items()
+        if (count := arm.get("terminated_processes", 0))
+    )
 
 
 def _invalid(result: Mapping[str, Any]) -> str:

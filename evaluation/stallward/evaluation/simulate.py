@@ -12,9 +12,11 @@ import numpy as np
 from stallward.actuator.convert import record_to_wire
 from stallward.actuator.engine import Engine, EngineSettings
 from stallward.actuator.guard import Budgets
+from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.record import TickRecord
 from stallward.agent.controller import Controller, make_controller
 from stallward.agent.controllers.onnx import OnnxController
+from stallward.agent.desired import DesiredState
 from stallward.env.recording import NodeInfo, Requests, RunInfo, write_recording
 from stallward.env.scenario import Scenario
 from stallward.env.twin.fitted import FittedTwin, load_fitted
@@ -131,7 +133,10 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
     engine = Engine(
         settings=EngineSettings(
             context=context,
-            budgets=Budgets(lift_budgets=request.arm.lifts_budgets),
+            budgets=Budgets(
+                lift_budgets=request.arm.lifts_budgets,
+                allow_terminate=request.arm.lifts_budgets,
+            ),
             late_s=_NEVER_LATE_S,
         ),
         rule=_controller(request),
@@ -150,11 +155,19 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
                 decision=outcome.decision,
                 granted=outcome.granted,
                 guard_notes=outcome.notes,
+                applied=_ended(outcome.granted),
                 mode=outcome.mode,
                 fallback=outcome.fallback,
             )
         )
         node.step(outcome.granted)
+
+
+def _ended(granted: DesiredState) -> tuple[LeverResult, ...]:
+    """What a node would report of a termination; the twin's other levers are in the samples."""
+    if granted.terminate is None:
+        return ()
+    return (LeverResult(lever=f"terminate:{granted.terminate.pid}", value="SIGTERM"),)
 
 
 def _controller(request: RunRequest) -> Controller:
