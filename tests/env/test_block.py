@@ -6,15 +6,18 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from stallward.env.block import BlockSite, Workplace, make_workplace, run_block
+from stallward.env.block_programs import BlockPrograms
 from stallward.env.cache import check_needs, data_key, evict, prepare_data, run_to_end
 from stallward.env.errors import WorkloadError
 from stallward.env.sandbox import Sandbox, open_sandbox
-from stallward.env.scenario import Places, Scenario, expand
+from stallward.env.scenario import LatencyLines, Places, Scenario, expand
 from stallward.env.scenario_file import parse_scenario
 from stallward.env.workloads.native import build_native
 
@@ -160,6 +163,35 @@ def test_placeholders_are_filled_in_and_other_braces_stay(tmp_path: Path) -> Non
         seed=7,
     )
     assert expand("{python} {data}/x {seed}1 ${HOME} {}", places) == "py /d/x 71 ${HOME} {}"
+
+
+def test_where_only_answers_are_logged_the_last_ones_are_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    (tmp_path / "x.toml").write_text(TOML)
+    scenario = parse_scenario(tmp_path / "x.toml")
+    site = BlockSite(
+        scenario=scenario,
+        condition="together",
+        sandbox=cast("Sandbox", None),
+        latency=LatencyLines(path=str(log), start="0", end="1"),
+        units=(),
+        limit_bytes=1,
+        out_dir=tmp_path,
+    )
+    block = BlockPrograms(site=site, places=cast("Places", None), seed=1)
+    end_s = time.monotonic()
+    log.write_text(f"{end_s - 2} {end_s - 1.9}\n")
+
+    def answer_late() -> None:
+        time.sleep(0.3)
+        with log.open("a") as file:
+            file.write(f"{end_s - 0.1} {end_s + 0.3}\n{end_s + 0.1} {end_s + 0.3}\n")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(answer_late)
+        block.await_tail(end_s)
+    assert 0.3 <= time.monotonic() - end_s < 3.0
+    assert str(end_s + 0.1) in log.read_text()
 
 
 @pytest.mark.live

@@ -22,6 +22,8 @@ _STOP_TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.1
 _LOAD_WAIT_S: Final = 1.0
 """The load generator connects before the first arrival; that may take so long."""
+_TAIL_WAIT_S: Final = 5.0
+"""How long the answers to the last requests are waited for where only answers are logged."""
 
 
 class BlockPrograms:
@@ -70,6 +72,7 @@ class BlockPrograms:
             self._follow(plan, start_s, start_s + burn_in_s + duration_s)
             stall_to_us, end_s = self._stalled_us(), time.monotonic()
             if self._load is not None:
+                self.await_tail(end_s)
                 self._load.end(timeout_s=5.0)
         if self._server is not None:  # so that it can take away what it left outside its group
             self._server.end(timeout_s=_STOP_TIMEOUT_S)
@@ -84,7 +87,7 @@ class BlockPrograms:
             end_s=end_s,
             burn_in_s=burn_in_s,
             limit_bytes=self._site.limit_bytes,
-            requests=self._requests(),
+            requests=self._requests(end_s),
             units=self._units(),
             psi_some_share=share,
             oom_kills=sandbox.oom_kills() - oom_before,
@@ -110,6 +113,22 @@ class BlockPrograms:
         while not Path(self._site.latency.path).exists() and time.monotonic() < deadline_s:
             self._load.check(may_end=False)
             time.sleep(0.01)
+
+    def await_tail(self, end_s: float) -> None:
+        """Wait until the log has reached the requests due at ``end_s``, within bounds.
+
+        A load generator that logs answers only would otherwise take the slowest requests with
+        it, those that wait when the block ends. One that says of each whether it was answered
+        (``ok``) also tells which never were.
+        """
+        if self._site.latency.ok is not None:
+            return
+        deadline_s = time.monotonic() + _TAIL_WAIT_S
+        while time.monotonic() < deadline_s:
+            scheduled_s = self._logged().scheduled_s
+            if scheduled_s.size and scheduled_s[-1] >= end_s:
+                return
+            time.sleep(_POLL_S)
 
     def _plan(self, length_s: float) -> list[tuple[float, int, bool]]:
         """(seconds after the start, slot, whether it starts), latest first."""
@@ -161,18 +180,29 @@ class BlockPrograms:
                 return int(line.rpartition("total=")[2])
         return None
 
-    def _requests(self) -> Requests:
-        if self._site.condition == "background":
-            return Requests.empty()
+    def _logged(self) -> Requests:
+        """The requests in the log so far, by scheduled time."""
         text = _read(Path(self._site.latency.path))
         offset_s = time.clock_gettime(time.CLOCK_REALTIME) - time.monotonic()
-        requests = parse_requests(text, self._site.latency, realtime_offset_s=offset_s)
+        return parse_requests(text, self._site.latency, realtime_offset_s=offset_s)
+
+    def _requests(self, end_s: float) -> Requests:
+        """The requests scheduled before ``end_s``."""
+        if self._site.condition == "background":
+            return Requests.empty()
+        requests = self._logged()
         if not len(requests.scheduled_s):
             raise WorkloadError(
-                f"No request was found in {self._site.latency.path} of {len(text)} characters.",
+                f"No request was found in {self._site.latency.path}.",
                 next_step="Check protected.latency of the scenario against what it writes.",
             )
-        return requests
+        due = requests.scheduled_s < end_s
+        return Requests(
+            scheduled_s=requests.scheduled_s[due],
+            start_s=requests.start_s[due],
+            end_s=requests.end_s[due],
+            ok=requests.ok[due],
+        )
 
     def _units(self) -> Units:
         texts = [_read(Path(source.path)) for source in self._site.units]
