@@ -78,6 +78,7 @@ def test_rows_say_how_many_processes_an_arm_ended() -> None:
     headers, rows = result_rows(result)
     assert headers[-1] == "terminated"
     assert [row[-1] for row in rows] == ["", "", "0", "3", "0"]
+    assert "latd 10.0 ms at 10 % (3 processes terminated)" in headline(result)
 
 
 @pytest.mark.parametrize(

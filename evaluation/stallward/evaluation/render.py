@@ -148,7 +148,7 @@ def headline(result: Mapping[str, Any]) -> str:
     text += f" {_effect(best, acting[best], arms.get('none'))}"
     others = [
         f"{short(label)} {number(other['p95_ms']['value'], 'ms')} ms at "
-        f"{number(other['background_work']['value'], 'share')}"
+        f"{number(other['background_work']['value'], 'share')}{_ended(other)}"
         for label, other in acting.items()
         if label != best
     ]
@@ -160,10 +160,16 @@ def _effect(label: str, arm: Mapping[str, Any], none: Mapping[str, Any] | None) 
     p95, work = arm["p95_ms"]["value"], arm["background_work"]["value"]
     price = (
         "" if work is None else f" while the background does {number(work, 'share')} of its work"
-    )
+    ) + _ended(arm)
     if none is not None and p95 is not None and p95 >= 0.95 * none["p95_ms"]["value"]:
         return f"No arm helps: {short(label)} has {number(p95, 'ms')} ms{price}"
     return f"{short(label)} brings it to {number(p95, 'ms')} ms{price}"
+
+
+def _ended(arm: Mapping[str, Any]) -> str:
+    """That an arm ended processes, which the other figures do not show."""
+    count = arm.get("terminated_processes", 0)
+    return f" ({count} process{'es' if count != 1 else ''} terminated)" if count else ""
 
 
 def _loss(arm: Mapping[str, Any]) -> tuple[float, float]:
