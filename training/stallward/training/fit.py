@@ -44,16 +44,16 @@ _SHARPNESS: Final = 8.0
 class FitSettings:
     """How a twin is searched for."""
 
-    candidates: int = 256
+    candidates: int = 128
     """Twins replayed side by side."""
-    generations: int = 40
+    generations: int = 400
     """At most; fewer when the time is over."""
     elite_share: float = 0.12
     draws: int = 24
     """Settings kept."""
     max_seconds: float = 120.0
     """Wall time for one scenario."""
-    recordings_per_generation: int = 8
+    recordings_per_generation: int = 4
     """Recordings replayed in a generation, drawn evenly over arms; the last sees all."""
     seed: int = 1
 
