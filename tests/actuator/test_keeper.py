@@ -201,7 +201,10 @@ def test_killed_owner_leaves_no_group_process_or_swap_file(tmp_path: Path) -> No
         assert owner.stdout is not None
         keeper_pid, inside, outside = (int(word) for word in owner.stdout.readline().split())
         assert str(swap) in Path("/proc/swaps").read_text()
-        assert b") T" in Path(f"/proc/{outside}/stat").read_bytes()
+        deadline = time.monotonic() + 5.0  # a signal is delivered when its target next runs
+        while b") T" not in Path(f"/proc/{outside}/stat").read_bytes():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         owner.kill()
     try:
         started = time.monotonic()
