@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.controllers.latd import TUNINGS
 from stallward.agent.desired import PROFILES, SLOTS
 from stallward.env.recording import Recording
 from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
@@ -27,7 +28,7 @@ _SCALES: Final = np.array(
     [0.10, 0.15, 0.30] + [0.05] * SLOTS + [0.10] * GROUPS + [0.10] * GROUPS + [0.7, 0.7]
 )
 """An error of this much counts as one."""
-_PROFILE: Final = {p.name: p for p in PROFILES}
+_PROFILE: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}
 
 
 def live_summary(recording: Recording, scenario: TwinScenario) -> Array:

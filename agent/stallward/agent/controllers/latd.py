@@ -33,6 +33,8 @@ _GROW_RATIO: Final = 1 / 16
 _CALM: Final = Tuning(name="latd", swappiness=90, overcommit_memory=0)
 _FLUSHING: Final = replace(_CALM, name="latd-flush", dirty_background_ratio=2, dirty_ratio=100)
 _CGROUP: Final = Tuning(name="latd-cgroup", protected_swappiness=90)
+TUNINGS: Final = (_CALM, _FLUSHING, _CGROUP)
+"""What these rules tune, beside the action table's profiles."""
 
 
 def _available_ratio(sample: Sample, zone_limit_bytes: int) -> float | None:
