@@ -193,7 +193,7 @@ def _latency(timeline: Timeline, style: Style, x: Scale, y: Scale, slo_ms: float
     for value in log_ticks(y.low, y.high):
         parts.append(line(_LEFT, y(value), _WIDTH - 8, y(value), class_="grid"))
         parts.append(text(_LEFT - 6, y(value) + 4, f"{value:g}", class_="end"))
-    parts.append(text(0, 14, "latency ms"))
+    parts.append(text(0, 14, "ms"))
     parts.append(line(_LEFT, y(slo_ms), _WIDTH - 8, y(slo_ms), class_="slo"))
     keep = _thin(timeline.latency_ms)
     seconds, latency = timeline.request_s[keep], timeline.latency_ms[keep]
