@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stallward.agent.controller import (
     Controller,
@@ -56,7 +57,7 @@ class _Forgetful(NoneController):
 
     calls = 0
 
-    def decide(self, sample: Sample, observation: np.ndarray) -> Decision:  # type: ignore[type-arg]
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         self.calls += 1
         return Decision(
             desired=super().decide(sample, observation).desired, reason=f"{self.calls}"
@@ -66,7 +67,7 @@ class _Forgetful(NoneController):
 class _Crowded(NoneController):
     """Wants more slots than there are."""
 
-    def decide(self, sample: Sample, observation: np.ndarray) -> Decision:  # type: ignore[type-arg]
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         return make_controller("static:pause=all").decide(
             Sample(
                 sequence=0,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from stallward.agent.desired import MIB
 from stallward.agent.observation import (
@@ -21,7 +22,7 @@ from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample, S
 from stallward.agent.testing import make_sample
 
 
-def value(observation: np.ndarray, name: str) -> float:  # type: ignore[type-arg]
+def value(observation: NDArray[np.float32], name: str) -> float:
     return float(observation[OBSERVATION_NAMES.index(name)])
 
 
