@@ -12,21 +12,12 @@ import queue
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from stallward.actuator.config import (
-    ControlConfig,
-    DaemonConfig,
-    JournalConfig,
-    LatencyConfig,
-    NodeConfig,
-    ProtectedConfig,
-    ServiceConfig,
-    SlotConfig,
-)
+from stallward.actuator.config import ControlConfig
 from stallward.actuator.guard import Budgets
 from stallward.actuator.guardian import claim_node
 from stallward.actuator.keeper import Keeper
@@ -38,6 +29,7 @@ from stallward.env.lines import parse_units
 from stallward.env.recording import Units
 from stallward.env.sandbox import Sandbox
 from stallward.env.scenario import Scenario
+from stallward.env.site_config import site_config
 
 _BEGIN_TIMEOUT_S: Final = 120.0
 
@@ -86,7 +78,15 @@ class LiveBlock:
                 self._stack.callback(os.close, claim_fd)
             keeper = Keeper.start(Paths())
             self._stack.callback(keeper.close)
-            self.node = Node(_config(site, self._settings, place), keeper.hold)
+            self.node = Node(
+                site_config(
+                    site,
+                    place,
+                    control=ControlConfig(slo_ms=self._settings.slo_ms, seed=self._settings.seed),
+                    guard=self._settings.budgets,
+                ),
+                keeper.hold,
+            )
             keeper.hold(*self.node.levers.originals())
             self._stack.callback(_put_back, self.node, keeper)
         except queue.Empty as error:
@@ -154,23 +154,3 @@ def _put_back(node: Node, keeper: Keeper) -> None:
     """Put the levers back, by the keeper where the node could not."""
     if not node.close():
         keeper.restore()
-
-
-def _config(site: BlockSite, settings: LiveSettings, place: Path) -> DaemonConfig:
-    known = {f.name for f in fields(LatencyConfig)} - {"path"}
-    values = {name: getattr(site.latency, name) for name in known}
-    return DaemonConfig(
-        node=NodeConfig(zone=site.sandbox.zone.name),
-        protected=ProtectedConfig(
-            group=site.sandbox.protected.name, groups=(site.sandbox.load.name,)
-        ),
-        background=tuple(
-            SlotConfig(name=spec.name, group=group.name, floor_bytes=spec.floor_bytes)
-            for spec, group in zip(site.scenario.background, site.sandbox.slots, strict=True)
-        ),
-        service=ServiceConfig(socket=place / "unused.sock"),
-        journal=JournalConfig(path=place / "journal"),
-        latency=LatencyConfig(path=Path(site.latency.path), **values),
-        control=ControlConfig(slo_ms=settings.slo_ms, seed=settings.seed),
-        guard=settings.budgets,
-    )

@@ -6,22 +6,12 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stallward.actuator.client import ActuatorClient
-from stallward.actuator.config import (
-    ControlConfig,
-    DaemonConfig,
-    JournalConfig,
-    LatencyConfig,
-    NodeConfig,
-    ProtectedConfig,
-    RecordConfig,
-    ServiceConfig,
-    SlotConfig,
-)
+from stallward.actuator.config import ControlConfig, DaemonConfig, RecordConfig
 from stallward.actuator.daemon import Daemon
 from stallward.actuator.frames import read_frames
 from stallward.actuator.guard import Budgets
@@ -34,7 +24,8 @@ from stallward.env.recording import (
     write_recording,
 )
 from stallward.env.sandbox import Sandbox, open_sandbox
-from stallward.env.scenario import LatencyLines, Scenario
+from stallward.env.scenario import Scenario
+from stallward.env.site_config import site_config
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.node_facts import node_info, versions
 from stallward.evaluation.remote import remote_controller
@@ -152,18 +143,9 @@ def scenario_parameters(scenario: Scenario) -> dict[str, Any]:
 
 
 def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
-    return DaemonConfig(
-        node=NodeConfig(zone=site.sandbox.zone.name),
-        protected=ProtectedConfig(
-            group=site.sandbox.protected.name, groups=(site.sandbox.load.name,)
-        ),
-        background=tuple(
-            SlotConfig(name=spec.name, group=group.name, floor_bytes=spec.floor_bytes)
-            for spec, group in zip(site.scenario.background, site.sandbox.slots, strict=True)
-        ),
-        service=ServiceConfig(socket=place / "actuator.sock"),
-        journal=JournalConfig(path=place / "journal"),
-        latency=_latency(site.latency),
+    return site_config(
+        site,
+        place,
         control=ControlConfig(
             controller="none" if run.arm.runs_policy else run.arm.spec,
             slo_ms=run.slo_ms,
@@ -175,13 +157,6 @@ def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
         ),
         record=RecordConfig(dir=place),
     )
-
-
-def _latency(lines: LatencyLines) -> LatencyConfig:
-    """The daemon's form of a scenario's latency source."""
-    known = {f.name for f in fields(LatencyConfig)} & {f.name for f in fields(LatencyLines)}
-    values = {name: getattr(lines, name) for name in known - {"path"}}
-    return LatencyConfig(path=Path(lines.path), **values)
 
 
 @contextmanager
