@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from stallward.evaluation.render import COLUMNS, Kind, cell, headline, number, result_rows, short
+from stallward.evaluation.render import (
+    COLUMNS,
+    Kind,
+    cell,
+    headline,
+    number,
+    result_rows,
+    short,
+    target,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +39,11 @@ def test_numbers(value: float | None, kind: Kind, text: str) -> None:
 def test_cells_carry_their_interval_or_none() -> None:
     assert cell({"value": 0.5, "low": 0.4, "high": 0.62}, "share") == "50 % [40..62 %]"
     assert cell({"value": 5.0, "low": None, "high": None}, "ms") == "5.00"
+
+
+def test_a_target_names_its_quantile() -> None:
+    assert target({"slo_ms": 60.0, "slo_quantile": 0.999}) == "p99.9 at most 60.0 ms"
+    assert target({"slo_ms": 60.0}) == "p95 at most 60.0 ms", "results written before it was said"
 
 
 def _arm(p95: float, work: float, met: float) -> dict[str, Any]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallward.evaluation.statistics import (
+from stallward.evaluation.intervals import (
     Scale,
-    block_counts,
-    bootstrap_quantiles,
-    bootstrap_ratio,
     half_width,
     impact_interval,
     interval,
+    share_interval,
+    student_975,
+)
+from stallward.evaluation.slo import slo_windows, slo_windows_met
+from stallward.evaluation.statistics import (
+    block_counts,
+    bootstrap_quantiles,
+    bootstrap_ratio,
     moving_block_counts,
     pooled_quantiles,
-    share_interval,
-    slo_windows,
-    slo_windows_met,
-    student_975,
 )
 
 
@@ -165,6 +166,21 @@ def test_attainment_counts_slow_and_unfinished_requests(slow: int, failed: int, 
     ok[slow : slow + failed] = False
     got = slo_windows_met(scheduled, latency, ok, start_s=0.0, end_s=2.0, slo_ms=100.0)
     assert (got.sum(), got.size) == (met, 2)
+
+
+def test_a_window_of_p99_holds_a_hundred_requests_and_allows_one_slow_one() -> None:
+    scheduled = _requests([50] * 4)
+    assert np.bincount(slo_windows(scheduled, 0.0, 4.0, quantile=0.99)).tolist() == [100, 100]
+    latency = np.full(200, 10.0)
+    latency[[0, 100, 101]] = 1000.0
+    ok = np.ones(200, dtype=bool)
+    judged = {
+        q: slo_windows_met(
+            scheduled, latency, ok, start_s=0.0, end_s=4.0, slo_ms=100.0, quantile=q
+        ).tolist()
+        for q in (0.95, 0.99)
+    }
+    assert judged == {0.95: [True] * 4, 0.99: [True, False]}
 
 
 def test_no_requests_is_unknown_not_perfect_attainment() -> None:

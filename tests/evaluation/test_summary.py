@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,41 @@ def test_every_metric_has_an_interval_around_it(rounds: int) -> None:
             assert metric["low"] <= metric["value"] <= metric["high"], name
         assert arm["p95_ms"]["low"] < arm["p95_ms"]["high"]
     json.dumps(found, allow_nan=False)
+
+
+def test_failures_with_ample_memory_do_not_make_the_target_easier() -> None:
+    blocks = _blocks(2)
+    calm = summarise(blocks, ["none"], slo_ms=None, seed=1)
+    blocks["ample"] = [
+        replace(
+            b,
+            ok=np.arange(b.ok.size) % 10 > 0,
+            latency_ms=np.where(np.arange(b.ok.size) % 10 > 0, b.latency_ms, 10_000.0),
+        )
+        for b in blocks["ample"]
+    ]
+    found = summarise(blocks, ["none"], slo_ms=None, seed=1)
+    assert found["slo_ms"] == calm["slo_ms"]
+    assert found["references"]["ample"]["slo_attainment"]["value"] == 0.0
+    blocks["ample"] = [replace(b, ok=np.zeros_like(b.ok)) for b in blocks["ample"]]
+    with pytest.raises(MeasureError, match="answered"):
+        summarise(blocks, ["none"], slo_ms=None, seed=1)
+
+
+def test_the_quantile_of_the_target_is_what_is_judged() -> None:
+    blocks = _blocks(2)
+    late = [
+        replace(b, latency_ms=np.where(np.arange(b.ok.size) % 40, 10.0, 90.0))
+        for b in blocks["none"]
+    ]
+    blocks["none"] = late
+    met = {
+        q: summarise(blocks, ["none"], slo_ms=50.0, slo_quantile=q, seed=1)["arms"]["none"][
+            "slo_attainment"
+        ]["value"]
+        for q in (0.95, 0.99)
+    }
+    assert met == {0.95: 1.0, 0.99: 0.0}
 
 
 def test_one_round_says_that_it_resampled_inside_its_block() -> None:

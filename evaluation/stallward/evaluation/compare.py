@@ -275,6 +275,7 @@ class Comparison:
             measures,
             labels,
             slo_ms=scenario.protected.slo.latency_ms,
+            slo_quantile=scenario.protected.slo.quantile,
             seed=self.request.seed,
         )
         for arm in self.request.arms:

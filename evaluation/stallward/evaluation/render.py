@@ -40,7 +40,7 @@ COLUMNS: Final = (
         metric="slo_attainment",
         title="SLO met",
         kind="share",
-        meaning="share of windows whose p95 met the target",
+        meaning="share of windows in which the target was met",
     ),
     Column(
         metric="background_work",
@@ -83,6 +83,12 @@ def number(value: float | None, kind: Kind) -> str:
     if kind == "ratio":
         return f"{value:+.0f}x" if abs(value) >= 9.95 else f"{value:+.2f}x"
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
+
+
+def target(result: Mapping[str, Any]) -> str:
+    """The target of a comparison, as ``p95 at most 60.0 ms``."""
+    percent = 100 * result.get("slo_quantile", 0.95)  # older results judge p95
+    return f"p{percent:g} at most {number(result['slo_ms'], 'ms')} ms"
 
 
 def span(metric: Mapping[str, float | None], kind: Kind) -> str:

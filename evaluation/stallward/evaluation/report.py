@@ -31,6 +31,7 @@ from stallward.evaluation.render import (
     reference_cell,
     short,
     span,
+    target,
 )
 from stallward.evaluation.timeline import Timeline, timeline_chart, timeline_of
 
@@ -240,7 +241,7 @@ def _method(result: Mapping[str, Any]) -> str:
         ),
         (
             "SLO",
-            f"{number(result['slo_ms'], 'ms')} ms ({result['slo_source']}); controllers were "
+            f"{target(result)} in each window ({result['slo_source']}); controllers were "
             f"told {number(method['controller_slo_ms'], 'ms')} ms",
         ),
         (

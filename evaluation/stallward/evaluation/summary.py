@@ -16,23 +16,25 @@ from typing import Any, Final
 import numpy as np
 
 from stallward.evaluation.errors import MeasureError
-from stallward.evaluation.measure import Array, BlockMeasures
-from stallward.evaluation.plan import ALONE, AMPLE, BACKGROUND
-from stallward.evaluation.statistics import (
-    RESAMPLES,
+from stallward.evaluation.intervals import (
     UNKNOWN,
-    Counts,
     Interval,
     Scale,
+    impact_interval,
+    interval,
+    share_interval,
+)
+from stallward.evaluation.measure import Array, BlockMeasures
+from stallward.evaluation.plan import ALONE, AMPLE, BACKGROUND
+from stallward.evaluation.slo import slo_windows_met
+from stallward.evaluation.statistics import (
+    RESAMPLES,
+    Counts,
     block_counts,
     bootstrap_quantiles,
     bootstrap_ratio,
-    impact_interval,
-    interval,
     moving_block_counts,
     pooled_quantiles,
-    share_interval,
-    slo_windows_met,
 )
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
@@ -57,6 +59,14 @@ _RUN_WINDOWS: Final = 5
 """Windows drawn together where one block must do: stalls last a few seconds."""
 
 Blocks = Sequence[BlockMeasures]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """What a window is held against."""
+
+    ms: float
+    quantile: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +121,25 @@ class _Condition:
         return estimate, stacked
 
 
+def auto_target_ms(ample: Blocks) -> float | None:
+    """The target that blocks with ample memory give: 1.5 x the p99 of their answered requests.
+
+    Failed requests are left out: they must not make the target easier.
+
+    Returns:
+        ``None`` if no request was answered.
+    """
+    answered = pooled_quantiles([block.latency_ms[block.ok] for block in ample], [0.99])[0]
+    return AUTO_SLO_FACTOR * float(answered) if np.isfinite(answered) else None
+
+
 def summarise(
-    blocks: Mapping[str, Blocks], arms: Sequence[str], *, slo_ms: float | None, seed: int
+    blocks: Mapping[str, Blocks],
+    arms: Sequence[str],
+    *,
+    slo_ms: float | None,
+    seed: int,
+    slo_quantile: float = 0.95,
 ) -> dict[str, Any]:
     """The numbers of ``result.json``: ``slo_ms``, ``alone``, ``ample`` and ``arms``.
 
@@ -121,34 +148,37 @@ def summarise(
     Args:
         blocks: Blocks of every condition, in the order of rounds.
         arms: Labels of the arms.
-        slo_ms: The target; ``None`` means 1.5 x the p99 measured ample.
+        slo_ms: The target; ``None`` means :func:`auto_target_ms`.
         seed: Seeds the resampling.
+        slo_quantile: The quantile that is held against the target in each window.
 
     Raises:
-        MeasureError: If a condition has no block or its blocks hold no request.
+        MeasureError: If a condition has no block, or nothing was answered alone or ample.
     """
     found = _conditions(blocks, arms, seed)
     for name in (ALONE, AMPLE):
-        if not any(pool.size for pool in found[name].latencies()):
+        if not any(block.ok.any() for block in found[name].blocks):
             raise MeasureError(
-                f"No request was measured in the blocks of {name!r}.",
-                next_step="Check that the load generator of the scenario runs.",
+                f"No request was answered in the blocks of {name!r}.",
+                next_step="Check that the application and its load generator run.",
             )
     alone, ample = found[ALONE].quantiles(), found[AMPLE].quantiles()
-    target = slo_ms if slo_ms is not None else AUTO_SLO_FACTOR * float(ample[0][2])
+    target = slo_ms if slo_ms is not None else auto_target_ms(found[AMPLE].blocks)
+    assert target is not None  # something was answered ample
+    slo = _Target(ms=target, quantile=slo_quantile)
     own = found[BACKGROUND].rates("units")
     return {
         "slo_ms": target,
+        "slo_quantile": slo_quantile,
         "slo_source": "scenario" if slo_ms is not None else "1.5 x p99 ample",
         "resampled": "windows" if found[ALONE].single else "blocks",
         ALONE: _reference(found[ALONE], alone, own[0]),
         AMPLE: _reference(found[AMPLE], ample, found[AMPLE].rates("units")[0]),
         "references": {
-            name: _metrics(found[name], alone, ample, own, target) for name in (ALONE, AMPLE)
+            name: _metrics(found[name], alone, ample, own, slo) for name in (ALONE, AMPLE)
         },
         "arms": {
-            arm: {"blocks": len(found[arm].blocks)}
-            | _metrics(found[arm], alone, ample, own, target)
+            arm: {"blocks": len(found[arm].blocks)} | _metrics(found[arm], alone, ample, own, slo)
             for arm in arms
         },
     }
@@ -204,7 +234,7 @@ def _metrics(
     alone: tuple[Array, Array],
     ample: tuple[Array, Array],
     own: tuple[Array, Array],
-    slo_ms: float,
+    slo: _Target,
 ) -> dict[str, dict[str, float | None]]:
     value, draws = arm.quantiles()
     found: dict[str, Interval] = {}
@@ -215,7 +245,7 @@ def _metrics(
             found[f"{prefix}_{name}"] = impact_interval(
                 value[i] / reference[i], draws[:, i] / its_draws[:, i], blocks=arm.units
             )
-    found["slo_attainment"] = _attainment(arm, slo_ms)
+    found["slo_attainment"] = _attainment(arm, slo)
     found["background_work"] = _work(arm, own)
     for name, quantity in (("psi_some_share", "psi_some_s"), ("paused_share", "paused_s")):
         rate, rate_draws = arm.rates(quantity)
@@ -223,7 +253,7 @@ def _metrics(
     return {name: found[name].as_json() for name in METRICS}
 
 
-def _attainment(arm: _Condition, slo_ms: float) -> Interval:
+def _attainment(arm: _Condition, slo: _Target) -> Interval:
     met = [
         slo_windows_met(
             block.scheduled_s,
@@ -231,7 +261,8 @@ def _attainment(arm: _Condition, slo_ms: float) -> Interval:
             block.ok,
             start_s=0.0,
             end_s=block.duration_s,
-            slo_ms=slo_ms,
+            slo_ms=slo.ms,
+            quantile=slo.quantile,
         ).astype(np.float64)
         for block in arm.blocks
     ]

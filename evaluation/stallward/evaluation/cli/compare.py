@@ -74,7 +74,7 @@ def compare(
     """
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
     from stallward.evaluation.compare import ComparisonRequest, run_comparison  # noqa: PLC0415
-    from stallward.evaluation.render import result_rows  # noqa: PLC0415
+    from stallward.evaluation.render import result_rows, target  # noqa: PLC0415
 
     request = ComparisonRequest(
         scenario=scenario,
@@ -96,6 +96,7 @@ def compare(
     headers, rows = result_rows(result)
     output.table(headers, rows)
     output.line()
+    output.line(f"target: {target(result)} ({result['slo_source']})")
     output.line(f"{request.out / 'result.json'}  {request.out / 'report.html'}")
 
 

@@ -1,0 +1,87 @@
+"""What controllers are told the target is, where a scenario leaves it to be measured.
+
+One number per scenario: recordings and blocks of which each was told another target cannot be
+compared. It comes from one block with ample memory, long enough that its p99 is more than one
+request's bad luck (the detector answers 15 requests a second: 450 in the block), or from
+recordings that were told it before.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from stallward.env.errors import RecordingError
+from stallward.env.recording import NodeInfo, load_run
+from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.measure import measure_recording
+from stallward.evaluation.runs import Runner, RunRequest
+from stallward.evaluation.summary import AUTO_SLO_FACTOR
+
+CALIBRATION_S: Final = 30.0
+"""Least measured length of the block with ample memory."""
+UNCALIBRATED_SLO_MS: Final = 100.0
+"""What the daemon of the calibration block itself is told; nobody acts on it."""
+_BURN_IN_S: Final = 3.0
+
+
+def target_ms(ample: Path) -> float:
+    """The target that a recording with ample memory gives: 1.5 x its p99.
+
+    Raises:
+        ComparisonError: If no request was answered in it.
+    """
+    latency_ms = measure_recording(ample).latency_ms
+    if not latency_ms.size:
+        raise ComparisonError(
+            "No request was answered with ample memory.",
+            next_step="Check that the load generator of the scenario runs.",
+        )
+    return AUTO_SLO_FACTOR * float(np.quantile(latency_ms, 0.99))
+
+
+def calibrate_ms(runner: Runner, seed: int) -> float:
+    """Measure the target with a block of its own.
+
+    Raises:
+        StallwardError: If the block fails or answers nothing.
+    """
+    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
+        out = Path(folder) / "ample"
+        request = RunRequest(
+            condition="ample",
+            slo_ms=UNCALIBRATED_SLO_MS,
+            duration_s=CALIBRATION_S,
+            burn_in_s=_BURN_IN_S,
+            seed=seed,
+        )
+        runner.run_block(request, out)
+        return target_ms(out)
+
+
+def recorded_ms(
+    directories: Iterable[Path], *, scenario: str, parameters: dict[str, Any], node: NodeInfo
+) -> float | None:
+    """The target that recordings of the same scenario on the same node were told.
+
+    Args:
+        directories: Recordings; anything else is passed over.
+        scenario: Its name.
+        parameters: The contents of its file: after a change its latencies are others.
+        node: The machine; another one has another target.
+
+    Returns:
+        The target of the first that fits, or ``None``.
+    """
+    for directory in directories:
+        try:
+            run = load_run(directory)
+        except RecordingError:
+            continue
+        if (run.scenario, run.scenario_parameters, run.node) == (scenario, parameters, node):
+            return run.slo_ms
+    return None
