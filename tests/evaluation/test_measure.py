@@ -50,6 +50,19 @@ def test_requests_count_from_their_schedule_and_only_after_the_burn_in(
     assert block.ok.tolist() == [True, True, False]
 
 
+def test_a_failed_request_is_slower_than_every_answered_one(series: BlockSeries) -> None:
+    refused = replace(
+        series,
+        scheduled_s=np.array([102.5, 103.5, 105.5]),
+        finished_s=np.array([102.501, 105.5, 106.002]),
+        ok=np.array([False, True, False]),
+    )
+    block = reduce(refused)
+    # refused at once: the whole block; given up when the block ended: how long it had waited
+    np.testing.assert_allclose(block.latency_ms, [4000.0, 2000.0, 502.0])
+    assert block.ok.tolist() == [False, True, False]
+
+
 def test_units_stall_and_pauses_per_window(series: BlockSeries) -> None:
     block = reduce(series)
     assert (block.duration_s, block.windows) == (4.0, 4)

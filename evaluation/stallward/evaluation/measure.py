@@ -2,6 +2,9 @@
 
 A block is cut into windows of one second, and every additive quantity is kept per window, so
 that a single block can still be resampled (``stallward.evaluation.statistics``).
+
+A request that was not answered never helps an arm: it misses the target, and one that failed
+counts as slower than every answered one.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 WINDOW_S: Final = 1.0
+_CUT_OFF_S: Final = 0.1
+"""What is given up this close to the end of a block was cut off by it and did not fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +70,9 @@ class BlockMeasures:
     scheduled_s: Array
     """Scheduled times of the requests, seconds since the start of the measured part."""
     latency_ms: Array
-    """Sojourn from the scheduled arrival. Of a request that never ended: how long it had waited
-    when the block ended, a lower bound."""
+    """Sojourn from the scheduled arrival. Of a request that failed: the length of the block, so
+    that failing at once is not fast. Of one that was still waiting when the block ended: how long
+    it had, a lower bound."""
     ok: NDArray[np.bool_]
     units: Array
     """Units done, shape ``(W, G)``."""
@@ -104,14 +110,16 @@ def reduce(series: BlockSeries) -> BlockMeasures:
     inside = (series.scheduled_s >= series.start_s) & (series.scheduled_s < series.end_s)
     scheduled, finished = series.scheduled_s[inside], series.finished_s[inside]
     ended = np.isfinite(finished)
-    waited_s = np.where(ended, finished, np.maximum(series.end_s, scheduled)) - scheduled
+    ok = series.ok[inside] & ended
+    waited_s = np.where(ended, finished, series.end_s) - scheduled
+    failed = ~ok & ended & (finished < series.end_s - _CUT_OFF_S)
     edges = series.start_s + WINDOW_S * np.arange(windows + 1, dtype=np.float64)
     units = [_gained(edges, p.time_s, p.units) for p in series.progress]
     return BlockMeasures(
         duration_s=duration_s,
         scheduled_s=scheduled - series.start_s,
-        latency_ms=1e3 * waited_s,
-        ok=series.ok[inside] & ended,
+        latency_ms=1e3 * np.where(failed, np.maximum(waited_s, duration_s), waited_s),
+        ok=ok,
         units=np.stack(units, axis=1) if units else np.zeros((windows, 0)),
         psi_some_s=1e-6 * _gained(edges, series.tick_s, series.protected_psi_some_us),
         paused_s=_paused_s(edges, series.tick_s, series.paused),
