@@ -16,6 +16,7 @@ from stallward.env.recording import NodeInfo, Requests, RunInfo, Units, write_re
 from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.compare import Comparison, ComparisonRequest, run_comparison
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.plan import BlockStore, Settings, plan_blocks
@@ -34,6 +35,7 @@ class KnownRunner:
     oom_first: dict[str, int] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     slo_ms: list[float] = field(default_factory=list)
+    lengths_s: list[float] = field(default_factory=list)
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -47,6 +49,7 @@ class KnownRunner:
             raise KeyboardInterrupt
         self.ran.append(name)
         self.slo_ms.append(request.slo_ms)
+        self.lengths_s.append(request.duration_s)
         _record(out, request, name)
         left = self.oom_first.get(name, 0)
         self.oom_first[name] = max(left - 1, 0)
@@ -174,6 +177,8 @@ def test_controllers_are_told_a_target_measured_with_ample_memory(
     expected = comparison.controller_slo_ms(scenario)
     assert expected == pytest.approx(1.5 * 12.0 * np.exp(0.1 * 2.33), rel=0.1)
     assert runner.slo_ms[1:] == [expected] * (len(runner.ran) - 1)
+    assert runner.lengths_s[0] == CALIBRATION_S
+    assert set(runner.lengths_s[1:]) == {comparison.request.block_s}
 
 
 def test_interrupted_comparisons_run_only_what_is_missing(

@@ -1,14 +1,42 @@
-"""The plan of the shipped recordings, and strict reading of plans."""
+"""Recording a plan: the shipped one, strict reading, one target, parts made again."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from stallward.env.errors import RecordingError
+from stallward.env.recording import (
+    NodeInfo,
+    Requests,
+    RunInfo,
+    Units,
+    load_run,
+    write_recording,
+)
+from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
-from stallward.evaluation.errors import PlanError, UsageError
-from stallward.evaluation.record import RecordRequest, load_plan
+from stallward.evaluation import live
+from stallward.evaluation.calibration import CALIBRATION_S
+from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
+from stallward.evaluation.live import scenario_parameters
+from stallward.evaluation.record import (
+    RecordRequest,
+    choose,
+    load_plan,
+    record_all,
+    record_one,
+)
+from stallward.evaluation.runs import RunRequest
+from stallward.proto.v1 import stallward_pb2 as pb
+
+NAMES = ("none", "latd", "ample")
 
 
 def test_the_shipped_plan_has_enough_of_everything() -> None:
@@ -46,3 +74,140 @@ def test_a_run_has_one_arm_and_a_known_condition() -> None:
         RecordRequest(scenario="x", arm="none,latd")
     with pytest.raises(UsageError, match="no condition"):
         RecordRequest(scenario="x", condition="lonely")
+
+
+@dataclass
+class KnownSession:
+    """Writes real recordings of invented blocks, as a live session does."""
+
+    scenario: Scenario
+    node: NodeInfo
+    ran: list[RunRequest] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def run_block(self, request: RunRequest, out: Path) -> int:
+        self.ran.append(request)
+        at_s = np.arange(0.0, request.burn_in_s + request.duration_s, 0.1)
+        sojourn_s = np.full(at_s.size, 0.01 * len(self.ran))
+        write_recording(
+            out,
+            run=RunInfo(
+                scenario=self.scenario.name,
+                condition=request.condition,
+                arm=request.arm.label,
+                seed=request.seed,
+                start_s=0.0,
+                end_s=request.burn_in_s + request.duration_s,
+                burn_in_s=request.burn_in_s,
+                sandbox_bytes=1 << 29,
+                slo_ms=request.slo_ms,
+                node=self.node,
+                scenario_parameters=scenario_parameters(self.scenario),
+            ),
+            ticks=[pb.TickRecord(sequence=i, time_s=float(t)) for i, t in enumerate(at_s)],
+            requests=Requests(
+                scheduled_s=at_s,
+                start_s=at_s,
+                end_s=at_s + sojourn_s,
+                ok=np.ones(at_s.size, dtype=bool),
+            ),
+            units=Units.empty(),
+        )
+        return 0
+
+
+@pytest.fixture
+def node() -> NodeInfo:
+    return NodeInfo(kind="none", kernel="test", cpu_count=2, memory_total_bytes=1 << 33)
+
+
+@pytest.fixture
+def session(node: NodeInfo, monkeypatch: pytest.MonkeyPatch) -> KnownSession:
+    known = KnownSession(scenario=load_scenario("detector-anon"), node=node)
+    monkeypatch.setattr(live, "open_session", lambda _scenario: contextlib.nullcontext(known))
+    return known
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.toml"
+    runs = (
+        '[[runs]]\nscenario = "detector-anon"\narms = ["none", "latd"]\nconditions = ["ample"]\n'
+    )
+    path.write_text(f"seconds = 5\nburn_in_s = 1\n{runs}")
+    return path
+
+
+def test_all_runs_of_a_scenario_are_told_one_target_measured_long_enough(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    made = record_all(plan, tmp_path / "out")
+    assert [path.name for path in made] == [f"detector-anon-{n}-s1" for n in NAMES]
+    calibration, *runs = session.ran
+    assert (calibration.condition, calibration.duration_s) == ("ample", CALIBRATION_S)
+    assert CALIBRATION_S >= 30.0
+    assert [run.slo_ms for run in runs] == [pytest.approx(1.5 * 10.0, rel=1e-3)] * 3
+
+
+def test_recordings_that_stay_give_the_target_to_those_made_again(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    told_ms = load_run(out / "detector-anon-none-s1").slo_ms
+    session.ran.clear()
+    made = record_all(plan, out, only=["*-latd-*"], replace=True)
+    assert [path.name for path in made] == ["detector-anon-latd-s1"]
+    assert [(run.arm.label, run.slo_ms) for run in session.ran] == [("latd", told_ms)]
+    assert record_all(plan, out) == []
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        f"detector-anon-{name}-s1" for name in NAMES
+    )
+
+
+def test_the_target_is_measured_again_when_nothing_comparable_stays(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    session.ran.clear()
+    record_all(plan, out, replace=True)
+    assert len(session.ran) == 4, "all are replaced: a new target is due"
+    session.ran.clear()
+    session.node = replace(session.node, cpu_count=64)
+    record_all(plan, out, only=["*-none-*"], replace=True)
+    assert [run.condition for run in session.ran] == ["ample", "together"]
+
+
+def test_a_failed_run_leaves_the_old_recording(
+    tmp_path: Path, session: KnownSession, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    before = sorted(out.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "run_block", lambda r, o: KnownSession.run_block(session, r, o) + 1)
+        with pytest.raises(ComparisonError, match="OOM kills"):
+            record_all(plan, out, only=["*-none-*"], replace=True)
+    assert sorted(out.rglob("*")) == before
+
+
+def test_what_is_no_recording_is_never_replaced(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    mine = tmp_path / "out" / "detector-anon-latd-s1" / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("x")
+    with pytest.raises(RecordingError, match="not a recording"):
+        record_all(plan, tmp_path / "out", replace=True)
+    with pytest.raises(UsageError, match="exists already"):
+        record_one(RecordRequest(scenario="detector-anon"), mine.parent)
+    assert mine.read_text() == "x"
+    assert session.ran == []
+
+
+def test_patterns_that_match_nothing_are_refused() -> None:
+    runs = load_plan(None)
+    assert {run.arm for run in choose(runs, ["memcached-gcc-latd-*"])} == {"latd"}
+    with pytest.raises(UsageError, match="'redis-"):
+        choose(runs, ["memcached-*", "redis-*"])

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import numpy as np
-
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import Arm
+from stallward.evaluation.calibration import CALIBRATION_S, UNCALIBRATED_SLO_MS, target_ms
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.measure import BlockMeasures, measure_recording
 from stallward.evaluation.plan import (
     ALONE,
     AMPLE,
     BACKGROUND,
+    CALIBRATION_ROUND,
     REFERENCES,
     BlockStore,
     PlannedBlock,
@@ -30,7 +30,7 @@ from stallward.evaluation.plan import (
 )
 from stallward.evaluation.progress import Report, part, silent
 from stallward.evaluation.runs import NO_ARM, Condition, Runner, RunRequest
-from stallward.evaluation.summary import AUTO_SLO_FACTOR, summarise
+from stallward.evaluation.summary import summarise
 
 SCHEMA: Final = 1
 RESULT_FILE: Final = "result.json"
@@ -144,21 +144,6 @@ def find_policy_of(arm: Arm, default: str) -> Path | None:
     return path
 
 
-def target_ms(ample: Path) -> float:
-    """The target that a recording with ample memory gives: 1.5 x its p99.
-
-    Raises:
-        ComparisonError: If no request was answered in it.
-    """
-    latency_ms = measure_recording(ample).latency_ms
-    if not latency_ms.size:
-        raise ComparisonError(
-            "No request was answered with ample memory.",
-            next_step="Check that the load generator of the scenario runs.",
-        )
-    return AUTO_SLO_FACTOR * float(np.quantile(latency_ms, 0.99))
-
-
 def _settings(
     request: ComparisonRequest, scenario: Scenario, policies: Mapping[str, Path | None]
 ) -> Settings:
@@ -216,11 +201,20 @@ class Comparison:
                 self._run_block(runner, block, scenario)
 
     def _calibration(self, scenario: Scenario) -> tuple[PlannedBlock, ...]:
-        """A first block with ample memory, where controllers need to be told a target."""
+        """A first block with ample memory, where controllers need to be told a target.
+
+        It is no part of any round, and lasts long enough for its p99 however short those are.
+        """
         if scenario.protected.slo.latency_ms is not None:
             return ()
         return (
-            PlannedBlock(round=0, position=0, condition=AMPLE, slug=AMPLE, seed=self.request.seed),
+            PlannedBlock(
+                round=CALIBRATION_ROUND,
+                position=0,
+                condition=AMPLE,
+                slug=AMPLE,
+                seed=self.request.seed,
+            ),
         )
 
     def controller_slo_ms(self, scenario: Scenario) -> float:
@@ -230,8 +224,13 @@ class Comparison:
             return known
         block = self._calibration(scenario)[0]
         if not self.store.done(block):
-            return 100.0  # while it is being measured nobody uses it
+            return UNCALIBRATED_SLO_MS
         return target_ms(self.store.path(block))
+
+    def _block_s(self, block: PlannedBlock) -> float:
+        if block.round == CALIBRATION_ROUND:
+            return max(self.request.block_s, CALIBRATION_S)
+        return self.request.block_s
 
     def _run_block(self, runner: Runner, block: PlannedBlock, scenario: Scenario) -> None:
         arms = {arm.label: arm for arm in self.request.arms}
@@ -241,7 +240,7 @@ class Comparison:
             arm=NO_ARM if reference else arms[block.condition],
             policy=None if reference else self.policies[block.condition],
             slo_ms=self.controller_slo_ms(scenario),
-            duration_s=self.request.block_s,
+            duration_s=self._block_s(block),
             burn_in_s=self.request.burn_in_s,
             seed=block.seed,
         )

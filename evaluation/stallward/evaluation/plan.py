@@ -26,6 +26,8 @@ AMPLE: Final = "ample"
 BACKGROUND: Final = "background"
 """The background with the node to itself: what its work is measured against."""
 REFERENCES: Final = (ALONE, AMPLE, BACKGROUND)
+CALIBRATION_ROUND: Final = 0
+"""The round of the block that only tells controllers their target; the others count from 1."""
 
 PLAN_FILE: Final = "plan.json"
 BLOCK_FILE: Final = "block.json"

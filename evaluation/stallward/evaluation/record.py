@@ -3,21 +3,27 @@
 A plan file is TOML: ``seconds``, ``burn_in_s`` and ``seed`` for all, and one ``[[runs]]`` table
 for each group of runs with ``scenario`` and ``arms`` (a list of arms), and optionally
 ``conditions``, ``seconds`` and ``seeds``.
+
+Runs of one scenario are told one target: that of the recordings of it that lie beside them and
+stay, or else one that is measured once, before the first.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 import tomllib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from stallward.env.recording import load_run
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.compare import find_policy_of, target_ms
+from stallward.evaluation.calibration import calibrate_ms, recorded_ms
+from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
 from stallward.evaluation.progress import Report, silent
 from stallward.evaluation.runs import Condition, RunRequest
@@ -26,7 +32,6 @@ if TYPE_CHECKING:
     from stallward.evaluation.live import LiveSession
 
 _ATTEMPTS: Final = 3
-_CALIBRATION_S: Final = 15.0
 _PLAN_KEYS: Final = frozenset({"seconds", "burn_in_s", "seed", "policy", "runs"})
 _RUN_KEYS: Final = frozenset({"scenario", "arms", "conditions", "seconds", "seeds"})
 
@@ -72,22 +77,59 @@ def record_one(request: RecordRequest, out: Path, report: Report = silent) -> No
     Raises:
         StallwardError: If it exists, or this machine cannot run it.
     """
+    if out.exists():
+        raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     _record([(request, out)], report)
 
 
-def record_all(plan: Path | None, out: Path, report: Report = silent) -> list[Path]:
-    """Record every run of a plan that is not in ``out`` yet.
+def record_all(
+    plan: Path | None,
+    out: Path,
+    report: Report = silent,
+    *,
+    only: Sequence[str] = (),
+    replace: bool = False,
+) -> list[Path]:
+    """Record the runs of a plan that are not in ``out`` yet.
+
+    Args:
+        plan: A plan file; ``None`` takes the shipped one.
+        out: Where the recordings go, new or with recordings in it.
+        report: Told how far it is.
+        only: Patterns of names (``*`` matches anything); others of the plan are left out.
+        replace: Record again what exists; an old recording stays until the new one is whole.
 
     Returns:
         The recordings made.
 
     Raises:
-        StallwardError: If the plan has a mistake or this machine cannot run it.
+        StallwardError: If the plan has a mistake, a pattern matches none of it, or this machine
+            cannot run it.
     """
-    wanted = [(request, out / request.name) for request in load_plan(plan)]
-    missing = [(request, path) for request, path in wanted if not path.exists()]
+    wanted = [(request, out / request.name) for request in choose(load_plan(plan), only)]
+    missing = [(request, path) for request, path in wanted if replace or not path.exists()]
+    for _, path in missing:
+        if path.exists():
+            load_run(path)  # only recordings are replaced
     _record(missing, report)
     return [path for _, path in missing]
+
+
+def choose(runs: Sequence[RecordRequest], only: Sequence[str]) -> list[RecordRequest]:
+    """The runs with a name that matches one of the patterns; all of them without a pattern.
+
+    Raises:
+        UsageError: If a pattern matches none.
+    """
+    for pattern in only:
+        if not any(fnmatchcase(run.name, pattern) for run in runs):
+            raise UsageError(
+                f"No recording of the plan is called {pattern!r}.",
+                next_step=f"Names look like {runs[0].name}; * matches anything."
+                if runs
+                else "The plan is empty.",
+            )
+    return [run for run in runs if not only or any(fnmatchcase(run.name, p) for p in only)]
 
 
 def load_plan(path: Path | None) -> list[RecordRequest]:
@@ -142,31 +184,23 @@ def _refuse_unknown(file: Path, table: dict[str, Any], known: frozenset[str]) ->
             )
 
 
-def _record(runs: list[tuple[RecordRequest, Path]], report: Report) -> None:
-    """Record runs, one sandbox for all of a scenario."""
+def _record(runs: Sequence[tuple[RecordRequest, Path]], report: Report) -> None:
+    """Record runs, one sandbox for all of a scenario; what is in the way is replaced."""
     from stallward.env.scenario_file import load_scenario  # noqa: PLC0415
     from stallward.evaluation.live import open_session  # noqa: PLC0415 - gRPC
 
-    for _, out in runs:
-        if out.exists():
-            raise UsageError(
-                f"{out} exists already.", next_step="Name a new directory with --out."
-            )
     done = 0
-
-    def step(session: LiveSession, request: RecordRequest, out: Path, slo_ms: float) -> None:
-        nonlocal done
-        report(request.name, done / len(runs))
-        _record_in(session, request, out, slo_ms)
-        done += 1
-
+    made = {out for _, out in runs}
     for scenario in dict.fromkeys(request.scenario for request, _ in runs):
         report(f"preparing {scenario}", done / len(runs))
+        mine = [(request, out) for request, out in runs if request.scenario == scenario]
         with open_session(load_scenario(scenario)) as session:
-            slo_ms = _target_ms(session)
-            for request, out in runs:
-                if request.scenario == scenario:
-                    step(session, request, out, slo_ms)
+            beside = {path for _, out in mine for path in out.parent.glob("*")}
+            slo_ms = _target_ms(session, sorted(beside - made), mine[0][0].seed)
+            for request, out in mine:
+                report(request.name, done / len(runs))
+                _record_in(session, request, out, slo_ms)
+                done += 1
     report("done", 1.0)
 
 
@@ -181,25 +215,34 @@ def _record_in(session: LiveSession, request: RecordRequest, out: Path, slo_ms: 
         burn_in_s=request.burn_in_s,
         seed=request.seed,
     )
-    for _ in range(_ATTEMPTS):
-        if session.run_block(wanted, out) == 0:
-            return
-        shutil.rmtree(out)
+    building = out.with_name(f".{out.name}.new")
+    shutil.rmtree(building, ignore_errors=True)
+    try:
+        for _ in range(_ATTEMPTS):
+            if session.run_block(wanted, building) == 0:
+                shutil.rmtree(out, ignore_errors=True)
+                building.rename(out)
+                return
+            shutil.rmtree(building)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
     raise ComparisonError(
         f"{request.name} had memory-group OOM kills {_ATTEMPTS} times.",
         next_step="Give the sandbox of the scenario more memory or swap.",
     )
 
 
-def _target_ms(session: LiveSession) -> float:
-    """The scenario's target, or 1.5 x the p99 of a short block with ample memory."""
-    known = session.scenario.protected.slo.latency_ms
-    if known is not None:
-        return float(known)
-    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
-        out = Path(folder) / "ample"
-        request = RunRequest(
-            condition="ample", slo_ms=100.0, duration_s=_CALIBRATION_S, burn_in_s=3.0, seed=1
+def _target_ms(session: LiveSession, beside: Iterable[Path], seed: int) -> float:
+    """The scenario's target, that of recordings ``beside``, or a measured one."""
+    from stallward.evaluation.live import scenario_parameters  # noqa: PLC0415 - gRPC
+
+    scenario = session.scenario
+    known = scenario.protected.slo.latency_ms
+    if known is None:
+        known = recorded_ms(
+            beside,
+            scenario=scenario.name,
+            parameters=scenario_parameters(scenario),
+            node=session.node,
         )
-        session.run_block(request, out)
-        return target_ms(out)
+    return calibrate_ms(session, seed) if known is None else known

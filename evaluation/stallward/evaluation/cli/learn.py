@@ -31,10 +31,19 @@ def record(
     plan: Annotated[
         Path | None, typer.Option(help="With --all: a plan file instead of the shipped one.")
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="With --all: only names like this, as '*-latd-*'; may be repeated."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With --all: record again what exists already.")
+    ] = False,
 ) -> None:
     """Record one run of a scenario under one controller (needs root).
 
-    With --all, the recordings of a plan file are made, those that exist already are kept.
+    With --all, the recordings of a plan file are made; those that exist already are kept, or
+    with --replace made again. All of a scenario are told one latency target: that of those that
+    are kept, else it is measured once.
     """
     from stallward.evaluation.record import (  # noqa: PLC0415
         RecordRequest,
@@ -48,7 +57,9 @@ def record(
                 "--all records every scenario of its plan.", next_step="Leave out the scenario."
             )
         with output.progress("record") as report:
-            made = record_all(plan, out or Path("recordings"), report)
+            made = record_all(
+                plan, out or Path("recordings"), report, only=only or (), replace=replace
+            )
         output.line(f"{len(made)} recordings made in {out or Path('recordings')}")
         return
     if not scenario:
