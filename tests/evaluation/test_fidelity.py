@@ -16,11 +16,19 @@ from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScena
 from stallward.evaluation import fidelity
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.fidelity import fidelity_rows, measure_fidelity, noise_floor, spearman
+from stallward.evaluation.fidelity import measure_fidelity
+from stallward.evaluation.fidelity_measures import (
+    ArmFidelity,
+    Observed,
+    noise_floor,
+    summarise_fidelity,
+)
+from stallward.evaluation.fidelity_table import fidelity_rows
 from stallward.evaluation.measure import BlockMeasures
 from stallward.evaluation.node_facts import node_info
-from stallward.evaluation.runs import RunRequest
+from stallward.evaluation.runs import NO_ARM, RunRequest
 from stallward.evaluation.simulate import TwinRunner
+from stallward.evaluation.statistics import spearman
 
 
 def test_spearman_ranks_ties_and_refuses_too_little() -> None:
@@ -42,26 +50,48 @@ def test_the_floor_of_one_recording_is_between_its_halves() -> None:
         psi_some_s=np.zeros(10),
         paused_s=np.zeros(10),
     )
-    floor = noise_floor([block])
+    floor = noise_floor(Observed(blocks=(block,), own_units_per_s=None))
     assert floor["p95"] == pytest.approx(np.log(2.0))
     assert floor["work"] == pytest.approx(0.0)
 
 
-def test_errors_of_groups_do_not_cancel() -> None:
-    def block(*units: float) -> BlockMeasures:
-        return BlockMeasures(
-            duration_s=4.0,
-            scheduled_s=np.zeros(0),
-            latency_ms=np.zeros(0),
-            ok=np.zeros(0, dtype=bool),
-            units=np.tile(np.array(units), (4, 1)),
-            psi_some_s=np.zeros(4),
-            paused_s=np.zeros(4),
-        )
+def _block(*units: float) -> BlockMeasures:
+    return BlockMeasures(
+        duration_s=4.0,
+        scheduled_s=np.zeros(0),
+        latency_ms=np.zeros(0),
+        ok=np.zeros(0, dtype=bool),
+        units=np.tile(np.array(units), (4, 1)),
+        psi_some_s=np.zeros(4),
+        paused_s=np.zeros(4),
+    )
 
-    assert noise_floor([block(2.0, 1.0), block(1.0, 2.0)])["work"] == pytest.approx(np.log(2.0))
+
+def test_errors_of_groups_do_not_cancel() -> None:
+    def floor(*blocks: BlockMeasures) -> float:
+        return noise_floor(Observed(blocks=blocks, own_units_per_s=None))["work"]
+
+    assert floor(_block(2.0, 1.0), _block(1.0, 2.0)) == pytest.approx(np.log(2.0))
     # a group that did nothing in one of them is far off, not left out
-    assert noise_floor([block(2.0, 0.0), block(2.0, 1.0)])["work"] > 1.0
+    assert floor(_block(2.0, 0.0), _block(2.0, 1.0)) > 1.0
+
+
+def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
+    live = Observed(blocks=(_block(5.0, 1.0),), own_units_per_s=np.array([10.0, 1.0]))
+    twin = Observed(blocks=(_block(3.0, 2.0),), own_units_per_s=np.array([6.0, 2.0]))
+    assert live.work == pytest.approx([0.75])
+    row = ArmFidelity(scenario="s", arm="none", live=live, twin=twin)
+    # its units/s are far off, but so are those with the node to itself: the share is right
+    assert row.errors["work"] == pytest.approx(0.0)
+    assert row.as_json()["live_work"] == pytest.approx(0.75)
+    json.dumps(row.as_json(), allow_nan=False)  # without requests latencies are null
+    found = summarise_fidelity([row])
+    assert (found["p95_error_median"], found["spearman"], found["effect_signs_right"]) == (
+        (None,) * 3
+    )
+    assert found["background_error_median"] == pytest.approx(0.0)
+    headers, rows, _ = fidelity_rows({"arms": [row.as_json()], **found})
+    assert dict(zip(headers, rows[0], strict=True))["p95 live ms"] == "-"
 
 
 @pytest.fixture
@@ -97,6 +127,7 @@ def recordings(tmp_path: Path, twin: FittedTwin) -> Path:
             condition="together", arm=arm, slo_ms=30.0, duration_s=20.0, burn_in_s=2.0, seed=9
         )
         runner.run_block(request, folder / f"{number}")
+    runner.run_block(replace(request, condition="background", arm=NO_ARM), folder / "own")
     return folder
 
 
@@ -111,11 +142,17 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
 
     monkeypatch.setattr(fidelity, "fit_recordings", fit)
     found = measure_fidelity(recordings, seconds=1.0)
-    assert fitted_to == [2, 2, 2], "the arm itself must be left out"
+    assert fitted_to == [3, 3, 3], "the arm itself must be left out"
     json.dumps(found, allow_nan=False)
     assert len(found["arms"]) == 3
-    assert found["median"]["p95"] < 0.5
-    assert found["median"]["work"] < 0.2
+    assert 0.0 <= found["p95_error_median"] <= found["p95_error_worst"] < 1.0
+    assert found["p95_error_median"] < 0.5
+    assert found["p99_error_median"] <= found["p99_error_worst"]
+    assert found["background_error_median"] < 0.2
+    assert found["effect_signs_right"] == 1.0
+    assert found["spearman"] == found["scenarios"]["detector-anon"]["spearman"]
+    none = next(row for row in found["arms"] if row["arm"] == "none")
+    assert 0.1 < none["live_work"] < 1.1, "a share of the rate with the node to itself"
     scenario = found["scenarios"]["detector-anon"]
     assert scenario["effects_right"] == scenario["effects_counted"] > 0
     headers, rows, notes = fidelity_rows(found)

@@ -128,3 +128,21 @@ def bootstrap_ratio(numerators: Array, denominators: Array, counts: Counts) -> A
     below = counts @ np.asarray(denominators, dtype=np.float64)
     above = counts @ np.asarray(numerators, dtype=np.float64)
     return np.asarray(np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0))
+
+
+def spearman(x: Array, y: Array) -> float:
+    """Rank correlation; NaN for fewer than 3 pairs or no variation."""
+    if x.size < 3:
+        return float("nan")
+    ranks = [_ranks(v) for v in (x, y)]
+    spread = ranks[0].std() * ranks[1].std()
+    if spread == 0:
+        return float("nan")
+    return float(np.mean((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())) / spread)
+
+
+def _ranks(values: Array) -> Array:
+    """Ranks from 0, ties sharing their mean."""
+    below = (values[:, None] > values[None, :]).sum(axis=1)
+    same = (values[:, None] == values[None, :]).sum(axis=1)
+    return np.asarray(below + (same - 1) / 2.0, dtype=np.float64)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.intervals import (
@@ -283,10 +284,15 @@ def _work(arm: _Condition, own: tuple[Array, Array]) -> Interval:
     rate, draws = arm.rates("units")
     if rate.size != own[0].size:  # alone: no background ran
         return UNKNOWN
-    usable = np.isfinite(rate) & np.isfinite(own[0]) & (own[0] > 0)
+    usable = known_groups(rate, own[0])
     if not usable.any():
         return UNKNOWN
     with np.errstate(divide="ignore", invalid="ignore"):
         resampled = (draws[:, usable] / own[1][:, usable]).mean(axis=1)
     value = float((rate[usable] / own[0][usable]).mean())
     return interval(value, resampled, blocks=arm.units, scale=Scale.LOG)
+
+
+def known_groups(rate_per_s: Array, own_per_s: Array) -> NDArray[np.bool_]:
+    """The groups of which a share of their own rate can be said."""
+    return np.isfinite(rate_per_s) & np.isfinite(own_per_s) & (own_per_s > 0)

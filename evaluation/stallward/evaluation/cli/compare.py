@@ -115,7 +115,8 @@ def fidelity(
 
     Errors are the absolute log ratio of twin to live (0.1 is about 10 %).
     """
-    from stallward.evaluation.fidelity import fidelity_rows, measure_fidelity  # noqa: PLC0415
+    from stallward.evaluation.fidelity import measure_fidelity  # noqa: PLC0415
+    from stallward.evaluation.fidelity_table import fidelity_rows  # noqa: PLC0415
 
     with output.progress("fidelity") as report:
         found = measure_fidelity(
