@@ -16,6 +16,7 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.paths import Paths
 from stallward.agent.errors import StallwardError
 from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.compare import (
     REPORT_FILE,
     RESULT_FILE,
@@ -73,22 +74,24 @@ class Budget:
     block_s: float
 
 
-def plan_budget(total_s: float, *, live: bool, extra_blocks: int = 1) -> Budget:
+def plan_budget(total_s: float, *, live: bool) -> Budget:
     """Divide the time: fitting and training take fixed shares, blocks what is left.
 
     Args:
         total_s: All of it.
         live: Whether blocks take as long as they measure (they do not on the twin).
-        extra_blocks: Blocks run beside the rounds.
     """
     fit_s, train_s = _FIT_SHARE * total_s, _TRAIN_SHARE * total_s
     if not live:
         return Budget(fit_s=fit_s, train_s=train_s, rounds=4, block_s=30.0)
     left_s = total_s - fit_s - train_s - _SPARE_S
     rounds = _ROUNDS
+    around_s = _BURN_IN_S + _SWITCH_S
     while True:
-        each_s = left_s / (_CONDITIONS * rounds + extra_blocks)
-        block_s = each_s - _BURN_IN_S - _SWITCH_S
+        blocks = _CONDITIONS * rounds
+        # The block that finds the target is as long as the others, but not under its minimum.
+        each_s = min(left_s / (blocks + 1), (left_s - CALIBRATION_S - around_s) / blocks)
+        block_s = each_s - around_s
         if block_s >= _MIN_BLOCK_S or rounds == 1:
             return Budget(
                 fit_s=fit_s, train_s=train_s, rounds=rounds, block_s=max(block_s, _MIN_BLOCK_S)
