@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS, Tuning
-from stallward.agent.observation import (
-    HISTORY_S,
-    NODE_FEATURES,
-    OBSERVATION_SIZE,
-    SLOT_FEATURES,
-    Feature,
-)
+from stallward.agent.feature_table import NODE_FEATURES, SLOT_FEATURES, Feature
+from stallward.agent.observation import HISTORY_S, OBSERVATION_SIZE
 
 
 def _rows(features: tuple[Feature, ...], prefix: str) -> list[str]:

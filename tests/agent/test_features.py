@@ -1,0 +1,155 @@
+"""Every feature of a frame against its meaning, computed by hand from two frames."""
+
+from __future__ import annotations
+
+from math import inf, log1p, log2, nan
+
+import numpy as np
+import pytest
+
+from stallward.agent.feature_table import FRAME_NAMES, NODE_FEATURES, SLOT_FEATURES
+from stallward.agent.features import FrameFeatures
+from stallward.agent.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+
+LIMIT, REFERENCE, SLO_MS, ELAPSED_S = 600.0, 400.0, 20.0, 0.5
+NODE_LEVELS = {
+    "zone_limit_bytes": LIMIT,
+    "zone_usage_bytes": 550.0,
+    "zone_file_bytes": 90.0,
+    "zone_dirty_bytes": 12.0,
+    "swap_used_ratio": 0.25,
+    "protected_usage_bytes": 210.0,
+    "protected_file_bytes": 80.0,
+    "latency_completed": 7.0,
+    "latency_mean_ms": 15.0,
+    "latency_p95_ms": 35.0,
+    "latency_max_ms": 70.0,
+    "latency_age_s": 0.5,
+    "profile_index": 1.0,
+}
+SLOT_LEVELS = {
+    "present": 1.0,
+    "usage_bytes": 240.0,
+    "anon_bytes": 200.0,
+    "file_bytes": 40.0,
+    "swap_bytes": 100.0,
+    "paused": 1.0,
+    "paused_for_s": 2.0,
+    "since_thaw_s": 30.0,
+    "paused_share": 0.3,
+    "limit_bytes": 240.0,
+    "reference_bytes": REFERENCE,
+}
+NODE_GROWTH = {
+    "zone_psi_memory_some_us": 200_000,
+    "zone_psi_memory_full_us": 100_000,
+    "zone_psi_io_some_us": 50_000,
+    "zone_psi_cpu_some_us": 900_000,
+    "swap_in_pages": 300,
+    "swap_out_pages": 400,
+    "protected_psi_memory_some_us": 25_000,
+    "protected_psi_memory_full_us": 5_000,
+    "protected_psi_io_some_us": 10_000,
+    "protected_refault_pages": 60,
+    "protected_major_faults": 20,
+}
+SLOT_GROWTH = {
+    "psi_memory_some_us": 150_000,
+    "psi_io_some_us": 75_000,
+    "refault_pages": 500,
+    "cpu_usage_us": 650_000,
+}
+NODE_EXPECTED = {
+    "zone_psi_memory_some_share": 0.4,
+    "zone_psi_memory_full_share": 0.2,
+    "zone_psi_io_some_share": 0.1,
+    "zone_psi_cpu_some_share": 1.0,  # at most
+    "zone_usage_ratio": 550 / LIMIT,
+    "zone_file_ratio": 90 / LIMIT,
+    "zone_dirty_ratio": 10 * 12 / LIMIT,
+    "swap_used_ratio": 0.25,
+    "swap_in_rate": log1p(600) / 10,
+    "swap_out_rate": log1p(800) / 10,
+    "protected_psi_memory_some_share": 0.05,
+    "protected_psi_memory_full_share": 0.01,
+    "protected_psi_io_some_share": 0.02,
+    "protected_usage_ratio": 210 / LIMIT,
+    "protected_file_ratio": 80 / LIMIT,
+    "protected_refault_rate": log1p(120) / 10,
+    "protected_fault_rate": log1p(40) / 10,
+    "latency_known": 1.0,
+    "latency_mean_ratio": log2(1 + 15 / SLO_MS) / 4,
+    "latency_p95_ratio": log2(1 + 35 / SLO_MS) / 4,
+    "latency_max_ratio": log2(1 + 70 / SLO_MS) / 4,
+    "latency_age": log2(1.5) / 4,
+    "profile_default": 0.0,
+    "profile_flush": 1.0,
+    "profile_keep-cache": 0.0,
+}
+SLOT_EXPECTED = {
+    "present": 1.0,
+    "psi_memory_some_share": 0.3,
+    "psi_io_some_share": 0.15,
+    "usage_ratio": 240 / LIMIT,
+    "file_ratio": 40 / LIMIT,
+    "swap_ratio": log2(1 + 100 / LIMIT),
+    "refault_rate": log1p(1000) / 10,
+    "cpu_share": 1.3,
+    "paused": 1.0,
+    "paused_for": 0.4,
+    "since_thaw": 2.0,  # at most
+    "paused_share": 0.3,
+    "limit_ratio": 240 / REFERENCE,
+    "reference_ratio": REFERENCE / LIMIT,
+}
+
+
+def frame(time_s: float, share: float) -> RawFrame:
+    """A frame with one slot in which ``share`` of the growth has happened."""
+    raw = RawFrame.empty(1)
+    raw.node[0] = [
+        NODE_LEVELS.get(name, 1000 + share * NODE_GROWTH.get(name, 0)) for name in NODE_COLUMNS
+    ]
+    raw.node[0, NODE["time_s"]] = time_s
+    raw.slots[0, 2] = [
+        SLOT_LEVELS.get(name, 2000 + share * SLOT_GROWTH.get(name, 0)) for name in SLOT_COLUMNS
+    ]
+    return raw
+
+
+def features_of(before: RawFrame, now: RawFrame) -> dict[str, float]:
+    computing = FrameFeatures(np.array([SLO_MS]))
+    computing.compute(before, np.array([True]))
+    found, elapsed_s = computing.compute(now, None)
+    assert elapsed_s.tolist() == [[pytest.approx(ELAPSED_S)]]
+    return dict(zip(FRAME_NAMES, found[0].tolist(), strict=True))
+
+
+def test_every_feature_means_what_its_definition_says() -> None:
+    found = features_of(frame(10.0, 0.0), frame(10.0 + ELAPSED_S, 1.0))
+    assert len(NODE_EXPECTED) == len(NODE_FEATURES)
+    assert len(SLOT_EXPECTED) == len(SLOT_FEATURES)
+    expected = {**NODE_EXPECTED, **{f"slot2_{n}": v for n, v in SLOT_EXPECTED.items()}}
+    assert found == pytest.approx(dict.fromkeys(FRAME_NAMES, 0.0) | expected)
+
+
+@pytest.mark.parametrize(
+    ("limit", "reference", "expected"),
+    [(nan, REFERENCE, 1.0), (nan, nan, 1.0), (240.0, nan, 0.0), (800.0, REFERENCE, 1.0)],
+)
+def test_without_a_limit_the_limit_ratio_is_one(
+    limit: float, reference: float, expected: float
+) -> None:
+    now = frame(10.0 + ELAPSED_S, 1.0)
+    now.slots[0, 2, SLOT["limit_bytes"]] = limit
+    now.slots[0, 2, SLOT["reference_bytes"]] = reference
+    assert features_of(frame(10.0, 0.0), now)["slot2_limit_ratio"] == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(nan, 0.0), (inf, 8.0), (-inf, 0.0)])
+def test_what_is_not_finite_becomes_a_number(value: float, expected: float) -> None:
+    now = frame(10.0 + ELAPSED_S, 1.0)
+    now.node[0, NODE["swap_used_ratio"]] = value
+    found = features_of(frame(10.0, 0.0), now)
+    assert found["swap_used_ratio"] == expected
+    assert found["zone_usage_ratio"] == pytest.approx(550 / LIMIT)
