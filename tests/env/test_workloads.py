@@ -23,6 +23,7 @@ from stallward.env.workloads.c_source import write_c_file
 from stallward.env.workloads.compile_loop import compile_one
 from stallward.env.workloads.detector_data import write_model
 from stallward.env.workloads.detector_images import read_image, write_images
+from stallward.env.workloads.postgres import reads_script
 from stallward.env.workloads.random_file import write_random_file
 from stallward.env.workloads.report import UnitReport
 
@@ -185,7 +186,7 @@ def test_a_hog_refuses_what_it_does_not_understand(
     assert said in done.stderr
 
 
-def serve_slowly(path: Path, stall_s: float) -> threading.Thread:
+def serve_slowly(path: Path, stall_s: float, seen: list[bytes] | None = None) -> threading.Thread:
     """A server that answers at once, but stalls for a while before its 5th answer."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -196,8 +197,11 @@ def serve_slowly(path: Path, stall_s: float) -> threading.Thread:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):
                 for number in range(1_000_000):
-                    if not connection.recv(64):
+                    request = connection.recv(64)
+                    if not request:
                         return
+                    if seen is not None:
+                        seen.append(request)
                     time.sleep(stall_s if number == 5 else 0)
                     connection.sendall(b"ok\n")
 
@@ -238,6 +242,29 @@ def test_the_schedule_comes_from_the_seed(programs: Path, tmp_path: Path) -> Non
     assert n > 50
     np.testing.assert_allclose(gaps[0][:n], gaps[1][:n], atol=1e-5)
     assert gaps[0].std() == pytest.approx(gaps[0].mean(), rel=0.4)  # Poisson
+
+
+def test_each_key_of_a_request_is_drawn_anew_from_the_seed(programs: Path, tmp_path: Path) -> None:
+    asked = []
+    for run in range(2):
+        path = tmp_path / f"k{run}"
+        seen: list[bytes] = []
+        thread = serve_slowly(path, 0.2 * run, seen)
+        argv = ["--socket", str(path), "--request", "%K %K %K\n", "--keys", "1000"]
+        argv += ["--rate", "200", "--seed", "9", "--connections", "1", "--seconds", "0.5"]
+        argv += ["--out", str(tmp_path / "lines")]
+        subprocess.run([str(programs / "load"), *argv], check=True, timeout=20)
+        thread.join(5)
+        asked.append([tuple(int(key) for key in text.split()) for text in seen])
+    n = min(len(keys) for keys in asked)
+    assert n > 50
+    assert asked[0][:n] == asked[1][:n], "a stall of the server changed what was asked"
+    assert sum(len(set(keys)) == 3 for keys in asked[0]) > 0.9 * len(asked[0])
+    too_many = [*argv[:3], "%K" * 17, *argv[4:]]
+    refused = subprocess.run(
+        [str(programs / "load"), *too_many], capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, "16 times" in refused.stderr) == (2, True)
 
 
 def test_requests_unfinished_at_the_end_are_written_as_not_ok(
@@ -364,3 +391,23 @@ def test_a_compilation_that_is_terminated_is_lost_and_the_loop_goes_on(tmp_path:
     compiler.terminate()
     thread.join(20)
     assert ended == [True], "returned instead of ending the program"
+
+
+def test_steps_of_the_duckdb_loop_keep_a_window_larger_than_its_memory(tmp_path: Path) -> None:
+    duckdb_loop = pytest.importorskip("stallward.env.workloads.duckdb_loop")
+    window = duckdb_loop.Window(
+        memory_mib=40, window_mib=60, rows=100_000, scratch=tmp_path, seed=1
+    )
+    parts = 60 * 1024 * 1024 // (24 * 100_000)
+    for _ in range(2 * parts):
+        window.step()
+    tables = {name for (name,) in window.connection.execute("SHOW TABLES").fetchall()}
+    assert tables == {f"part{n}" for n in range(parts)}
+    spilled = sum(p.stat().st_size for p in tmp_path.rglob("duckdb_temp*"))
+    assert spilled > 10 * 1024 * 1024, "all of it fitted"
+
+
+def test_reads_of_postgres_look_up_many_accounts_of_the_whole_table() -> None:
+    *variables, select, _ = reads_script(scale=3).split("\n")
+    assert variables[0] == r"\set a0 random(1, 300000)"
+    assert len(variables) == select.count(":a") >= 10

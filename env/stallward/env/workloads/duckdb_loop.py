@@ -1,7 +1,9 @@
-"""Runs aggregations that do not fit DuckDB's memory, for ever; a unit is one of them.
+"""Keeps a window of tables that does not fit DuckDB's memory, for ever; a unit is one step.
 
-Each groups rows of a made-up table by a key with as many values as rows would need more memory
-than the limit, so DuckDB spills to its temporary folder.
+Each step replaces the oldest table of the window by a new one and aggregates another of it,
+chosen at random. The window is larger than the memory limit, so most steps write a table to
+the temporary folder and read one back. Steps are short, so that progress can be read within a
+second, while all of the window stays in use.
 
 Run: ``python -m stallward.env.workloads.duckdb_loop --memory-mib 250 --scratch DIR --report PATH``
 """
@@ -9,52 +11,89 @@ Run: ``python -m stallward.env.workloads.duckdb_loop --memory-mib 250 --scratch 
 from __future__ import annotations
 
 import argparse
+import random
 from pathlib import Path
+from typing import Final
 
 import duckdb
 
 from stallward.env.workloads.report import UnitReport
 
-_QUERY = """
+_COLUMNS: Final = 3
+_ROW_BYTES: Final = 8 * _COLUMNS
+_MIB: Final = 1024 * 1024
+
+_REPLACE: Final = """
+CREATE OR REPLACE TEMP TABLE part{part} AS
+SELECT hash(range * {odd}) AS key, hash(range + {step}) AS a, hash(range - {step}) AS b
+FROM range({rows})
+"""
+_AGGREGATE: Final = """
 SELECT count(*), max(total) FROM (
-  SELECT hash(range * {odd}) % {keys} AS key, sum(range) AS total,
-         min(hash(range)::VARCHAR) AS least
-  FROM range({rows}) GROUP BY key
+  SELECT key % {keys} AS k, sum(a) AS total, max(b) AS most FROM part{part} GROUP BY k
 )
 """
 
 
-def run(*, memory_mib: int, rows: int, scratch: Path, report_path: Path, seed: int) -> None:
-    """Query until killed."""
-    connection = duckdb.connect(str(scratch / "work.duckdb"))
-    connection.execute(f"SET memory_limit = '{memory_mib}MiB'")
-    connection.execute(f"SET temp_directory = '{scratch}'")
-    connection.execute("SET threads = 1")
-    connection.execute("SET preserve_insertion_order = false")
-    report = UnitReport(report_path)
-    report.add(0)
-    query = _QUERY.format(odd=2 * (seed % 1000) + 1, keys=rows, rows=rows)
-    while True:
-        connection.execute(query).fetchall()
-        report.add(1)
+class Window:
+    """The tables and how many of them there are; hashes do not compress.
+
+    Args:
+        memory_mib: DuckDB's memory limit.
+        window_mib: Size of the tables together.
+        rows: Rows of one table, of 24 bytes.
+        scratch: An empty folder for the database and what does not fit.
+        seed: Chooses the values and which table is aggregated.
+    """
+
+    def __init__(
+        self, *, memory_mib: int, window_mib: int, rows: int, scratch: Path, seed: int
+    ) -> None:
+        self.connection = duckdb.connect(str(scratch / "work.duckdb"))
+        self.connection.execute(f"SET memory_limit = '{memory_mib}MiB'")
+        self.connection.execute(f"SET temp_directory = '{scratch}'")
+        self.connection.execute("SET threads = 1")
+        self.connection.execute("SET preserve_insertion_order = false")
+        self._rows = rows
+        self._parts = max(1, window_mib * _MIB // (rows * _ROW_BYTES))
+        self._rng = random.Random(seed)  # noqa: S311 - not for secrets
+        self._seed = seed % 1000
+        self._steps = 0
+
+    def step(self) -> None:
+        """Replace the oldest table and aggregate one at random."""
+        number = self._steps
+        odd = 2 * (self._seed + number) + 1
+        part = number % self._parts
+        self.connection.execute(_REPLACE.format(part=part, odd=odd, step=number, rows=self._rows))
+        self._steps += 1
+        other = self._rng.randrange(min(self._steps, self._parts))
+        query = _AGGREGATE.format(part=other, keys=max(1, self._rows // 4))
+        self.connection.execute(query).fetchall()
 
 
 def main() -> None:
-    """Query with the options of the command line."""
+    """Step until killed, with the options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--memory-mib", type=int, default=250)
-    parser.add_argument("--rows", type=int, default=3_000_000)
+    parser.add_argument("--window-mib", type=int, default=500)
+    parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    run(
+    report = UnitReport(args.report)
+    report.add(0)
+    window = Window(
         memory_mib=args.memory_mib,
+        window_mib=args.window_mib,
         rows=args.rows,
         scratch=args.scratch,
-        report_path=args.report,
         seed=args.seed,
     )
+    while True:
+        window.step()
+        report.add(1)
 
 
 if __name__ == "__main__":

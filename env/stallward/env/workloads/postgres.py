@@ -1,8 +1,10 @@
 """PostgreSQL with its own data folder, as Debian packages it, run as the user ``postgres``.
 
-``prepare DIR --scale N`` makes the folder and fills it with pgbench's tables; ``serve DIR
---socket DIR`` serves it on a Unix socket. Started by root, both become ``postgres`` and keep
-only the right to pass folders that are closed to it, because a cache may lie in root's home.
+``prepare DIR --scale N`` makes the folder, fills it with pgbench's tables and writes
+``reads.sql``, a transaction for pgbench that looks up accounts at random places of the table;
+``serve DIR --socket DIR`` serves it on a Unix socket. Started by root, both become ``postgres``
+and keep only the right to pass folders that are closed to it, because a cache may lie in root's
+home.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+_ACCOUNTS_PER_SCALE = 100_000
+_LOOKUPS = 20
+"""Accounts of one transaction: that many pages, so one that is gone is felt by most requests."""
 
 _CONFIGURATION = """
 listen_addresses = ''
@@ -63,7 +69,7 @@ def as_postgres(argv: list[str]) -> list[str]:
 
 
 def prepare(folder: Path, *, scale: int) -> None:
-    """Make the data folder below ``folder`` and fill pgbench's tables."""
+    """Make the data folder below ``folder``, fill pgbench's tables and write ``reads.sql``."""
     programs, data = programs_dir(), folder / "pg"
     data.mkdir(parents=True)
     if os.geteuid() == 0:
@@ -85,6 +91,16 @@ def prepare(folder: Path, *, scale: int) -> None:
     finally:
         server.terminate()
         server.wait()
+    (folder / "reads.sql").write_text(reads_script(scale), encoding="utf-8")
+
+
+def reads_script(scale: int) -> str:
+    """A pgbench script: one statement that looks up accounts chosen uniformly."""
+    names = [f"a{number}" for number in range(_LOOKUPS)]
+    chosen = [f"\\set {name} random(1, {scale * _ACCOUNTS_PER_SCALE})" for name in names]
+    keys = ", ".join(f":{name}" for name in names)
+    select = f"SELECT sum(abalance) FROM pgbench_accounts WHERE aid IN ({keys});"  # noqa: S608
+    return "\n".join([*chosen, select, ""])
 
 
 def serve_command(folder: Path, socket_dir: Path, buffers_mib: int | None = None) -> list[str]:

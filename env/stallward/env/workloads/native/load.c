@@ -5,6 +5,8 @@
  * wait in a queue, and each request's latency counts from its scheduled time. One line per
  * request: "scheduled_s start_s end_s ok" (CLOCK_MONOTONIC). A request unfinished at the end is
  * written with ok 0 and the time it was given up as its end, a lower bound.
+ *
+ * Each %K in --request becomes a key in 0..KEYS-1, drawn anew, so a request may ask for several.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -25,17 +27,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 64, TIMER = 1000, SIGNALS = 1001, TAIL = 64, OUT_BYTES = 1 << 16 };
+enum { MAX_CONNECTIONS = 64, TIMER = 1000, SIGNALS = 1001, TAIL = 64, MAX_KEYS = 16, OUT_BYTES = 1 << 16 };
 
 struct options {
     const char *socket_path, *tcp, *request, *until, *ok_prefix, *out;
     double rate, seconds, wait_s, skew;
-    long connections, keys;
+    long connections, keys, request_keys;
     int fixed;
     uint64_t seed;
 };
 
-struct pending { double scheduled; long key; };
+/* Keys are drawn at the arrival: when the request is sent must not change what it asks for. */
+struct pending { double scheduled; long keys[MAX_KEYS]; };
 
 struct connection {
     int fd, busy, ok, got;
@@ -95,7 +98,7 @@ static void record(double scheduled, double start, double end, int ok)
     out_len += (size_t)snprintf(out_buffer + out_len, 128, "%.6f %.6f %.6f %d\n", scheduled, start, end, ok);
 }
 
-static void push(double scheduled, long key)
+static void push(const struct pending *p)
 {
     if (q_len == q_cap) {
         size_t cap = q_cap ? 2 * q_cap : 1024;
@@ -107,7 +110,7 @@ static void push(double scheduled, long key)
         free(queue);
         queue = bigger, q_cap = cap, q_head = 0;
     }
-    queue[(q_head + q_len++) % q_cap] = (struct pending){scheduled, key};
+    queue[(q_head + q_len++) % q_cap] = *p;
 }
 
 static int connect_once(void)
@@ -172,12 +175,12 @@ static void drop(struct connection *c)
 static void send_next(struct connection *c)
 {
     char text[512];
-    size_t n = 0;
+    size_t n = 0, key = 0;
     struct pending p = queue[q_head];
     q_head = (q_head + 1) % q_cap, q_len--;
     for (const char *s = opt.request; *s && n < sizeof text - 24; s++) {
         if (s[0] == '%' && s[1] == 'K')
-            n += (size_t)snprintf(text + n, 24, "%ld", p.key), s++;
+            n += (size_t)snprintf(text + n, 24, "%ld", p.keys[key++]), s++;
         else
             text[n++] = *s;
     }
@@ -247,6 +250,14 @@ static long next_key(void)
     return key < opt.keys ? key : opt.keys - 1;
 }
 
+static void arrive(double scheduled)
+{
+    struct pending p = {.scheduled = scheduled};
+    for (long i = 0; i < opt.request_keys; i++)
+        p.keys[i] = next_key();
+    push(&p);
+}
+
 static void parse(int argc, char **argv)
 {
     opt.skew = 1;
@@ -274,6 +285,10 @@ static void parse(int argc, char **argv)
         die("missing option", "--socket or --tcp, --request, --out and --rate are needed");
     if (opt.connections < 1 || opt.connections > MAX_CONNECTIONS || opt.keys < 1)
         die("out of range", "--connections 1..64, --keys above 0");
+    for (const char *k = strstr(opt.request, "%K"); k; k = strstr(k + 2, "%K"))
+        opt.request_keys++;
+    if (opt.request_keys > MAX_KEYS)
+        die("out of range", "--request may hold %K 16 times");
     if (!*opt.until || strlen(opt.until) > TAIL || strlen(opt.ok_prefix) > TAIL)
         die("out of range", "--until and --ok-prefix take at most 64 bytes");
 }
@@ -316,7 +331,7 @@ static void run(int timer_fd)
         if (now >= stop_at)
             return;
         for (; due <= now; due += gap_s())
-            push(due, next_key());
+            arrive(due);
         arm(timer_fd, due);
         dispatch();
         if (out_len && now >= flush_at) {
