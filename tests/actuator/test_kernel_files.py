@@ -13,6 +13,7 @@ from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernelfile import OpenFile, read_bytes, read_text, write_text
 from stallward.actuator.process_identity import start_time_ticks
 from stallward.actuator.sensors.cpu import parse_cpu_usage_us
+from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.sensors.flat import parse_count, parse_flat, parse_single
 from stallward.actuator.sensors.freezer import parse_frozen
 from stallward.actuator.sensors.memcg import (
@@ -401,3 +402,15 @@ def test_an_open_file_follows_its_content_and_comes_back(tmp_path: Path) -> None
     file.close()
     assert file.read() == b"22"
     file.close()
+
+
+@pytest.mark.parametrize("name", ["vmstat", "meminfo", "pressure/memory"])
+def test_kernel_files_are_read_to_their_end_whatever_their_size(name: str) -> None:
+    path = Path("/proc") / name
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    found = read_bytes(path)
+    assert found is not None
+    assert found.endswith(b"\n")
+    keys = [line.split()[0] for line in path.read_bytes().splitlines()]
+    assert [line.split()[0] for line in found.splitlines()] == keys

@@ -9,7 +9,7 @@ be dropped or written back is ``file_bytes`` (page cache without shared memory).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -36,9 +36,9 @@ _V2_FILES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupMemory:
-    """Memory of one group; absent values are ``None``."""
+    """Memory of one group, filled in file by file; absent values are ``None``."""
 
     usage_bytes: int | None = None
     limit_bytes: int | None = None
@@ -157,28 +157,23 @@ class MemoryReader:
         file = self._files["memory.stat"]
         content = file.read()
         parse = parse_stat_v2 if self._v2 else parse_stat_v1
-        stat = GroupMemory() if content is None else parse(content, file.path)
+        memory = GroupMemory() if content is None else parse(content, file.path)
         kills_file = self._files["memory.events" if self._v2 else "memory.oom_control"]
         kills = kills_file.read()
-        oom_kills = None if kills is None else parse_oom_kills(kills, kills_file.path)
+        if kills is not None:
+            memory.oom_kills = parse_oom_kills(kills, kills_file.path)
         if self._v2:
             limits = (self._single("memory.max"), self._single("memory.high"))
-            limit = min((v for v in limits if v is not None), default=None)
-            usage = self._single("memory.current")
-            swap = self._single("memory.swap.current")
+            memory.limit_bytes = min((v for v in limits if v is not None), default=None)
+            memory.usage_bytes = self._single("memory.current")
+            memory.swap_bytes = self._single("memory.swap.current")
         else:
             content = self._files["memory.limit_in_bytes"].read()
-            path = self._files["memory.limit_in_bytes"].path
-            limit = None if content is None else parse_limit_v1(content, path)
-            usage = self._single("memory.usage_in_bytes")
-            swap = stat.swap_bytes
-        return replace(
-            stat,
-            usage_bytes=usage,
-            limit_bytes=limit,
-            swap_bytes=swap,
-            oom_kills=oom_kills,
-        )
+            if content is not None:
+                path = self._files["memory.limit_in_bytes"].path
+                memory.limit_bytes = parse_limit_v1(content, path)
+            memory.usage_bytes = self._single("memory.usage_in_bytes")
+        return memory
 
     def close(self) -> None:
         """Close the files."""
