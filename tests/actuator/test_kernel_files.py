@@ -13,7 +13,6 @@ from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernelfile import OpenFile, read_bytes, read_text, write_text
 from stallward.actuator.process_identity import start_time_ticks
 from stallward.actuator.sensors.cpu import parse_cpu_usage_us
-from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.sensors.flat import parse_count, parse_flat, parse_single
 from stallward.actuator.sensors.freezer import parse_frozen
 from stallward.actuator.sensors.memcg import (
