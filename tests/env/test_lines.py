@@ -23,6 +23,11 @@ def test_a_torn_last_line_and_lines_of_something_else_are_left_out() -> None:
     assert requests.scheduled_s.tolist() == [1.0]
 
 
+def test_a_request_that_was_not_answered_may_say_so_in_words() -> None:
+    requests = parse_requests("1 1 2 yes\n3 3 4 false\n5 5 6 no\n", LOAD)
+    assert requests.ok.tolist() == [True, False, False]
+
+
 def test_nothing_is_no_requests() -> None:
     assert len(parse_requests("", LOAD).ok) == 0
 

@@ -196,13 +196,7 @@ class BlockPrograms:
                 f"No request was found in {self._site.latency.path}.",
                 next_step="Check protected.latency of the scenario against what it writes.",
             )
-        due = requests.scheduled_s < end_s
-        return Requests(
-            scheduled_s=requests.scheduled_s[due],
-            start_s=requests.start_s[due],
-            end_s=requests.end_s[due],
-            ok=requests.ok[due],
-        )
+        return requests.where(requests.scheduled_s < end_s)
 
     def _units(self) -> Units:
         texts = [_read(Path(source.path)) for source in self._site.units]

@@ -76,13 +76,7 @@ class BlockResult:
     @property
     def measured(self) -> Requests:
         """The requests scheduled after the burn-in."""
-        keep = self.requests.scheduled_s >= self.start_s + self.burn_in_s
-        return Requests(
-            scheduled_s=self.requests.scheduled_s[keep],
-            start_s=self.requests.start_s[keep],
-            end_s=self.requests.end_s[keep],
-            ok=self.requests.ok[keep],
-        )
+        return self.requests.where(self.requests.scheduled_s >= self.start_s + self.burn_in_s)
 
     def units_per_s(self, slot: int) -> float | None:
         """Work of a slot per second after the burn-in; ``None`` if it never reported."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from stallward.actuator.sensors.line_format import says_answered
 from stallward.env.recording import Requests, Units
 from stallward.env.scenario import LatencyLines, UnitLines
 
@@ -93,7 +94,7 @@ def _request_reader(
             end = number(fields, source.end, source.time_unit_s)
             latency = number(fields, source.latency, source.latency_unit_s)
             sent = number(fields, source.sent, source.time_unit_s)
-            ok = number(fields, source.ok, 1.0)
+            word = None if source.ok is None else fields(source.ok)
             extra = number(fields, source.end_us, 1e-6)
         except ValueError:
             return None
@@ -105,7 +106,8 @@ def _request_reader(
             end = start + latency
         if start is None or end is None:
             return None
-        return start, start if sent is None else sent, end, 1.0 if ok is None else ok
+        ok = word is None or says_answered(word)
+        return start, start if sent is None else sent, end, float(ok)
 
     return read
 

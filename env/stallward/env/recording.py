@@ -98,6 +98,15 @@ class Requests:
         none = np.zeros(0)
         return cls(scheduled_s=none, start_s=none, end_s=none, ok=np.zeros(0, dtype=bool))
 
+    def where(self, mask: NDArray[np.bool_]) -> Requests:
+        """The requests for which ``mask`` is true."""
+        return Requests(
+            scheduled_s=self.scheduled_s[mask],
+            start_s=self.start_s[mask],
+            end_s=self.end_s[mask],
+            ok=self.ok[mask],
+        )
+
     @property
     def sojourn_ms(self) -> NDArray[np.float64]:
         """Milliseconds from the scheduled arrival to the end."""

@@ -13,7 +13,7 @@ from typing import Any
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config import ControlConfig, DaemonConfig, RecordConfig
 from stallward.actuator.daemon import Daemon
-from stallward.actuator.frames import read_frames
+from stallward.actuator.frames import FRAMES_NAME
 from stallward.actuator.guard import Budgets
 from stallward.actuator.record import Mode
 from stallward.env.block import BlockResult, BlockSite, Workplace, make_workplace, run_block
@@ -28,6 +28,7 @@ from stallward.env.scenario import Scenario
 from stallward.env.site_config import site_config
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.node_facts import node_info, versions
+from stallward.evaluation.node_recording import read_ticks
 from stallward.evaluation.remote import remote_controller
 from stallward.evaluation.runs import RunRequest
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -185,11 +186,10 @@ def activate(client: ActuatorClient, policy: Path) -> None:
 
 def _ticks(place: Path) -> Iterator[pb.TickRecord]:
     """The tick records that the daemon of a block left."""
-    files = sorted(place.rglob("ticks.frames"))
+    files = sorted(place.rglob(FRAMES_NAME))
     if not files:
         raise ComparisonError(
             "The daemon recorded no tick.", next_step="Check free space in the temporary folder."
         )
     for file in files:
-        for payload in read_frames(file):
-            yield pb.TickRecord.FromString(payload)
+        yield from read_ticks(file)

@@ -13,6 +13,11 @@ _FIELDS: Final = ("start", "end", "latency", "ok", "end_us")
 _FALSE: Final = frozenset({"0", "false", "no", ""})
 
 
+def says_answered(word: str) -> bool:
+    """What the field ``ok`` of a line means."""
+    return word.strip().lower() not in _FALSE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFormat:
     """Where the latency is in a line.
@@ -102,7 +107,7 @@ class LineFormat:
             def read(name: str) -> str:  # type: ignore[misc]
                 return words[int(name)]
 
-        if self.ok is not None and str(read(self.ok)).strip().lower() in _FALSE:
+        if self.ok is not None and not says_answered(str(read(self.ok))):
             return None
         if self.latency is not None:
             value = float(read(self.latency)) * self.latency_unit_s * 1e3

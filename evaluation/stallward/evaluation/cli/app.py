@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from stallward.evaluation.cli import compare, learn, node, show
+from stallward.evaluation.cli import compare, learn, node, record, show
 from stallward.evaluation.cli.ctl import ctl
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
 
 app.command(epilog="Example: stallward demo --out build/demo")(compare.demo)
 app.command(epilog="Example: stallward record detector-anon --arm none --out rec/none")(
-    learn.record
+    record.record
 )
 app.command(epilog="Example: stallward fit recordings --out build/twins")(learn.fit)
 app.command(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stallward.evaluation.cli import output
-from stallward.evaluation.cli.show import Json
+from stallward.evaluation.cli.options import Json, Seed
 
 
 def demo(
@@ -24,7 +24,7 @@ def demo(
     twin: Annotated[
         bool, typer.Option("--twin", help="Compare on the twin, even as root.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seeds training, plan and load.")] = 1,
+    seed: Seed = 1,
 ) -> None:
     """Do everything once: fit, train, export, compare on real memory pressure, report.
 
@@ -54,7 +54,7 @@ def compare(
     burn_in_seconds: Annotated[
         float, typer.Option(help="Seconds run before measuring in each block.")
     ] = 8.0,
-    seed: Annotated[int, typer.Option(help="Seeds the order, the load and the resampling.")] = 1,
+    seed: Seed = 1,
     out: Annotated[
         Path | None, typer.Option(help="New or resumable directory [build/compare/SCENARIO].")
     ] = None,
@@ -108,7 +108,7 @@ def fidelity(
         float, typer.Option(min=1.0, help="Time for each fit (one per arm left out).")
     ] = 30.0,
     scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
-    seed: Annotated[int, typer.Option(help="Seeds the fits and the twin.")] = 1,
+    seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
     """Say how far the twin is off: each arm predicted by a twin fitted without it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stallward.evaluation.cli import output
-from stallward.evaluation.cli.show import Json
+from stallward.evaluation.cli.options import Json
 from stallward.evaluation.errors import UsageError
 
 if TYPE_CHECKING:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from stallward.evaluation.cli import output
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+from stallward.evaluation.cli.options import Json
 
 
 def arms(as_json: Json = False) -> None:

@@ -1,0 +1,197 @@
+"""From what a daemon recorded on a node of its own to a recording that every tool opens.
+
+The daemon leaves frames of tick records only (``stallward.actuator.frames``). The application's
+own log, read as the daemon's configuration says, becomes the requests. What nobody measured
+stays out: there is no work of the background.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from stallward.actuator.config import DaemonConfig, LatencyConfig, load_config
+from stallward.actuator.errors import FramesError
+from stallward.actuator.frames import FRAMES_NAME, extent, read_frames
+from stallward.env.errors import RecordingError
+from stallward.env.lines import parse_requests
+from stallward.env.recording import NodeInfo, Requests, RunInfo, Units, write_recording
+from stallward.env.scenario import LatencyLines
+from stallward.evaluation.errors import UsageError
+from stallward.evaluation.node_facts import node_info, versions
+from stallward.proto.v1 import stallward_pb2 as pb
+
+_CLOCKS_APART_S: Final = 1e6
+"""Unix time and time since boot differ by more, unless a machine runs for decades."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What became of a daemon's frames."""
+
+    ticks: int
+    requests: int
+    length_s: float
+    left_out_ticks: int
+    """From before the last boot: their clock is another one."""
+    torn_bytes: int
+    """What a crash tore off the end."""
+
+    @property
+    def summary(self) -> str:
+        """All of it in a line."""
+        parts = [f"{self.ticks} ticks of {self.length_s:.0f} s", f"{self.requests} requests"]
+        if self.left_out_ticks:
+            parts.append(f"{self.left_out_ticks} ticks from before the last boot left out")
+        if self.torn_bytes:
+            parts.append(f"the last {self.torn_bytes} bytes were torn")
+        return ", ".join(parts)
+
+
+def convert_frames(
+    source: Path, out: Path, *, config: Path, name: str, requests: Path | None = None
+) -> Converted:
+    """Write the recording ``out`` from what a daemon left in ``source``.
+
+    Args:
+        source: The daemon's ``record.dir``, or the frames file in it.
+        out: The recording's directory, which must not exist yet.
+        config: The daemon's configuration: target, names of the slots, how to read requests.
+        name: What the recording calls its scenario.
+        requests: The application's log; ``None`` takes the one that the configuration names.
+
+    Raises:
+        UsageError: If there are no frames in ``source`` or ``out`` exists.
+        StallwardError: If a file cannot be read or is not what it should be.
+    """
+    if out.exists():
+        raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
+    file = source / FRAMES_NAME if source.is_dir() else source
+    if not file.is_file():
+        raise UsageError(
+            f"There is no {file}.",
+            next_step="Give the directory that [record] of the daemon's configuration names.",
+        )
+    settings = load_config(config)
+    everything = list(read_ticks(file))
+    ticks = since_boot(everything)
+    if len(ticks) < 2:
+        raise RecordingError(
+            f"{file} holds {len(ticks)} ticks.", next_step="Let the daemon run a little longer."
+        )
+    run = _run_info(ticks, settings, name)
+    asked = _requests(settings.latency, requests, ticks, run)
+    write_recording(out, run=run, ticks=ticks, requests=asked, units=Units.empty())
+    return Converted(
+        ticks=len(ticks),
+        requests=asked.scheduled_s.size,
+        length_s=run.end_s - run.start_s,
+        left_out_ticks=len(everything) - len(ticks),
+        torn_bytes=extent(file).torn_bytes,
+    )
+
+
+def read_ticks(file: Path) -> Iterator[pb.TickRecord]:
+    """The tick records of a frames file; ends cleanly where a crash tore it.
+
+    Raises:
+        FramesError: If it cannot be read or holds something else.
+    """
+    for payload in read_frames(file):
+        try:
+            yield pb.TickRecord.FromString(payload)
+        except DecodeError as error:
+            raise FramesError(
+                f"{file} holds a frame that is no tick record.",
+                next_step="It was written by another version; read it with that one.",
+            ) from error
+
+
+def since_boot(ticks: Sequence[pb.TickRecord]) -> Sequence[pb.TickRecord]:
+    """The ticks after the last at which the clock went back: CLOCK_MONOTONIC starts at boot."""
+    times_s = np.array([tick.time_s for tick in ticks])
+    back = np.flatnonzero(np.diff(times_s) < 0)
+    return ticks[int(back[-1]) + 1 :] if back.size else ticks
+
+
+def _run_info(ticks: Sequence[pb.TickRecord], settings: DaemonConfig, name: str) -> RunInfo:
+    first, last = ticks[0], ticks[-1]
+    makers = Counter(tick.decision.controller for tick in ticks)
+    limits = [t.sample.zone.memory_limit_bytes for t in ticks if t.sample.zone.memory_limit_bytes]
+    node = _node(first.sample.node.memory_total_bytes)
+    return RunInfo(
+        scenario=name,
+        condition="together",
+        arm=makers.most_common(1)[0][0],
+        seed=settings.control.seed,
+        start_s=first.time_s,
+        end_s=last.time_s + settings.control.tick_period_s,
+        burn_in_s=0.0,
+        sandbox_bytes=min(limits[-1], node.memory_total_bytes)
+        if limits
+        else node.memory_total_bytes,
+        slo_ms=settings.control.slo_ms,
+        node=node,
+        swap_bytes=first.sample.node.swap_total_bytes,
+        slot_names=tuple(slot.name for slot in settings.background),
+        versions=versions(),
+    )
+
+
+def _node(memory_total_bytes: int) -> NodeInfo:
+    """This machine, if its memory says that the ticks are of it; else what the ticks tell."""
+    here = node_info(Path.cwd())
+    if memory_total_bytes in (0, here.memory_total_bytes):
+        return here
+    return NodeInfo(
+        kind="unknown", kernel="unknown", cpu_count=0, memory_total_bytes=memory_total_bytes
+    )
+
+
+def _requests(
+    source: LatencyConfig | None,
+    named: Path | None,
+    ticks: Sequence[pb.TickRecord],
+    run: RunInfo,
+) -> Requests:
+    """The requests scheduled while the daemon ran; none where no log says when."""
+    if source is None:
+        if named is not None:
+            raise UsageError(
+                "The configuration has no [latency], so nothing says how to read requests.",
+                next_step="Describe the log there; docs/reference/config.md says how.",
+            )
+        return Requests.empty()
+    path = named or source.path
+    if not path.is_file():  # a FIFO keeps nothing
+        if named is not None:
+            raise UsageError(f"There is no file {named}.", next_step="Name the application's log.")
+        return Requests.empty()
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be read: {error.strerror}.") from error
+    found = parse_requests(text, _lines(source))
+    if found.scheduled_s.size and found.scheduled_s[-1] - run.end_s > _CLOCKS_APART_S:
+        found = _shifted(found, ticks[-1].wall_time_s - ticks[-1].time_s)
+    return found.where((found.scheduled_s >= run.start_s) & (found.scheduled_s < run.end_s))
+
+
+def _lines(source: LatencyConfig) -> LatencyLines:
+    known = {f.name for f in fields(LatencyConfig)} - {"path"}
+    return LatencyLines(path=str(source.path), **{name: getattr(source, name) for name in known})
+
+
+def _shifted(requests: Requests, by_s: float) -> Requests:
+    return Requests(
+        scheduled_s=requests.scheduled_s - by_s,
+        start_s=requests.start_s - by_s,
+        end_s=requests.end_s - by_s,
+        ok=requests.ok,
+    )

@@ -1,0 +1,156 @@
+"""What a daemon left on a node of its own becomes a recording that every tool opens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallward.actuator.config import (
+    ControlConfig,
+    DaemonConfig,
+    JournalConfig,
+    LatencyConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+    config_toml,
+)
+from stallward.actuator.errors import FramesError
+from stallward.actuator.frames import FrameWriter
+from stallward.agent.errors import StallwardError
+from stallward.env.errors import RecordingError
+from stallward.env.recording import Recording, load_recording
+from stallward.evaluation.cli import main
+from stallward.evaluation.errors import UsageError
+from stallward.evaluation.measure import measure_recording
+from stallward.evaluation.node_recording import Converted, convert_frames
+from stallward.proto.v1 import stallward_pb2 as pb
+
+GIB = 1 << 30
+BOOT_S = 1.7e9
+"""CLOCK_REALTIME at CLOCK_MONOTONIC 0."""
+
+
+def _ticks(start_s: float, count: int) -> list[pb.TickRecord]:
+    ticks = []
+    for i in range(count):
+        at_s = start_s + 0.1 * i
+        tick = pb.TickRecord(sequence=i, time_s=at_s, wall_time_s=BOOT_S + at_s)
+        tick.sample.node.memory_total_bytes = 3 * GIB
+        tick.sample.node.swap_total_bytes = GIB
+        tick.sample.zone.memory_limit_bytes = 2 * GIB
+        tick.sample.slots.add(name="edge/training")
+        tick.sample.slot_states.add(paused=i >= count // 2)
+        tick.decision.controller = "ppo" if i else "none"
+        ticks.append(tick)
+    return ticks
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A node with a daemon's configuration and the directory for its frames."""
+    latency = LatencyConfig(path=tmp_path / "requests.lines", start="0", end="1", ok="2")
+    config = DaemonConfig(
+        node=NodeConfig(zone="edge"),
+        protected=ProtectedConfig(group="edge/app"),
+        background=(SlotConfig(name="training", group="edge/training"),),
+        service=ServiceConfig(socket=tmp_path / "s.sock"),
+        journal=JournalConfig(path=tmp_path / "journal"),
+        latency=latency,
+        control=ControlConfig(controller="ppo", slo_ms=60.0),
+    )
+    (tmp_path / "stallward.toml").write_text(config_toml(config))
+    return tmp_path
+
+
+def _leave(node: Path, ticks: Sequence[pb.TickRecord]) -> None:
+    writer = FrameWriter(node / "ticks.frames")
+    for tick in ticks:
+        writer.append(tick.SerializeToString())
+    writer.close()
+
+
+def _convert(node: Path) -> tuple[Converted, Recording]:
+    made = convert_frames(node, node / "out", config=node / "stallward.toml", name="edge")
+    return made, load_recording(node / "out")
+
+
+@pytest.mark.parametrize("clock_s", [0.0, BOOT_S], ids=["since-boot", "unix-time"])
+def test_ticks_and_the_log_become_a_recording(node: Path, clock_s: float) -> None:
+    _leave(node, _ticks(500.0, 100))
+    # before the daemon, two while it ran (one failed), after it
+    log = ((400.0, 400.1, "1"), (501.0, 501.5, "1"), (505.0, 505.1, "no"), (600.0, 600.1, "1"))
+    (node / "requests.lines").write_text(
+        "".join(f"{start + clock_s:.3f} {end + clock_s:.3f} {ok}\n" for start, end, ok in log)
+    )
+    made, found = _convert(node)
+    assert (made.ticks, made.requests) == (100, 2)
+    assert (found.run.scenario, found.run.arm, found.run.slo_ms) == ("edge", "ppo", 60.0)
+    assert found.run.slot_names == ("training",)
+    assert (found.run.sandbox_bytes, found.run.node.memory_total_bytes) == (2 * GIB, 3 * GIB)
+    assert found.run.node.kind == "unknown", "not the machine that this runs on"
+    np.testing.assert_allclose(found.requests.scheduled_s, [501.0, 505.0], atol=1e-3)
+    assert found.requests.ok.tolist() == [True, False]
+    measures = measure_recording(node / "out")
+    assert measures.windows == 10
+    assert measures.paused_s.sum() == pytest.approx(5.0, abs=0.2)
+
+
+def test_what_a_crash_or_a_reboot_left_is_said(node: Path) -> None:
+    _leave(node, [*_ticks(9000.0, 7), *_ticks(20.0, 30)])
+    with (node / "ticks.frames").open("ab") as file:
+        file.write(b"torn")
+    made, found = _convert(node)
+    assert (made.ticks, made.left_out_ticks, made.torn_bytes) == (30, 7, 4)
+    assert found.run.start_s == 20.0
+    for said in ("30 ticks", "7 ticks from before", "4 bytes"):
+        assert said in made.summary
+
+
+def test_a_fifo_keeps_no_requests_and_is_not_waited_for(node: Path) -> None:
+    _leave(node, _ticks(500.0, 20))
+    os.mkfifo(node / "requests.lines")
+    assert _convert(node)[0].requests == 0
+
+
+def _refused(node: Path, **changed: Path) -> StallwardError:
+    places = {"source": node, "out": node / "out", "config": node / "stallward.toml"} | changed
+    source, out = places.pop("source"), places.pop("out")
+    before = sorted(node.iterdir())
+    with pytest.raises(StallwardError) as caught:
+        convert_frames(source, out, name="edge", **places)
+    assert sorted(node.iterdir()) == before, "something was left behind"
+    return caught.value
+
+
+def test_what_cannot_be_converted_is_refused(node: Path) -> None:
+    assert isinstance(_refused(node), UsageError)  # no frames
+    _leave(node, _ticks(500.0, 1))
+    assert isinstance(_refused(node), RecordingError)  # one tick lasts no time
+    _leave(node, _ticks(501.0, 9))
+    assert isinstance(_refused(node, requests=node / "missing"), UsageError)
+    assert "typo.toml" in str(_refused(node, config=node / "typo.toml"))
+    (node / "foreign.frames").write_text("hello, world")
+    assert isinstance(_refused(node, source=node / "foreign.frames"), FramesError)
+    (node / "out").mkdir()
+    assert "exists already" in str(_refused(node))
+
+
+def test_the_command_writes_it_and_says_what_it_found(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _leave(node, _ticks(500.0, 20))
+    out = str(node / "out")
+    command = ["record", "edge", "--from", str(node), "--config", str(node / "stallward.toml")]
+    assert main([*command, "--out", out]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == out
+    assert "20 ticks of 2 s, 0 requests" in printed.err
+    assert load_recording(Path(out)).run.scenario == "edge"
+    assert main(command) == 2
+    assert "--out" in capsys.readouterr().err
