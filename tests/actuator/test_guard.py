@@ -138,7 +138,8 @@ def test_a_long_pause_ends_and_says_why() -> None:
 
 
 def test_lifted_budgets_lift_the_pause_but_not_the_floor() -> None:
-    states = (SlotState(paused=True, paused_for_s=100.0, paused_share=1.0), SlotState())
+    spent = SlotState(paused=True, paused_for_s=100.0, paused_share=1.0, reference_bytes=300 * MIB)
+    states = (spent, SlotState(reference_bytes=300 * MIB))
     want = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=1), SlotDesire(limit_bytes=1)))
     granted = _guard(lift_budgets=True).review(want, _sample(*states), GuardMemory()).granted
     assert granted.slots[0] == SlotDesire(paused=True, limit_bytes=FLOOR)
@@ -167,11 +168,14 @@ def test_a_paused_slot_is_squeezed_at_once() -> None:
     assert granted.slots[0].limit_bytes == 30 * MIB
 
 
-def test_a_slot_never_seen_unlimited_is_not_limited() -> None:
-    want = DesiredState(slots=(SlotDesire(limit_bytes=30 * MIB),))
-    verdict = _guard().review(want, _sample(SlotState(), SlotState()), GuardMemory())
-    assert verdict.granted.slots[0].limit_bytes is None
-    assert "not known yet" in verdict.notes[0]
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("lift_budgets", [False, True])
+def test_a_group_that_is_still_starting_is_not_limited(paused: bool, lift_budgets: bool) -> None:
+    want = DesiredState(slots=(SlotDesire(paused=paused, limit_bytes=30 * MIB),))
+    guard = _guard(lift_budgets=lift_budgets)
+    verdict = guard.review(want, _sample(SlotState(), SlotState()), GuardMemory())
+    assert verdict.granted.slots[0] == SlotDesire(paused=paused)
+    assert "still starting" in verdict.notes[0]
 
 
 @pytest.mark.parametrize(

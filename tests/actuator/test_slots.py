@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallward.actuator.slots import NEVER_PAUSED_S, SlotFacts, SlotTracker
+from stallward.agent.desired import MIB
 
 
 def test_a_fresh_slot_was_never_paused() -> None:
@@ -41,30 +42,68 @@ def test_a_pause_longer_than_the_window_fills_it() -> None:
     assert tracker.states(200.0)[0].paused_share == 1.0
 
 
-def test_the_reference_is_the_use_when_unlimited_and_running() -> None:
+def _started(held_bytes: int = 300 * MIB) -> SlotTracker:
+    """A tracker of one group that has run for five seconds."""
     tracker = SlotTracker(1)
-    tracker.update(0.0, [SlotFacts(usage_bytes=1000)])
-    tracker.update(0.1, [SlotFacts(usage_bytes=5000, limit_bytes=800)])
-    tracker.update(0.2, [SlotFacts(usage_bytes=5000, paused=True)])
-    assert tracker.states(0.3)[0].reference_bytes == 1000
-    tracker.update(0.4, [SlotFacts(usage_bytes=2000)])
-    assert tracker.states(0.4)[0].reference_bytes == 2000
+    for second in range(6):
+        tracker.update(float(second), [SlotFacts(usage_bytes=held_bytes)])
+    return tracker
+
+
+def _reference(tracker: SlotTracker) -> int | None:
+    return tracker.states(1e3)[0].reference_bytes
+
+
+def test_the_reference_is_unknown_until_the_group_has_run_for_three_seconds() -> None:
+    tracker, usage = SlotTracker(1), 5 * MIB
+    for tick in range(10):
+        tracker.update(0.5 * tick, [SlotFacts(usage_bytes=usage, paused=2 <= tick < 5)])
+        # 0.5 s before the pause, and 0.5 s a tick after it.
+        assert (_reference(tracker) is None) == (tick < 9), tick
+        usage += 10 * MIB
+    assert _reference(tracker) == 95 * MIB
+
+
+def test_a_group_that_uses_next_to_nothing_has_not_started() -> None:
+    assert _reference(_started(3 * MIB)) is None
+
+
+def test_the_reference_counts_what_is_in_swap() -> None:
+    tracker = _started()
+    tracker.update(6.0, [SlotFacts(usage_bytes=100 * MIB, swap_bytes=350 * MIB)])
+    assert _reference(tracker) == 450 * MIB
+
+
+def test_a_limited_group_can_only_raise_its_reference() -> None:
+    tracker = _started()
+    for second in range(6, 66):
+        tracker.update(float(second), [SlotFacts(usage_bytes=50 * MIB, limit_bytes=50 * MIB)])
+    assert _reference(tracker) == 300 * MIB, "being limited forgets nothing"
+    fact = SlotFacts(usage_bytes=50 * MIB, swap_bytes=350 * MIB, limit_bytes=50 * MIB)
+    tracker.update(66.0, [fact])
+    assert _reference(tracker) == 400 * MIB
+    tracker.update(67.0, [SlotFacts(usage_bytes=60 * MIB)])
+    assert _reference(tracker) == pytest.approx(400 * MIB, rel=0.02), "one free second is decay"
+
+
+def test_a_paused_group_keeps_its_reference() -> None:
+    tracker = _started()
+    tracker.update(6.0, [SlotFacts(usage_bytes=500 * MIB, paused=True)])
+    tracker.update(600.0, [SlotFacts(usage_bytes=10 * MIB, paused=True)])
+    assert _reference(tracker) == 300 * MIB
 
 
 def test_the_reference_forgets_slowly() -> None:
-    tracker = SlotTracker(1)
-    tracker.update(0.0, [SlotFacts(usage_bytes=1000)])
-    for tick in range(1, 601):
-        tracker.update(tick * 0.1, [SlotFacts(usage_bytes=100)])
-    reference = tracker.states(60.0)[0].reference_bytes
-    assert reference == pytest.approx(1000 / 2.718, rel=0.02)
+    tracker = _started()
+    for tick in range(601):
+        tracker.update(5.0 + tick * 0.1, [SlotFacts(usage_bytes=10 * MIB)])
+    assert _reference(tracker) == pytest.approx(300 * MIB / 2.718, rel=0.02)
 
 
 def test_an_unreadable_use_changes_nothing() -> None:
-    tracker = SlotTracker(1)
-    tracker.update(0.0, [SlotFacts(usage_bytes=1000)])
-    tracker.update(5.0, [SlotFacts(usage_bytes=None)])
-    assert tracker.states(5.0)[0].reference_bytes == 1000
+    tracker = _started()
+    tracker.update(600.0, [SlotFacts(usage_bytes=None)])
+    assert _reference(tracker) == 300 * MIB
 
 
 def test_slots_are_independent() -> None:

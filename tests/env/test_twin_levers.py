@@ -39,7 +39,8 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
     action = np.zeros(9, dtype=int)
     for k in range(400):
         time_s = 0.1 * k
-        usage = (rng.integers(10, 400, SLOTS) * MIB).astype(float)
+        usage, swap = rng.integers(1, 200, (2, SLOTS)) * MIB
+        swap = np.where(usage < 20 * MIB, 0, swap)
         if k % 7 == 0:
             action = np.array([rng.integers(size) for size in ACTION_SIZES])
         states = tracker.states(time_s)
@@ -69,6 +70,9 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
             )
         )
         for i in range(SLOTS):
+            known = states[i].reference_bytes
+            mine_known = levers.reference_bytes[i, 0]
+            assert mine_known == pytest.approx(np.nan if known is None else known, nan_ok=True)
             theirs = verdict.granted.slot(i)
             assert mine.slot(i).paused == theirs.paused, (k, i)
             ours = mine.slot(i).limit_bytes
@@ -81,6 +85,7 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
                 paused=s.paused,
                 limit_bytes=s.limit_bytes,
                 usage_bytes=int(usage[i]),
+                swap_bytes=int(swap[i]),
             )
             for i, s in enumerate(verdict.granted.slots)
         ]
@@ -89,7 +94,7 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
             [[np.nan if s.limit_bytes is None else s.limit_bytes] for s in verdict.granted.slots]
         )
         levers.apply(paused, exact)
-        levers.advance(usage[:, None])
+        levers.advance((usage + swap)[:, None].astype(float))
 
 
 def test_moves_are_counted_and_a_reset_forgets() -> None:
@@ -103,10 +108,14 @@ def test_moves_are_counted_and_a_reset_forgets() -> None:
     assert levers.apply(paused, limit).tolist() == [0.0, 0.0]
     levers.advance(np.full((SLOTS, 2), 5e7))
     assert levers.paused_share[0, 1] == pytest.approx(0.1 / 60)
-    assert np.isnan(levers.reference_bytes[2, 1]), "not learned while limited"
+    assert np.isnan(levers.reference_bytes).all(), "all are still starting"
+    for _ in range(30):
+        levers.advance(np.full((SLOTS, 2), 5e7))
+    assert np.isnan(levers.reference_bytes[0, 1]), "a paused group does not get started"
     assert levers.reference_bytes[1, 1] == 5e7
     levers.reset(np.array([False, True]))
     assert not levers.paused.any()
     assert np.isnan(levers.limit_bytes).all()
     assert levers.paused_share.sum() == 0.0
+    assert np.isnan(levers.reference_bytes[:, 1]).all()
     assert levers.reference_bytes[1, 0] == 5e7

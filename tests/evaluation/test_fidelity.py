@@ -124,7 +124,7 @@ def recordings(tmp_path: Path, twin: FittedTwin) -> Path:
     folder = tmp_path / "recordings"
     for number, arm in enumerate(parse_arms("none,static:pause=all,static:limit=0.4")):
         request = RunRequest(
-            condition="together", arm=arm, slo_ms=30.0, duration_s=20.0, burn_in_s=2.0, seed=9
+            condition="together", arm=arm, slo_ms=30.0, duration_s=20.0, burn_in_s=8.0, seed=9
         )
         runner.run_block(request, folder / f"{number}")
     runner.run_block(replace(request, condition="background", arm=NO_ARM), folder / "own")

@@ -8,6 +8,7 @@ It holds whoever decides, a shipped rule as much as a remote client:
   slot being paused);
 * a limit is never below the slot's floor, and tightens at most one level a tick unless the
   slot is paused (releasing and squeezing what is paused are immediate);
+* no group is limited while it is still starting (its reference is not known);
 * what cannot be expressed on a node is refused as a whole, and the default controller decides.
 """
 
@@ -150,6 +151,8 @@ class Guard:
         """The limit granted to a slot, and a note if it is not the one wanted."""
         if want is None:
             return None, ""
+        if state.reference_bytes is None:
+            return None, "not limited, it is still starting: what it wants is not known yet"
         limit, note = want, ""
         floor = self.floors_bytes[index]
         if limit < floor:
@@ -157,8 +160,6 @@ class Guard:
         tightens = before is None or limit < before
         if paused or not tightens or self.budgets.lift_budgets:
             return limit, note
-        if state.reference_bytes is None:
-            return before, "not limited, its use when unlimited is not known yet"
         level = limit_level(before, state.reference_bytes)
         ratio = LIMIT_RATIOS[min(level + 1, len(LIMIT_RATIOS) - 1)]
         lowest = max(int(state.reference_bytes * ratio), floor)

@@ -115,6 +115,7 @@ class Node:
                 paused=granted.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
                 limit_bytes=self.levers.slot_limit_bytes(i),
                 usage_bytes=group.memory_usage_bytes,
+                swap_bytes=group.swap_bytes,
             )
             for i, group in enumerate(sample.slots)
         ]

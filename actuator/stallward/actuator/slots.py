@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from stallward.agent.desired import MIB
 from stallward.agent.sample import SlotState
 
 SHARE_WINDOW_S: Final = 60.0
 """The window of ``SlotState.paused_share``."""
 REFERENCE_DECAY_S: Final = 60.0
-"""Time constant with which the reference forgets a group that now uses less."""
+"""Time constant with which the reference forgets a free group that now holds less."""
+STARTED_S: Final = 3.0
+"""The reference is known once a group has run this long with ``STARTED_BYTES`` or more: a limit
+taken from a group that is still starting would pin it there."""
+STARTED_BYTES: Final = 4 * MIB
 NEVER_PAUSED_S: Final = 1e6
 
 
@@ -25,6 +30,16 @@ class SlotFacts:
     """The group is paused, or any of its processes is stopped."""
     limit_bytes: int | None = None
     usage_bytes: int | None = None
+    swap_bytes: int | None = None
+
+    @property
+    def held_bytes(self) -> int | None:
+        """What the group holds in memory and swap; ``None`` if its usage could not be read.
+
+        Pressure and limits move anonymous pages to swap, so usage alone falls far below what
+        the group wants. Without swap accounting it is all there is.
+        """
+        return None if self.usage_bytes is None else self.usage_bytes + (self.swap_bytes or 0)
 
 
 @dataclass(slots=True)
@@ -33,8 +48,15 @@ class _Track:
     thawed_s: float | None = None
     pauses: deque[tuple[float, float]] = field(default_factory=deque)
     limit_bytes: int | None = None
-    reference_bytes: float | None = None
-    reference_time_s: float = 0.0
+    updated_s: float | None = None
+    ran_s: float = 0.0
+    """How long the group has run with at least ``STARTED_BYTES``."""
+    kept_bytes: float = 0.0
+
+    @property
+    def reference_bytes(self) -> int | None:
+        started = self.ran_s >= STARTED_S - 1e-6
+        return int(self.kept_bytes) if started else None
 
 
 class SlotTracker:
@@ -56,24 +78,26 @@ class SlotTracker:
                 track.pauses.append((track.paused_since_s, time_s))
                 track.paused_since_s, track.thawed_s = None, time_s
             track.limit_bytes = fact.limit_bytes
-            if not fact.paused and fact.limit_bytes is None and fact.usage_bytes is not None:
-                _remember_usage(track, time_s, fact.usage_bytes)
+            elapsed_s = 0.0 if track.updated_s is None else max(time_s - track.updated_s, 0.0)
+            track.updated_s = time_s
+            if not fact.paused and fact.held_bytes is not None:
+                _learn(track, elapsed_s, fact.held_bytes)
 
     def states(self, time_s: float) -> tuple[SlotState, ...]:
         """The state of every slot as of ``time_s``."""
         return tuple(_state(track, time_s) for track in self._tracks)
 
 
-def _remember_usage(track: _Track, time_s: float, usage_bytes: int) -> None:
-    # Pressure pushes a group's pages out, so what it uses now can be far below what it wants:
-    # the maximum is kept and forgotten slowly.
-    if track.reference_bytes is None:
-        kept = 0.0
-    else:
-        elapsed_s = max(time_s - track.reference_time_s, 0.0)
-        kept = track.reference_bytes * math.exp(-elapsed_s / REFERENCE_DECAY_S)
-    track.reference_bytes = max(kept, float(usage_bytes))
-    track.reference_time_s = time_s
+def _learn(track: _Track, elapsed_s: float, held_bytes: int) -> None:
+    """Take in what a running group holds.
+
+    A limited group shows less than it wants, so only free time forgets a larger past.
+    """
+    if held_bytes >= STARTED_BYTES:
+        track.ran_s += elapsed_s
+    if track.limit_bytes is None:
+        track.kept_bytes *= math.exp(-elapsed_s / REFERENCE_DECAY_S)
+    track.kept_bytes = max(track.kept_bytes, float(held_bytes))
 
 
 def _state(track: _Track, time_s: float) -> SlotState:
@@ -89,12 +113,11 @@ def _state(track: _Track, time_s: float) -> SlotState:
     if track.paused_since_s is None:
         thawed_s = track.thawed_s
         since_thaw_s = NEVER_PAUSED_S if thawed_s is None else max(time_s - thawed_s, 0.0)
-    reference = track.reference_bytes
     return SlotState(
         paused=track.paused_since_s is not None,
         paused_for_s=paused_for_s,
         since_thaw_s=since_thaw_s,
         paused_share=min(paused_s / SHARE_WINDOW_S, 1.0),
         limit_bytes=track.limit_bytes,
-        reference_bytes=None if reference is None else int(reference),
+        reference_bytes=track.reference_bytes,
     )

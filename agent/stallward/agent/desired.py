@@ -95,8 +95,8 @@ ACTION_SIZES: Final[tuple[int, ...]] = (2, len(LIMIT_RATIOS)) * SLOTS + (len(PRO
 def limit_bytes(level: int, reference_bytes: int | None, floor_bytes: int) -> int | None:
     """The limit of ``level`` for a group that used ``reference_bytes`` when unlimited.
 
-    Returns ``None`` for level 0 and while the reference is unknown: a group that was never
-    seen unlimited is not limited.
+    Returns ``None`` for level 0 and while the reference is unknown: a group that is still
+    starting is not limited.
     """
     if level == 0 or reference_bytes is None:
         return None

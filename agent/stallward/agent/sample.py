@@ -108,7 +108,12 @@ class SlotState:
     """Share of the last minute spent paused."""
     limit_bytes: int | None = None
     reference_bytes: int | None = None
-    """What the group used when it was last unlimited; the limit table multiplies this."""
+    """What the group wants when nothing holds it back; the limit table multiplies this.
+
+    The most that it has held in memory and swap while running; what is larger than now is
+    forgotten with a time constant of 60 s, but only while it runs unlimited. ``None`` until it
+    has run for 3 s with at least 4 MiB: a group that is still starting is not limited.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

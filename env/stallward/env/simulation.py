@@ -22,7 +22,7 @@ from stallward.env.errors import TwinError
 from stallward.env.reward import mean_progress, reward, violated_share
 from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
 from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.frame import fill_frame
+from stallward.env.twin.frame import fill_frame, held_bytes
 from stallward.env.twin.levers import (
     LeverStates,
     granted_limit_bytes,
@@ -247,7 +247,7 @@ class Simulation:
             _SWAPPINESS[profile],
             (_DIRTY_START[profile], _DIRTY_BLOCK[profile]),
         )
-        levers.advance(self.twin.resident[1:].sum(axis=1) * PAGE_BYTES)
+        levers.advance(held_bytes(self.twin))
         fill_frame(self.frame, self.twin, levers, profile.astype(np.float64))
         self.observation = self.encoder.encode(self.frame)
         return np.asarray(moved)

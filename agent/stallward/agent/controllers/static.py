@@ -75,7 +75,7 @@ class StaticController:
             wanted = int(self._zone_share * self._context.zone_limit_bytes)
         elif self._ratio < 1.0:
             reference = sample.slot_states[slot].reference_bytes
-            if reference is None:  # never seen unlimited: nothing to take a share of
+            if reference is None:  # still starting: nothing to take a share of
                 return None
             wanted = int(self._ratio * reference)
         else:

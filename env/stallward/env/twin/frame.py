@@ -95,6 +95,13 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
     frame.slots[c.there.T == 0, 1:] = np.nan
 
 
+def held_bytes(twin: TwinBatch) -> Array:
+    """What each slot holds in memory and swap, ``(SLOTS, B)``."""
+    # What is not resident of the file pools is on disk anyway.
+    pages = twin.wanted[1:, ANON] + twin.resident[1:, FILE:].sum(axis=1)
+    return np.asarray(pages * PAGE_BYTES)
+
+
 def _count(value: float) -> int | None:
     return None if np.isnan(value) else int(value)
 

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.guard import Budgets
-from stallward.actuator.slots import NEVER_PAUSED_S, REFERENCE_DECAY_S, SHARE_WINDOW_S
+from stallward.actuator.slots import (
+    NEVER_PAUSED_S,
+    REFERENCE_DECAY_S,
+    SHARE_WINDOW_S,
+    STARTED_BYTES,
+    STARTED_S,
+)
 from stallward.agent.desired import LIMIT_RATIOS, SLOTS
 
 Array = NDArray[np.float64]
@@ -27,7 +33,6 @@ class LeverStates:
     Attributes:
         paused: Whether the slot is paused.
         limit_bytes: Its limit; NaN for none.
-        reference_bytes: What it used when last unlimited; NaN while unknown.
         paused_for_s, since_thaw_s, paused_share: As in ``SlotState``.
     """
 
@@ -36,10 +41,11 @@ class LeverStates:
         self._ring = np.zeros((round(SHARE_WINDOW_S / tick_s), SLOTS, batch), dtype=np.uint8)
         self._at = 0
         shape = (SLOTS, batch)
-        self._unseen_s = np.zeros(shape)
+        self._ran_s = np.zeros(shape)
+        self._kept_bytes = np.zeros(shape)
+        self._seen = np.zeros(batch, dtype=bool)
         self.paused = np.zeros(shape, dtype=bool)
         self.limit_bytes = np.full(shape, np.nan)
-        self.reference_bytes = np.full(shape, np.nan)
         self.paused_for_s = np.zeros(shape)
         self.since_thaw_s = np.full(shape, NEVER_PAUSED_S)
         self._paused_ticks = np.zeros(shape)
@@ -49,16 +55,22 @@ class LeverStates:
         """Share of the last minute spent paused."""
         return self._paused_ticks * (self._tick_s / SHARE_WINDOW_S)
 
+    @property
+    def reference_bytes(self) -> Array:
+        """What the group wants when nothing holds it back; NaN while it is still starting."""
+        return np.where(self._ran_s >= STARTED_S - 1e-6, self._kept_bytes, np.nan)
+
     def reset(self, rows: Mask) -> None:
         """Release the levers of the nodes in ``rows`` and forget their past."""
         self._ring[:, :, rows] = 0
         self.paused[:, rows] = False
         self.limit_bytes[:, rows] = np.nan
-        self.reference_bytes[:, rows] = np.nan
         self.paused_for_s[:, rows] = 0.0
         self.since_thaw_s[:, rows] = NEVER_PAUSED_S
         self._paused_ticks[:, rows] = 0.0
-        self._unseen_s[:, rows] = 0.0
+        self._ran_s[:, rows] = 0.0
+        self._kept_bytes[:, rows] = 0.0
+        self._seen[rows] = False
 
     def apply(self, paused: Mask, limit_bytes: Array) -> Array:
         """Put granted settings in force; returns how many levers moved, ``(B,)``."""
@@ -71,8 +83,8 @@ class LeverStates:
         self.paused, self.limit_bytes = paused.copy(), limit_bytes.copy()
         return np.asarray(moved, dtype=np.float64)
 
-    def advance(self, usage_bytes: Array) -> None:
-        """A tick has passed; ``usage_bytes`` ``(SLOTS, B)`` is what the groups use now."""
+    def advance(self, held_bytes: Array) -> None:
+        """A tick has passed; the groups hold ``held_bytes`` ``(SLOTS, B)``, swap included."""
         self.paused_for_s += self.paused * self._tick_s
         self.since_thaw_s = np.where(
             self.paused, 0.0, np.minimum(self.since_thaw_s + self._tick_s, NEVER_PAUSED_S)
@@ -81,11 +93,15 @@ class LeverStates:
         self._paused_ticks -= self._ring[self._at]
         self._ring[self._at] = self.paused
         self._at = (self._at + 1) % len(self._ring)
+        # As on a node, time is known from the second reading on.
+        elapsed_s = np.where(self._seen, self._tick_s, 0.0)
+        self._seen[:] = True
+        self._ran_s += elapsed_s * (~self.paused & (held_bytes >= STARTED_BYTES))
         free = ~self.paused & np.isnan(self.limit_bytes)
-        self._unseen_s += self._tick_s
-        kept = self.reference_bytes * np.exp(-self._unseen_s / REFERENCE_DECAY_S)
-        self.reference_bytes = np.where(free, np.fmax(kept, usage_bytes), self.reference_bytes)
-        self._unseen_s[free] = 0.0
+        self._kept_bytes *= np.where(free, np.exp(-elapsed_s / REFERENCE_DECAY_S), 1.0)
+        self._kept_bytes = np.where(
+            self.paused, self._kept_bytes, np.maximum(self._kept_bytes, held_bytes)
+        )
 
 
 def wanted_limit_bytes(levels: NDArray[np.int64], reference: Array, floors: Array) -> Array:
@@ -107,14 +123,16 @@ def may_pause(states: LeverStates, budgets: Budgets, tick_s: float) -> Mask:
 def granted_limit_bytes(
     want: Array, states: LeverStates, floors: Array, paused: Mask, budgets: Budgets
 ) -> Array:
-    """Limits let through: one level tighter at most unless paused, never below the floor."""
-    before = states.limit_bytes
+    """Limits let through: one level tighter at most unless paused, never below the floor.
+
+    None while the group is still starting.
+    """
+    before, reference = states.limit_bytes, states.reference_bytes
     limit = np.fmax(want, np.where(np.isnan(want), np.nan, floors))
     free = paused | (limit >= before) | budgets.lift_budgets
-    ratio_before = np.where(np.isnan(before), 1.0, before / states.reference_bytes)
+    ratio_before = np.where(np.isnan(before), 1.0, before / reference)
     level = (_RATIOS[:, None, None] >= ratio_before - 1e-6).sum(axis=0) - 1
     following = _RATIOS[np.clip(level + 1, 0, len(_RATIOS) - 1)]
-    lowest = np.maximum(np.floor(states.reference_bytes * following), floors)
-    lowest = np.fmin(lowest, before)
-    paced = np.where(np.isnan(states.reference_bytes), before, np.maximum(limit, lowest))
-    return np.where(np.isnan(want), np.nan, np.where(free, limit, paced))
+    lowest = np.maximum(np.floor(reference * following), floors)
+    paced = np.maximum(limit, np.fmin(lowest, before))
+    return np.where(np.isnan(want) | np.isnan(reference), np.nan, np.where(free, limit, paced))

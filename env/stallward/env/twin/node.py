@@ -13,7 +13,7 @@ from stallward.agent.raw import RawFrame
 from stallward.agent.sample import Sample
 from stallward.env.recording import Requests, Units
 from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
-from stallward.env.twin.frame import FIRST_PID, fill_frame, to_sample
+from stallward.env.twin.frame import FIRST_PID, fill_frame, held_bytes, to_sample
 from stallward.env.twin.latency import Array
 from stallward.env.twin.levers import LeverStates
 from stallward.env.twin.parameters import TwinParameters, to_array
@@ -96,7 +96,7 @@ class TwinNode:
         began_s = self.time_s
         self._twin.tick(paused, pages, swappiness, (start, block))
         self._remember(began_s)
-        self._levers.advance(self._twin.resident[1:].sum(axis=1) * PAGE_BYTES)
+        self._levers.advance(held_bytes(self._twin))
         names = [p.name for p in PROFILES]
         index = names.index(tuning.name) if tuning.name in names else 0
         fill_frame(self._frame, self._twin, self._levers, np.array([float(index)]))
