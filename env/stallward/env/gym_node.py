@@ -25,7 +25,7 @@ from stallward.env.block import make_workplace
 from stallward.env.cache import default_cache_dir
 from stallward.env.gym_twin import spaces
 from stallward.env.live_block import LiveBlock, LiveSettings
-from stallward.env.reward import mean_progress, reward, severity
+from stallward.env.reward import check_quantile, mean_progress, reward, severity
 from stallward.env.sandbox import open_sandbox
 from stallward.env.scenario_file import load_scenario
 from stallward.env.simulation import SimulationSettings
@@ -67,6 +67,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         self.render_mode = render_mode
         self.settings = settings or SimulationSettings()
         self.scenario = load_scenario(scenario)
+        check_quantile(self.scenario.name, self.scenario.protected.slo.quantile)
         self._cache_dir = cache_dir or default_cache_dir()
         self._full_per_s = np.zeros(len(self.scenario.background))
         self.slo_ms = slo_ms or self.scenario.protected.slo.latency_ms or _DEFAULT_SLO_MS

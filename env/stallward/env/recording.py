@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from stallward.env.errors import RecordingError
 from stallward.env.recording_columns import action_columns, tick_columns
+from stallward.env.scenario import Slo
 from stallward.proto.v1 import stallward_pb2 as pb
 
 SCHEMA_VERSION: Final = 1
@@ -75,6 +76,14 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     oom_kills: int = 0
     schema: int = SCHEMA_VERSION
+
+    @property
+    def slo_quantile(self) -> float:
+        """The quantile that the scenario's target is about."""
+        found: Any = self.scenario_parameters
+        for key in ("protected", "slo", "quantile"):
+            found = found.get(key, {}) if isinstance(found, Mapping) else {}
+        return float(found) if isinstance(found, int | float) else Slo().quantile
 
     @property
     def measured_from_s(self) -> float:

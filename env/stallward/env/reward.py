@@ -10,12 +10,29 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.env.errors import ScenarioError
+
 Array = NDArray[np.float64]
 
 _NEAR: Final = 0.9
 """Severity begins a little below the target, so that there is a slope to follow at it."""
 _WORST: Final = 4.0
 """A request this many times over the target counts in full; later ones count no more."""
+_REPORTED_QUANTILE: Final = 0.95
+
+
+def check_quantile(scenario: str, quantile: float) -> None:
+    """Refuse a target that no reward can judge: nodes and twins report p95 only.
+
+    Raises:
+        ScenarioError: If the target is about another quantile.
+    """
+    if quantile != _REPORTED_QUANTILE:
+        raise ScenarioError(
+            f"The target of {scenario!r} is about p{100 * quantile:g}, and policies are rewarded "
+            f"by p{100 * _REPORTED_QUANTILE:g} only.",
+            next_step="Train on a scenario with quantile = 0.95; `stallward compare` judges any.",
+        )
 
 
 def severity(latency_ms: Array, slo_ms: Array) -> Array:

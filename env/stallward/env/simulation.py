@@ -19,7 +19,7 @@ from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
 from stallward.agent.observation import OBSERVATION_SIZE, ObservationEncoder
 from stallward.agent.raw import NODE, RawFrame
 from stallward.env.errors import TwinError
-from stallward.env.reward import mean_progress, reward, violated_share
+from stallward.env.reward import check_quantile, mean_progress, reward, violated_share
 from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.frame import fill_frame, held_bytes
@@ -130,6 +130,8 @@ class Simulation:
     ) -> None:
         if not twins:
             raise TwinError("There is no twin to simulate.", next_step="Run `stallward fit`.")
+        for twin in twins:
+            check_quantile(twin.scenario.name, twin.scenario.slo_quantile)
         self.twins = tuple(twins)
         self.settings = settings
         self.batch = batch

@@ -47,6 +47,7 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         swap_bytes=run.swap_bytes or 2 << 30,
         slo_ms=_slo_ms(run.slo_ms, ample or quiet),
         cores=float(max(run.node.cpu_count, 1)),
+        slo_quantile=run.slo_quantile,
         protected=_protected(quiet, together),
         slots=tuple(
             _slot(i, slot_name, unpressed or together, together)

@@ -72,6 +72,8 @@ class TwinScenario:
     protected: ProtectedProgram
     slots: tuple[SlotProgram, ...]
     cores: float = 2.0
+    slo_quantile: float = 0.95
+    """The quantile that the target is about."""
 
     def __post_init__(self) -> None:
         """Refuse what the twin cannot hold.
