@@ -414,6 +414,16 @@ def apply_hard(client: ActuatorClient, desired: DesiredState) -> bool:
     return True
 
 
+def hold_fast(client: ActuatorClient, box: LittleSandbox, desired: DesiredState) -> None:
+    """Have ``desired`` in force with its limit: no group is limited while it is starting."""
+    for watched in client.watch():
+        if watched.record.sample.slot_states[0].reference_bytes is not None:
+            break
+    assert apply_hard(client, desired)
+    assert wait_for(lambda: frozen(box.hogs[0]), 1.0)
+    assert wait_for(lambda: any("memory." in left for left in box.leftovers()), 2.0)
+
+
 def with_a_stopped_process(box: LittleSandbox) -> DesiredState:
     """Pause and limit the first group, stop the process of the second, tune the node."""
     pid = box.pids[2]
@@ -454,8 +464,7 @@ def test_a_killed_guardian_takes_everything_with_it(little_sandbox: LittleSandbo
     for _ in range(3):
         daemon = Daemon(little_sandbox.config(control=control))
         with daemon, daemon.client() as client:
-            assert apply_hard(client, with_a_stopped_process(little_sandbox))
-            assert wait_for(lambda: frozen(little_sandbox.hogs[0]), 1.0)
+            hold_fast(client, little_sandbox, with_a_stopped_process(little_sandbox))
             pids = daemon.pids
             os.kill(pids.guardian, signal.SIGKILL)
             back = wait_for(lambda: not little_sandbox.leftovers(), 1.0)
@@ -469,8 +478,7 @@ def test_guardian_and_loop_killed_are_restored_at_the_next_start(
     little_sandbox: LittleSandbox,
 ) -> None:
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
-        assert apply_hard(client, SQUEEZE)
-        assert wait_for(lambda: frozen(little_sandbox.hogs[0]), 1.0)
+        hold_fast(client, little_sandbox, SQUEEZE)
         pids = daemon.pids
         assert pids.loop is not None
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -519,8 +527,7 @@ def test_a_killed_recorder_comes_back(little_sandbox: LittleSandbox) -> None:
 
 def test_a_hung_loop_is_killed_and_restored(little_sandbox: LittleSandbox) -> None:
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
-        assert apply_hard(client, SQUEEZE)
-        time.sleep(1.2)  # a beat has been sent
+        hold_fast(client, little_sandbox, SQUEEZE)
         pid = daemon.pids.loop
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
