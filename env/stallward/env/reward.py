@@ -57,9 +57,14 @@ def violated_share(latency_ms: Array, weight: Array, slo_ms: Array) -> Array:
     return np.asarray(bad / np.maximum(total, 1e-9))
 
 
-def mean_progress(progress: Array, present: Array) -> Array:
-    """Mean over the slots that are there of their share of full speed, ``(SLOTS, B)`` each."""
-    return np.asarray((progress * present).sum(axis=0) / np.maximum(present.sum(axis=0), 1.0))
+def mean_progress(progress: Array, on: Array) -> Array:
+    """Mean over the programs that are on of their share of full speed, ``(SLOTS, B)`` each.
+
+    With nothing to hold back it is 1.
+    """
+    count = on.sum(axis=0)
+    mean = (progress * on).sum(axis=0) / np.maximum(count, 1.0)
+    return np.asarray(np.where(count > 0.0, mean, 1.0))
 
 
 def reward(

@@ -154,7 +154,7 @@ class Simulation:
     def seed(self, seed: int) -> None:
         """Start the random streams afresh."""
         self.rng = np.random.default_rng(seed)
-        self.twin.rng = np.random.default_rng(seed + 1)
+        self.twin.seed(seed + 1)
 
     def reset(self, rows: Mask) -> None:
         """Begin new episodes on the nodes in ``rows``; ``observation`` then holds their first."""
@@ -169,7 +169,8 @@ class Simulation:
         index = np.flatnonzero(rows)
         random_start = self.settings.nuisance is not NO_NUISANCE
         cursor = self.rng.uniform(0, 60, (SLOTS, count)) if random_start else 0.0
-        self.twin.reset(rows, which, parameters, cursor_s=cursor)
+        phase = self.rng.uniform(0, 60, count) if random_start else 0.0
+        self.twin.reset(rows, which, parameters, cursor_s=cursor, phase_s=phase)
         self._vary(index)
         self.levers.reset(rows)
         self.encoder.reset(rows)
@@ -207,10 +208,9 @@ class Simulation:
             late = self._slow if k == 0 else np.zeros(self.batch, dtype=bool)
             action = np.where(late, self._action, wanted)
             changed = self._tick(action)
-            done_share = mean_progress(self.twin.progress, self.twin.columns.present)
-            bad = violated_share(
-                self.twin.probe_ms, self.twin.probe_weight, self.twin.columns.slo_ms
-            )
+            done_share = mean_progress(self.twin.progress, self.twin.on)
+            asked = self.twin.application
+            bad = violated_share(asked.probe_ms, asked.probe_weight, self.twin.columns.slo_ms)
             total += reward(done_share, bad, changed, self.price, self.settings.switch_cost)
             progress += done_share / ticks
             violated += bad / ticks

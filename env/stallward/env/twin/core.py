@@ -2,8 +2,8 @@
 
 Order of a sub-step: what everybody asks for (requests, touches, growth), what that makes them
 wait for, which pages reclaim takes to make room, what they get. Nothing recorded is played back
-but arrivals and programs of work; see ``docs`` and the pure functions in ``pages``, ``stalls``
-and ``latency``.
+but arrivals and programs of work; see ``application`` for the requests and the pure functions
+in ``pages``, ``stalls`` and ``latency``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
-from stallward.env.twin import latency as queue
 from stallward.env.twin import pages, stalls
+from stallward.env.twin.application import Application, Served
 from stallward.env.twin.pages import ANON, COLD, FILE, GROUPS, POOLS
 from stallward.env.twin.scenario import TwinScenario
 from stallward.env.twin.tables import NodeColumns, ScenarioTable
@@ -39,6 +39,7 @@ class TwinBatch:
 
     Attributes:
         columns: The exogenous description and the parameters of every node.
+        application: The requests and their queue.
         resident, wanted: ``(GROUPS, POOLS, B)`` pages in memory and owned.
         dirty: Dirty pages of the cold pools, ``(GROUPS, B)``.
         time_s: ``(B,)``, since the node's reset.
@@ -48,17 +49,14 @@ class TwinBatch:
         stalled: Share of the last tick each group was stalled, ``(GROUPS, B)``.
         some, full: The same of the whole zone, ``(B,)``.
         counters: Cumulative: refaults and swap in and out in pages, major faults.
-        probe_ms, probe_weight: The last tick's requests: their latency and how many each
-            stands for, ``(SUBSTEPS, B)``.
-        pooled: Histogram of all requests, ``(POOL_BINS, B)``.
-        reported: What the latency source says: completed, mean, p95, max, age, ``(5, B)``.
+        on: Whether somebody runs each slot's program, ``(SLOTS, B)``.
     """
 
     def __init__(self, scenarios: Sequence[TwinScenario], batch: int, *, seed: int) -> None:
         self.columns = NodeColumns(ScenarioTable(scenarios), batch)
         self.batch = batch
         self.rng = np.random.default_rng(seed)
-        self._at = np.arange(batch)
+        self.application = Application(self.columns, self.rng, SUBSTEPS, _STEP_S)
         groups = (GROUPS, batch)
         slots = (SLOTS, batch)
         self.resident = np.zeros((GROUPS, POOLS, batch))
@@ -75,6 +73,7 @@ class TwinBatch:
         self.psi_some_us = np.zeros((GROUPS + 1, batch))
         """Cumulative, the zone last."""
         self.psi_full_us = np.zeros((GROUPS + 1, batch))
+        self.psi_io_us = np.zeros((GROUPS + 1, batch))
         self.refault_pages = np.zeros(groups)
         self.major_faults = np.zeros(groups)
         self.swap_in_pages = np.zeros(batch)
@@ -82,18 +81,21 @@ class TwinBatch:
         self.cpu_us = np.zeros(groups)
         self.cpu_stall_us = np.zeros(batch)
         self._backlog_s = np.zeros(batch)
-        self._queued = np.zeros(batch)
-        self._due = np.zeros(batch)
+        self._fault_cores = np.zeros(slots)
+        self._kernel_s = np.zeros(slots)
+        self._io_share = np.zeros((GROUPS + 1, batch))
+        self._miss_exponent = np.ones((GROUPS, POOLS, batch))
+        self._phase_s = np.zeros(batch)
+        self.on = np.zeros(slots)
         self._running = np.ones(slots)
         self._change_s = np.zeros(slots)
         self._limit_pages = np.full(slots, np.inf)
         self._limit_change_s = np.zeros(slots)
-        self.window = queue.LatencyWindow(batch)
-        self.reported = np.full((5, batch), np.nan)
-        self.reported[0] = 0.0
-        self.probe_ms = np.zeros((SUBSTEPS, batch))
-        self.probe_weight = np.zeros((SUBSTEPS, batch))
-        self.pooled = np.zeros((queue.POOL_BINS, batch))
+
+    def seed(self, seed: int) -> None:
+        """Start the random stream afresh."""
+        self.rng = np.random.default_rng(seed)
+        self.application.rng = self.rng
 
     def reset(
         self,
@@ -102,6 +104,7 @@ class TwinBatch:
         parameters: Array,
         *,
         cursor_s: Array | float = 0.0,
+        phase_s: Array | float = 0.0,
     ) -> None:
         """Start the nodes in ``rows`` afresh: the application loaded, the background starting.
 
@@ -110,6 +113,7 @@ class TwinBatch:
             scenario: Index of the scenario of each of them, ``(n,)``.
             parameters: ``(len(PARAMETER_NAMES), n)``.
             cursor_s: Where each program starts, scalar or ``(SLOTS, n)``.
+            phase_s: How far into the coming and going of the programs, scalar or ``(n,)``.
         """
         index = np.flatnonzero(rows)
         self.columns.fill(index, scenario, parameters)
@@ -117,20 +121,24 @@ class TwinBatch:
         for array in (
             self.resident, self.wanted, self.dirty, self._touches_per_s, self.time_s, self.units,
             self.progress, self.stalled, self.some, self.full, self.psi_some_us, self.psi_full_us,
-            self.refault_pages, self.major_faults, self.swap_in_pages, self.swap_out_pages,
-            self.cpu_us, self.cpu_stall_us, self._backlog_s, self._queued, self._due,
-            self._change_s, self._limit_change_s, self.pooled, self.probe_ms, self.probe_weight,
+            self.psi_io_us, self.refault_pages, self.major_faults, self.swap_in_pages,
+            self.swap_out_pages, self.cpu_us, self.cpu_stall_us, self._backlog_s,
+            self._fault_cores, self._change_s, self._limit_change_s,
         ):  # fmt: skip
             array[..., index] = 0.0
         self.cursor_s[:, index] = cursor_s
         self._running[:, index] = 1.0
         self._limit_pages[:, index] = np.inf
-        self.window.reset(rows)
-        self.reported[0, index] = 0.0
-        self.reported[1:, index] = np.nan
+        self.application.reset(rows)
+        self._phase_s[index] = phase_s
+        self.on[:, index] = columns.running(self._phase_s)[:, index]
+        exponent = self._miss_exponent
+        exponent[0][:COLD, index] = columns.parameter("protected_miss_exponent")[index]
+        exponent[1:, :COLD, index] = columns.parameter("background_miss_exponent")[index]
         self.wanted[0][:, index] = columns.wanted[:, index]
-        fits = columns.zone_pages[index] / np.maximum(self.wanted[0][:, index].sum(axis=0), 1.0)
-        self.resident[0][:, index] = self.wanted[0][:, index] * np.minimum(0.98 * fits, 1.0)
+        hot = columns.wanted[:COLD, index]
+        fits = columns.zone_pages[index] / np.maximum(hot.sum(axis=0), 1.0)
+        self.resident[0][:COLD, index] = hot * np.minimum(0.98 * fits, 1.0)
 
     def tick(
         self,
@@ -153,32 +161,51 @@ class TwinBatch:
         self._swap_weight = c.parameter("anon_weight") * swappiness / 200.0
         self._file_weight = np.broadcast_to(1.0 - np.asarray(swappiness) / 200.0, (self.batch,))
         self._dirty_pages = (c.zone_pages * dirty_ratios[0], c.zone_pages * dirty_ratios[1])
+        self._page_cpu_s = (c.parameter("anon_fault_cpu_s"), c.parameter("file_fault_cpu_s"))
+        self._start_and_stop()
         self._target = c.targets(self.cursor_s)
-        demand_cores = (c.slot_cores * self.progress).sum(axis=0)
+        demand_cores = (c.slot_cores * self.progress + self._fault_cores).sum(axis=0)
         own = np.minimum(c.rate_per_s * c.service_s, c.workers)
         self._cpu = stalls.cpu_share(demand_cores, own, c.cores)
-        crowded = np.clip(demand_cores + own - (c.cores - 1.0), 0.0, c.cores) / c.cores
+        crowded = np.clip(demand_cores / c.cores, 0.0, 1.0)
         self._service_s = c.service_s * (1.0 + c.parameter("cpu_slowdown") * crowded)
         self.cpu_stall_us += 1e6 * TICK_S * np.clip(demand_cores + own - c.cores, 0.0, 1.0)
         self.progress[:] = 0.0
         self.stalled[:] = 0.0
         self.some[:] = 0.0
         self.full[:] = 0.0
+        self._io_share[:] = 0.0
+        self._kernel_s[:] = 0.0
         for k in range(SUBSTEPS):
             self._move_levers(paused, limit_pages)
             self._substep(k)
         self.time_s += TICK_S
-        self.reported[:] = self.window.report(self.time_s, c.slo_ms)
+        self.application.report(self.time_s)
         self.psi_some_us[:GROUPS] += 1e6 * TICK_S * self.stalled
         self.psi_full_us[:GROUPS] += 1e6 * TICK_S * self.stalled
         self.psi_some_us[GROUPS] += 1e6 * TICK_S * self.some
         self.psi_full_us[GROUPS] += 1e6 * TICK_S * self.full
+        self.psi_io_us += 1e6 * TICK_S * self._io_share
+        self._fault_cores = np.minimum(self._kernel_s / TICK_S, 1.0)
+        self.cpu_us[1:] += 1e6 * TICK_S * (self._fault_cores + self.progress * c.slot_cores)
         self.units += c.units_per_s * self.progress * TICK_S
         self.cursor_s += self.progress * TICK_S
 
     def end_slots(self, ended: Mask) -> None:
         """The programs of the slots in ``ended`` ``(SLOTS, B)`` are gone, with their memory."""
         self.columns.present[ended] = 0.0
+        self._free(ended)
+
+    def _start_and_stop(self) -> None:
+        """Programs come and go: one that stops frees its memory, one that starts begins anew."""
+        on = self.columns.running(self.time_s + self._phase_s)
+        changed = on != self.on
+        if changed.any():
+            self._free(changed & (on == 0.0))
+            self.cursor_s[changed] = 0.0
+            self.on = on
+
+    def _free(self, ended: Mask) -> None:
         gone = np.broadcast_to(ended[:, None], self.resident[1:].shape)
         self.resident[1:][gone] = 0.0
         self.wanted[1:][gone] = 0.0
@@ -202,12 +229,14 @@ class TwinBatch:
         zone_free = c.zone_pages - self.resident.sum(axis=(0, 1))
         tight = np.clip(1.0 - zone_free / (0.02 * c.zone_pages), 0.0, 1.0)
         anon_s, file_s = self._page_wait_s(tight)
-        exponent = np.empty((GROUPS, 1, self.batch))
-        exponent[0] = c.parameter("protected_miss_exponent")
-        exponent[1:] = c.parameter("background_miss_exponent")
-        miss = pages.miss_probability(self.resident, self.wanted, exponent)
+        miss = pages.miss_probability(self.resident, self.wanted, self._miss_exponent)
         demand = np.empty_like(self.resident)
-        demand[0] = self._requests(k, miss[0], anon_s, file_s)
+        served = self.application.serve(
+            k, miss[0], self.resident[0], self._service_s, (anon_s, file_s), self._page_cpu_s
+        )
+        demand[0] = served.pages
+        warmer = served.touches_per_s - self._touches_per_s[0]
+        self._touches_per_s[0] += (_STEP_S / _WARMTH_S) * warmer
         fresh, faults, run = self._background(miss[1:], anon_s, file_s, demand)
         got = self._make_room(demand)
         share = got.sum(axis=1) / np.maximum(demand.sum(axis=1), pages.EPSILON)
@@ -217,7 +246,7 @@ class TwinBatch:
         np.minimum(self.resident[:, :COLD], self.wanted[:, :COLD], out=self.resident[:, :COLD])
         np.minimum(self.resident[0], self.wanted[0], out=self.resident[0])
         self.wanted[1:, COLD] = self.resident[1:, COLD]
-        self._account(demand[0], faults, run * share[1:])
+        self._account(served, faults, run * share[1:])
 
     def _page_wait_s(self, tight: Array) -> tuple[Array, Array]:
         """Seconds a task waits for one missing page (anonymous, file)."""
@@ -234,58 +263,18 @@ class TwinBatch:
             read_s / c.parameter("file_readahead_pages") + each,
         )
 
-    def _requests(self, k: int, miss: Array, anon_s: Array, file_s: Array) -> Array:
-        """Serve the application's requests; returns the pages they fault in, ``(POOLS, B)``."""
-        c = self.columns
-        expected = c.rate_per_s * _STEP_S
-        self._due += expected
-        arrived = np.where(c.poisson > 0, self.rng.poisson(expected), np.floor(self._due + 1e-9))
-        self._due -= np.where(c.poisson > 0, expected, arrived)
-        per_request = c.touches * miss
-        stall_s = per_request[ANON] * anon_s + (per_request[FILE] + per_request[COLD]) * file_s
-        request_s = self._service_s + stall_s
-        load = np.minimum(c.rate_per_s * request_s / c.workers, 1.0)
-        luck = self.rng.random((3, self.batch), dtype=np.float64)
-        wait = queue.wait_s(self._queued, request_s, c.workers, luck[0], load)
-        own = self._own_s(per_request.sum(axis=0), stall_s, luck)
-        ms = 1e3 * (wait + own)
-        self.probe_ms[k], self.probe_weight[k] = ms, arrived
-        self.pooled[queue.pool_bin(ms), self._at] += arrived
-        self.window.add(ms, arrived, c.slo_ms, k * _STEP_S)
-        served = queue.serve(self._queued, arrived, request_s, c.workers * _STEP_S)
-        self._queued += arrived - served
-        self._touches_per_s[0] += (_STEP_S / _WARMTH_S) * (
-            served / _STEP_S * c.touches / np.maximum(self.wanted[0], 1.0) - self._touches_per_s[0]
-        )
-        self._served_stall_s = served * stall_s
-        self._served_work_s = served * self._service_s
-        return np.asarray(np.minimum(served * per_request, self.wanted[0] - self.resident[0]))
-
-    def _own_s(self, missed: Array, stall_s: Array, luck: Array) -> Array:
-        """Service and fault wait of one request of its own."""
-        c = self.columns
-        sigma, spread = c.parameter("service_sigma"), c.parameter("fault_sigma")
-        normal = self.rng.standard_normal((2, self.batch))
-        base = self._service_s * np.exp(sigma * normal[0] - 0.5 * sigma * sigma)
-        # Below one expected miss, few requests wait, and those for a whole page.
-        hit = luck[1] < missed
-        each = np.where(missed < 1.0, hit * stall_s / np.maximum(missed, 1e-9), stall_s)
-        wait = each * np.exp(spread * normal[1] - 0.5 * spread * spread)
-        hiccup = luck[2] < c.parameter("hiccup_share")
-        factor = np.where(hiccup, c.parameter("hiccup_factor"), 1.0)
-        return np.asarray(base * factor + wait)
-
     def _background(
         self, miss: Array, anon_s: Array, file_s: Array, demand: Array
     ) -> tuple[Array, Array, Array]:
         """Let the slots run; fills ``demand[1:]``, returns fresh pages, faults and progress."""
         c = self.columns
-        active = c.present * (self.time_s >= c.start_s) * self._running
+        active = self.on * self._running
         wanted = self.wanted[1:]
         anon, file = wanted[:, ANON], wanted[:, FILE]
         share = anon / np.maximum(anon + file, 1.0)
         stream = c.stream_per_s / np.maximum(c.touch_per_s, 1.0)
-        reading = stream * (1.0 - c.dirty_share) / c.parameter("read_pages_per_s")
+        unread = np.clip(1.0 - self.resident[1:, COLD] / np.maximum(c.stream_span, 1.0), 0.0, 1.0)
+        reading = stream * unread * (1.0 - c.dirty_share) / c.parameter("read_pages_per_s")
         stall = share * miss[:, ANON] * anon_s + (1.0 - share) * miss[:, FILE] * file_s + reading
         written, open_share = stalls.writeback(
             self.dirty, self._dirty_pages[1], self._dirty_pages[0],
@@ -293,7 +282,11 @@ class TwinBatch:
         )  # fmt: skip
         self.dirty -= written
         self._written = written.sum(axis=0)
-        raw = stalls.speed(c.touch_per_s, stall, np.clip(c.slot_cores, 0.0, 1.0))
+        kernel = (
+            share * miss[:, ANON] * self._page_cpu_s[0]
+            + (1.0 - share) * miss[:, FILE] * self._page_cpu_s[1]
+        )
+        raw = stalls.speed(c.touch_per_s, stall + kernel, np.clip(c.slot_cores, 0.0, 1.0))
         run = active * raw * self._cpu * np.where(c.dirty_share > 0, open_share, 1.0)
         self._slot_stall = np.minimum(active * raw * c.touch_per_s * stall, 1.0)
         touched = c.touch_per_s * run * _STEP_S
@@ -303,7 +296,7 @@ class TwinBatch:
         np.minimum(faults, wanted[:, :COLD] - self.resident[1:, :COLD], out=faults)
         np.maximum(faults, 0.0, out=faults)
         growth = 0.5 * c.touch_per_s * active * _STEP_S
-        target = np.where(active > 0, self._target, wanted[:, :COLD].swapaxes(0, 1))
+        target = np.where(active > 0.0, self._target, wanted[:, :COLD].swapaxes(0, 1))
         self.resident[1:, ANON], wanted[:, ANON], fresh = pages.resize(
             self.resident[1:, ANON], anon, target[0], growth
         )
@@ -316,7 +309,7 @@ class TwinBatch:
         np.minimum(faults[:, FILE], wanted[:, FILE] - self.resident[1:, FILE], out=faults[:, FILE])
         np.maximum(faults, 0.0, out=faults)
         demand[1:, ANON] = faults[:, ANON] + fresh
-        demand[1:, COLD] = c.stream_per_s * run * _STEP_S
+        demand[1:, COLD] = c.stream_per_s * unread * run * _STEP_S
         return fresh, result, run
 
     def _make_room(self, demand: Array) -> Array:
@@ -356,9 +349,10 @@ class TwinBatch:
         room = c.zone_pages - self.resident.sum(axis=(0, 1))
         return pages.fit_into(demand.reshape(flat), room).reshape(demand.shape)
 
-    def _account(self, protected: Array, faults: Array, run: Array) -> None:
+    def _account(self, served: Served, faults: Array, run: Array) -> None:
         """Charge the device and count what happened; ``run`` is the slots' speed."""
         c = self.columns
+        protected = served.pages
         anon_in = protected[ANON] + faults[:, ANON].sum(axis=0)
         file_in = protected[FILE] + protected[COLD] + faults[:, FILE].sum(axis=0)
         streamed = c.stream_per_s * run * _STEP_S
@@ -369,13 +363,14 @@ class TwinBatch:
         write = self._swapped_out * c.parameter("swap_write_share") + self._written
         work = read / c.parameter("read_pages_per_s") + write / c.parameter("write_pages_per_s")
         self._backlog_s = stalls.drain(self._backlog_s, work * self._noise, _STEP_S)
-        scale = c.parameter("psi_scale")
-        stalled = np.empty((GROUPS, self.batch))
-        stalled[0] = self._served_stall_s / _STEP_S
-        stalled[1:] = self._slot_stall
-        np.clip(stalled * scale, 0.0, 1.0, out=stalled)
+        waited = np.empty((GROUPS, self.batch))
+        waited[0] = served.stall_s / _STEP_S
+        waited[1:] = self._slot_stall
+        on_io = np.clip(waited * c.parameter("psi_io_scale"), 0.0, 1.0)
+        waited[0] = served.refault_stall_s / _STEP_S
+        stalled = np.clip(waited * c.parameter("psi_scale"), 0.0, 1.0)
         productive = np.empty_like(stalled)
-        productive[0] = np.clip(self._served_work_s / _STEP_S, 0.0, 1.0)
+        productive[0] = np.clip(served.work_s / _STEP_S, 0.0, 1.0)
         productive[1:] = run * np.clip(c.slot_cores, 0.0, 1.0)
         productive = np.minimum(productive, 1.0 - stalled)
         some, full = stalls.some_full(stalled, productive)
@@ -383,9 +378,14 @@ class TwinBatch:
         self.stalled += part * stalled
         self.some += part * some
         self.full += part * full
+        self._io_share[:GROUPS] += part * on_io
+        self._io_share[GROUPS] += part * (1.0 - np.prod(1.0 - on_io, axis=0))
+        self._kernel_s += (
+            faults[:, ANON] * self._page_cpu_s[0] + faults[:, FILE] * self._page_cpu_s[1]
+        )
         self.progress += part * run
         refaults = np.empty((GROUPS, self.batch))
-        refaults[0] = protected.sum(axis=0)
+        refaults[0] = served.refaults
         refaults[1:] = faults.sum(axis=1)
         self.refault_pages += refaults
         self.major_faults[0] += protected[ANON] / c.parameter("swap_readahead_pages")
@@ -394,5 +394,4 @@ class TwinBatch:
         )
         self.swap_in_pages += anon_in
         self.swap_out_pages += self._swapped_out
-        self.cpu_us[0] += 1e6 * self._served_work_s
-        self.cpu_us[1:] += 1e6 * _STEP_S * run * c.slot_cores
+        self.cpu_us[0] += 1e6 * served.work_s

@@ -41,14 +41,14 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
     c = twin.columns
     used = twin.resident.sum(axis=1)
     total = used.sum(axis=0)
-    completed, mean, p95, worst, age = twin.reported
+    completed, mean, p95, worst, age = twin.application.reported
     swapped = (twin.wanted[:, ANON] - twin.resident[:, ANON]).sum(axis=0)
     files = twin.resident[:, FILE:].sum(axis=1)
     values: dict[str, Array] = {
         "time_s": twin.time_s,
         "zone_psi_memory_some_us": twin.psi_some_us[GROUPS],
         "zone_psi_memory_full_us": twin.psi_full_us[GROUPS],
-        "zone_psi_io_some_us": twin.psi_some_us[GROUPS],
+        "zone_psi_io_some_us": twin.psi_io_us[GROUPS],
         "zone_psi_cpu_some_us": twin.cpu_stall_us,
         "zone_usage_bytes": total * PAGE_BYTES,
         "zone_limit_bytes": c.zone_pages * PAGE_BYTES,
@@ -59,7 +59,7 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
         "swap_out_pages": twin.swap_out_pages,
         "protected_psi_memory_some_us": twin.psi_some_us[0],
         "protected_psi_memory_full_us": twin.psi_full_us[0],
-        "protected_psi_io_some_us": twin.psi_some_us[0],
+        "protected_psi_io_some_us": twin.psi_io_us[0],
         "protected_usage_bytes": used[0] * PAGE_BYTES,
         "protected_file_bytes": files[0] * PAGE_BYTES,
         "protected_refault_pages": twin.refault_pages[0],
@@ -76,7 +76,7 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
     slot_values: dict[str, Array] = {
         "present": c.there,
         "psi_memory_some_us": twin.psi_some_us[1:GROUPS],
-        "psi_io_some_us": twin.psi_some_us[1:GROUPS],
+        "psi_io_some_us": twin.psi_io_us[1:GROUPS],
         "usage_bytes": used[1:] * PAGE_BYTES,
         "anon_bytes": twin.resident[1:, ANON] * PAGE_BYTES,
         "file_bytes": files[1:] * PAGE_BYTES,

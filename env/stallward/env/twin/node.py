@@ -103,12 +103,12 @@ class TwinNode:
         self._sequence += 1
 
     def _remember(self, began_s: float) -> None:
-        count = np.rint(self._twin.probe_weight[:, 0]).astype(np.int64)
+        count = np.rint(self._twin.application.probe_weight[:, 0]).astype(np.int64)
         steps = len(count)
         start_s = np.repeat(began_s + np.arange(steps) * TICK_S / steps, count)
         at_s = start_s + self._rng.random(len(start_s)) * TICK_S / steps
         self._scheduled_s.append(np.sort(at_s))
-        self._sojourn_s.append(np.repeat(self._twin.probe_ms[:, 0] * 1e-3, count))
+        self._sojourn_s.append(np.repeat(self._twin.application.probe_ms[:, 0] * 1e-3, count))
         self._units.append(self._twin.units[:, 0].copy())
         self._progress.append(self._twin.progress[:, 0].copy())
 

@@ -29,13 +29,18 @@ def miss_probability(resident: Array, wanted: Array, exponent: Array) -> Array:
     Args:
         resident: Pages in memory, ``(..., B)``.
         wanted: Pages owned, same shape.
-        exponent: Below 1 for scans, above 1 for skewed access; broadcast to the same shape.
+        exponent: 1 for random access; above 1 for skewed access, which seldom meets what is
+            missing; below 1 for scans, where a page is gone again before its turn comes, so that
+            a small lack makes nearly every access miss. Broadcast to the same shape.
 
     Returns:
         Between 0 and 1, same shape; 0 where nothing is owned.
     """
-    missing = np.clip(1.0 - resident / np.maximum(wanted, 1.0), 0.0, 1.0)
-    return np.asarray(missing**exponent)
+    held = np.clip(resident / np.maximum(wanted, 1.0), 0.0, 1.0)
+    skewed = exponent > 1.0
+    power = np.where(skewed, exponent, 1.0 / np.maximum(exponent, EPSILON))
+    part = np.where(skewed, 1.0 - held, held) ** power
+    return np.asarray(np.where(wanted > 0.0, np.where(skewed, part, 1.0 - part), 0.0))
 
 
 def coldness(touches_per_s: Array, tau_s: Array, exponent: Array) -> Array:

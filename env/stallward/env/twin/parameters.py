@@ -45,13 +45,17 @@ class TwinParameters:
     swap_readahead_pages: float = 4.0
     file_readahead_pages: float = 8.0
     protected_miss_exponent: float = 1.0
-    """P(miss) = (missing share) ** exponent; below 1 scans, above 1 skewed access."""
+    """See :func:`stallward.env.twin.pages.miss_probability`."""
     background_miss_exponent: float = 0.8
     background_touch_scale: float = 1.0
     """Factor on the background's full-speed accesses."""
     service_scale: float = 1.0
     """Factor on the application's service time measured alone."""
     service_sigma: float = 0.12
+    anon_fault_cpu_s: float = 10e-6
+    """Processor time the kernel spends on one page it swaps in (and on making room for it)."""
+    file_fault_cpu_s: float = 2e-6
+    """The same for one page it reads from a file."""
     cpu_slowdown: float = 0.3
     """Relative growth of the service time when the background keeps every core busy."""
     hiccup_share: float = 0.005
@@ -63,7 +67,9 @@ class TwinParameters:
     fault_sigma: float = 0.5
     """Spread (of the logarithm) of a request's fault wait."""
     psi_scale: float = 1.0
-    """Accounted stall per second waited."""
+    """Accounted memory stall per second waited."""
+    psi_io_scale: float = 0.3
+    """Accounted io stall per second waited."""
     pause_delay_s: float = 0.01
     limit_delay_s: float = 0.02
 
@@ -91,17 +97,20 @@ RANGES: Final[Mapping[str, Range]] = {
     "swap_write_share": Range(low=0.1, high=1.0, logarithmic=False),
     "swap_readahead_pages": Range(low=1.0, high=16.0),
     "file_readahead_pages": Range(low=1.0, high=64.0),
-    "protected_miss_exponent": Range(low=0.3, high=3.0),
-    "background_miss_exponent": Range(low=0.1, high=3.0),
+    "protected_miss_exponent": Range(low=0.02, high=4.0),
+    "background_miss_exponent": Range(low=0.05, high=4.0),
     "background_touch_scale": Range(low=0.02, high=20.0),
     "service_scale": Range(low=0.7, high=1.4),
     "service_sigma": Range(low=0.02, high=1.5),
+    "anon_fault_cpu_s": Range(low=5e-7, high=1e-4),
+    "file_fault_cpu_s": Range(low=1e-7, high=2e-5),
     "cpu_slowdown": Range(low=0.0, high=3.0, logarithmic=False),
     "hiccup_share": Range(low=1e-4, high=0.05),
     "hiccup_factor": Range(low=1.0, high=40.0),
     "touch_scale": Range(low=0.02, high=4.0),
     "fault_sigma": Range(low=0.05, high=2.0),
     "psi_scale": Range(low=0.2, high=1.5),
+    "psi_io_scale": Range(low=0.02, high=3.0),
     "pause_delay_s": Range(low=0.002, high=0.2),
     "limit_delay_s": Range(low=0.002, high=0.3),
 }

@@ -41,7 +41,8 @@ class SlotProgram:
     """One background group: a program of work that goes on where it stopped.
 
     ``anon_pages`` and ``file_pages`` give the working set for each second of the program's own
-    time, which passes only as fast as the group gets on; at the end it starts over.
+    time, which passes only as fast as the group gets on; after the end it goes on from
+    ``loop_from_s``. A program that was stopped and is started again begins anew.
     """
 
     name: str
@@ -50,11 +51,16 @@ class SlotProgram:
     anon_pages: tuple[float, ...] = (0.0,)
     file_pages: tuple[float, ...] = ()
     """Empty: none at any time."""
-    start_s: float = 0.0
+    loop_from_s: float = 0.0
+    """Where the repeating part of the working set begins: what is before it is the start-up."""
+    running: tuple[float, ...] = (1.0,)
+    """1 for each second of the node's time in which somebody runs the program, else 0; repeats."""
     touch_pages_per_s: float = 250e3
     """Pages accessed per second at full speed."""
     stream_pages_per_s: float = 0.0
     """File pages read or written once per second at full speed."""
+    stream_span_pages: float = float("inf")
+    """Distinct pages of the stream: a file that is written again and again has no more."""
     dirty_share: float = 0.0
     """Share of the stream that is written."""
     cores: float = 1.0
@@ -86,7 +92,7 @@ class TwinScenario:
         if self.zone_bytes <= 0 or self.slo_ms <= 0 or self.protected.service_s <= 0:
             raise TwinError(f"{self.name} has a size, target or service time below or at 0.")
         if any(len(s.file_pages) not in (0, len(s.anon_pages)) for s in self.slots) or any(
-            not s.anon_pages for s in self.slots
+            not s.anon_pages or not s.running for s in self.slots
         ):
             raise TwinError(f"{self.name} has a slot with programs empty or of unequal length.")
 
@@ -107,7 +113,7 @@ def scenario_from_json(data: Mapping[str, Any]) -> TwinScenario:
         slots = []
         for item in values.pop("slots"):
             slot = dict(item)
-            for name in ("anon_pages", "file_pages"):
+            for name in ("anon_pages", "file_pages", "running"):
                 slot[name] = tuple(float(v) for v in slot[name])
             slots.append(SlotProgram(**slot))
         protected = ProtectedProgram(**values.pop("protected"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ class ScenarioTable:
     Attributes:
         scenarios: As given.
         programs: Working sets, ``(K, SLOTS, 2, T)`` pages (anonymous, file).
+        running: When the programs run, ``(K, SLOTS, R)``.
     """
 
     def __init__(self, scenarios: Sequence[TwinScenario]) -> None:
@@ -28,6 +30,8 @@ class ScenarioTable:
         count = len(self.scenarios)
         length = max((len(s.anon_pages) for x in self.scenarios for s in x.slots), default=1)
         self.programs = np.zeros((count, SLOTS, 2, length))
+        length = max((len(s.running) for x in self.scenarios for s in x.slots), default=1)
+        self.running = np.zeros((count, SLOTS, length))
         self.node = np.array(
             [
                 [
@@ -45,7 +49,7 @@ class ScenarioTable:
         ).T
         self.wanted = np.zeros((POOLS, count))
         self.touches = np.zeros((POOLS, count))
-        self.slots = np.zeros((9, SLOTS, count))
+        self.slots = np.zeros((_SLOT_ROWS, SLOTS, count))
         for k, scenario in enumerate(self.scenarios):
             protected = scenario.protected
             self.wanted[ANON, k] = protected.anon_pages
@@ -56,6 +60,7 @@ class ScenarioTable:
             self.touches[COLD, k] = protected.touch_cold_pages
             for i, slot in enumerate(scenario.slots):
                 self.slots[:, i, k] = _slot_row(slot)
+                self.running[k, i, : len(slot.running)] = slot.running
                 self.programs[k, i, 0, : len(slot.anon_pages)] = slot.anon_pages
                 self.programs[k, i, 1, : len(slot.file_pages)] = slot.file_pages
 
@@ -69,9 +74,14 @@ def _slot_row(slot: SlotProgram) -> list[float]:
         slot.dirty_share,
         slot.cores,
         float(slot.floor_bytes),
-        slot.start_s,
+        slot.stream_span_pages,
         float(len(slot.anon_pages)),
+        slot.loop_from_s,
+        float(len(slot.running)),
     ]
+
+
+_SLOT_ROWS: Final = len(_slot_row(SlotProgram(name="", units_per_s=0.0)))
 
 
 class NodeColumns:
@@ -82,7 +92,8 @@ class NodeColumns:
         zone_pages, swap_pages, slo_ms, cores, rate_per_s, service_s, workers, poisson: ``(B,)``.
         wanted, touches: The protected application's pools, ``(POOLS, B)``.
         present, units_per_s, touch_per_s, stream_per_s, dirty_share, slot_cores, floor_bytes,
-            start_s, length_s: ``(SLOTS, B)``; ``present``: a program runs in the slot.
+            stream_span, length_s, loop_from_s, cycle_s: ``(SLOTS, B)``; ``present``: the slot has
+            a program.
         there: Whether the slot has a group at all, ``(SLOTS, B)``; a program may have ended.
         parameters: ``(len(PARAMETER_NAMES), B)``.
     """
@@ -113,8 +124,10 @@ class NodeColumns:
             self.dirty_share,
             self.slot_cores,
             self.floor_bytes,
-            self.start_s,
+            self.stream_span,
             self.length_s,
+            self.loop_from_s,
+            self.cycle_s,
         ) = self._slots
 
         self.there = np.zeros((SLOTS, batch))
@@ -142,6 +155,14 @@ class NodeColumns:
     def targets(self, cursor_s: Array) -> Array:
         """Working sets at the programs' own times, ``(2, SLOTS, B)`` pages."""
         slots = np.arange(SLOTS)[:, None]
-        index = (cursor_s % np.maximum(self.length_s, 1.0)).astype(np.int64)
+        past = np.maximum(cursor_s - self.length_s, 0.0)
+        looped = self.loop_from_s + past % np.maximum(self.length_s - self.loop_from_s, 1.0)
+        index = np.where(cursor_s < self.length_s, cursor_s, looped).astype(np.int64)
         found = self.table.programs[self.scenario[None, :], slots, :, index]
         return np.moveaxis(found, -1, 0)
+
+    def running(self, time_s: Array) -> Array:
+        """Whether somebody runs each program at the node's time ``(B,)``: ``(SLOTS, B)``."""
+        slots = np.arange(SLOTS)[:, None]
+        index = (time_s % np.maximum(self.cycle_s, 1.0)).astype(np.int64)
+        return np.asarray(self.present * self.table.running[self.scenario[None, :], slots, index])
