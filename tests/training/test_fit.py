@@ -104,7 +104,7 @@ def test_the_true_parameters_explain_their_recordings_better_than_wrong_ones(
         assert live.shape == (len(NAMES),)
         wrong = TwinParameters(read_latency_s=3e-5, coldness_exponent=3.0, reclaim_s_per_page=4e-5)
         many = to_array([TRUTH] * 6 + [wrong] * 6)
-        losses = loss(live, twin_summaries(recording, SCENARIO, many, seed=9))
+        losses = loss(live, twin_summaries([recording], SCENARIO, many, seed=9)[0])
         assert losses[:6].mean() < losses[6:].mean(), recording.run.arm
 
 

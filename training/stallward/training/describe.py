@@ -1,16 +1,18 @@
 """The exogenous description of a scenario, taken from its recordings.
 
 Working sets and full-speed work rates come from the runs with memory for all (or, without one,
-from the largest use seen); the service time from the runs without background.
+from the largest use seen), when programs come and go from the longest of them; the service time
+from the runs without background.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
 from stallward.env.recording import Recording
@@ -22,6 +24,15 @@ _MIB_PAGES: Final = 256.0
 _SLO_FACTOR: Final = 1.5
 _POISSON_SPREAD: Final = 0.5
 _LEAST_UNITS: Final = 1e-6
+_IDLE_BYTES: Final = 1 << 20
+"""A group without processes may keep some pages; one with a program has more than this."""
+_NEARLY: Final = 0.9
+_LEAST_TICKS: Final = 20
+_LEAST_GROWTH: Final = 0.05
+"""Share of its file pages that an application must add over a run for some to count as cold."""
+_LONGEST_FILL: Final = 4.0
+"""The cold set fills within so many lengths of a run at most."""
+Mask = NDArray[np.bool_]
 
 
 def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
@@ -36,11 +47,11 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
             f"There is no run of {name} with everything together.",
             next_step="Record it with `stallward record`.",
         )
-    unpressed = [r for r in recordings if r.run.condition in {"ample", "background"}]
-    quiet = [r for r in recordings if r.run.condition == "alone"] or unpressed or together
+    ample = [r for r in recordings if r.run.condition == "ample"]
+    unpressed = ample + [r for r in recordings if r.run.condition == "background"]
+    quiet = [r for r in recordings if r.run.condition == "alone"] or ample or together
     run = together[0].run
     names = max((r.run.slot_names for r in recordings), key=len)[:SLOTS]
-    ample = [r for r in recordings if r.run.condition == "ample"]
     return TwinScenario(
         name=name,
         zone_bytes=run.sandbox_bytes,
@@ -48,7 +59,7 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         slo_ms=_slo_ms(run.slo_ms, ample or quiet),
         cores=float(max(run.node.cpu_count, 1)),
         slo_quantile=run.slo_quantile,
-        protected=_protected(quiet, together),
+        protected=_protected(quiet, ample or quiet, together),
         slots=tuple(
             _slot(i, slot_name, unpressed or together, together)
             for i, slot_name in enumerate(names)
@@ -63,7 +74,7 @@ def measured_ms(recording: Recording) -> Array:
     return np.asarray(requests.sojourn_ms[mine])
 
 
-def measured_ticks(recording: Recording) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def measured_ticks(recording: Recording) -> Mask:
     """Which ticks lie after the burn-in."""
     return np.asarray(recording.tick("time_s") >= recording.run.measured_from_s)
 
@@ -75,14 +86,16 @@ def _slo_ms(stated: float, runs: Sequence[Recording]) -> float:
     return _SLO_FACTOR * float(np.quantile(pooled, 0.99))
 
 
-def _protected(quiet: Sequence[Recording], together: Sequence[Recording]) -> ProtectedProgram:
+def _protected(
+    quiet: Sequence[Recording], unpressed: Sequence[Recording], together: Sequence[Recording]
+) -> ProtectedProgram:
     pooled = np.concatenate([measured_ms(r) for r in quiet])
     if not len(pooled):
         raise DatasetError(f"{quiet[0].path} has no requests after its burn-in.")
     gaps = np.concatenate([np.diff(r.requests.scheduled_s) for r in together])
     rate = 1.0 / max(float(gaps.mean()), 1e-9)
     anon = _largest(quiet, "protected_anon_bytes") / PAGE_BYTES
-    file = _largest(quiet, "protected_file_bytes") / PAGE_BYTES
+    hot, cold, cold_per_s = _hot_and_cold(unpressed)
     service_s = float(np.median(pooled)) * 1e-3
     # Touches are scaled by a fitted factor; a tenth of the set is where the search starts, and
     # no request can touch more than it has time to read from memory.
@@ -92,10 +105,41 @@ def _protected(quiet: Sequence[Recording], together: Sequence[Recording]) -> Pro
         service_s=service_s,
         poisson=bool(gaps.std() > _POISSON_SPREAD * gaps.mean()),
         anon_pages=anon,
-        file_pages=file,
+        file_pages=hot,
+        cold_pages=cold,
         touch_anon_pages=min(0.1 * anon, most),
-        touch_file_pages=min(0.5 * file, most),
+        touch_file_pages=min(0.5 * hot, most),
+        touch_cold_pages=cold_per_s / rate,
     )
+
+
+def _hot_and_cold(runs: Sequence[Recording]) -> tuple[float, float, float]:
+    """The application's file pages: the hot ones, the cold ones, how fast it reads those.
+
+    Where nothing presses, files that each request reads a part of fill the cache along
+    ``hot + cold (1 - exp(-t / tau))`` after the start.
+
+    Returns:
+        Hot pages, cold pages and cold pages read per second.
+    """
+    run = max(runs, key=lambda r: len(r.ticks["time_s"]))
+    time_s, file = run.tick("time_s"), run.tick("protected_file_bytes") / PAGE_BYTES
+    known = np.isfinite(file)
+    if known.sum() < _LEAST_TICKS:
+        return _largest(runs, "protected_file_bytes") / PAGE_BYTES, 0.0, 0.0
+    time_s, file = time_s[known] - time_s[known][0], file[known]
+    grown = float(file[-1] - file[0])
+    if grown < _LEAST_GROWTH * file[-1]:
+        return float(file.max()), 0.0, 0.0
+    best = (np.inf, 0.0, 0.0, 1.0)
+    for tau_s in np.geomspace(1.0, _LONGEST_FILL * time_s[-1], 40):
+        shape = np.stack([np.ones_like(time_s), 1.0 - np.exp(-time_s / tau_s)], axis=1)
+        (hot, cold), *_ = np.linalg.lstsq(shape, file, rcond=None)
+        off = float(np.square(shape @ (hot, cold) - file).sum())
+        if off < best[0] and hot >= 0.0:
+            best = (off, float(hot), float(cold), float(tau_s))
+    _, hot, cold, tau_s = best
+    return hot, cold, cold / tau_s
 
 
 def _slot(
@@ -105,38 +149,75 @@ def _slot(
     anon, file = _program(free, prefix)
     if max(anon) + max(file) < 1.0:
         anon, file = _program(together, prefix)
-    rates = [
-        r.units.rate_per_s(index, r.run.measured_from_s, r.run.end_s) for r in (*free, *together)
-    ]
+    rates = [rate_while_on(r, index) for r in (*free, *together)]
     full = max((rate for rate in rates if rate), default=_LEAST_UNITS)
     dirty = _largest(free, f"{prefix}dirty_bytes") / PAGE_BYTES
+    held = np.array(anon) + np.array(file)
     program = SlotProgram(
         name=name,
         units_per_s=full,
         anon_pages=anon,
         file_pages=file,
+        loop_from_s=float(np.argmax(held >= 0.9 * held.max())),
+        running=_usual_running((*free, *together), index),
         cores=_cores(free, prefix),
     )
-    held = max(file)
-    if dirty > 4.0 * _MIB_PAGES and dirty > 0.02 * held:
-        seconds = float(len(file))
+    span = max(file)
+    if dirty > 4.0 * _MIB_PAGES and dirty > 0.02 * span:
+        filled_s = float(np.argmax(np.array(file) >= 0.9 * span)) + 1.0
         return replace(
             program,
             file_pages=tuple(0.0 for _ in file),
-            stream_pages_per_s=max(held / seconds, dirty / 5.0),
+            stream_pages_per_s=0.9 * span / filled_s,
+            stream_span_pages=span,
             dirty_share=1.0,
         )
     return program
 
 
+def _alive(run: Recording, prefix: str) -> Mask:
+    """In which ticks somebody runs the slot's program: the group holds memory."""
+    held = np.nan_to_num(run.tick(prefix + "memory_usage_bytes")) + np.nan_to_num(
+        run.tick(prefix + "swap_bytes")
+    )
+    return np.asarray(held > _IDLE_BYTES)
+
+
+def running(recording: Recording, index: int) -> tuple[float, ...]:
+    """For each second of a recording, 1 if somebody ran the program of slot ``index``, else 0."""
+    time_s = recording.tick("time_s") - recording.run.start_s
+    alive = _alive(recording, f"slot{index}_")
+    if not alive.any():
+        return (0.0,)
+    seconds = np.arange(max(int(time_s[-1]), 1)) + 0.5
+    at = np.clip(np.searchsorted(time_s, seconds), 0, len(time_s) - 1)
+    return tuple(float(v) for v in alive[at])
+
+
+def _usual_running(runs: Sequence[Recording], index: int) -> tuple[float, ...]:
+    """When a program comes and goes, as the longest run shows it in which nobody ended it."""
+    found = [running(r, index) for r in runs]
+    longest = max(len(seconds) for seconds in found)
+    whole = max((s for s in found if len(s) >= _NEARLY * longest), key=sum)
+    return whole if any(whole) else (1.0,)
+
+
+def rate_while_on(run: Recording, index: int) -> float | None:
+    """Units per second of a slot, over the time in which its program ran."""
+    rate = run.units.rate_per_s(index, run.run.measured_from_s, run.run.end_s)
+    share = float(_alive(run, f"slot{index}_")[measured_ticks(run)].mean())
+    return rate / share if rate is not None and share > 0.0 else rate
+
+
 def _program(
     runs: Sequence[Recording], prefix: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What a slot uses over its own time, second by second, from the longest run."""
-    run = max(runs, key=lambda r: len(r.ticks["time_s"]))
-    time_s = run.tick("time_s")
-    if not len(time_s):
+    """What a slot uses over its own time, second by second, from its longest life."""
+    lives = [(run, first, last) for run in runs for first, last in _lives(_alive(run, prefix))]
+    if not lives:
         return (0.0,), (0.0,)
+    run, first, last = max(lives, key=lambda life: life[2] - life[1])
+    time_s = run.tick("time_s")[first:last]
     seconds = np.arange(max(int(time_s[-1] - time_s[0]), 1))
     owned = np.nan_to_num(run.tick(prefix + "anon_bytes")) + np.nan_to_num(
         run.tick(prefix + "swap_bytes")
@@ -144,10 +225,16 @@ def _program(
     file = np.nan_to_num(run.tick(prefix + "file_bytes"))
 
     def sampled(values: Array) -> tuple[float, ...]:
-        found = np.interp(seconds + 0.5, time_s - time_s[0], values / PAGE_BYTES)
+        found = np.interp(seconds + 0.5, time_s - time_s[0], values[first:last] / PAGE_BYTES)
         return tuple(float(round(v)) for v in found)
 
     return sampled(owned), sampled(file)
+
+
+def _lives(alive: Mask) -> list[tuple[int, int]]:
+    """First and one-past-last index of every stretch of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], alive.astype(np.int8), [0]))))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _cores(runs: Sequence[Recording], prefix: str) -> float:

@@ -206,8 +206,9 @@ def _losses(
 ) -> Array:
     parameters = from_unit(unit)
     total = np.zeros(unit.shape[1])
-    for recording, summary in zip(recordings, live, strict=True):
-        total += loss(summary, twin_summaries(recording, scenario, parameters, seed=seed))
+    summaries = twin_summaries(recordings, scenario, parameters, seed=seed)
+    for observed, simulated in zip(live, summaries, strict=True):
+        total += loss(observed, simulated)
     return np.asarray(total / len(recordings))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,7 +16,7 @@ from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, 
 from stallward.env.twin.latency import Array, pooled_quantiles
 from stallward.env.twin.pages import GROUPS
 from stallward.env.twin.scenario import PAGE_BYTES, TwinScenario
-from stallward.training.describe import measured_ms, measured_ticks
+from stallward.training.describe import measured_ms, measured_ticks, rate_while_on, running
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 NAMES: Final = (
@@ -22,10 +24,16 @@ NAMES: Final = (
     *(f"work_{i}" for i in range(SLOTS)),
     *(f"psi_{i}" for i in range(GROUPS)),
     *(f"usage_{i}" for i in range(GROUPS)),
-    "refaults", "swap_in",
+    "refaults", "swap_in", "psi_io", "zone_psi_full",
+    *(f"cores_{i}" for i in range(SLOTS)),
 )  # fmt: skip
 _SCALES: Final = np.array(
-    [0.10, 0.15, 0.30] + [0.05] * SLOTS + [0.10] * GROUPS + [0.10] * GROUPS + [0.7, 0.7]
+    [0.10, 0.15, 0.30]
+    + [0.05] * SLOTS
+    + [0.10] * GROUPS
+    + [0.10] * GROUPS
+    + [0.7, 0.7, 0.1, 0.15]
+    + [0.15] * SLOTS
 )
 """An error of this much counts as one."""
 _PROFILE: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}
@@ -38,13 +46,8 @@ def live_summary(recording: Recording, scenario: TwinScenario) -> Array:
     values: list[float] = [np.nan] * len(QUANTILES)
     if len(latencies):
         values = list(np.log(np.maximum(np.quantile(latencies, QUANTILES), 1e-3)))
-    run = recording.run
     for i in range(SLOTS):
-        rate = (
-            recording.units.rate_per_s(i, run.measured_from_s, run.end_s)
-            if i < len(scenario.slots)
-            else None
-        )
+        rate = rate_while_on(recording, i) if i < len(scenario.slots) else None
         values.append(np.nan if rate is None else rate / scenario.slots[i].units_per_s)
     groups = ["protected_", *(f"slot{i}_" for i in range(SLOTS))]
     time_s = recording.tick("time_s")[ticks]
@@ -63,6 +66,8 @@ def live_summary(recording: Recording, scenario: TwinScenario) -> Array:
     known_refaults = [v for v in refaults if np.isfinite(v)]
     values.append(float(np.log1p(sum(known_refaults))) if known_refaults else np.nan)
     values.append(float(np.log1p(max(change("node_swap_in_pages"), 0.0))))
+    values += [change("protected_psi_io_some_us") * 1e-6, change("zone_psi_memory_full_us") * 1e-6]
+    values += [change(f"slot{i}_cpu_usage_us") * 1e-6 for i in range(SLOTS)]
     return np.array(values)
 
 
@@ -117,63 +122,140 @@ def ended_slots(recording: Recording, ticks: int) -> NDArray[np.bool_]:
 
 
 def twin_summaries(
-    recording: Recording, scenario: TwinScenario, parameters: Array, *, seed: int
-) -> Array:
-    """Replay a recording's lever states through the twin, one node per parameter column.
+    recordings: Sequence[Recording], scenario: TwinScenario, parameters: Array, *, seed: int
+) -> list[Array]:
+    """Replay the lever states of recordings through the twin, one node per parameter column.
 
     Args:
-        recording: Whose levers, zone size and times are used.
+        recordings: Whose levers, zone sizes and times are used; they run side by side.
         scenario: The exogenous description.
         parameters: ``(len(PARAMETER_NAMES), N)``.
         seed: Of the twin's randomness.
 
     Returns:
-        ``(len(NAMES), N)``.
+        For each recording ``(len(NAMES), N)``.
     """
     count = parameters.shape[1]
-    run = recording.run
-    twin = TwinBatch([scenario], count, seed=seed)
-    everyone = np.ones(count, dtype=bool)
-    twin.reset(everyone, np.zeros(count, dtype=np.int64), parameters)
-    twin.columns.zone_pages[:] = run.sandbox_bytes / PAGE_BYTES
-    if run.condition == "alone":
-        twin.columns.present[:] = 0.0
-    if run.condition == "background":
-        twin.columns.rate_per_s[:] = 1e-9
-    paused, limits, swappiness, dirty = replay_levers(recording)
-    first = round(run.burn_in_s / TICK_S)
-    use = np.zeros((GROUPS, count))
-    before = (twin.units.copy(), twin.psi_some_us.copy(), twin.refault_pages[0].copy())
-    swapped = twin.swap_in_pages.copy()
-    ended = ended_slots(recording, len(paused))
-    for k in range(len(paused)):
-        if ended[k].any():
-            twin.end_slots(np.repeat(ended[k][:, None], count, axis=1))
-        if k == first:
-            twin.pooled[:] = 0.0
-            before = (twin.units.copy(), twin.psi_some_us.copy(), twin.refault_pages[0].copy())
-            swapped = twin.swap_in_pages.copy()
-        twin.tick(
-            np.repeat(paused[k][:, None] > 0, count, axis=1),
-            np.repeat(limits[k][:, None], count, axis=1),
-            swappiness[k],
-            (dirty[k, 0], dirty[k, 1]),
-        )
-        if k >= first:
-            use += twin.resident.sum(axis=1)
-    ticks = max(len(paused) - first, 1)
-    span_s = ticks * TICK_S
-    full = np.maximum(twin.columns.units_per_s, 1e-12)
-    return np.concatenate(
-        [
-            np.log(pooled_quantiles(twin.pooled, QUANTILES)),
-            (twin.units - before[0]) / span_s / full,
-            (twin.psi_some_us[:GROUPS] - before[1][:GROUPS]) * 1e-6 / span_s,
-            use / ticks * PAGE_BYTES / scenario.zone_bytes,
-            np.log1p((twin.refault_pages[0] - before[2]) / span_s)[None],
-            np.log1p((twin.swap_in_pages - swapped) / span_s)[None],
-        ]
+    replays = [
+        _Replay(recording, slice(k * count, (k + 1) * count))
+        for k, recording in enumerate(recordings)
+    ]
+    worlds = [_as_it_ran(scenario, recording) for recording in recordings]
+    twin = TwinBatch(worlds, count * len(replays), seed=seed)
+    twin.reset(
+        np.ones(twin.batch, dtype=bool),
+        np.repeat(np.arange(len(worlds)), count),
+        np.tile(parameters, (1, len(worlds))),
     )
+    for replay in replays:
+        replay.furnish(twin)
+    held = _Held(twin)
+    for k in range(max(replay.ticks for replay in replays)):
+        for replay in replays:
+            replay.before_tick(k, twin, held)
+        levers = [np.repeat(v, count, axis=-1) for v in _side_by_side(replays, k)]
+        twin.tick(levers[0] > 0, levers[1], levers[2], (levers[3][0], levers[3][1]))
+        held.add(twin)
+        for replay in replays:
+            replay.after_tick(k, twin, held)
+    return [replay.summary(scenario) for replay in replays]
+
+
+class _Held:
+    """Sums over ticks of what has no counter of its own."""
+
+    def __init__(self, twin: TwinBatch) -> None:
+        self.pages = np.zeros((GROUPS, twin.batch))
+        self.on_ticks = np.zeros((SLOTS, twin.batch))
+
+    def add(self, twin: TwinBatch) -> None:
+        self.pages += twin.resident.sum(axis=1)
+        self.on_ticks += twin.on
+
+
+class _Replay:
+    """One recording's levers on the nodes ``rows`` of a batch, and what they came to."""
+
+    def __init__(self, recording: Recording, rows: slice) -> None:
+        self._run, self._rows = recording.run, rows
+        self.levers = replay_levers(recording)
+        self.ticks = len(self.levers[0])
+        self._first = min(round(recording.run.burn_in_s / TICK_S), self.ticks - 1)
+        self._ended = ended_slots(recording, self.ticks)
+        self._change: dict[str, Array] = {}
+        self._histogram: Array | None = None
+
+    def furnish(self, twin: TwinBatch) -> None:
+        """Give the nodes the size and company of the recorded one."""
+        columns, rows = twin.columns, self._rows
+        columns.zone_pages[rows] = self._run.sandbox_bytes / PAGE_BYTES
+        if self._run.condition == "alone":
+            columns.present[:, rows] = 0.0
+        if self._run.condition == "background":
+            columns.rate_per_s[rows] = 1e-9
+        self._full_speed = columns.units_per_s[:, rows].copy()
+
+    def before_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
+        """End what ended, and begin to measure."""
+        if k < self.ticks and self._ended[k].any():
+            gone = np.zeros((SLOTS, twin.batch), dtype=bool)
+            gone[self._ended[k], self._rows] = True
+            twin.end_slots(gone)
+        if k == self._first:
+            twin.application.pooled[:, self._rows] = 0.0
+            self._change = {n: -v for n, v in self._counters(twin, held).items()}
+
+    def after_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
+        """Take the counters when the recording is over."""
+        if k == self.ticks - 1:
+            for name, value in self._counters(twin, held).items():
+                self._change[name] += value
+            self._histogram = twin.application.pooled[:, self._rows].copy()
+
+    def _counters(self, twin: TwinBatch, held: _Held) -> dict[str, Array]:
+        named = {name: getattr(twin, name)[..., self._rows].copy() for name in _COUNTERS}
+        named["pages"] = held.pages[:, self._rows].copy()
+        named["on_ticks"] = held.on_ticks[:, self._rows].copy()
+        return named
+
+    def summary(self, scenario: TwinScenario) -> Array:
+        """``(len(NAMES), N)``."""
+        assert self._histogram is not None
+        ticks = self.ticks - self._first
+        rate = {name: value / (ticks * TICK_S) for name, value in self._change.items()}
+        full_speed = self._full_speed * self._change["on_ticks"] / ticks
+        return np.concatenate(
+            [
+                np.log(pooled_quantiles(self._histogram, QUANTILES)),
+                rate["units"] / np.maximum(full_speed, 1e-12),
+                rate["psi_some_us"][:GROUPS] * 1e-6,
+                self._change["pages"] / ticks * PAGE_BYTES / scenario.zone_bytes,
+                np.log1p(rate["refault_pages"][:1]),
+                np.log1p(rate["swap_in_pages"][None]),
+                rate["psi_io_us"][:1] * 1e-6,
+                rate["psi_full_us"][GROUPS:] * 1e-6,
+                rate["cpu_us"][1:] * 1e-6,
+            ]
+        )
+
+
+def _side_by_side(replays: Sequence[_Replay], k: int) -> list[Array]:
+    """Levers of every recording at tick ``k``, the recording last; the last ones stay."""
+    at = [[lever[min(k, r.ticks - 1)] for lever in r.levers] for r in replays]
+    return [np.stack(column, axis=-1) for column in zip(*at, strict=True)]
+
+
+_COUNTERS: Final = (
+    "units", "psi_some_us", "psi_full_us", "psi_io_us", "refault_pages", "swap_in_pages", "cpu_us",
+)  # fmt: skip
+
+
+def _as_it_ran(scenario: TwinScenario, recording: Recording) -> TwinScenario:
+    """The scenario with its programs coming and going as in the recording."""
+    slots = tuple(
+        replace(slot, running=running(recording, i)) for i, slot in enumerate(scenario.slots)
+    )
+    return replace(scenario, slots=slots)
 
 
 def loss(live: Array, twin: Array) -> Array:

@@ -1,0 +1,62 @@
+"""What the recordings say of the programs, against what the shipped scenarios are known to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallward.env.recording import Recording, load_recording
+from stallward.env.twin.scenario import PAGE_BYTES
+from stallward.training.describe import describe, running
+
+RECORDINGS = Path(__file__).parents[2] / "recordings"
+MIB = 1 << 20
+
+
+def recorded(scenario: str) -> list[Recording]:
+    return [load_recording(path) for path in sorted(RECORDINGS.glob(f"{scenario}-*"))]
+
+
+def test_the_detector_keeps_its_weights_and_reads_one_image_a_request() -> None:
+    protected = describe("detector-anon", recorded("detector-anon")).protected
+    # Weights of 150 MB and libraries; 1000 images of 100 to 200 KB, one at random for a request.
+    assert 140 < protected.file_pages * PAGE_BYTES / MIB < 175
+    assert 110 < protected.cold_pages * PAGE_BYTES / MIB < 190
+    assert 120_000 < protected.touch_cold_pages * PAGE_BYTES < 190_000
+    assert protected.request_rate_per_s == pytest.approx(15.0, rel=0.1)
+    assert protected.poisson
+
+
+def test_hogs_hold_what_their_command_says_from_when_they_are_started() -> None:
+    first, second = describe("detector-anon", recorded("detector-anon")).slots
+    for slot in (first, second):
+        assert max(slot.anon_pages) * PAGE_BYTES / MIB == pytest.approx(250, rel=0.03)
+        assert slot.units_per_s == pytest.approx(350.0, rel=0.03)
+        assert min(slot.anon_pages[int(slot.loop_from_s) + 1 :]) > 0.9 * max(slot.anon_pages)
+    assert first.running[:4] == (1.0, 1.0, 1.0, 1.0)
+    assert second.running[:4] == (0.0, 0.0, 1.0, 1.0)
+
+
+def test_a_program_comes_and_goes_as_its_phases_say() -> None:
+    burst = describe("detector-phases", recorded("detector-phases")).slots[1]
+    for second, on in enumerate(burst.running):
+        at = (second + 0.5) % 24
+        if min(abs(at - edge) for edge in (3, 11, 15, 19)) > 0.6:
+            assert on == float(3 < at < 11 or 15 < at < 19), second
+    assert len(burst.running) > 48
+    # Its rate is that of the time in which it runs.
+    assert burst.units_per_s == pytest.approx(500.0, rel=0.05)
+
+
+def test_a_writer_streams_over_its_file() -> None:
+    writer = describe("detector-file", recorded("detector-file")).slots[1]
+    assert writer.dirty_share == 1.0
+    assert writer.stream_span_pages * PAGE_BYTES / MIB == pytest.approx(256, rel=0.05)
+    # 120 MiB/s of which the first pass allocates pages.
+    assert 40 < writer.stream_pages_per_s * PAGE_BYTES / MIB < 160
+
+
+def test_a_run_without_the_background_shows_nobody() -> None:
+    alone = load_recording(RECORDINGS / "detector-anon-alone-s1")
+    assert set(running(alone, 0)) == {0.0}
