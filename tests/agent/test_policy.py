@@ -32,10 +32,15 @@ def metadata() -> dict[str, str]:
     }
 
 
-def write_policy(path: Path, entries: dict[str, str] | None = None, bias: float = 0.0) -> Path:
+def write_policy(
+    path: Path,
+    entries: dict[str, str] | None = None,
+    bias: float = 0.0,
+    inputs: int = OBSERVATION_SIZE,
+) -> Path:
     """A policy that pauses slot 0 when the zone's `full` share is above a half."""
     size = sum(ACTION_SIZES)
-    weights = np.zeros((OBSERVATION_SIZE, size), dtype=np.float32)
+    weights = np.zeros((inputs, size), dtype=np.float32)
     weights[OBSERVATION_NAMES.index("zone_psi_memory_full_share"), 1] = 2.0
     biases = np.full(size, bias, dtype=np.float32)
     biases[0] += 1.0
@@ -59,7 +64,7 @@ def write_policy(path: Path, entries: dict[str, str] | None = None, bias: float 
     graph = helper.make_graph(
         nodes,
         "policy",
-        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, OBSERVATION_SIZE])],
+        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, inputs])],
         [
             helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(ACTION_SIZES)]),
             helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, size]),
@@ -147,6 +152,11 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_a_policy_that_returns_nan_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="not finite"):
         OnnxController(write_policy(tmp_path / "p.onnx", bias=float("nan")))
+
+
+def test_a_policy_of_another_input_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="does not run"):
+        OnnxController(write_policy(tmp_path / "p.onnx", inputs=OBSERVATION_SIZE - 1))
 
 
 def test_an_observation_with_nan_is_refused_and_named(tmp_path: Path) -> None:

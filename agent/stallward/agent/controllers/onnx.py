@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, sch
 from stallward.agent.sample import Sample
 
 _PREFIX = "stallward."
+_INPUT: Final = "observation"
+_OUTPUTS: Final = ("action", "logits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,8 @@ class OnnxController:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metadata, self._session = _open(path)
+        self.metadata, session = _open(path)
+        self._run = _Inference(path, session)
         self._low = np.asarray(self.metadata.observation_low, dtype=np.float32)
         self._high = np.asarray(self.metadata.observation_high, dtype=np.float32)
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
@@ -127,7 +130,8 @@ class OnnxController:
         """
         if self._held == 0:
             self._action = self._infer(observation)
-            self._score = float(np.mean((observation < self._low) | (observation > self._high)))
+            outside = (observation < self._low) | (observation > self._high)
+            self._score = np.count_nonzero(outside) / OBSERVATION_SIZE
         self._held = (self._held + 1) % self.metadata.ticks_per_action
         floors = [self._context.floor(i) for i in range(len(sample.slots))]
         return Decision(
@@ -142,12 +146,48 @@ class OnnxController:
         if not np.isfinite(observation).all():
             name = OBSERVATION_NAMES[int(np.argmin(np.isfinite(observation)))]
             raise PolicyError(f"The observation is not finite ({name}).")
-        action, logits = self._session.run(
-            ["action", "logits"], {"observation": observation.reshape(1, -1)}
-        )
+        action, logits = self._run(observation)
         if not np.isfinite(logits).all():
             raise PolicyError(f"{self.path} returned a value that is not finite.")
-        return tuple(int(a) for a in np.asarray(action).reshape(-1))
+        return tuple(action.ravel().tolist())
+
+
+class _Inference:
+    """A session with its input and outputs bound to arrays of ours.
+
+    Otherwise each run checks and copies anew what never changes, at the price of the network.
+
+    Raises:
+        PolicyError: If the policy does not run.
+    """
+
+    def __init__(self, path: Path, session: Any) -> None:
+        from onnxruntime import OrtValue  # noqa: PLC0415 - see _open
+
+        self._session = session
+        self._observation = np.zeros((1, OBSERVATION_SIZE), dtype=np.float32)
+        try:
+            found = session.run(list(_OUTPUTS), {_INPUT: self._observation})
+        except Exception as error:  # ORT raises its own types without a common base
+            raise PolicyError(
+                f"{path} does not run ({str(error).splitlines()[0]}).",
+                next_step="Export it again with `stallward export`.",
+            ) from error
+        self._outputs = tuple(np.ascontiguousarray(value) for value in found)
+        arrays = {_INPUT: self._observation, **dict(zip(_OUTPUTS, self._outputs, strict=True))}
+        # The values do not copy: they are these arrays, which must live as long.
+        self._values = {name: OrtValue.ortvalue_from_numpy(a) for name, a in arrays.items()}
+        self._binding = session.io_binding()
+        self._binding.bind_ortvalue_input(_INPUT, self._values[_INPUT])
+        for name in _OUTPUTS:
+            self._binding.bind_ortvalue_output(name, self._values[name])
+
+    def __call__(self, observation: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Action and logits; the arrays are overwritten by the next call."""
+        self._observation[0] = observation
+        self._session.run_with_iobinding(self._binding)
+        action, logits = self._outputs
+        return action, logits
 
 
 def _open(path: Path) -> tuple[PolicyMetadata, Any]:
@@ -180,7 +220,7 @@ def _open(path: Path) -> tuple[PolicyMetadata, Any]:
     metadata = _parse_metadata(path, entries, hashlib.sha256(data).hexdigest())
     names = {value.name for value in session.get_inputs()}
     outputs = {value.name for value in session.get_outputs()}
-    if names != {"observation"} or not {"action", "logits"} <= outputs:
+    if names != {_INPUT} or not set(_OUTPUTS) <= outputs:
         raise PolicyError(
             f"{path} has inputs {sorted(names)} and outputs {sorted(outputs)}.",
             next_step="Export it with `stallward export`.",
