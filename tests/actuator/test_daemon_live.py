@@ -310,11 +310,13 @@ def test_refused_calls_say_why_and_are_counted(
             client.load(str(foreign))
         with pytest.raises(RequestError, match="not an ONNX model"):
             client.load(str(tmp_path / "junk.onnx"))
-        assert client.status().refused == (
+        status = client.status()
+        assert status.refused == (
             ("FAILED_PRECONDITION", 3),
             ("INVALID_ARGUMENT", 3),
             ("NOT_FOUND", 1),
         )
+        assert "latency" in status.missing
 
 
 def test_a_policy_is_loaded_watched_and_activated(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from stallward.actuator.sensors.memcg import (
 from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo, read_meminfo
 from stallward.actuator.sensors.process import parse_process, read_process
 from stallward.actuator.sensors.psi import PsiReader, parse_psi
+from stallward.actuator.sensors.signal_file import AnySignal
 from stallward.actuator.sensors.vmstat import VmStat, parse_vmstat
 from stallward.agent.sample import PsiTotals
 
@@ -33,6 +34,11 @@ P = Path("/the/file")
 AVG = b"avg10=0.00 avg60=1.50 avg300=99.00"
 HUGE = 2**64 - 1
 UNLIMITED_V1 = 9223372036854771712
+
+
+def close(signals: Iterable[AnySignal]) -> None:
+    for signal in signals:
+        signal.close()
 
 
 @pytest.mark.parametrize(
@@ -77,9 +83,14 @@ def test_psi_files_missing_are_absent_totals(tmp_path: Path) -> None:
     (tmp_path / "io.pressure").write_bytes(b"some " + AVG + b" total=7\n")
     assert reader.read() == PsiTotals(io_some_us=7)
     (tmp_path / "io.pressure").write_bytes(b"nonsense\n")
-    with pytest.raises(SensorError, match=r"io\.pressure"):
-        reader.read()
-    reader.close()
+    (tmp_path / "memory.pressure").write_bytes(b"full " + AVG + b" total=8\n")
+    assert reader.read() == PsiTotals(memory_full_us=8), "one bad file is one absent signal"
+    (fault,) = [str(s.fault) for s in reader.signals if s.fault is not None]
+    assert "io.pressure: not a pressure line" in fault
+    (tmp_path / "io.pressure").write_bytes(b"some " + AVG + b" total=9\n")
+    assert reader.read() == PsiTotals(io_some_us=9, memory_full_us=8)
+    assert all(signal.fault is None for signal in reader.signals)
+    close(reader.signals)
 
 
 MEMINFO = b"""MemTotal:       1000 kB
@@ -201,13 +212,23 @@ def test_flat_files_malformed(reader: Callable[[bytes, Path], object], content: 
     ],
 )
 @pytest.mark.parametrize(
-    "value", [b"-1", b"1_0", b"0x1", b"max", b"1.0", b"nan", b"\xff", b"9" * 40]
+    "value",
+    [b"-1", b"1_0", b"0x1", b"max", b"1.0", b"nan", b"\xff", b"9" * 40, b"%d" % (HUGE + 1)],
 )
 def test_flat_values_malformed(
     reader: Callable[[bytes, Path], object], key: bytes, value: bytes
 ) -> None:
     with pytest.raises(SensorError, match="not a counter"):
         reader(b"other 1\n" + key + b" " + value + b"\n", P)
+
+
+def test_sums_and_sizes_beyond_64_bits_are_malformed() -> None:
+    with pytest.raises(SensorError, match="beyond 64 bits"):
+        parse_stat_v2(b"anon %d\nshmem 1\n" % HUGE, P)
+    with pytest.raises(SensorError, match="beyond 64 bits"):
+        parse_vmstat(b"allocstall_dma %d\nallocstall_normal 1\n" % HUGE, P)
+    with pytest.raises(SensorError, match="beyond 64 bits"):
+        parse_meminfo(b"MemTotal: %d kB\n" % (HUGE // 2), P)
 
 
 def test_flat_files_without_our_keys_are_absent_values() -> None:
@@ -284,7 +305,7 @@ def test_a_v1_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
     found = reader.read()
     assert (found.usage_bytes, found.limit_bytes, found.swap_bytes) == (1000, 2000, 9)
     assert (found.oom_kills, found.anon_bytes) == (3, 80)
-    reader.close()
+    close(reader.signals)
 
 
 def test_a_v2_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
@@ -305,9 +326,10 @@ def test_a_v2_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
     (tmp_path / "memory.high").write_text("2500\n")
     assert reader.read().limit_bytes == 2500
     (tmp_path / "memory.max").write_text("lots\n")
-    with pytest.raises(SensorError, match=r"memory\.max"):
-        reader.read()
-    reader.close()
+    found = reader.read()
+    assert (found.usage_bytes, found.limit_bytes) == (1000, 2500)
+    assert "memory.max: not a counter" in str(reader.limits[0].fault)
+    close(reader.signals)
 
 
 def stat_line(comm: bytes, state: bytes = b"S") -> bytes:

@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,10 +90,95 @@ def test_a_sample_holds_every_signal(tmp_path: Path) -> None:
     assert sample.processes is not None
     (process,) = sample.processes
     assert (process.pid, process.slot, process.stopped, process.oom_score) == (77, 0, True, 5)
-    (paths.proc / "vmstat").write_text("pswpin many\n")
-    with pytest.raises(SensorError, match="vmstat"):
-        sampler.read(6, states)
+    assert sampler.faults == ()
     sampler.close()
+
+
+@pytest.fixture
+def small_node(tmp_path: Path) -> Iterator[Sampler]:
+    """A zone ``z`` with an application and one background group with the process 77."""
+    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cg")
+    (paths.proc / "77").mkdir(parents=True)
+    (paths.proc / "vmstat").write_text("pswpin 8\n")
+    for name in ("z", "z/app", "z/bg"):
+        write_group(paths.cgroup, name, 0)
+    (paths.cgroup / "unified/z/bg/cgroup.procs").write_text("77\n")
+    node = Hierarchy(
+        kind="hybrid",
+        memory_root=paths.cgroup / "memory",
+        unified_root=paths.cgroup / "unified",
+    )
+    (tmp_path / "lines").write_text("")
+    sampler = Sampler(
+        paths=paths,
+        hierarchy=node,
+        zone=node.group("z"),
+        protected=node.group("z/app"),
+        slots=(node.group("z/bg"),),
+        latency_source=LineSource(tmp_path / "lines", LineFormat(latency="0")),
+        needs_processes=True,
+    )
+    yield sampler
+    sampler.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "signal"),
+    [
+        ("proc/vmstat", "node.swap_in_pages"),
+        ("cg/unified/z/memory.pressure", "zone.psi.memory_some_us"),
+        ("cg/unified/z/bg/cpu.stat", "slots[0].cpu_usage_us"),
+        ("cg/memory/z/app/memory.stat", "protected.anon_bytes"),
+        ("cg/memory/z/bg/memory.usage_in_bytes", "slots[0].memory_usage_bytes"),
+    ],
+)
+def test_one_malformed_file_is_one_absent_signal(
+    small_node: Sampler, tmp_path: Path, file: str, signal: str
+) -> None:
+    assert signal not in missing_signals(small_node.read(0, (SlotState(),)))
+    good = (tmp_path / file).read_text()
+    (tmp_path / file).write_text("nonsense\n")
+    sample = small_node.read(1, (SlotState(),))
+    assert [fault.split(":")[0] for fault in small_node.faults] == [str(tmp_path / file)]
+    found = missing_signals(sample, small_node.faults)
+    assert signal in found
+    assert found[-1].startswith(str(tmp_path / file))
+    assert sample.protected.memory_usage_bytes == 11, "the others are read"
+    (tmp_path / file).write_text(good)
+    assert signal not in missing_signals(small_node.read(2, (SlotState(),)))
+    assert small_node.faults == ()
+
+
+def test_a_malformed_process_and_a_broken_latency_file_are_absent(
+    small_node: Sampler, tmp_path: Path
+) -> None:
+    (tmp_path / "proc/77/stat").write_text("nonsense")
+    (tmp_path / "proc/77/oom_score").write_text("5\n")
+    (tmp_path / "lines").unlink()
+    (tmp_path / "lines").mkdir()
+    small_node.read(0, (SlotState(),))  # notices that the file has gone
+    sample = small_node.read(1, (SlotState(),))
+    assert (sample.latency, sample.processes) == (None, ())
+    assert len(small_node.faults) == 2
+    assert "neither a file nor a FIFO" in small_node.faults[0]
+    assert "proc/77/stat" in small_node.faults[1]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "memory/z/app/memory.usage_in_bytes",
+        "unified/z/app/memory.pressure",
+        "memory/z/memory.limit_in_bytes",
+        "unified/z/bg/cgroup.events",
+    ],
+)
+def test_without_an_essential_signal_there_is_no_sample(
+    small_node: Sampler, tmp_path: Path, file: str
+) -> None:
+    (tmp_path / "cg" / file).write_text("nonsense\n")
+    with pytest.raises(SensorError, match=file):
+        small_node.read(0, (SlotState(),))
 
 
 def test_a_node_with_nothing_is_a_sample_of_nothing(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ class Loop:
             lease_remaining_s=self._leases.remaining_s(now_s),
             ticks=self._sequence,
             records_dropped=dropped,
-            missing=self._node.levers.missing(),
+            missing=self._node.missing(),
             uptime_s=now_s - self._options.daemon_start_s,
             loop_restarts=self._options.restarts,
         )

@@ -15,6 +15,7 @@ from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.sensors.latency import LineSource
 from stallward.actuator.sensors.line_format import LineFormat
+from stallward.actuator.sensors.missing import missing_signals
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.slots import SlotFacts, SlotTracker
 from stallward.agent.controller import NodeContext
@@ -64,7 +65,7 @@ class Node:
             latency_source=latency_source(config.latency),
         )
         self.tracker = SlotTracker(len(slots))
-        first = self.sampler.read(0, self.tracker.states(0.0))
+        first = self._last = self.sampler.read(0, self.tracker.states(0.0))
         self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
         self.levers = LeverSet(
             paths=paths,
@@ -100,9 +101,14 @@ class Node:
         """Read the sample of one tick.
 
         Raises:
-            SensorError: If a signal is there but cannot be read or understood.
+            SensorError: If an essential signal is there but cannot be read or understood.
         """
-        return self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
+        self._last = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
+        return self._last
+
+    def missing(self) -> tuple[str, ...]:
+        """Signals and levers that this node does not have, and why."""
+        return (*missing_signals(self._last, self.sampler.faults), *self.levers.missing())
 
     def apply(
         self, granted: DesiredState, sample: Sample, now_s: float

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from stallward.actuator.errors import SensorError
+
+MAX_COUNT: Final = 2**64 - 1
+"""The kernel's counters are of 64 bits, and so are those of a record."""
+
+
+def checked_count(value: int, path: Path) -> int:
+    """``value`` again, a counter or a sum of some.
+
+    Raises:
+        SensorError: If it does not fit into a counter of the kernel.
+    """
+    if value > MAX_COUNT:
+        raise SensorError(path, f"not a counter: {value} is beyond 64 bits")
+    return value
 
 
 def parse_count(value: bytes, path: Path) -> int:
@@ -15,7 +30,7 @@ def parse_count(value: bytes, path: Path) -> int:
     """
     if not value.isdigit() or len(value) > 20:
         raise SensorError(path, f"not a counter: {value[:40]!r}")
-    return int(value)
+    return checked_count(int(value), path)
 
 
 def parse_single(content: bytes, path: Path) -> int | None:
@@ -59,4 +74,4 @@ def sum_of(table: dict[bytes, bytes], keys: tuple[bytes, ...], path: Path) -> in
         SensorError: If a value is not a counter.
     """
     values = [parse_count(table[key], path) for key in keys if key in table]
-    return sum(values) if values else None
+    return checked_count(sum(values), path) if values else None

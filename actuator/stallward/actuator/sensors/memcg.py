@@ -9,31 +9,15 @@ be dropped or written back is ``file_bytes`` (page cache without shared memory).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import SensorError
-from stallward.actuator.kernelfile import OpenFile
-from stallward.actuator.sensors.flat import count_of, parse_flat, parse_single
+from stallward.actuator.sensors.flat import checked_count, count_of, parse_flat, parse_single
+from stallward.actuator.sensors.signal_file import AnySignal, SignalFile
 
 _V1_UNLIMITED_BYTES: Final = 1 << 62
 """v1 shows "no limit" as 2^63 less a page, whose size varies."""
-
-_V1_FILES: Final = (
-    "memory.stat",
-    "memory.usage_in_bytes",
-    "memory.limit_in_bytes",
-    "memory.oom_control",
-)
-_V2_FILES: Final = (
-    "memory.stat",
-    "memory.current",
-    "memory.max",
-    "memory.high",
-    "memory.swap.current",
-    "memory.events",
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,8 +53,8 @@ def _less(whole: int | None, part: int | None) -> int | None:
     return None if whole is None else max(whole - (part or 0), 0)
 
 
-def _plus(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one + (other or 0)
+def _plus(one: int | None, other: int | None, path: Path) -> int | None:
+    return other if one is None else checked_count(one + (other or 0), path)
 
 
 def parse_stat_v1(content: bytes, path: Path) -> GroupMemory:
@@ -85,7 +69,7 @@ def parse_stat_v1(content: bytes, path: Path) -> GroupMemory:
     if file_refaults is None:
         file_refaults = count_of(table, b"total_workingset_refault", path)
     return GroupMemory(
-        anon_bytes=_plus(count_of(table, b"total_rss", path), shared),
+        anon_bytes=_plus(count_of(table, b"total_rss", path), shared, path),
         file_bytes=_less(count_of(table, b"total_cache", path), shared),
         inactive_file_bytes=count_of(table, b"total_inactive_file", path),
         swap_bytes=count_of(table, b"total_swap", path),
@@ -109,7 +93,7 @@ def parse_stat_v2(content: bytes, path: Path) -> GroupMemory:
     if file_refaults is None:
         file_refaults = count_of(table, b"workingset_refault", path)
     return GroupMemory(
-        anon_bytes=_plus(count_of(table, b"anon", path), shared),
+        anon_bytes=_plus(count_of(table, b"anon", path), shared, path),
         file_bytes=_less(count_of(table, b"file", path), shared),
         inactive_file_bytes=count_of(table, b"inactive_file", path),
         dirty_bytes=count_of(table, b"file_dirty", path),
@@ -140,42 +124,33 @@ class MemoryReader:
     """
 
     def __init__(self, folder: Path, *, v2: bool) -> None:
-        self._v2 = v2
-        names = _V2_FILES if v2 else _V1_FILES
-        self._files = {name: OpenFile(folder / name, SensorError) for name in names}
+        def single(name: str) -> SignalFile[int | None]:
+            return SignalFile(folder / name, parse_single, None)
 
-    def _single(self, name: str) -> int | None:
-        content = self._files[name].read()
-        return None if content is None else parse_single(content, self._files[name].path)
+        parse_stat = parse_stat_v2 if v2 else parse_stat_v1
+        self._stat = SignalFile(folder / "memory.stat", parse_stat, GroupMemory())
+        kills = "memory.events" if v2 else "memory.oom_control"
+        self._kills = SignalFile(folder / kills, parse_oom_kills, None)
+        self.usage = single("memory.current" if v2 else "memory.usage_in_bytes")
+        limits = ("memory.max", "memory.high") if v2 else ("memory.limit_in_bytes",)
+        parse_limit = parse_single if v2 else parse_limit_v1
+        self.limits = tuple(SignalFile(folder / name, parse_limit, None) for name in limits)
+        self._swap = single("memory.swap.current") if v2 else None  # v1 has it in memory.stat
+
+    @property
+    def signals(self) -> tuple[AnySignal, ...]:
+        """Every file."""
+        swap = () if self._swap is None else (self._swap,)
+        return (self._stat, self._kills, self.usage, *self.limits, *swap)
 
     def read(self) -> GroupMemory:
-        """The present values; all ``None`` if the group is not there.
-
-        Raises:
-            SensorError: If a file is there but cannot be understood.
-        """
-        file = self._files["memory.stat"]
-        content = file.read()
-        parse = parse_stat_v2 if self._v2 else parse_stat_v1
-        memory = GroupMemory() if content is None else parse(content, file.path)
-        kills_file = self._files["memory.events" if self._v2 else "memory.oom_control"]
-        kills = kills_file.read()
-        if kills is not None:
-            memory.oom_kills = parse_oom_kills(kills, kills_file.path)
-        if self._v2:
-            limits = (self._single("memory.max"), self._single("memory.high"))
-            memory.limit_bytes = min((v for v in limits if v is not None), default=None)
-            memory.usage_bytes = self._single("memory.current")
-            memory.swap_bytes = self._single("memory.swap.current")
-        else:
-            content = self._files["memory.limit_in_bytes"].read()
-            if content is not None:
-                path = self._files["memory.limit_in_bytes"].path
-                memory.limit_bytes = parse_limit_v1(content, path)
-            memory.usage_bytes = self._single("memory.usage_in_bytes")
-        return memory
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()
+        """The present values; all ``None`` if the group is not there."""
+        stat = self._stat.read()
+        limits = [limit.read() for limit in self.limits]
+        return replace(
+            stat,
+            usage_bytes=self.usage.read(),
+            limit_bytes=min((limit for limit in limits if limit is not None), default=None),
+            swap_bytes=stat.swap_bytes if self._swap is None else self._swap.read(),
+            oom_kills=self._kills.read(),
+        )

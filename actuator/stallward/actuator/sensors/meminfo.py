@@ -8,7 +8,7 @@ from typing import Final
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernelfile import read_bytes
-from stallward.actuator.sensors.flat import parse_count
+from stallward.actuator.sensors.flat import checked_count, parse_count
 
 _WANTED: Final = {
     b"MemTotal": "total_bytes",
@@ -47,7 +47,7 @@ def parse_meminfo(content: bytes, path: Path) -> MemoryInfo:
         words = rest.split()
         if len(words) != 2 or words[1] != b"kB":
             raise SensorError(path, f"not a size in kB: {line[:60]!r}")
-        values[name] = parse_count(words[0], path) * 1024
+        values[name] = checked_count(parse_count(words[0], path) * 1024, path)
     if not content.endswith(b"\n"):
         raise SensorError(path, f"cut short: {content[-40:]!r}")
     return MemoryInfo(**values)

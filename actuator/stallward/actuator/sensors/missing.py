@@ -1,7 +1,8 @@
-"""Which signals a node does not have."""
+"""Which signals a node does not have, and why."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
@@ -9,16 +10,22 @@ from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
 _MAY_BE_UNLIMITED = frozenset({"memory_limit_bytes"})
 
 
-def missing_signals(sample: Sample) -> tuple[str, ...]:
+def missing_signals(sample: Sample, faults: Sequence[str] = ()) -> tuple[str, ...]:
     """The signals absent in ``sample``, e.g. ``protected.psi.io_some_us``.
 
     A limit is never among them: there ``None`` means that there is none.
+
+    Args:
+        sample: What was read.
+        faults: What was there but could not be understood; listed too.
     """
     parts: list[tuple[str, NodeSample | GroupSample]]
     parts = [("node", sample.node), ("zone", sample.zone), ("protected", sample.protected)]
     parts += [(f"slots[{i}]", slot) for i, slot in enumerate(sample.slots)]
     names = [name for prefix, part in parts for name in _absent(prefix, part)]
-    return tuple(names if sample.latency is not None else [*names, "latency"])
+    if sample.latency is None:
+        names.append("latency")
+    return (*names, *faults)
 
 
 def _absent(prefix: str, part: NodeSample | GroupSample | PsiTotals) -> list[str]:

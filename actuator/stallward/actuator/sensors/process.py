@@ -9,7 +9,7 @@ from typing import Final
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.process_identity import stat_fields
-from stallward.actuator.sensors.flat import parse_count, parse_single
+from stallward.actuator.sensors.flat import checked_count, parse_count, parse_single
 from stallward.agent.sample import ProcessSample
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -40,11 +40,13 @@ def parse_process(
         raise SensorError(path / "oom_score", "not a score: 'max'")
     return ProcessSample(
         pid=pid,
-        start_time_ticks=int(fields[19]),
+        start_time_ticks=parse_count(fields[19], path / "stat"),
         slot=slot,
         oom_score=score,
         stopped=fields[0] in _STOPPED,
-        rss_bytes=parse_count(fields[21], path / "stat") * _PAGE_BYTES,
+        rss_bytes=checked_count(
+            parse_count(fields[21], path / "stat") * _PAGE_BYTES, path / "stat"
+        ),
     )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.kernelfile import OpenFile
 from stallward.actuator.sensors.flat import parse_count
+from stallward.actuator.sensors.signal_file import SignalFile
 from stallward.agent.sample import PsiTotals
 
 _RESOURCES: Final = ("memory", "io", "cpu")
@@ -45,19 +45,16 @@ class PsiReader:
     """
 
     def __init__(self, folder: Path, suffix: str = "") -> None:
-        self._files = tuple(OpenFile(folder / f"{r}{suffix}", SensorError) for r in _RESOURCES)
+        absent: tuple[int | None, int | None] = (None, None)
+        self.memory, self._io, self._cpu = self.signals = tuple(
+            SignalFile(folder / f"{r}{suffix}", parse_psi, absent) for r in _RESOURCES
+        )
 
     def read(self) -> PsiTotals:
-        """The present totals; absent ones are ``None``.
-
-        Raises:
-            SensorError: If a file is there but cannot be understood.
-        """
-        totals: list[tuple[int | None, int | None]] = []
-        for file in self._files:
-            content = file.read()
-            totals.append((None, None) if content is None else parse_psi(content, file.path))
-        (memory_some, memory_full), (io_some, io_full), (cpu_some, _) = totals
+        """The present totals; absent ones are ``None``."""
+        memory_some, memory_full = self.memory.read()
+        io_some, io_full = self._io.read()
+        cpu_some, _ = self._cpu.read()
         return PsiTotals(
             memory_some_us=memory_some,
             memory_full_us=memory_full,
@@ -65,8 +62,3 @@ class PsiReader:
             io_full_us=io_full,
             cpu_some_us=cpu_some,
         )
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files:
-            file.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
-from stallward.actuator.errors import SensorError
+from stallward.actuator.errors import KernelFileError
 from stallward.actuator.groups import Group, Hierarchy
-from stallward.actuator.kernelfile import OpenFile
 from stallward.actuator.paths import Paths
 from stallward.actuator.sensors.cpu import parse_cpu_usage_us
 from stallward.actuator.sensors.freezer import parse_frozen
@@ -17,9 +18,11 @@ from stallward.actuator.sensors.memcg import GroupMemory, MemoryReader
 from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo
 from stallward.actuator.sensors.process import read_process
 from stallward.actuator.sensors.psi import PsiReader
+from stallward.actuator.sensors.signal_file import AnySignal, SignalFile
 from stallward.actuator.sensors.vmstat import VmStat, parse_vmstat
 from stallward.agent.sample import (
     GroupSample,
+    LatencySample,
     NodeSample,
     ProcessSample,
     PsiTotals,
@@ -27,20 +30,20 @@ from stallward.agent.sample import (
     SlotState,
 )
 
+T = TypeVar("T")
+
 
 class _NodeReader:
     """/proc/pressure, /proc/meminfo and /proc/vmstat."""
 
     def __init__(self, paths: Paths) -> None:
         self._psi = PsiReader(paths.proc / "pressure")
-        self._meminfo = OpenFile(paths.proc / "meminfo", SensorError)
-        self._vmstat = OpenFile(paths.proc / "vmstat", SensorError)
+        self._meminfo = SignalFile(paths.proc / "meminfo", parse_meminfo, MemoryInfo())
+        self._vmstat = SignalFile(paths.proc / "vmstat", parse_vmstat, VmStat())
+        self.signals: tuple[AnySignal, ...] = (*self._psi.signals, self._meminfo, self._vmstat)
 
     def read(self) -> NodeSample:
-        content = self._meminfo.read()
-        info = MemoryInfo() if content is None else parse_meminfo(content, self._meminfo.path)
-        content = self._vmstat.read()
-        stat = VmStat() if content is None else parse_vmstat(content, self._vmstat.path)
+        info, stat = self._meminfo.read(), self._vmstat.read()
         return NodeSample(
             psi=self._psi.read(),
             memory_total_bytes=info.total_bytes,
@@ -61,11 +64,6 @@ class _NodeReader:
             allocation_stalls=stat.allocation_stalls,
         )
 
-    def close(self) -> None:
-        self._psi.close()
-        self._meminfo.close()
-        self._vmstat.close()
-
 
 class GroupReader:
     """The counters of one group; all absent while it is not there.
@@ -79,21 +77,40 @@ class GroupReader:
         v2 = group.hierarchy.kind == "v2"
         self.name = group.name
         self._psi = None if unified is None else PsiReader(unified, ".pressure")
-        self._cpu = None if unified is None else OpenFile(unified / "cpu.stat", SensorError)
-        self._events = (
-            None if unified is None else OpenFile(unified / "cgroup.events", SensorError)
-        )
         self._memory = None if memory is None else MemoryReader(memory, v2=v2)
+        self._cpu: SignalFile[int | None] | None = None
+        self._frozen: SignalFile[bool | None] | None = None
+        if unified is not None:
+            self._cpu = SignalFile(unified / "cpu.stat", parse_cpu_usage_us, None)
+            self._frozen = SignalFile(unified / "cgroup.events", parse_frozen, None)
+
+    @property
+    def signals(self) -> tuple[AnySignal, ...]:
+        """Every file of the group."""
+        psi = () if self._psi is None else self._psi.signals
+        memory = () if self._memory is None else self._memory.signals
+        cpu = () if self._cpu is None else (self._cpu,)
+        return (*psi, *memory, *cpu, *self.frozen)
+
+    @property
+    def demand(self) -> tuple[AnySignal, ...]:
+        """What says how much memory the group uses and how long it waits for more."""
+        psi = () if self._psi is None else (self._psi.memory,)
+        return psi if self._memory is None else (*psi, self._memory.usage)
+
+    @property
+    def limits(self) -> tuple[AnySignal, ...]:
+        """What says how much memory the group may use."""
+        return () if self._memory is None else self._memory.limits
+
+    @property
+    def frozen(self) -> tuple[AnySignal, ...]:
+        """What says whether the group is frozen."""
+        return () if self._frozen is None else (self._frozen,)
 
     def read(self) -> GroupSample:
-        """The present values.
-
-        Raises:
-            SensorError: If a file is there but cannot be understood.
-        """
+        """The present values."""
         memory = GroupMemory() if self._memory is None else self._memory.read()
-        cpu = None if self._cpu is None else self._cpu.read()
-        events = None if self._events is None else self._events.read()
         return GroupSample(
             name=self.name,
             psi=PsiTotals() if self._psi is None else self._psi.read(),
@@ -108,24 +125,10 @@ class GroupReader:
             refault_file_pages=memory.refault_file_pages,
             refault_anon_pages=memory.refault_anon_pages,
             major_faults=memory.major_faults,
-            cpu_usage_us=(
-                None
-                if cpu is None or self._cpu is None
-                else parse_cpu_usage_us(cpu, self._cpu.path)
-            ),
+            cpu_usage_us=None if self._cpu is None else self._cpu.read(),
             oom_kills=memory.oom_kills,
-            frozen=(
-                None
-                if events is None or self._events is None
-                else parse_frozen(events, self._events.path)
-            ),
+            frozen=None if self._frozen is None else self._frozen.read(),
         )
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in (self._psi, self._cpu, self._events, self._memory):
-            if file is not None:
-                file.close()
 
 
 class Sampler:
@@ -162,6 +165,21 @@ class Sampler:
         self._in_zone = tuple(zone.contains(group) for group in (protected, *slots))
         self._latency = latency_source
         self.needs_processes = needs_processes
+        groups = (self._zone, self._protected, *self._slots)
+        self._signals = (*self._node.signals, *(s for group in groups for s in group.signals))
+        # Whom to protect, the scale of the observation, and what the guard's budgets count.
+        self._essential: tuple[AnySignal, ...] = (
+            *self._protected.demand,
+            *self._zone.limits,
+            *(signal for slot in self._slots for signal in slot.frozen),
+        )
+        self._other_faults: list[str] = []
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Which signals were there in the last read but could not be understood, and why."""
+        of_files = (str(signal.fault) for signal in self._signals if signal.fault is not None)
+        return (*of_files, *self._other_faults)
 
     def read(
         self, sequence: int, slot_states: Sequence[SlotState], profile: str = "default"
@@ -174,12 +192,17 @@ class Sampler:
             profile: The tuning profile in force.
 
         Raises:
-            SensorError: If a signal is there but cannot be read or understood.
+            SensorError: If an essential signal is there but cannot be read or understood. Any
+                other one is absent then, and among the ``faults``.
         """
         time_s = time.monotonic()
+        self._other_faults.clear()
         protected = self._protected.read()
         slots = tuple(reader.read() for reader in self._slots)
         zone = self._zone.read()
+        for signal in self._essential:
+            if signal.fault is not None:
+                raise signal.fault
         if not self._v2 and zone.oom_kills is not None:
             # v1 counts a kill only in the group of the process that died.
             inside = zip((protected, *slots), self._in_zone, strict=True)
@@ -193,24 +216,35 @@ class Sampler:
             protected=protected,
             slots=slots,
             slot_states=tuple(slot_states),
-            latency=None if self._latency is None else self._latency.read(time.monotonic()),
+            latency=self._noting(self._read_latency, None),
             processes=self._read_processes() if self.needs_processes else None,
             profile=profile,
         )
 
+    def _read_latency(self) -> LatencySample | None:
+        return None if self._latency is None else self._latency.read(time.monotonic())
+
     def _read_processes(self) -> tuple[ProcessSample, ...]:
         found = []
         for slot, group in enumerate(self._slot_groups):
-            for pid in group.pids(recursive=True):
-                process = read_process(self._paths.proc, pid, slot)
+            pids: tuple[int, ...] = self._noting(partial(group.pids, recursive=True), ())
+            for pid in pids:
+                process = self._noting(partial(read_process, self._paths.proc, pid, slot), None)
                 if process is not None:
                     found.append(process)
         return tuple(found)
 
+    def _noting(self, read: Callable[[], T], absent: T) -> T:
+        """What ``read`` gives; if it cannot, ``absent``, and the reason among the faults."""
+        try:
+            return read()
+        except KernelFileError as error:
+            self._other_faults.append(str(error))
+            return absent
+
     def close(self) -> None:
         """Close every file."""
-        self._node.close()
-        for reader in (self._zone, self._protected, *self._slots):
-            reader.close()
+        for signal in self._signals:
+            signal.close()
         if self._latency is not None:
             self._latency.close()
