@@ -93,6 +93,27 @@ def test_a_block_without_a_valid_run_is_not_done(tmp_path: Path, damage: str) ->
     assert not store.done(block)
 
 
+def test_what_never_began_leaves_no_plan_and_no_directory(tmp_path: Path) -> None:
+    first = plan_blocks(parse_arms("none"), 1, seed=7)[0]
+    store = BlockStore(tmp_path / "new" / "out", SETTINGS)
+    store.open(first)
+    store.forget_if_empty()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    BlockStore(tmp_path / "mine", SETTINGS).forget_if_empty()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"], "it was there before"
+    store = BlockStore(tmp_path / "mine", SETTINGS)
+    _finish(store, first)
+    store.forget_if_empty()
+    assert (tmp_path / "mine" / "plan.json").exists()
+
+
+def test_what_json_cannot_hold_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "x.json", {"value": float("inf")})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_block_of_another_seed_is_not_done(tmp_path: Path) -> None:
     store = BlockStore(tmp_path / "out", SETTINGS)
     block = plan_blocks(parse_arms("none"), 1, seed=7)[0]

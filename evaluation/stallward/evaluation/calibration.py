@@ -13,14 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from stallward.env.errors import RecordingError
 from stallward.env.recording import NodeInfo, load_run
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.measure import measure_recording
 from stallward.evaluation.runs import Runner, RunRequest
-from stallward.evaluation.summary import AUTO_SLO_FACTOR
+from stallward.evaluation.summary import auto_target_ms
 
 CALIBRATION_S: Final = 30.0
 """Least measured length of the block with ample memory."""
@@ -35,13 +33,13 @@ def target_ms(ample: Path) -> float:
     Raises:
         ComparisonError: If no request was answered in it.
     """
-    latency_ms = measure_recording(ample).latency_ms
-    if not latency_ms.size:
+    found_ms = auto_target_ms([measure_recording(ample)])
+    if found_ms is None:
         raise ComparisonError(
             "No request was answered with ample memory.",
             next_step="Check that the load generator of the scenario runs.",
         )
-    return AUTO_SLO_FACTOR * float(np.quantile(latency_ms, 0.99))
+    return found_ms
 
 
 def calibrate_ms(runner: Runner, seed: int) -> float:

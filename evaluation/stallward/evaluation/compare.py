@@ -28,13 +28,14 @@ from stallward.evaluation.plan import (
     plan_blocks,
     write_json,
 )
-from stallward.evaluation.progress import Report, part, silent
+from stallward.evaluation.progress import Report, part, silent, timed
 from stallward.evaluation.runs import NO_ARM, Condition, Runner, RunRequest
 from stallward.evaluation.summary import summarise
 
 SCHEMA: Final = 1
 RESULT_FILE: Final = "result.json"
 REPORT_FILE: Final = "report.html"
+_DAY_S: Final = 86400.0
 _ATTEMPTS: Final = 4
 """Times a block is run before its OOM kills end the comparison."""
 _CONDITIONS: Final[Mapping[str, Condition]] = {
@@ -78,10 +79,11 @@ class ComparisonRequest:
         Raises:
             PlanError: If a length makes no sense.
         """
-        if not self.block_s >= 2.0 or not self.burn_in_s >= 0.0:
+        if not 2.0 <= self.block_s <= _DAY_S or not 0.0 <= self.burn_in_s <= _DAY_S:
             raise PlanError(
                 f"Blocks of {self.block_s:g} s after {self.burn_in_s:g} s cannot be measured.",
-                next_step="Use --block-seconds 2 or more and --burn-in-seconds 0 or more.",
+                next_step="Use --block-seconds 2 or more and --burn-in-seconds 0 or more, "
+                "both at most a day.",
             )
 
 
@@ -102,7 +104,10 @@ def run_comparison(
     blocks = plan_blocks(request.arms, request.rounds, request.seed)
     store = BlockStore(request.out, _settings(request, scenario, policies))
     comparison = Comparison(request=request, store=store, blocks=blocks, policies=policies)
-    comparison.run(lambda: open_runner(request, scenario), scenario, part(report, 0.0, 0.98))
+    try:
+        comparison.run(lambda: open_runner(request, scenario), scenario, part(report, 0.0, 0.98))
+    finally:
+        store.forget_if_empty()  # what could not begin must not stand in the way of another try
     result = comparison.result(scenario)
     write_json(request.out / RESULT_FILE, result)
     if with_report:
@@ -194,11 +199,10 @@ class Comparison:
         report("preparing programs and data", 0.0)
         with opened() as runner:
             for number, block in enumerate(missing):
-                report(
-                    f"round {block.round}/{self.request.rounds} {block.condition}",
-                    number / len(missing),
-                )
-                self._run_block(runner, block, scenario)
+                step = part(report, number / len(missing), (number + 1) / len(missing))
+                what = f"round {block.round}/{self.request.rounds} {block.condition}"
+                with timed(step, what, self.request.burn_in_s + self._block_s(block)):
+                    self._run_block(runner, block, scenario)
 
     def _calibration(self, scenario: Scenario) -> tuple[PlannedBlock, ...]:
         """A first block with ample memory, where controllers need to be told a target.

@@ -114,6 +114,7 @@ class BlockStore:
     def __init__(self, root: Path, settings: Settings) -> None:
         self.root = root
         self.blocks = root / "blocks"
+        self._made = [folder for folder in (root, *root.parents) if not folder.exists()]
         _claim(root, settings)
         self.blocks.mkdir(exist_ok=True)
         for left in self.blocks.glob("*.partial"):
@@ -149,6 +150,17 @@ class BlockStore:
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         return final
+
+    def forget_if_empty(self) -> None:
+        """Take the plan and the directories made for it away again if no block was finished."""
+        if any(self.blocks.iterdir()):
+            return
+        self.blocks.rmdir()
+        (self.root / PLAN_FILE).unlink()
+        for folder in self._made:
+            if any(folder.iterdir()):
+                return
+            folder.rmdir()
 
     def facts(self, block: PlannedBlock) -> Mapping[str, Any]:
         """What was written down when the block was committed."""
@@ -189,10 +201,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object so that a reader sees all of it or the old one."""
+    text = json.dumps(value, indent=2, allow_nan=False)
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2, allow_nan=False)
-        file.write("\n")
+        file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

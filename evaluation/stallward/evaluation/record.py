@@ -25,7 +25,7 @@ from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.calibration import calibrate_ms, recorded_ms
 from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
-from stallward.evaluation.progress import Report, silent
+from stallward.evaluation.progress import Report, part, silent, timed
 from stallward.evaluation.runs import Condition, RunRequest
 
 if TYPE_CHECKING:
@@ -198,8 +198,9 @@ def _record(runs: Sequence[tuple[RecordRequest, Path]], report: Report) -> None:
             beside = {path for _, out in mine for path in out.parent.glob("*")}
             slo_ms = _target_ms(session, sorted(beside - made), mine[0][0].seed)
             for request, out in mine:
-                report(request.name, done / len(runs))
-                _record_in(session, request, out, slo_ms)
+                step = part(report, done / len(runs), (done + 1) / len(runs))
+                with timed(step, request.name, request.burn_in_s + request.seconds):
+                    _record_in(session, request, out, slo_ms)
                 done += 1
     report("done", 1.0)
 
