@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,23 @@ def test_every_command_has_help_with_an_example(
     assert "stallward" in text.partition("Example")[2], "no example to copy"
 
 
+@pytest.mark.parametrize("command", [[], ["ctl"]], ids=["stallward", "stallward ctl"])
+def test_without_a_command_the_list_of_commands_is_the_answer(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("Usage:")
+    listed = text.partition("Commands:")[2]
+    assert len(listed.splitlines()) > 6, "one command a line"
+    assert "..." not in listed, "a summary is cut off"
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == version("stallward")
+
+
 @pytest.mark.parametrize("command", CTL)
 def test_every_ctl_command_has_help_with_an_example(
     command: str, capsys: pytest.CaptureFixture[str]
@@ -49,6 +67,7 @@ def test_every_ctl_command_has_help_with_an_example(
     assert "Example: stallward ctl" in capsys.readouterr().out
 
 
+SHIPPED = str(Path(__file__).parents[2] / "recordings" / "detector-anon-none-s1")
 MISTAKES = [
     (["nonsense"], "No such command"),
     (["compare"], "Missing argument"),
@@ -60,6 +79,9 @@ MISTAKES = [
     (["compare", "detector-anon", "--arms", "none", "--blocks", "0"], "--blocks 3"),
     (["compare", "detector-anon", "--arms", "none", "--block-seconds", "0"], "--block-seconds"),
     (["compare", "detector-anon", "--blocks", "many"], "--blocks"),
+    (["compare", "detector-anon", "--seed", "-1"], "--seed"),
+    (["compare", "detector-anon", "--twin", "--block-seconds", "inf"], "--block-seconds"),
+    (["compare", "detector-anon", "--twin", "--twin-file", "typo.toml"], "typo.toml"),
     (["compare", "missing.toml", "--arms", "none"], "missing.toml"),
     (["compare", "detector-anon", "--arms", "none", "--out", "file"], "file is a file"),
     (["compare", "detector-anon", "--arms", "none", "--out", "full"], "holds no comparison"),
@@ -74,7 +96,14 @@ MISTAKES = [
     (["fit", "missing"], "no directory missing"),
     (["fit", "full"], "no recording"),
     (["train", "--twin", "missing.json"], "missing.json"),
+    (["fit", SHIPPED, "--out", "typo.json"], "not a fitted twin"),
+    (["fit", SHIPPED, "--out", "file/twins"], "file is a file"),
+    (["fit", SHIPPED, "--seconds", "nan"], "--seconds"),
     (["train", "--out", "full"], "exists already"),
+    (["train", "--out", "file/run"], "file is a file"),
+    (["export", "full", "--out", "other.onnx"], "not a policy"),
+    (["export", "full", "--out", "card.onnx"], "card.md exists"),
+    (["export", "full", "--out", "file"], "does not end in .onnx"),
     (["export", "full"], "full"),
     (["serve", "--config", "missing.toml"], "no configuration"),
     (["serve", "--config", "typo.toml"], "typo.toml"),
@@ -99,6 +128,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "run.json").write_text('{"somebody": "else"}')
     (tmp_path / "typo.toml").write_text('scenarios = "detector-anon"\n')
+    for name in ("typo.json", "other.onnx", "card.md"):
+        (tmp_path / name).write_text("precious")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -200,7 +231,7 @@ def test_interrupted_commands_say_so_and_exit_with_their_code(
         _, errors = process.communicate(timeout=20)
     assert process.returncode == code
     assert "Traceback" not in errors
-    assert "taken away" in errors
+    assert "nothing it started is left" in errors
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:

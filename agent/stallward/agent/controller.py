@@ -133,9 +133,10 @@ def make_controller(spec: str) -> Controller:
     name, _, rest = spec.partition(":")
     _load(name)  # only what is asked for: another plugin's fault is not this caller's
     if name not in _REGISTRY:
+        known = {*_REGISTRY, *(point.name for point in entry_points(group=PLUGIN_GROUP))}
         raise ControllerError(
             f"There is no controller {name!r}.",
-            next_step=f"Choose one of: {', '.join(sorted(_REGISTRY))}.",
+            next_step=f"Choose one of: {', '.join(sorted(known))}.",
         )
     entry = _REGISTRY[name]
     arguments: dict[str, str] = {}

@@ -9,6 +9,7 @@ from typing import Final
 from stallward.env.recording import load_recording, load_run
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError
+from stallward.evaluation.outputs import check_file, check_writable
 from stallward.evaluation.progress import Report, part, silent
 
 _LEARNING_SHARE: Final = 0.75
@@ -90,22 +91,23 @@ def fit_twin(
             f"There is no recording in {', '.join(str(p) for p in places)}.",
             next_step="Record some with `stallward record`.",
         )
-    single = len(by_scenario) == 1
-    if not single and out.suffix == ".json":
+    if len(by_scenario) > 1 and out.suffix == ".json":
         raise UsageError(
             f"These are recordings of {len(by_scenario)} scenarios.",
             next_step="Name a directory with --out; it gets one twin for each.",
         )
-    written = []
+    files = {
+        scenario: out if out.suffix == ".json" else out / f"{scenario}.json"
+        for scenario in by_scenario
+    }
+    for file in files.values():
+        check_file(file, kind="a fitted twin", mark=b'"draws"')
     for number, (scenario, paths) in enumerate(by_scenario.items()):
         count = len(by_scenario)
         step = part(report, number / count, (number + 1) / count)
         twin = fit_recordings(paths, seconds=seconds / count, seed=seed, report=step)
-        file = out if single and out.suffix == ".json" else out / f"{scenario}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_fitted(file, twin)
-        written.append(file)
-    return written
+        save_fitted(files[scenario], twin)
+    return list(files.values())
 
 
 def load_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
@@ -140,6 +142,7 @@ def train_policy(
     """
     if out.exists():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
+    check_writable(out)
     loaded = load_twins(twins)
     from stallward.training.policy import save_policy  # noqa: PLC0415
     from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
@@ -152,8 +155,16 @@ def export_policy(run: Path, *, out: Path) -> None:
     """Export the policy of a training run, with its card beside it.
 
     Raises:
-        StallwardError: If there is no policy in ``run`` or it cannot be exported.
+        StallwardError: If there is no policy in ``run``, it cannot be exported, or something
+            else is in the way of the file or its card.
     """
+    if out.suffix != ".onnx":
+        raise UsageError(f"{out} does not end in .onnx.", next_step="Name a file that does.")
+    check_file(out, kind="a policy", mark=b"stallward.schema")
+    if not out.exists():
+        check_file(
+            out.with_suffix(".md"), kind="the card of a policy", mark=b"library_name: stallward"
+        )
     from stallward.training.export import export_policy as export  # noqa: PLC0415
     from stallward.training.policy import load_policy_arrays  # noqa: PLC0415
 

@@ -78,9 +78,9 @@ def _mistake(error: Exception) -> int:
 
 def _stopped(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
-        _say("Interrupted; everything it made was taken away.")
+        _say("Interrupted; nothing it started is left running or changed.")
         return INTERRUPTED
-    _say("Terminated; everything it made was taken away.")
+    _say("Terminated; nothing it started is left running or changed.")
     return TERMINATED
 
 
@@ -89,8 +89,8 @@ def _usage(error: Exception) -> int:
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or "stallward"
-    if not message.strip():  # a command group without a command: its help is the answer
-        sys.stderr.write(f"{context.get_help() if context else ''}\n")
+    if context is not None and message == context.get_help():
+        sys.stderr.write(f"{message}\n")  # nothing was asked for: the help is the answer
         return MISTAKE
     _say(f"{message.strip().rstrip('.')}. See `{path} --help`.")
     return MISTAKE

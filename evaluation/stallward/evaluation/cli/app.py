@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
-from stallward.evaluation.cli import compare, learn, node, record, show
+from stallward.evaluation.cli import compare, learn, node, output, record, show
 from stallward.evaluation.cli.ctl import ctl
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.line(version("stallward"))
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="stallward",
@@ -18,6 +28,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def stallward(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print it."),
+    ] = False,
+) -> None:
+    """What every command takes."""
+
 
 app.command(epilog="Example: stallward demo --out build/demo")(compare.demo)
 app.command(epilog="Example: stallward record detector-anon --arm none --out rec/none")(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import Json, Seed
+from stallward.evaluation.cli.options import LONGEST_S, Json, Seed
 
 
 def demo(
@@ -26,11 +26,12 @@ def demo(
     ] = False,
     seed: Seed = 1,
 ) -> None:
-    """Do everything once: fit, train, export, compare on real memory pressure, report.
+    """Do everything once, from fit to report.
 
-    As root, on a kernel with PSI and a writable memory controller, the comparison runs live in a
-    sandbox of its own; otherwise on the twin, and the first line says so. Nothing is left behind
-    except the files in --out.
+    It fits the twin, trains a policy, exports it and compares it on real memory pressure. As
+    root, on a kernel with PSI and a writable memory controller, the comparison runs live in a
+    sandbox of its own; otherwise on the twin, and the first line says so. Nothing is left
+    behind except the files in --out.
     """
     from stallward.evaluation.demo import DemoSettings, run_demo  # noqa: PLC0415
 
@@ -66,11 +67,12 @@ def compare(
     ] = "default",
     as_json: Json = False,
 ) -> None:
-    """Compare controllers in randomised blocks: latency, impact, background work.
+    """Compare controllers in randomised blocks.
 
-    Every round holds one block alone, one with ample memory, one of the background by itself
-    and one of every arm. The directory can be resumed after an interruption with the same
-    command; raising --blocks adds rounds.
+    It prints latency, impact and background work of each, with 95 % intervals. Every round
+    holds one block alone, one with ample memory, one of the background by itself and one of
+    every arm. The directory can be resumed after an interruption with the same command;
+    raising --blocks adds rounds.
     """
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
     from stallward.evaluation.compare import ComparisonRequest, run_comparison  # noqa: PLC0415
@@ -105,15 +107,17 @@ def fidelity(
         Path, typer.Argument(help="Directory of recordings, of several arms.")
     ] = Path("recordings"),
     seconds: Annotated[
-        float, typer.Option(min=1.0, help="Time for each fit (one per arm left out).")
+        float,
+        typer.Option(min=1.0, max=LONGEST_S, help="Time for each fit, one per arm left out."),
     ] = 30.0,
     scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
-    """Say how far the twin is off: each arm predicted by a twin fitted without it.
+    """Say how far the twin is off from live runs.
 
-    Errors are the absolute log ratio of twin to live (0.1 is about 10 %).
+    Each arm is predicted by a twin fitted without it. Errors are the absolute log ratio of
+    twin to live (0.1 is about 10 %).
     """
     from stallward.evaluation.fidelity import measure_fidelity  # noqa: PLC0415
     from stallward.evaluation.fidelity_table import fidelity_rows  # noqa: PLC0415
@@ -143,7 +147,9 @@ bench = typer.Typer(
 @bench.callback()
 def bench_daemon(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(min=10.0, help="Length of each phase.")] = 40.0,
+    seconds: Annotated[
+        float, typer.Option(min=10.0, max=LONGEST_S, help="Length of each phase.")
+    ] = 40.0,
     scenario: Annotated[str, typer.Option(help="Scenario [the worst shipped one].")] = "",
     as_json: Json = False,
 ) -> None:
@@ -161,12 +167,17 @@ def bench_daemon(
     _print_bench(found, bench_rows(found), as_json=as_json)
 
 
-@bench.command("env")
+@bench.command("env", epilog="Example: stallward bench env --json")
 def bench_env(
-    seconds: Annotated[float, typer.Option(min=1.0, help="Length of each measurement.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=LONGEST_S, help="Length of each measurement.")
+    ] = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Measure environment steps per second: the twin alone, and PPO training on it."""
+    """Measure environment steps per second.
+
+    Once of the twin alone, and once of PPO training on it.
+    """
     from stallward.evaluation.bench_env import bench_environment, environment_rows  # noqa: PLC0415
 
     with output.progress("bench env") as report:

@@ -56,7 +56,10 @@ def watch(
     count: Annotated[int, typer.Option(min=0, help="Stop after so many; 0 never.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Print one line a tick: the inputs of the decision, the decision, what the guard said."""
+    """Print one line a tick.
+
+    It has the inputs of the decision, the decision and what the guard said.
+    """
     from stallward.evaluation.ticks import TickPrinter  # noqa: PLC0415
 
     printer = TickPrinter(as_json=as_json)
@@ -103,7 +106,10 @@ def release(
     socket: Socket = DEFAULT_SOCKET,
     holder: Annotated[str, typer.Option(help="Name of the lease's holder.")] = "stallward ctl",
 ) -> None:
-    """Give a lease back; the daemon's own controller takes over at the next tick."""
+    """Give a lease back.
+
+    The daemon's own controller takes over at the next tick.
+    """
     with _connect(socket) as client:
         client.release(holder=holder)
     output.line("released")
@@ -125,7 +131,10 @@ def mode(
     wanted: Annotated[str, typer.Argument(metavar="MODE", help="active, shadow or off.")],
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:
-    """Turn the loaded policy active, shadow (decides, is not applied) or off."""
+    """Turn the loaded policy active, shadow or off.
+
+    In shadow it decides and is recorded, and the daemon's own controller is applied.
+    """
     from stallward.actuator.record import Mode  # noqa: PLC0415
 
     names = {m.name.lower(): m for m in Mode if m.name.lower() in ("active", "shadow", "off")}

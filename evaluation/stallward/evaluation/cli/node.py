@@ -17,9 +17,10 @@ DEFAULT_CONFIG = Path("/etc/stallward/stallward.toml")
 def serve(
     config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
 ) -> None:
-    """Run the actuator daemon in the foreground until SIGTERM or Ctrl-C (needs root).
+    """Run the actuator daemon in the foreground (needs root).
 
-    Everything it changed is put back when it stops, however it stops.
+    It runs until SIGTERM or Ctrl-C. Everything it changed is put back when it stops, however
+    it stops.
     """
     if not config.is_file():
         raise UsageError(

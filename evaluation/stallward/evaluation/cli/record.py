@@ -10,7 +10,7 @@ import typer
 
 from stallward.evaluation.cli import output
 from stallward.evaluation.cli.node import DEFAULT_CONFIG
-from stallward.evaluation.cli.options import Seed
+from stallward.evaluation.cli.options import LONGEST_S, Seed
 from stallward.evaluation.errors import UsageError
 
 DEFAULT_OUT = Path("recordings")
@@ -22,9 +22,11 @@ def record(
         typer.Argument(help="Name of a shipped scenario, or a TOML file; with --from any name."),
     ] = "",
     arm: Annotated[str, typer.Option(help="Controller to run; see `stallward arms`.")] = "none",
-    seconds: Annotated[float, typer.Option(min=1.0, max=86400.0, help="Measured length.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=LONGEST_S, help="Measured length.")
+    ] = 60.0,
     burn_in_seconds: Annotated[
-        float, typer.Option(min=0.0, max=3600.0, help="Run before measuring.")
+        float, typer.Option(min=0.0, max=LONGEST_S, help="Run before measuring.")
     ] = 8.0,
     seed: Seed = 1,
     condition: Annotated[
@@ -58,7 +60,7 @@ def record(
         typer.Option(help="With --from: the application's log [the one in the configuration]."),
     ] = None,
 ) -> None:
-    """Record one run of a scenario under one controller (needs root).
+    """Record one run under one controller (needs root).
 
     With --all, the recordings of a plan file are made; those that exist already are kept, or
     with --replace made again. All of a scenario are told one latency target: that of those that

@@ -32,7 +32,7 @@ def arms(as_json: Json = False) -> None:
 
 
 def scenarios(as_json: Json = False) -> None:
-    """List the shipped scenarios, their background groups and their targets."""
+    """List the shipped scenarios, with background and target."""
     from stallward.env.scenario_file import find_scenarios  # noqa: PLC0415
 
     found = find_scenarios()
