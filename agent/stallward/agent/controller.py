@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,9 @@ from numpy.typing import NDArray
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, DesiredState
 from stallward.agent.errors import ControllerError
 from stallward.agent.sample import Sample
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,9 @@ def _load(name: str | None = None) -> None:
     """Register the shipped controllers and the plugin ``name`` (all plugins by default)."""
     import stallward.agent.controllers  # noqa: F401, PLC0415 - registers the shipped ones
 
-    for point in entry_points(group=PLUGIN_GROUP):
+    if name in _REGISTRY:
+        return
+    for point in _plugins():
         if point.name not in _REGISTRY and name in (None, point.name):
             try:
                 register(point.load())
@@ -122,6 +126,12 @@ def _load(name: str | None = None) -> None:
                     f"The controller {point.name!r} ({point.value}) cannot be imported: {error}.",
                     next_step="Install what it needs, or remove the package that names it.",
                 ) from error
+
+
+def _plugins() -> EntryPoints:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 2 MiB that the loop can spare
+
+    return entry_points(group=PLUGIN_GROUP)
 
 
 def make_controller(spec: str) -> Controller:
@@ -133,7 +143,7 @@ def make_controller(spec: str) -> Controller:
     name, _, rest = spec.partition(":")
     _load(name)  # only what is asked for: another plugin's fault is not this caller's
     if name not in _REGISTRY:
-        known = {*_REGISTRY, *(point.name for point in entry_points(group=PLUGIN_GROUP))}
+        known = {*_REGISTRY, *(point.name for point in _plugins())}
         raise ControllerError(
             f"There is no controller {name!r}.",
             next_step=f"Choose one of: {', '.join(sorted(known))}.",
@@ -143,10 +153,10 @@ def make_controller(spec: str) -> Controller:
     for part in filter(None, rest.split(",")):
         key, separator, value = part.partition("=")
         if not separator or key not in entry.parameters:
-            known = ", ".join(entry.parameters) or "none"
+            parameters = ", ".join(entry.parameters) or "none"
             raise ControllerError(
                 f"{name!r} does not take {part!r}.",
-                next_step=f"Parameters, as key=value: {known}.",
+                next_step=f"Parameters, as key=value: {parameters}.",
             )
         arguments[key] = value
     return entry.make(arguments)
