@@ -8,6 +8,7 @@ guardian dies and when it fails; when it is killed, the guardian restores.
 from __future__ import annotations
 
 from stallward.actuator.residence import (
+    let_go_of_code,
     quiet_collector,
     run_first,
     single_threaded_maths,
@@ -118,6 +119,7 @@ class Loop:
             signal.signal(number, self._stop)
         try:
             self._link.hold(self._node.levers.originals(), timeout_s=_JOURNAL_START_S)
+            let_go_of_code()
             stay_in_memory()
             run_first()
             quiet_collector()

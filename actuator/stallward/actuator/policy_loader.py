@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallward.actuator.errors import DaemonError
+from stallward.actuator.residence import let_go_of_code
 from stallward.agent.controller import Controller
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.errors import StallwardError
@@ -77,7 +78,9 @@ class PolicyLoader:
         return result
 
     def _work(self, name: str, ticket: int) -> None:
-        self._result = load(name, self._policy_dir, ticket)
+        loaded = load(name, self._policy_dir, ticket)
+        let_go_of_code()  # of what loading has called, only a fraction runs again
+        self._result = loaded
 
 
 def load(name: str, policy_dir: Path | None, ticket: int = 0) -> Loaded:
