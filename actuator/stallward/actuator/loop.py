@@ -18,6 +18,7 @@ from stallward.actuator.residence import (
 single_threaded_maths()  # before numpy comes in
 
 import argparse  # noqa: E402
+import contextlib  # noqa: E402
 import gc  # noqa: E402
 import os  # noqa: E402
 import select  # noqa: E402
@@ -48,6 +49,7 @@ from stallward.actuator.record import Mode, TickRecord, TickTimings  # noqa: E40
 from stallward.agent.controller import Controller, make_controller  # noqa: E402
 from stallward.agent.desired import RELEASED  # noqa: E402
 from stallward.agent.errors import StallwardError  # noqa: E402
+from stallward.agent.inference import import_runtime  # noqa: E402
 from stallward.agent.sample import Sample  # noqa: E402
 from stallward.proto.v1 import stallward_pb2 as pb  # noqa: E402
 
@@ -268,10 +270,8 @@ def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
 
 def _warm_up_runtime() -> None:
     """Import ONNX Runtime now: doing it at the first ``Load`` would hold up ticks."""
-    try:
-        import onnxruntime  # noqa: F401, PLC0415 - optional
-    except ImportError:
-        return
+    with contextlib.suppress(ImportError):  # optional
+        import_runtime()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from stallward.agent.controller import ControllerEntry, Decision, NodeContext, register
 from stallward.agent.desired import ACTION_SIZES, decode_action
 from stallward.agent.errors import ControllerError, PolicyError
+from stallward.agent.inference import import_runtime
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, schema, schema_hash
 from stallward.agent.sample import Sample
 
@@ -199,7 +200,7 @@ def _open(path: Path) -> tuple[PolicyMetadata, Any]:
             next_step="`stallward arms` lists the shipped ones.",
         ) from error
     try:
-        import onnxruntime  # noqa: PLC0415 - 30 MiB that only this controller needs
+        onnxruntime = import_runtime()
     except ImportError as error:
         raise PolicyError(
             "ONNX Runtime is not installed.", next_step="Install stallward[node]."

@@ -14,8 +14,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
-
+from stallward.agent.inference import import_runtime
 from stallward.env.workloads.detector_images import read_image
 
 MODEL_NAME = "detector.onnx"
@@ -26,6 +25,7 @@ def open_session(model: Path) -> Any:
 
     Prepacking would copy them into anonymous memory, so it is off.
     """
+    onnxruntime = import_runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
