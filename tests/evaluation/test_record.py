@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stallward.actuator.errors import ActuatorError
+from stallward.actuator.paths import Paths
 from stallward.env.errors import RecordingError
 from stallward.env.recording import (
     NodeInfo,
@@ -25,7 +27,7 @@ from stallward.env.scenario_file import load_scenario
 from stallward.evaluation import live
 from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
-from stallward.evaluation.live import scenario_parameters
+from stallward.evaluation.live import open_session, scenario_parameters
 from stallward.evaluation.record import (
     RecordRequest,
     choose,
@@ -211,3 +213,16 @@ def test_patterns_that_match_nothing_are_refused() -> None:
     assert {run.arm for run in choose(runs, ["memcached-gcc-latd-*"])} == {"latd"}
     with pytest.raises(UsageError, match="'redis-"):
         choose(runs, ["memcached-*", "redis-*"])
+
+
+def test_a_machine_that_cannot_hold_a_sandbox_is_refused_before_anything_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup")
+    monkeypatch.setattr(live, "Paths", lambda: bare)
+    with (
+        pytest.raises(ActuatorError, match="cannot be used live"),
+        open_session(load_scenario("detector-anon"), tmp_path / "cache"),
+    ):
+        pytest.fail("it was opened")
+    assert not (tmp_path / "cache").exists()

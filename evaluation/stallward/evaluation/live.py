@@ -13,8 +13,10 @@ from typing import Any
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config import ControlConfig, DaemonConfig, RecordConfig
 from stallward.actuator.daemon import Daemon
+from stallward.actuator.detect import require
 from stallward.actuator.frames import FRAMES_NAME
 from stallward.actuator.guard import Budgets
+from stallward.actuator.paths import Paths
 from stallward.actuator.record import Mode
 from stallward.env.block import BlockResult, BlockSite, Workplace, make_workplace, run_block
 from stallward.env.cache import default_cache_dir
@@ -120,6 +122,7 @@ def open_session(scenario: Scenario, cache_dir: Path | None = None) -> Iterator[
     Raises:
         StallwardError: If this user or machine cannot hold it; the message says why.
     """
+    require(Paths())  # preparing takes minutes and much disk
     cache_dir = cache_dir or default_cache_dir()
     workplace = make_workplace(scenario, cache_dir)
     with open_sandbox(
