@@ -14,6 +14,19 @@ from stallward.evaluation.errors import UsageError
 DEFAULT_CONFIG = Path("/etc/stallward/stallward.toml")
 
 
+def check_config(config: Path) -> None:
+    """Refuse a configuration that is not there.
+
+    Raises:
+        UsageError: If it is not.
+    """
+    if not config.is_file():
+        raise UsageError(
+            f"There is no configuration {config}.",
+            next_step="Name one with --config; docs/reference/config.md describes it.",
+        )
+
+
 def serve(
     config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
 ) -> None:
@@ -22,11 +35,7 @@ def serve(
     It runs until SIGTERM or Ctrl-C. Everything it changed is put back when it stops, however
     it stops.
     """
-    if not config.is_file():
-        raise UsageError(
-            f"There is no configuration {config}.",
-            next_step="Name one with --config; docs/reference/config.md describes it.",
-        )
+    check_config(config)
     # A fresh process: the guardian must not carry the command line's imports.
     os.execv(  # noqa: S606
         sys.executable,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from stallward.evaluation.cli import output
-from stallward.evaluation.cli.node import DEFAULT_CONFIG
+from stallward.evaluation.cli.node import DEFAULT_CONFIG, check_config
 from stallward.evaluation.cli.options import LONGEST_S, Seed
 from stallward.evaluation.errors import UsageError
 
@@ -99,6 +99,7 @@ def _convert(
         raise UsageError(
             "Nothing says where the recording goes.", next_step="Name a new directory with --out."
         )
+    check_config(config)
     with output.progress("record") as report:
         report(f"reading {source}", 0.0)
         made = convert_frames(source, out, config=config, name=name, requests=requests)
