@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.calibration import CALIBRATION_S, UNCALIBRATED_SLO_MS, target_ms
+from stallward.evaluation.comparison_settings import settings_of
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.measure import BlockMeasures, measure_recording
 from stallward.evaluation.plan import (
@@ -24,7 +24,6 @@ from stallward.evaluation.plan import (
     REFERENCES,
     BlockStore,
     PlannedBlock,
-    Settings,
     plan_blocks,
     write_json,
 )
@@ -102,7 +101,7 @@ def run_comparison(
     scenario = load_scenario(request.scenario)
     policies = {arm.label: find_policy_of(arm, request.policy) for arm in request.arms}
     blocks = plan_blocks(request.arms, request.rounds, request.seed)
-    store = BlockStore(request.out, _settings(request, scenario, policies))
+    store = BlockStore(request.out, settings_of(request, scenario, policies))
     comparison = Comparison(request=request, store=store, blocks=blocks, policies=policies)
     try:
         comparison.run(lambda: open_runner(request, scenario), scenario, part(report, 0.0, 0.98))
@@ -147,38 +146,6 @@ def find_policy_of(arm: Arm, default: str) -> Path | None:
     path = Path(named) if Path(named).is_file() else Path(find_policy(named))
     OnnxController(path)  # refuses what does not fit, before anything is started
     return path
-
-
-def _settings(
-    request: ComparisonRequest, scenario: Scenario, policies: Mapping[str, Path | None]
-) -> Settings:
-    digest = hashlib.sha256()
-    for label, path in sorted(policies.items()):
-        if path is not None:
-            digest.update(label.encode() + path.read_bytes())
-    return Settings(
-        scenario=scenario.name,
-        scenario_sha256=_sha256(scenario.source),
-        mode=request.mode,
-        arms=tuple(arm.label for arm in request.arms),
-        block_s=request.block_s,
-        burn_in_s=request.burn_in_s,
-        seed=request.seed,
-        policy_sha256=digest.hexdigest() if any(policies.values()) else "",
-        twin_sha256=_twin_sha256(request, scenario),
-    )
-
-
-def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
-    if request.mode == "live":
-        return ""
-    from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415 - needs no node
-
-    return _sha256(find_twin_of(scenario.name, request.twin))
-
-
-def _sha256(path: Path | None) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
