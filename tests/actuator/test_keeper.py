@@ -13,7 +13,16 @@ import pytest
 
 from stallward.actuator.detect import require
 from stallward.actuator.errors import JournalError
-from stallward.actuator.journal import FileValue, Frozen, Keeper, OwnedGroup, Stopped, SwapFile
+from stallward.actuator.journal import (
+    FileValue,
+    Frozen,
+    Keeper,
+    OwnedGroup,
+    Stopped,
+    SwapFile,
+    to_line,
+)
+from stallward.actuator.journal_claim import undo_abandoned
 from stallward.actuator.paths import Paths
 
 OWNER = """
@@ -96,14 +105,15 @@ def test_signals_meant_for_others_do_not_stop_it(tmp_path: Path) -> None:
 
 
 def test_a_clean_close_undoes_nothing(tmp_path: Path) -> None:
-    knob, journal = tmp_path / "knob", tmp_path / "journal"
+    knob, folder = tmp_path / "knob", tmp_path / "state"
     knob.write_text("99")
-    keeper = Keeper.start(Paths(cgroup=tmp_path), journal)
+    keeper = Keeper.start(Paths(cgroup=tmp_path), folder)
     keeper.hold(FileValue(knob, "60"))
-    assert journal.exists()
+    (journal,) = folder.iterdir()
+    assert "knob" in journal.read_text()
     keeper.close()
     assert knob.read_text() == "99"
-    assert not journal.exists()
+    assert list(folder.iterdir()) == []
     with pytest.raises(JournalError, match="gone"):
         keeper.hold(FileValue(knob, "60"))
 
@@ -120,26 +130,71 @@ def test_many_entries_travel_at_once(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_cannot_be_written_is_said_before_any_change(tmp_path: Path) -> None:
-    keeper = Keeper.start(Paths(cgroup=tmp_path), tmp_path / "folder" / "journal")
-    (tmp_path / "folder").write_text("in the way")
+    folder = tmp_path / "state"
+    keeper = Keeper.start(Paths(cgroup=tmp_path), folder)
+    (journal,) = folder.iterdir()
+    journal.unlink()
+    folder.rmdir()
+    folder.write_text("in the way")
     with pytest.raises(JournalError, match="Cannot write the journal"):
         keeper.hold(Frozen(tmp_path / "gone"))
     keeper.close()
-    with pytest.raises(JournalError, match="before it was ready"):
-        Keeper.start(Paths(cgroup=tmp_path), tmp_path)
+    with pytest.raises(JournalError, match="Cannot make a journal in"):
+        Keeper.start(Paths(cgroup=tmp_path), folder)
 
 
 def test_when_both_die_the_next_keeper_undoes_it_from_disk(tmp_path: Path) -> None:
-    knob, journal = tmp_path / "knob", tmp_path / "journal"
+    knob, folder = tmp_path / "knob", tmp_path / "state"
     knob.write_text("60")
     more = "os.kill(keeper.pid, 9)"
-    _, keeper_pid = start_owner(tmp_path, journal=f"Path({str(journal)!r})", more=more)
+    _, keeper_pid = start_owner(tmp_path, journal=f"Path({str(folder)!r})", more=more)
     wait_gone(keeper_pid)
     assert knob.read_text() == "99"
-    keeper = Keeper.start(Paths(cgroup=tmp_path), journal)
+    keeper = Keeper.start(Paths(cgroup=tmp_path), folder)
     assert knob.read_text() == "60"
     keeper.close()
-    assert not journal.exists()
+    assert list(folder.iterdir()) == []
+
+
+def test_what_a_living_owner_or_keeper_holds_is_left_alone(tmp_path: Path) -> None:
+    knob, folder = tmp_path / "knob", tmp_path / "state"
+    knob.write_text("99")
+    paths = Paths(cgroup=tmp_path)
+    first = Keeper.start(paths, folder)
+    first.hold(FileValue(knob, "60"))
+    Keeper.start(paths, folder).close()
+    assert knob.read_text() == "99"
+    assert first.restore() == ()
+    knob.write_text("98")
+    first.hold(FileValue(knob, "60"))
+    os.kill(first.pid, signal.SIGKILL)
+    wait_gone(first.pid)
+    undo_abandoned(folder, paths)
+    assert knob.read_text() == "98", "its owner lives, and may undo it"
+    first.close()
+    assert list(folder.iterdir()) == []
+
+
+def test_what_the_keeper_undid_leaves_no_journal(tmp_path: Path) -> None:
+    (tmp_path / "knob").write_text("60")
+    folder = tmp_path / "state"
+    _, keeper_pid = start_owner(tmp_path, journal=f"Path({str(folder)!r})")
+    wait_gone(keeper_pid)
+    assert (tmp_path / "knob").read_text() == "60"
+    assert list(folder.iterdir()) == []
+
+
+def test_what_cannot_be_undone_is_said_and_stays_noted(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    (folder / "knob").mkdir(parents=True)
+    (folder / "1.journal").write_text(to_line(FileValue(folder / "knob", "60")) + "\n")
+    for _ in range(2):
+        with pytest.raises(JournalError, match="cannot be undone") as caught:
+            Keeper.start(Paths(cgroup=tmp_path), folder)
+        assert "1.journal" in caught.value.next_step
+    (folder / "knob").rmdir()
+    undo_abandoned(folder, Paths(cgroup=tmp_path))
+    assert list(folder.iterdir()) == []
 
 
 def test_a_dead_keeper_is_an_error_not_a_hang(tmp_path: Path) -> None:

@@ -142,7 +142,9 @@ from pathlib import Path
 from stallward.env.sandbox import open_sandbox
 size = 64 << 20
 cache = Path(sys.argv[1])
-with open_sandbox(slots=2, limit_bytes=size, swap_bytes=size, cache_dir=cache) as box:
+with open_sandbox(
+    slots=2, limit_bytes=size, swap_bytes=size, cache_dir=cache, state_dir=cache / "state"
+) as box:
     child = subprocess.Popen(["sleep", "600"])
     box.slots[1].add_pid(child.pid)
     print(box.zone.name, box.load.name, box.swap_path, child.pid, flush=True)
@@ -181,13 +183,50 @@ def test_nothing_stays_however_it_ends(tmp_path: Path, number: signal.Signals) -
         assert traces(words) == []
 
 
+def keeper_of(pid: int) -> int:
+    """The keeper process that ``pid`` has started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (keeper,) = [c for c in children if b"keeper" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    return int(keeper)
+
+
+@pytest.mark.live
+def test_when_its_keeper_is_killed_too_the_next_sandbox_removes_it(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    state = tmp_path / "state"
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        keeper = keeper_of(process.pid)
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # neither sees the other die
+            for pid in (keeper, process.pid):
+                os.kill(pid, number)
+        process.wait(10)
+    time.sleep(0.3)
+    assert len(traces(words)) >= 5, "nobody was left to remove it"
+    with open_sandbox(
+        slots=1,
+        limit_bytes=64 * MIB,
+        swap_bytes=64 * MIB,
+        cache_dir=tmp_path,
+        state_dir=state,
+    ) as sandbox:
+        assert traces(words) == []
+        assert sandbox.zone.exists()
+    assert list(state.iterdir()) == []
+
+
 @pytest.mark.live
 def test_the_limit_holds_and_empty_takes_the_page_cache_back(tmp_path: Path) -> None:
     data = tmp_path / "data.bin"
     data.write_bytes(os.urandom(48 * MIB))
     os.sync()
     with open_sandbox(
-        slots=1, limit_bytes=64 * MIB, swap_bytes=64 * MIB, cache_dir=tmp_path
+        slots=1,
+        limit_bytes=64 * MIB,
+        swap_bytes=64 * MIB,
+        cache_dir=tmp_path,
+        state_dir=tmp_path / "state",
     ) as sandbox:
         fd = os.open(data, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -106,6 +106,18 @@ class Journal:
                 held.append(entry)
         return tuple(held)
 
+    def empty(self) -> None:
+        """Forget everything but keep the file, whose lock somebody relies on.
+
+        Raises:
+            JournalError: If it cannot be written.
+        """
+        self.close()
+        try:
+            os.truncate(self.path, 0)
+        except OSError as error:
+            raise JournalError(f"Cannot empty {self.path} ({error.strerror}).") from error
+
     def clear(self) -> None:
         """Forget everything: the file is removed.
 

@@ -2,7 +2,8 @@
 
 The owner sends every entry before the change that it undoes and waits for the answer. When the
 owner ends without closing properly, however it dies, the keeper restores everything it holds.
-The keeper's own side is :mod:`stallward.actuator.keeper_process`.
+With a journal on disk the death of both is covered too: the next keeper that is started with
+the same folder restores first. The keeper's own side is :mod:`stallward.actuator.keeper_process`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import JournalError
+from stallward.actuator.journal_claim import JournalClaim, claim_journal, undo_abandoned
 from stallward.actuator.journal_entries import JournalEntry, to_line
 from stallward.actuator.keeper_process import CLOSE, MESSAGE_BYTES, READY, RESTORE
 from stallward.actuator.paths import Paths
@@ -29,46 +31,59 @@ _RESTORE_TIMEOUT_S: Final = 60.0
 class Keeper:
     """The owner's side; make it with :meth:`start`. Safe to use from several threads."""
 
-    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        process: subprocess.Popen[bytes],
+        claim: JournalClaim | None,
+    ) -> None:
         self._connection = connection
         self._process = process
+        self._claim = claim
         self._lock = threading.Lock()
 
     @classmethod
-    def start(cls, paths: Paths, journal_path: Path | None = None) -> Keeper:
+    def start(cls, paths: Paths, journal_dir: Path | None = None) -> Keeper:
         """Start a keeper for this process.
 
         Args:
             paths: The kernel's files.
-            journal_path: Where the keeper also writes entries to disk, so that a later start
-                can undo them after a power cut; ``None`` keeps them in memory only.
+            journal_dir: Where the keeper also writes entries to disk, for when it dies with
+                its owner; what others left there so is undone first. ``None`` keeps entries
+                in memory only.
 
         Raises:
-            JournalError: If it does not come up.
+            JournalError: If it does not come up, or what others left cannot be undone.
         """
+        claim = None
+        if journal_dir is not None:
+            undo_abandoned(journal_dir, paths)
+            claim = claim_journal(journal_dir)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "stallward.actuator.keeper_process"]
         command += [str(theirs.fileno()), str(os.getpid()), str(paths.proc), str(paths.cgroup)]
-        command += [] if journal_path is None else [str(journal_path.absolute())]
+        command += [] if claim is None else [str(claim.path.absolute())]
         try:
             process = subprocess.Popen(
                 command,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), *(() if claim is None else (claim.fd,))),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
         except OSError as error:
             ours.close()
+            if claim is not None:
+                claim.drop()
             raise JournalError(f"Cannot start a keeper ({error.strerror}).") from error
         finally:
             theirs.close()
-        keeper = cls(ours, process)
+        keeper = cls(ours, process, claim)
         ours.settimeout(_TIMEOUT_S)
         with contextlib.suppress(OSError):
             if ours.recv(MESSAGE_BYTES) == READY:
                 return keeper
-        keeper._end()
+        keeper.close()
         raise JournalError(
             f"The keeper process ended before it was ready (exit status {process.returncode}).",
             next_step="Its message is on standard error.",
@@ -111,15 +126,15 @@ class Keeper:
         """End the keeper without restoring: the caller has undone everything."""
         with contextlib.suppress(JournalError):
             self._ask(CLOSE)
-        self._end()
-
-    def _end(self) -> None:
         self._connection.close()
         try:
             self._process.wait(_RESTORE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._claim is not None:
+            self._claim.drop()
+            self._claim = None
 
     def _ask_lines(self, lines: list[str]) -> None:
         message = b""

@@ -1,7 +1,8 @@
 """The keeper's own side: hold entries for one owner, undo them when it dies.
 
 ``python -m stallward.actuator.keeper_process FD OWNER PROC CGROUP [JOURNAL]`` serves the
-``SOCK_SEQPACKET`` socket ``FD``. It runs beside every sandbox, so it imports little.
+``SOCK_SEQPACKET`` socket ``FD``. It runs beside every sandbox, so it imports little. The claim
+on its journal is a descriptor that it inherits and never touches.
 """
 
 from __future__ import annotations
@@ -35,10 +36,6 @@ class _Held:
         self._paths = paths
         self._journal = journal
         self._entries: list[JournalEntry] = []
-        if journal:
-            # What a dead predecessor left in the same file is undone before anything is held.
-            self._entries += journal.load()
-            self.restore()
 
     def take(self, message: bytes) -> None:
         for line in message.decode().splitlines():
@@ -53,11 +50,12 @@ class _Held:
     def restore(self) -> tuple[str, ...]:
         problems = restore(self._entries, self._paths)
         if not problems:
-            self.forget()
+            self._entries.clear()
+            if self._journal:
+                self._journal.empty()
         return problems
 
-    def forget(self) -> None:
-        self._entries.clear()
+    def end(self) -> None:
         if self._journal:
             self._journal.clear()
 
@@ -89,7 +87,7 @@ def _keep(connection: socket.socket, owner: int, held: _Held) -> bool:
             if not message:
                 return False
             if message == CLOSE:
-                held.forget()
+                held.end()
                 connection.send(b"ok")
                 return True
             connection.send(_answer(held, message))
@@ -113,6 +111,8 @@ def main(arguments: list[str]) -> int:
     for problem in problems:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"stallward keeper: {problem}\n")
+    if not closed and not problems:
+        held.end()
     return 1 if problems else 0
 
 

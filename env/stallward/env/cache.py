@@ -26,6 +26,12 @@ def default_cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "stallward"
 
 
+def default_state_dir() -> Path:
+    """``$XDG_STATE_HOME/stallward``, or ``~/.local/state/stallward``."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "stallward"
+
+
 def data_key(scenario: Scenario) -> str:
     """Names the data of a scenario: changes with its commands and with the code they run."""
     commands = scenario.protected.prepare

@@ -24,6 +24,7 @@ from stallward.actuator.keeper import Keeper
 from stallward.actuator.node import Node
 from stallward.actuator.paths import Paths
 from stallward.env.block import BlockSite, Workplace, run_block
+from stallward.env.cache import default_state_dir
 from stallward.env.errors import SandboxError
 from stallward.env.lines import parse_units
 from stallward.env.recording import Units
@@ -76,7 +77,7 @@ class LiveBlock:
             claim_fd = claim_node(Paths())
             if claim_fd >= 0:
                 self._stack.callback(os.close, claim_fd)
-            keeper = Keeper.start(Paths())
+            keeper = Keeper.start(Paths(), default_state_dir())
             self._stack.callback(keeper.close)
             self.node = Node(
                 site_config(

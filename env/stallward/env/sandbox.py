@@ -31,6 +31,7 @@ from stallward.actuator.journal import JournalEntry, Keeper, OwnedGroup, SwapFil
 from stallward.actuator.kernelfile import read_text, write_text
 from stallward.actuator.paths import Paths
 from stallward.env import swapfile
+from stallward.env.cache import default_state_dir
 from stallward.env.errors import SandboxError
 
 _SPARE_BYTES = 256 * 1024 * 1024
@@ -134,15 +135,19 @@ def open_sandbox(
     limit_bytes: int,
     swap_bytes: int,
     cache_dir: Path,
+    state_dir: Path | None = None,
     paths: Paths | None = None,
 ) -> Iterator[Sandbox]:
     """Make a sandbox; everything it made is gone again when the context ends, however it ends.
+
+    What a killed process left of a sandbox, its keeper killed too, is removed first.
 
     Args:
         slots: How many background groups.
         limit_bytes: Memory of the zone to begin with.
         swap_bytes: Size of the swap file where the node has no swap.
         cache_dir: Where that swap file goes; on a disk.
+        state_dir: Where it is noted what must be removed; the user's state folder if not given.
         paths: Roots of the kernel's files.
 
     Raises:
@@ -159,16 +164,17 @@ def open_sandbox(
     if swapfile.foreign_swap_bytes(paths.proc) == 0:
         swap_path = cache_dir / f"{identity}{swapfile.NAME_SUFFIX}"
     sandbox = _plan(hierarchy, identity, slots, swap_path)
-    with _ended_by_sigterm(), _kept(_entries(sandbox), paths):
+    state_dir = state_dir or default_state_dir()
+    with _ended_by_sigterm(), _kept(_entries(sandbox), paths, state_dir):
         _make(sandbox, limit_bytes, swap_bytes)
         yield sandbox
 
 
 @contextlib.contextmanager
-def _kept(entries: tuple[JournalEntry, ...], paths: Paths) -> Iterator[None]:
+def _kept(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) -> Iterator[None]:
     """Have ``entries`` undone when the context ends, or this process, whatever ends it."""
     try:
-        keeper = Keeper.start(paths)
+        keeper = Keeper.start(paths, state_dir)
         keeper.hold(*entries)
     except JournalError as error:
         raise SandboxError(error.cause, next_step=error.next_step) from error
@@ -177,11 +183,11 @@ def _kept(entries: tuple[JournalEntry, ...], paths: Paths) -> Iterator[None]:
     finally:
         try:
             problems = keeper.restore()
-            keeper.close()
         except JournalError:  # somebody killed the keeper: do its work here
             problems = restore(entries, paths)
-        if problems:
+        if problems:  # not closed, the keeper tries again when this process ends
             raise SandboxError(f"The sandbox could not be removed: {' '.join(problems)}")
+        keeper.close()
 
 
 def _entries(sandbox: Sandbox) -> tuple[JournalEntry, ...]:
