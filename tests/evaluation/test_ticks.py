@@ -60,12 +60,16 @@ def test_a_line_holds_the_inputs_the_decision_and_the_guard() -> None:
         "p95 812.4 ms",
         "stall app 50 %",
         "mem 500/600 MiB",
-        "slot0 300+1 MiB paused 1.2 s limit 100",
+        "0:slot0 300+1 MiB paused 1.2 s limit 100",
         "-> ppo: policy",
         "pause 0, limit 0 to 100",
         "guard: slot0: paused for 5 s, must run",
     ):
         assert part in second
+
+
+def test_slots_go_by_their_number_and_the_name_in_the_configuration() -> None:
+    assert "| 0:training 300+1 MiB" in TickPrinter(names=("training",)).line(_record(1, 0))
 
 
 def test_json_lines_hold_the_same() -> None:
@@ -91,6 +95,8 @@ def test_desired_states_from_options() -> None:
         ("x", [], "default", "no slot 'x'"),
         ("", ["0"], "default", "not a limit"),
         ("", ["0=lots"], "default", "not a limit"),
+        ("", ["0=-5"], "default", "not a limit"),
+        ("", ["0=inf"], "default", "not a limit"),
         ("", ["9=10"], "default", "no slot '9'"),
         ("", [], "loud", "no profile 'loud'"),
     ],

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from stallward.actuator.client import DaemonStatus
 from stallward.actuator.record import TickRecord
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample, SlotState
 from stallward.evaluation.errors import UsageError
+
+_MOST_MIB: Final = float(1 << 40)
 
 
 class TickPrinter:
@@ -22,10 +25,12 @@ class TickPrinter:
 
     Args:
         as_json: Print one JSON object a line instead.
+        names: Of the slots; by default those of their groups.
     """
 
-    def __init__(self, *, as_json: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, names: Sequence[str] = ()) -> None:
         self._as_json = as_json
+        self._names = tuple(names)
         self._before: Sample | None = None
 
     def line(self, record: TickRecord) -> str:
@@ -43,7 +48,12 @@ class TickPrinter:
             f"zone {_stall(sample, before, 'zone')}",
             f"mem {_mib(sample.zone.memory_usage_bytes)}"
             f"/{_mib(sample.zone.memory_limit_bytes)} MiB",
-            *(_group(*pair) for pair in zip(sample.slots, sample.slot_states, strict=True)),
+            *(
+                f"{i}:{self._name(i, group)} {_group(group, state)}"
+                for i, (group, state) in enumerate(
+                    zip(sample.slots, sample.slot_states, strict=True)
+                )
+            ),
             f"-> {record.decision.controller}: {record.decision.decision.reason or '-'}",
             _granted(record.granted),
         ]
@@ -52,6 +62,9 @@ class TickPrinter:
         parts.extend(f"guard: {note}" for note in record.guard_notes)
         failed = [f"{lever.lever} failed" for lever in record.applied if not lever.ok]
         return " | ".join([*parts, *failed])
+
+    def _name(self, slot: int, group: GroupSample) -> str:
+        return self._names[slot] if slot < len(self._names) else group.name.rpartition("/")[2]
 
 
 def _stall(sample: Sample, before: Sample | None, where: str) -> str:
@@ -76,8 +89,7 @@ def _mib(value: int | None) -> str:
 
 
 def _group(group: GroupSample, state: SlotState) -> str:
-    name = group.name.rpartition("/")[2]
-    text = f"{name} {_mib(group.memory_usage_bytes)}+{_mib(group.swap_bytes)} MiB"
+    text = f"{_mib(group.memory_usage_bytes)}+{_mib(group.swap_bytes)} MiB"
     if state.paused:
         text += f" paused {state.paused_for_s:.1f} s"
     if state.limit_bytes is not None:
@@ -156,7 +168,7 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("up", f"{status.uptime_s:.0f} s, {status.ticks} ticks"),
         ("controller", status.controller),
         ("policy", f"{policy.name} ({status.mode.name.lower()})" if policy else "none loaded"),
-        ("slots", ", ".join(status.slots) or "none"),
+        ("slots", ", ".join(f"{i}:{name}" for i, name in enumerate(status.slots)) or "none"),
         ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
         ("records dropped", f"{status.records_dropped}"),
         ("loop restarts", f"{status.loop_restarts}"),
@@ -187,11 +199,14 @@ def parse_desired(*, pause: str, limits: Sequence[str], profile: str, slots: int
     for text in limits:
         number, _, size = text.partition("=")
         try:
-            limited[_slot(number, slots)] = int(float(size) * MIB)
-        except (ValueError, OverflowError) as error:
+            mib = float(size)
+        except ValueError:
+            mib = math.nan
+        if not 0.0 < mib < _MOST_MIB:
             raise UsageError(
                 f"{text!r} is not a limit.", next_step="Write SLOT=MIB, as --limit 0=200."
-            ) from error
+            )
+        limited[_slot(number, slots)] = int(mib * MIB)
     return DesiredState(
         slots=tuple(
             SlotDesire(paused=i in paused, limit_bytes=limited.get(i)) for i in range(slots)

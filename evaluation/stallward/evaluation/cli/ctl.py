@@ -62,8 +62,8 @@ def watch(
     """
     from stallward.evaluation.ticks import TickPrinter  # noqa: PLC0415
 
-    printer = TickPrinter(as_json=as_json)
     with _connect(socket) as client:
+        printer = TickPrinter(as_json=as_json, names=client.status().slots)
         for number, watched in enumerate(client.watch(every=every), start=1):
             text = printer.line(watched.record)
             if text:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from stallward.evaluation.cli import output
 from stallward.evaluation.errors import UsageError
 
 DEFAULT_CONFIG = Path("/etc/stallward/stallward.toml")
@@ -36,6 +37,10 @@ def serve(
     it stops.
     """
     check_config(config)
+    from stallward.actuator.config import load_config  # noqa: PLC0415
+
+    socket = load_config(config).service.socket
+    output.note(f"serving; ask it with `stallward ctl status --socket {socket}`, Ctrl-C ends it")
     # A fresh process: the guardian must not carry the command line's imports.
     os.execv(  # noqa: S606
         sys.executable,
