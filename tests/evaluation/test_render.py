@@ -30,6 +30,8 @@ from stallward.evaluation.render import (
         (1.0, "share", "100 %"),
         (-0.031, "ratio", "-0.03x"),
         (112.4, "ratio", "+112x"),
+        (8.91e13, "ms", "9e13"),
+        (4.4e6, "ratio", "4e6x"),
     ],
 )
 def test_numbers(value: float | None, kind: Kind, text: str) -> None:

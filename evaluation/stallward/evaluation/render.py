@@ -64,6 +64,7 @@ COLUMNS: Final = (
 
 
 _LONGEST: Final = 26
+_HUGE: Final = 1e6
 
 
 def short(label: str) -> str:
@@ -80,6 +81,8 @@ def number(value: float | None, kind: Kind) -> str:
         return "-"
     if kind == "share":
         return f"{100 * value:.0f} %" if abs(value) >= 0.0995 else f"{100 * value:.1f} %"
+    if value >= _HUGE:  # the end of an interval from too few blocks
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e") + "x" * (kind == "ratio")
     if kind == "ratio":
         return f"{value:+.0f}x" if abs(value) >= 9.95 else f"{value:+.2f}x"
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
