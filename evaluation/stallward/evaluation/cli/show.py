@@ -44,6 +44,7 @@ def scenarios(as_json: Json = False) -> None:
                     "summary": s.summary,
                     "sandbox_limit_bytes": s.sandbox.limit_bytes,
                     "slo_ms": s.protected.slo.latency_ms,
+                    "slo_quantile": s.protected.slo.quantile,
                     "background": [group.name for group in s.background],
                     "needs": [need.program for need in s.needs],
                 }
