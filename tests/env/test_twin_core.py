@@ -111,7 +111,7 @@ def test_pages_are_conserved_and_never_negative_under_random_parameters_and_leve
     for _ in range(80):
         paused = rng.random((4, batch)) < 0.4
         limits = np.where(rng.random((4, batch)) < 0.5, np.inf, rng.uniform(4e3, 1e5, (4, batch)))
-        before_units = twin.units.copy()
+        before_units = twin.counters.units.copy()
         twin.tick(paused, limits, rng.choice([0.0, 60.0, 200.0]))
         zone = twin.columns.zone_pages
         assert (twin.resident >= 0.0).all()
@@ -121,7 +121,7 @@ def test_pages_are_conserved_and_never_negative_under_random_parameters_and_leve
         assert (swapped <= twin.columns.swap_pages + 1e-3).all(), "more swapped than swap holds"
         assert (twin.dirty >= 0.0).all()
         assert (twin.dirty <= twin.resident[:, COLD] + 1e-6).all()
-        assert (twin.units >= before_units).all()
+        assert (twin.counters.units >= before_units).all()
         for share in (twin.stalled, twin.some, twin.full, twin.progress):
             assert np.isfinite(share).all()
             assert (share >= 0.0).all()
@@ -135,10 +135,10 @@ def test_a_paused_slot_does_nothing_and_goes_on_where_it_stopped() -> None:
     twin = make(4)
     run(twin, 20)
     run(twin, 3, pause=(1, 1, 1))
-    cursor, units = twin.cursor_s.copy(), twin.units.copy()
+    cursor, units = twin.cursor_s.copy(), twin.counters.units.copy()
     run(twin, 30, pause=(1, 1, 1))
     np.testing.assert_array_equal(twin.cursor_s, cursor)
-    np.testing.assert_array_equal(twin.units, units)
+    np.testing.assert_array_equal(twin.counters.units, units)
     run(twin, 3)
     assert (twin.cursor_s[:3] > cursor[:3]).all()
     assert (twin.cursor_s[:3] <= cursor[:3] + 0.3 + 1e-9).all(), "stopped work is not caught up"
@@ -175,9 +175,13 @@ def test_pressure_hurts_latency_and_each_lever_helps() -> None:
         run(twin, 40, **levers)
         twin.application.pooled[:] = 0.0
         twin.stalled[:] = 0.0
-        before = twin.psi_some_us[0].mean()
+        before = twin.counters.psi_some_us[0].mean()
         run(twin, 150, **levers)
-        outcomes[name] = (p95_ms(twin), twin.psi_some_us[0].mean() - before, twin.units[0].mean())
+        outcomes[name] = (
+            p95_ms(twin),
+            twin.counters.psi_some_us[0].mean() - before,
+            twin.counters.units[0].mean(),
+        )
     assert outcomes["none"][0] > 3.0 * outcomes["paused"][0]
     assert outcomes["none"][0] > outcomes["limited"][0]
     assert outcomes["none"][1] > outcomes["limited"][1] >= outcomes["paused"][1]
@@ -208,7 +212,7 @@ def test_more_memory_means_less_latency_and_more_work() -> None:
     for mib in (500, 700, 2000):
         twin = make(16, replace(DETECTOR, zone_bytes=mib << 20))
         run(twin, 150)
-        results.append((p95_ms(twin), twin.units[:3].sum()))
+        results.append((p95_ms(twin), twin.counters.units[:3].sum()))
     assert results[0][0] > results[1][0] > results[2][0]
     assert results[0][1] < results[1][1] < results[2][1]
     assert results[2][0] < 20.0, "with room for all it is as alone"
@@ -218,8 +222,8 @@ def test_with_memory_for_all_nobody_stalls_and_work_runs_at_full_speed() -> None
     scenario = replace(DETECTOR, zone_bytes=8 << 30, cores=8.0)
     twin = make(4, scenario)
     run(twin, 100)
-    assert twin.psi_some_us[0].max() < 1.0
-    assert twin.units[0].mean() == pytest.approx(1000.0, rel=0.02)
+    assert twin.counters.psi_some_us[0].max() < 1.0
+    assert twin.counters.units[0].mean() == pytest.approx(1000.0, rel=0.02)
 
 
 def test_an_ended_program_gives_its_memory_back_and_does_no_more() -> None:
@@ -230,10 +234,10 @@ def test_an_ended_program_gives_its_memory_back_and_does_no_more() -> None:
     twin.end_slots(ended)
     assert twin.resident[1, :, 1].sum() == 0.0
     assert twin.resident[1, :, 0].sum() > 0.0
-    units = twin.units[0].copy()
+    units = twin.counters.units[0].copy()
     run(twin, 10)
-    assert twin.units[0, 1] == units[1]
-    assert twin.units[0, 0] > units[0]
+    assert twin.counters.units[0, 1] == units[1]
+    assert twin.counters.units[0, 0] > units[0]
 
 
 def test_early_writeback_keeps_fewer_dirty_pages() -> None:
@@ -261,7 +265,7 @@ def test_the_same_seed_gives_the_same_run_and_a_reset_starts_afresh() -> None:
     kept = first.resident[:, :, 0].copy()
     first.reset(rows, np.zeros(1, dtype=np.int64), to_array([TwinParameters()]))
     assert first.time_s.tolist() == [pytest.approx(3.0), 0.0, pytest.approx(3.0)]
-    assert first.units[:, 1].sum() == 0.0
+    assert first.counters.units[:, 1].sum() == 0.0
     np.testing.assert_array_equal(first.resident[:, :, 0], kept)
 
 
@@ -324,13 +328,13 @@ def test_a_program_that_stops_frees_its_memory_and_begins_anew() -> None:
     twin = make(2, replace(DETECTOR, slots=(slot,)))
     run(twin, 19)
     assert (twin.wanted[1, ANON] == 100 * MIB_PAGES).all()
-    cursor_s, units = twin.cursor_s[0].copy(), twin.units[0].copy()
+    cursor_s, units = twin.cursor_s[0].copy(), twin.counters.units[0].copy()
     assert (cursor_s > 1.0).all()
     run(twin, 5)
     assert (twin.wanted[1] == 0.0).all()
     assert (twin.resident[1] == 0.0).all()
     run(twin, 14)
-    assert (twin.units[0] <= units + 1.1).all(), "what was done while the program was off"
+    assert (twin.counters.units[0] <= units + 1.1).all(), "what was done while the program was off"
     run(twin, 5)
     assert (twin.wanted[1, ANON] > 0.0).all()
     assert (twin.cursor_s[0] < cursor_s).all()
@@ -340,9 +344,9 @@ def test_the_first_read_of_a_page_waits_for_the_disk_but_is_no_memory_stall() ->
     cold = replace(DETECTOR.protected, touch_anon_pages=0.0, touch_file_pages=0.0)
     twin = make(4, replace(DETECTOR, zone_bytes=8 << 30, protected=cold, slots=()))
     run(twin, 50)
-    assert (twin.refault_pages[0] < 1.0).all()
-    assert (twin.psi_some_us[0] < 1.0).all()
-    assert (twin.psi_io_us[0] > 100.0).all()
+    assert (twin.counters.refault_pages[0] < 1.0).all()
+    assert (twin.counters.psi_some_us[0] < 1.0).all()
+    assert (twin.counters.psi_io_us[0] > 100.0).all()
 
 
 def test_faults_of_the_background_take_processor_time_from_the_application() -> None:

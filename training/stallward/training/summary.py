@@ -213,7 +213,7 @@ class _Replay:
             self._histogram = twin.application.pooled[:, self._rows].copy()
 
     def _counters(self, twin: TwinBatch, held: _Held) -> dict[str, Array]:
-        named = {name: getattr(twin, name)[..., self._rows].copy() for name in _COUNTERS}
+        named = {name: getattr(twin.counters, name)[..., self._rows].copy() for name in _COUNTERS}
         named["pages"] = held.pages[:, self._rows].copy()
         named["on_ticks"] = held.on_ticks[:, self._rows].copy()
         return named

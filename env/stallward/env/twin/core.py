@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from stallward.agent.desired import SLOTS
 from stallward.env.twin import pages, stalls
 from stallward.env.twin.application import Application, Served
+from stallward.env.twin.counters import Counters
 from stallward.env.twin.pages import ANON, COLD, FILE, GROUPS, POOLS
+from stallward.env.twin.reclaim import Bounds, make_room
 from stallward.env.twin.scenario import TwinScenario
 from stallward.env.twin.tables import NodeColumns, ScenarioTable
 
@@ -44,11 +46,10 @@ class TwinBatch:
         dirty: Dirty pages of the cold pools, ``(GROUPS, B)``.
         time_s: ``(B,)``, since the node's reset.
         cursor_s: Each program's own time, ``(SLOTS, B)``.
-        units: Work done, ``(SLOTS, B)``.
         progress: Share of full speed of each slot in the last tick, ``(SLOTS, B)``.
         stalled: Share of the last tick each group was stalled, ``(GROUPS, B)``.
         some, full: The same of the whole zone, ``(B,)``.
-        counters: Cumulative: refaults and swap in and out in pages, major faults.
+        counters: What the nodes count.
         on: Whether somebody runs each slot's program, ``(SLOTS, B)``.
     """
 
@@ -56,6 +57,7 @@ class TwinBatch:
         self.columns = NodeColumns(ScenarioTable(scenarios), batch)
         self.batch = batch
         self.rng = np.random.default_rng(seed)
+        self.counters = Counters(batch)
         self.application = Application(self.columns, self.rng, SUBSTEPS, _STEP_S)
         groups = (GROUPS, batch)
         slots = (SLOTS, batch)
@@ -65,21 +67,10 @@ class TwinBatch:
         self._touches_per_s = np.zeros((GROUPS, POOLS, batch))
         self.time_s = np.zeros(batch)
         self.cursor_s = np.zeros(slots)
-        self.units = np.zeros(slots)
         self.progress = np.zeros(slots)
         self.stalled = np.zeros(groups)
         self.some = np.zeros(batch)
         self.full = np.zeros(batch)
-        self.psi_some_us = np.zeros((GROUPS + 1, batch))
-        """Cumulative, the zone last."""
-        self.psi_full_us = np.zeros((GROUPS + 1, batch))
-        self.psi_io_us = np.zeros((GROUPS + 1, batch))
-        self.refault_pages = np.zeros(groups)
-        self.major_faults = np.zeros(groups)
-        self.swap_in_pages = np.zeros(batch)
-        self.swap_out_pages = np.zeros(batch)
-        self.cpu_us = np.zeros(groups)
-        self.cpu_stall_us = np.zeros(batch)
         self._backlog_s = np.zeros(batch)
         self._fault_cores = np.zeros(slots)
         self._kernel_s = np.zeros(slots)
@@ -118,11 +109,10 @@ class TwinBatch:
         index = np.flatnonzero(rows)
         self.columns.fill(index, scenario, parameters)
         columns = self.columns
+        self.counters.reset(rows)
         for array in (
-            self.resident, self.wanted, self.dirty, self._touches_per_s, self.time_s, self.units,
-            self.progress, self.stalled, self.some, self.full, self.psi_some_us, self.psi_full_us,
-            self.psi_io_us, self.refault_pages, self.major_faults, self.swap_in_pages,
-            self.swap_out_pages, self.cpu_us, self.cpu_stall_us, self._backlog_s,
+            self.resident, self.wanted, self.dirty, self._touches_per_s, self.time_s,
+            self.progress, self.stalled, self.some, self.full, self._backlog_s,
             self._fault_cores, self._change_s, self._limit_change_s,
         ):  # fmt: skip
             array[..., index] = 0.0
@@ -169,7 +159,9 @@ class TwinBatch:
         self._cpu = stalls.cpu_share(demand_cores, own, c.cores)
         crowded = np.clip(demand_cores / c.cores, 0.0, 1.0)
         self._service_s = c.service_s * (1.0 + c.parameter("cpu_slowdown") * crowded)
-        self.cpu_stall_us += 1e6 * TICK_S * np.clip(demand_cores + own - c.cores, 0.0, 1.0)
+        self.counters.cpu_stall_us += (
+            1e6 * TICK_S * np.clip(demand_cores + own - c.cores, 0.0, 1.0)
+        )
         self.progress[:] = 0.0
         self.stalled[:] = 0.0
         self.some[:] = 0.0
@@ -181,14 +173,16 @@ class TwinBatch:
             self._substep(k)
         self.time_s += TICK_S
         self.application.report(self.time_s)
-        self.psi_some_us[:GROUPS] += 1e6 * TICK_S * self.stalled
-        self.psi_full_us[:GROUPS] += 1e6 * TICK_S * self.stalled
-        self.psi_some_us[GROUPS] += 1e6 * TICK_S * self.some
-        self.psi_full_us[GROUPS] += 1e6 * TICK_S * self.full
-        self.psi_io_us += 1e6 * TICK_S * self._io_share
+        self.counters.psi_some_us[:GROUPS] += 1e6 * TICK_S * self.stalled
+        self.counters.psi_full_us[:GROUPS] += 1e6 * TICK_S * self.stalled
+        self.counters.psi_some_us[GROUPS] += 1e6 * TICK_S * self.some
+        self.counters.psi_full_us[GROUPS] += 1e6 * TICK_S * self.full
+        self.counters.psi_io_us += 1e6 * TICK_S * self._io_share
         self._fault_cores = np.minimum(self._kernel_s / TICK_S, 1.0)
-        self.cpu_us[1:] += 1e6 * TICK_S * (self._fault_cores + self.progress * c.slot_cores)
-        self.units += c.units_per_s * self.progress * TICK_S
+        self.counters.cpu_us[1:] += (
+            1e6 * TICK_S * (self._fault_cores + self.progress * c.slot_cores)
+        )
+        self.counters.units += c.units_per_s * self.progress * TICK_S
         self.cursor_s += self.progress * TICK_S
 
     def end_slots(self, ended: Mask) -> None:
@@ -289,6 +283,17 @@ class TwinBatch:
         raw = stalls.speed(c.touch_per_s, stall + kernel, np.clip(c.slot_cores, 0.0, 1.0))
         run = active * raw * self._cpu * np.where(c.dirty_share > 0, open_share, 1.0)
         self._slot_stall = np.minimum(active * raw * c.touch_per_s * stall, 1.0)
+        fresh, faults = self._working_sets(active, run, share, miss, demand)
+        demand[1:, COLD] = c.stream_per_s * unread * run * _STEP_S
+        return fresh, faults, run
+
+    def _working_sets(
+        self, active: Array, run: Array, share: Array, miss: Array, demand: Array
+    ) -> tuple[Array, Array]:
+        """Touch, grow and shrink the slots' sets; returns fresh pages and faults."""
+        c = self.columns
+        wanted = self.wanted[1:]
+        owned = wanted[:, :COLD].sum(axis=1)
         touched = c.touch_per_s * run * _STEP_S
         faults = demand[1:, :COLD]
         faults[:, ANON] = touched * share * miss[:, ANON]
@@ -298,56 +303,45 @@ class TwinBatch:
         growth = 0.5 * c.touch_per_s * active * _STEP_S
         target = np.where(active > 0.0, self._target, wanted[:, :COLD].swapaxes(0, 1))
         self.resident[1:, ANON], wanted[:, ANON], fresh = pages.resize(
-            self.resident[1:, ANON], anon, target[0], growth
+            self.resident[1:, ANON], wanted[:, ANON], target[0], growth
         )
         wanted[:, FILE] = target[1]
         np.minimum(self.resident[1:, FILE], wanted[:, FILE], out=self.resident[1:, FILE])
-        warm = c.touch_per_s * run / np.maximum(anon + file, 1.0)
+        warm = c.touch_per_s * run / np.maximum(owned, 1.0)
         lag = _STEP_S / _WARMTH_S
         self._touches_per_s[1:, :COLD] += lag * (warm[:, None] - self._touches_per_s[1:, :COLD])
         result = faults.copy()
         np.minimum(faults[:, FILE], wanted[:, FILE] - self.resident[1:, FILE], out=faults[:, FILE])
         np.maximum(faults, 0.0, out=faults)
         demand[1:, ANON] = faults[:, ANON] + fresh
-        demand[1:, COLD] = c.stream_per_s * unread * run * _STEP_S
-        return fresh, result, run
+        return fresh, result
 
     def _make_room(self, demand: Array) -> Array:
         """Reclaim for ``demand`` ``(GROUPS, POOLS, B)``; returns what of it fits."""
         c = self.columns
-        cold = pages.coldness(
+        weight = self.resident * pages.coldness(
             self._touches_per_s,
             c.parameter("coldness_tau_s"),
             c.parameter("coldness_exponent"),
         )
-        weight = self.resident * cold
         weight[:, ANON] *= self._swap_weight
         weight[:, FILE:] *= self._file_weight
-        used = (self.wanted[:, ANON] - self.resident[:, ANON]).sum(axis=0)
-        swap_free = np.maximum(c.swap_pages - used, 0.0)
-        held = self.resident[1:].sum(axis=1)
-        asked = demand[1:].sum(axis=1)
-        excess = np.maximum(held + asked - self._limit_pages, 0.0)
-        evicted = np.zeros_like(demand)
-        if excess.any():
-            bound = asked + c.parameter("squeeze_pages_per_s") * _STEP_S
-            available = pages.evictable(self.resident, self.dirty, swap_free)
-            evicted[1:] = pages.share_out(np.minimum(excess, bound), weight[1:], available[1:])
-            self.resident -= evicted
-            swap_free = np.maximum(swap_free - evicted[:, ANON].sum(axis=0), 0.0)
-            room = self._limit_pages - (held - evicted[1:].sum(axis=1))
-            demand = demand.copy()
-            demand[1:] = pages.fit_into(demand[1:], room)
-        flat = (GROUPS * POOLS, self.batch)
-        free = c.zone_pages - self.resident.sum(axis=(0, 1))
-        need = np.maximum(demand.sum(axis=(0, 1)) - free, 0.0)
-        available = pages.evictable(self.resident, self.dirty, swap_free).reshape(flat)
-        taken = pages.share_out(need, weight.reshape(flat), available).reshape(demand.shape)
-        self.resident -= taken
-        np.maximum(self.resident, 0.0, out=self.resident)
-        self._swapped_out = (evicted[:, ANON] + taken[:, ANON]).sum(axis=0)
-        room = c.zone_pages - self.resident.sum(axis=(0, 1))
-        return pages.fit_into(demand.reshape(flat), room).reshape(demand.shape)
+        swapped = (self.wanted[:, ANON] - self.resident[:, ANON]).sum(axis=0)
+        room = make_room(
+            self.resident,
+            demand,
+            weight,
+            self.dirty,
+            Bounds(
+                zone=c.zone_pages,
+                limits=self._limit_pages,
+                squeeze=c.parameter("squeeze_pages_per_s") * _STEP_S,
+                swap_free=np.maximum(c.swap_pages - swapped, 0.0),
+            ),
+        )
+        self.resident[:] = room.resident
+        self._swapped_out = room.swapped_out
+        return room.got
 
     def _account(self, served: Served, faults: Array, run: Array) -> None:
         """Charge the device and count what happened; ``run`` is the slots' speed."""
@@ -387,11 +381,11 @@ class TwinBatch:
         refaults = np.empty((GROUPS, self.batch))
         refaults[0] = served.refaults
         refaults[1:] = faults.sum(axis=1)
-        self.refault_pages += refaults
-        self.major_faults[0] += protected[ANON] / c.parameter("swap_readahead_pages")
-        self.major_faults[0] += (protected[FILE] + protected[COLD]) / c.parameter(
+        self.counters.refault_pages += refaults
+        self.counters.major_faults[0] += protected[ANON] / c.parameter("swap_readahead_pages")
+        self.counters.major_faults[0] += (protected[FILE] + protected[COLD]) / c.parameter(
             "file_readahead_pages"
         )
-        self.swap_in_pages += anon_in
-        self.swap_out_pages += self._swapped_out
-        self.cpu_us[0] += 1e6 * served.work_s
+        self.counters.swap_in_pages += anon_in
+        self.counters.swap_out_pages += self._swapped_out
+        self.counters.cpu_us[0] += 1e6 * served.work_s

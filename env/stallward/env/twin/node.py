@@ -109,7 +109,7 @@ class TwinNode:
         at_s = start_s + self._rng.random(len(start_s)) * TICK_S / steps
         self._scheduled_s.append(np.sort(at_s))
         self._sojourn_s.append(np.repeat(self._twin.application.probe_ms[:, 0] * 1e-3, count))
-        self._units.append(self._twin.units[:, 0].copy())
+        self._units.append(self._twin.counters.units[:, 0].copy())
         self._progress.append(self._twin.progress[:, 0].copy())
 
     def requests(self) -> Requests:
