@@ -19,14 +19,15 @@ from stallward.env.recording import (
     load_recording,
     write_recording,
 )
+from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.node import TwinNode
-from stallward.env.twin.parameters import TwinParameters, to_array
+from stallward.env.twin.parameters import TwinParameters, to_array, to_unit
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.proto.v1 import stallward_pb2 as pb
-from stallward.training.dataset import dataset_hash, find_recordings, load_recordings
+from stallward.training.dataset import dataset_hash
 from stallward.training.describe import describe
 from stallward.training.errors import DatasetError
-from stallward.training.fit import FitSettings, fit_twins
+from stallward.training.fit import FitSettings, fit_scenario
 from stallward.training.summary import NAMES, live_summary, loss, twin_summaries
 
 SCENARIO = TwinScenario(
@@ -96,10 +97,14 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def loaded(root: Path) -> list[Recording]:
+    return [load_recording(path) for path in sorted(root.iterdir())]
+
+
 def test_the_true_parameters_explain_their_recordings_better_than_wrong_ones(
     recordings: Path,
 ) -> None:
-    for recording in load_recordings([recordings]):
+    for recording in loaded(recordings):
         live = live_summary(recording, SCENARIO)
         assert live.shape == (len(NAMES),)
         wrong = TwinParameters(read_latency_s=3e-5, coldness_exponent=3.0, reclaim_s_per_page=4e-5)
@@ -111,7 +116,7 @@ def test_the_true_parameters_explain_their_recordings_better_than_wrong_ones(
 def test_a_short_fit_describes_the_scenario_and_explains_the_arms(recordings: Path) -> None:
     stages: list[float] = []
     fast = FitSettings(candidates=24, generations=3, draws=6, max_seconds=30.0)
-    (twin,) = fit_twins([recordings], fast, report=lambda _, share: stages.append(share))
+    twin = fit_scenario(loaded(recordings), fast, lambda _, share: stages.append(share))
     assert twin.scenario.name == "small"
     assert twin.scenario.protected.request_rate_per_s == pytest.approx(40.0, rel=0.15)
     assert max(twin.scenario.slots[0].anon_pages) == pytest.approx(90_000.0, rel=0.05)
@@ -119,24 +124,32 @@ def test_a_short_fit_describes_the_scenario_and_explains_the_arms(recordings: Pa
     assert sum(twin.weights) == pytest.approx(1.0)
     assert twin.provenance["arms"] == ["excite", "none", "static:limit=0.4"]
     assert stages == sorted(stages)
-    (without,) = fit_twins([recordings], fast, leave_out="excite")
-    assert without.provenance["arms"] == ["none", "static:limit=0.4"]
-    recorded = twin.provenance["recordings_sha256"]
-    assert recorded != without.provenance["recordings_sha256"]
+
+
+def test_a_fit_that_begins_at_a_twin_stays_near_it(recordings: Path) -> None:
+    scenario = describe("small", loaded(recordings))
+    start = FittedTwin(scenario=scenario, draws=(TRUTH,), weights=(1.0,), provenance={})
+    brief = FitSettings(candidates=16, generations=1, draws=4, max_seconds=30.0)
+    truth = to_unit(to_array([TRUTH]))
+    off = [
+        np.abs(to_unit(to_array(twin.draws)) - truth).mean()
+        for twin in (
+            fit_scenario(loaded(recordings), brief, start=start),
+            fit_scenario(loaded(recordings), brief),
+        )
+    ]
+    assert off[0] < 0.07
+    assert off[0] < off[1]
 
 
 def test_the_dataset_is_named_by_its_contents(recordings: Path) -> None:
-    paths = find_recordings([recordings])
+    paths = [recording.path for recording in loaded(recordings)]
     assert len(paths) == 3
     assert dataset_hash(paths) == dataset_hash(paths[::-1])
     assert dataset_hash(paths) != dataset_hash(paths[:2])
 
 
-def test_nothing_to_fit_is_said_so(tmp_path: Path, recordings: Path) -> None:
-    with pytest.raises(DatasetError, match="no recordings"):
-        find_recordings([tmp_path])
-    with pytest.raises(DatasetError, match="No recording fits"):
-        load_recordings([recordings], scenario="other")
+def test_recordings_without_pressure_describe_no_scenario(tmp_path: Path) -> None:
     alone = record(tmp_path / "alone", "none", "alone", seconds=6.0)
     with pytest.raises(DatasetError, match="everything together"):
         describe("small", [alone])

@@ -36,9 +36,14 @@ def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
 
 
 def fit_recordings(
-    paths: Sequence[Path], *, seconds: float, seed: int = 1, report: Report = silent
+    paths: Sequence[Path],
+    *,
+    seconds: float,
+    seed: int = 1,
+    start: FittedTwin | None = None,
+    report: Report = silent,
 ) -> FittedTwin:
-    """Fit a twin to recordings of one scenario.
+    """Fit a twin to recordings of one scenario, beginning at the twin ``start`` where given.
 
     Raises:
         EvaluationError: If there is none, or they are of several scenarios.
@@ -53,7 +58,8 @@ def fit_recordings(
         raise EvaluationError(
             f"One twin cannot be fitted to {len(scenarios)} scenarios ({', '.join(scenarios)})."
         )
-    return fit_scenario(recordings, FitSettings(max_seconds=seconds, seed=seed), report)
+    settings = FitSettings(max_seconds=seconds, seed=seed)
+    return fit_scenario(recordings, settings, report, start=start)
 
 
 def fit_twin(
@@ -63,6 +69,7 @@ def fit_twin(
     seconds: float,
     leave_out: str = "",
     seed: int = 1,
+    start: FittedTwin | None = None,
     report: Report = silent,
 ) -> list[Path]:
     """Fit one twin for every scenario recorded in ``places``.
@@ -73,6 +80,7 @@ def fit_twin(
         seconds: Time for all of them.
         leave_out: Arm whose recordings are not used.
         seed: Seeds the search.
+        start: A fitted twin of the only scenario, at which the search begins.
         report: Told how far it is.
 
     Returns:
@@ -91,6 +99,12 @@ def fit_twin(
             f"There is no recording in {', '.join(str(p) for p in places)}.",
             next_step="Record some with `stallward record`.",
         )
+    if start is not None and list(by_scenario) != [start.scenario.name]:
+        raise UsageError(
+            f"The search cannot begin at the twin of {start.scenario.name!r}: these are "
+            f"recordings of {', '.join(by_scenario)}.",
+            next_step="Name recordings of that scenario, or begin without --start.",
+        )
     if len(by_scenario) > 1 and out.suffix == ".json":
         raise UsageError(
             f"These are recordings of {len(by_scenario)} scenarios.",
@@ -105,7 +119,7 @@ def fit_twin(
     for number, (scenario, paths) in enumerate(by_scenario.items()):
         count = len(by_scenario)
         step = part(report, number / count, (number + 1) / count)
-        twin = fit_recordings(paths, seconds=seconds / count, seed=seed, report=step)
+        twin = fit_recordings(paths, seconds=seconds / count, seed=seed, start=start, report=step)
         save_fitted(files[scenario], twin)
     return list(files.values())
 

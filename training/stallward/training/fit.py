@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +27,7 @@ from stallward.env.twin.parameters import (
     to_unit,
 )
 from stallward.env.twin.scenario import TwinScenario
-from stallward.training.dataset import dataset_hash, load_recordings, scenarios_of
+from stallward.training.dataset import dataset_hash
 from stallward.training.describe import describe
 from stallward.training.summary import NAMES, live_summary, loss, twin_summaries
 
@@ -36,6 +35,9 @@ Report = Callable[[str, float], None]
 _SMOOTHING: Final = 0.7
 """How far mean and spread of the search follow the elite."""
 _LEAST_SPREAD: Final = 0.015
+_WIDE: Final = 0.25
+_NARROW: Final = 0.06
+"""Spread of a search that begins at a fitted twin."""
 _SHARPNESS: Final = 8.0
 """How much more a draw counts whose loss is lower, per unit of relative loss."""
 
@@ -59,18 +61,32 @@ class FitSettings:
 
 
 def fit_scenario(
-    recordings: Sequence[Recording], settings: FitSettings, report: Report | None = None
+    recordings: Sequence[Recording],
+    settings: FitSettings,
+    report: Report | None = None,
+    *,
+    start: FittedTwin | None = None,
 ) -> FittedTwin:
     """Fit the twin of one scenario jointly to all its recordings.
+
+    Args:
+        recordings: Of one scenario.
+        settings: How to search.
+        report: Told how far it is.
+        start: A twin around whose settings the search begins; without one it begins wide.
 
     Raises:
         DatasetError: If the recordings cannot describe a scenario.
     """
     name = recordings[0].run.scenario
     scenario = describe(name, recordings)
-    usable = [r for r in recordings if len(r.requests.ok) and r.run.condition != "background"]
+    usable = [
+        r
+        for r in recordings
+        if len(r.requests.ok) and r.run.condition != "background" and not r.run.oom_kills
+    ]
     live = [live_summary(r, scenario) for r in usable]
-    search = _Search(settings)
+    search = _Search(settings, start)
     began_s = time.monotonic()
     generation = 0
     while True:
@@ -95,61 +111,27 @@ def fit_scenario(
         scenario=scenario,
         draws=tuple(from_column(values[:, k]) for k in range(len(order))),
         weights=tuple(float(w) for w in weight / weight.sum()),
-        provenance=_provenance(usable, settings, losses[order], generation),
+        provenance={
+            **_provenance(usable, settings, losses[order], generation),
+            "started_from": None if start is None else start.scenario.name,
+        },
     )
-
-
-def fit_twins(
-    roots: Sequence[Path],
-    settings: FitSettings | None = None,
-    *,
-    leave_out: str = "",
-    report: Report | None = None,
-) -> tuple[FittedTwin, ...]:
-    """Fit one twin for each scenario recorded below ``roots``.
-
-    Args:
-        roots: Recordings or directories of them.
-        settings: ``max_seconds`` is for all scenarios together here.
-        leave_out: An arm not to look at.
-        report: Told the stage and how much is done.
-
-    Raises:
-        DatasetError: If there are no usable recordings.
-        RecordingError: If one is broken.
-    """
-    settings = settings or FitSettings()
-    recordings = load_recordings(roots, leave_out=leave_out)
-    names = scenarios_of(recordings)
-    fitted = []
-    for k, name in enumerate(names):
-        share = FitSettings(
-            candidates=settings.candidates,
-            generations=settings.generations,
-            elite_share=settings.elite_share,
-            draws=settings.draws,
-            max_seconds=settings.max_seconds / len(names),
-            recordings_per_generation=settings.recordings_per_generation,
-            seed=settings.seed,
-        )
-
-        def part(stage: str, done: float, k: int = k) -> None:
-            if report is not None:
-                report(stage, (k + done) / len(names))
-
-        mine = [r for r in recordings if r.run.scenario == name]
-        fitted.append(fit_scenario(mine, share, part))
-    return tuple(fitted)
 
 
 class _Search:
     """Cross-entropy search in the unit cube, keeping the best of every generation."""
 
-    def __init__(self, settings: FitSettings) -> None:
+    def __init__(self, settings: FitSettings, start: FittedTwin | None) -> None:
         self.rng = np.random.default_rng(settings.seed)
         self._settings = settings
-        self._mean = to_unit(to_array([TwinParameters()]))[:, 0]
-        self._spread = np.full(len(PARAMETER_NAMES), 0.25)
+        draws = [TwinParameters()] if start is None else start.draws
+        unit = to_unit(to_array(draws))
+        self._mean = np.average(unit, axis=1, weights=None if start is None else start.weights)
+        self._spread = (
+            np.full(len(PARAMETER_NAMES), _WIDE)
+            if start is None
+            else np.maximum(unit.std(axis=1), _NARROW)
+        )
         self._kept: list[tuple[float, Array]] = []
         self.best_loss = float("inf")
 

@@ -22,13 +22,16 @@ def fit(
         float, typer.Option(min=1.0, max=LONGEST_S, help="Time for the search.")
     ] = 120.0,
     leave_out: Annotated[str, typer.Option(help="Arm to leave out, to check the fit.")] = "",
+    start: Annotated[
+        str, typer.Option(help="Fitted twin, file or name, at which the search begins.")
+    ] = "",
     seed: Seed = 1,
 ) -> None:
     """Fit the twin to recordings.
 
     The result is a distribution of parameters; for recordings of several scenarios one each.
     """
-    from stallward.evaluation.pipeline import fit_twin  # noqa: PLC0415
+    from stallward.evaluation.pipeline import fit_twin, load_twins  # noqa: PLC0415
 
     with output.progress("fit") as report:
         written = fit_twin(
@@ -37,6 +40,7 @@ def fit(
             seconds=seconds,
             leave_out=leave_out,
             seed=seed,
+            start=load_twins((start,))[0] if start else None,
             report=report,
         )
     for path in written:
