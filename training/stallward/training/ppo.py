@@ -45,7 +45,7 @@ class Args:
     """First seed; further ones count up."""
     seeds: int = 1
     """How many trainings; the best lower confidence bound wins."""
-    total_steps: int = 4_000_000
+    total_steps: int = 10_000_000
     """Decisions per seed, over all environments."""
     max_seconds: float = float("inf")
     """Wall time for all seeds together; training stops early, evaluation comes on top."""
@@ -58,7 +58,7 @@ class Args:
     n_epochs: int = 4
     """Passes over a rollout."""
     learning_rate: float = 1e-3
-    """At the start; falls linearly to a tenth."""
+    """At the start; falls linearly to a tenth as the steps or the time run out."""
     gamma: float = 0.97
     """Discount per decision of 0.2 s: a horizon of some 7 s."""
     gae_lambda: float = 0.95
@@ -185,13 +185,14 @@ def _train_seed(
     vec = TwinVec(twins, args.n_envs, args.settings, seed=seed)
     ranges = _Ranges()
     mean, scale = _measure(twins, args, seed, ranges)
+    clock = _Clock(seconds)
     model = PPO(
         "MlpPolicy",
         vec,
         n_steps=args.n_steps,
         batch_size=args.batch_size,
         n_epochs=args.n_epochs,
-        learning_rate=lambda left: args.learning_rate * (0.1 + 0.9 * left),
+        learning_rate=lambda left: args.learning_rate * (0.1 + 0.9 * min(left, clock.left)),
         gamma=args.gamma,
         gae_lambda=args.gae_lambda,
         ent_coef=args.ent_coef,
@@ -205,7 +206,7 @@ def _train_seed(
         },
     )
     _prefer(model, static, args.prior_logit)
-    follow = _Follow(args, seed, allowed, seconds, ranges, report)
+    follow = _Follow(args, seed, allowed, clock, ranges, report)
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow)
     elapsed_s = time.monotonic() - began_s
@@ -220,6 +221,19 @@ def _train_seed(
         policy=policy,
         steps_per_s=model.num_timesteps / max(elapsed_s, 1e-9),
     )
+
+
+class _Clock:
+    """How much of the time for a training is left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = max(seconds, 1e-9)
+        self._began_s = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        """From 1 down to 0; always 1 where time is not limited."""
+        return max(1.0 - (time.monotonic() - self._began_s) / self._seconds, 0.0)
 
 
 class _Ranges:
@@ -285,18 +299,17 @@ class _Follow(BaseCallback):
         args: Args,
         seed: int,
         allowed: float,
-        seconds: float,
+        clock: _Clock,
         ranges: _Ranges,
         report: Report,
     ) -> None:
         super().__init__()
         self._args, self._seed, self._allowed = args, seed, allowed
         self._ranges, self._report = ranges, report
-        self._seconds = seconds
-        self._began_s = time.monotonic()
+        self._clock = clock
 
     def _on_step(self) -> bool:
-        return time.monotonic() - self._began_s < self._seconds
+        return self._clock.left > 0.0
 
     def _on_rollout_end(self) -> None:
         model: Any = self.model
@@ -309,8 +322,7 @@ class _Follow(BaseCallback):
         vec.simulation.price = float(np.clip(price, low, high))
 
     def _on_rollout_start(self) -> None:
-        spent = (time.monotonic() - self._began_s) / max(self._seconds, 1e-9)
-        done = max(self.num_timesteps / self._args.total_steps, min(spent, 1.0))
+        done = max(self.num_timesteps / self._args.total_steps, 1.0 - self._clock.left)
         vec = self._vec()
         which = self._seed - self._args.seed
         self._report(
