@@ -8,25 +8,34 @@ from pathlib import Path
 import pytest
 
 from stallward.evaluation.calibration import CALIBRATION_S
-from stallward.evaluation.demo import _clear, _first_line, plan_budget, why_not_live
+from stallward.evaluation.demo import (
+    _BURN_IN_S,
+    _SWITCH_S,
+    DemoSettings,
+    _clear,
+    _first_line,
+    plan_budget,
+    why_not_live,
+)
 from stallward.evaluation.errors import EvaluationError
 
 
 @pytest.mark.parametrize("minutes", [6.0, 8.0, 10.5, 20.0, 40.0])
 def test_the_stages_fit_into_the_time(minutes: float) -> None:
     budget = plan_budget(60.0 * minutes, live=True)
-    blocks_s = 6 * budget.rounds * (budget.block_s + 5.0 + 7.0)
-    blocks_s += max(budget.block_s, CALIBRATION_S) + 5.0 + 7.0
+    around_s = _BURN_IN_S + _SWITCH_S
+    blocks_s = 6 * budget.rounds * (budget.block_s + around_s)
+    blocks_s += max(budget.block_s, CALIBRATION_S) + around_s
     assert budget.fit_s + budget.train_s + blocks_s <= 60.0 * minutes
     assert budget.rounds >= 1
     assert budget.block_s >= 6.0
 
 
-def test_the_default_time_gives_three_rounds() -> None:
-    budget = plan_budget(630.0, live=True)
-    assert budget.rounds == 3
-    assert budget.fit_s >= 60.0
-    assert budget.train_s >= 150.0
+def test_the_default_time_gives_four_rounds() -> None:
+    budget = plan_budget(60.0 * DemoSettings(out=Path("out")).minutes, live=True)
+    assert budget.rounds == 4
+    assert budget.fit_s >= 45.0
+    assert budget.train_s >= 180.0
 
 
 def test_too_little_time_still_gives_one_round() -> None:

@@ -28,17 +28,18 @@ from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.plan import PLAN_FILE
 from stallward.evaluation.progress import Report
 from stallward.evaluation.render import headline, result_rows
+from stallward.models.registry import twin_names
 
 DEMO_SCENARIO: Final = "detector-anon"
 DEMO_ARMS: Final = "none,latd,ppo"
 _CONDITIONS: Final = 6
 """Three references and three arms in every round."""
-_FIT_SHARE: Final = 0.11
-_TRAIN_SHARE: Final = 0.27
-_BURN_IN_S: Final = 5.0
-_SWITCH_S: Final = 7.0
+_FIT_SHARE: Final = 0.08
+_TRAIN_SHARE: Final = 0.30
+_BURN_IN_S: Final = 4.0
+_SWITCH_S: Final = 3.5
 """Starting and stopping the programs of a block."""
-_ROUNDS: Final = 3
+_ROUNDS: Final = 4
 _MIN_BLOCK_S: Final = 6.0
 _SPARE_S: Final = 15.0
 
@@ -220,6 +221,7 @@ def _make_policy(
     from stallward.evaluation.pipeline import (  # noqa: PLC0415 - torch takes seconds
         export_policy,
         fit_twin,
+        load_twins,
         recordings_of,
         train_policy,
     )
@@ -231,8 +233,17 @@ def _make_policy(
             f"There is no recording of {scenario} in {recordings}.",
             next_step="Record some with `stallward record`, or choose another --scenario.",
         )
+    # The shipped fit took minutes; from there, the time here is enough to fit this node's.
+    start = load_twins((scenario,))[0] if scenario in twin_names() else None
     with stages.next(f"fit the twin to {len(chosen)} recordings") as report:
-        fit_twin(chosen, out=twin, seconds=budget.fit_s, seed=settings.seed, report=report)
+        fit_twin(
+            chosen,
+            out=twin,
+            seconds=budget.fit_s,
+            seed=settings.seed,
+            start=start,
+            report=report,
+        )
     with stages.next("train PPO on the twin") as report:
         train_policy(
             (str(twin),), out=run, seconds=budget.train_s, seed=settings.seed, report=report
