@@ -141,7 +141,7 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
         return twin
 
     monkeypatch.setattr(fidelity, "fit_recordings", fit)
-    found = measure_fidelity(recordings, seconds=1.0)
+    found = measure_fidelity(recordings, seconds=1.0, workers=1)
     assert fitted_to == [3, 3, 3], "the arm itself must be left out"
     json.dumps(found, allow_nan=False)
     assert len(found["arms"]) == 3
@@ -158,6 +158,18 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
     headers, rows, notes = fidelity_rows(found)
     assert all(len(row) == len(headers) for row in rows)
     assert any("right sign" in note for note in notes)
+
+
+def test_arms_left_out_side_by_side_come_back_in_order(recordings: Path) -> None:
+    heard: list[float] = []
+    found = measure_fidelity(
+        recordings, seconds=1.0, workers=2, report=lambda _, share: heard.append(share)
+    )
+    arms = [row["arm"] for row in found["arms"]]
+    assert arms == ["none", "static:pause=all", "static:limit=0.4"]
+    assert found["p95_error_worst"] > 0.0
+    assert heard[-1] == 1.0
+    assert heard == sorted(heard)
 
 
 def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:

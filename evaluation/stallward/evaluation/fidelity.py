@@ -9,9 +9,13 @@ figure between two live recordings of the arm, or between the halves of the only
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +32,7 @@ from stallward.evaluation.fidelity_measures import ArmFidelity, Observed, summar
 from stallward.evaluation.measure import Array, BlockMeasures, measure_recording
 from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.pipeline import fit_recordings, recordings_of
-from stallward.evaluation.progress import Report, part, silent
+from stallward.evaluation.progress import Report, silent
 from stallward.evaluation.runs import NO_ARM, Condition, RunRequest
 from stallward.evaluation.simulate import TwinRunner
 
@@ -53,9 +57,18 @@ def measure_fidelity(
     seconds: float = 30.0,
     scenario: str = "",
     seed: int = 1,
+    workers: int | None = None,
     report: Report = silent,
 ) -> dict[str, Any]:
     """Measure the fidelity of twins fitted to ``recordings``.
+
+    Args:
+        recordings: Directory of them.
+        seconds: Time for each fit.
+        scenario: Only this one; empty for all.
+        seed: Seeds the fits and the twins' runs.
+        workers: Fits at once, as many as there are processors by default.
+        report: Told how far it is.
 
     Raises:
         EvaluationError: If there are not two arms of any scenario.
@@ -73,13 +86,42 @@ def measure_fidelity(
             f"{recordings} holds no scenario with two arms or more.",
             next_step="Record some with `stallward record`, or name another directory.",
         )
-    rows: list[ArmFidelity] = []
-    for number, (name, arm) in enumerate(jobs):
-        step = part(report, number / len(jobs), (number + 1) / len(jobs))
-        step(f"{name} without {arm}", 0.0)
-        rows.append(_left_out(found, name, arm, seconds=seconds, seed=seed, report=step))
+    by_scenario = {name: [r for r in found if r.run.scenario == name] for name, _ in jobs}
+    rows = _side_by_side(
+        [partial(_left_out, by_scenario[n], arm, seconds=seconds, seed=seed) for n, arm in jobs],
+        [f"{name} without {arm}" for name, arm in jobs],
+        workers=min(workers or os.cpu_count() or 1, len(jobs)),
+        report=report,
+    )
     report("done", 1.0)
     return {"schema": 1, "arms": [row.as_json() for row in rows], **summarise_fidelity(rows)}
+
+
+def _side_by_side(
+    jobs: Sequence[Callable[[], ArmFidelity]],
+    names: Sequence[str],
+    *,
+    workers: int,
+    report: Report,
+) -> list[ArmFidelity]:
+    """The results in order; with one worker in this process."""
+    rows = []
+    if workers == 1:
+        for number, (job, name) in enumerate(zip(jobs, names, strict=True)):
+            report(name, number / len(jobs))
+            rows.append(job())
+        return rows
+    report(f"{workers} at once", 0.0)
+    # Forking a process that has threads may hang it.
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        running = {pool.submit(job): name for job, name in zip(jobs, names, strict=True)}
+        for number, done in enumerate(as_completed(running), start=1):
+            done.result()
+            report(running[done], number / len(jobs))
+        return [job.result() for job in running]
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:
@@ -122,21 +164,12 @@ def _can_run(label: str) -> bool:
         return False
 
 
-def _left_out(
-    found: Sequence[Recorded],
-    scenario: str,
-    arm: str,
-    *,
-    seconds: float,
-    seed: int,
-    report: Report,
-) -> ArmFidelity:
-    mine = [r for r in found if r.run.scenario == scenario]
+def _left_out(mine: Sequence[Recorded], arm: str, *, seconds: float, seed: int) -> ArmFidelity:
+    """Fit a scenario's twin without ``arm`` and run it there."""
     live = [r for r in mine if r.run.arm == arm and r.run.condition == "together"]
     own = [r for r in mine if r.run.condition == "background"]
     rest = [r.path for r in mine if r not in live]
-    twin = fit_recordings(rest, seconds=seconds, seed=seed, report=part(report, 0.0, 0.9))
-    report(f"{scenario}: {arm} on the twin", 0.9)
+    twin = fit_recordings(rest, seconds=seconds, seed=seed)
     chosen = make_arms([arm])[0]
     simulated = run_on_twin(twin, live[0].run, chosen, blocks=_TWIN_BLOCKS, seed=seed)
     own_simulated = (
@@ -147,7 +180,7 @@ def _left_out(
         else []
     )
     return ArmFidelity(
-        scenario=scenario,
+        scenario=live[0].run.scenario,
         arm=arm,
         live=Observed(
             blocks=tuple(r.measures for r in live),
