@@ -237,6 +237,17 @@ def test_interrupted_commands_say_so_and_exit_with_their_code(
     assert "nothing it started is left" in errors
 
 
+def test_sigterm_inside_a_sandbox_is_said_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leave(*_: object, **__: object) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr("stallward.evaluation.record.record_one", leave)
+    assert main(["record", "detector-anon"]) == 143
+    assert "Terminated; nothing it started is left" in capsys.readouterr().err
+
+
 def test_a_closed_pipe_is_not_an_error() -> None:
     code = "import sys; from stallward.evaluation.cli import main; sys.exit(main(['arms']))"
     done = subprocess.run(

@@ -52,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _mistake(error)
     except (KeyboardInterrupt, _Terminated) as error:
         return _stopped(error)
+    except SystemExit as error:
+        if error.code != TERMINATED:
+            raise
+        return _stopped(error)  # SIGTERM, inside a sandbox
     finally:
         signal.signal(signal.SIGTERM, previous)
     if code == INTERRUPTED:  # typer turns Ctrl-C into this code
