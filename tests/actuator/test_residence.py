@@ -1,9 +1,18 @@
-"""What the loop does to stay prompt: letting go of code that only starting needed."""
+"""What the loop does to stay prompt: code that only starting needed, threads that hold a lock."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+import time
+
+import pytest
+
+from stallward.actuator import policy_loader
+from stallward.actuator.policy_loader import Loaded, PolicyLoader
+from stallward.actuator.residence import run_first
 
 PROGRAM = """
 import ssl, sqlite3, re
@@ -43,3 +52,30 @@ def test_locked_code_still_runs_afterwards() -> None:
     before, after, answer = run(locked=True)
     assert after <= before
     assert answer == 42
+
+
+def test_a_policy_is_loaded_at_the_priority_of_the_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def note_priority() -> None:
+        seen.append(os.sched_getscheduler(0))
+
+    def load(*_: object) -> Loaded:
+        note_priority()
+        return Loaded(ticket=7)
+
+    def go_first() -> None:
+        run_first()
+        note_priority()
+
+    first = threading.Thread(target=go_first)
+    first.start()
+    first.join()
+    monkeypatch.setattr(policy_loader, "load", load)
+    loader = PolicyLoader(None)
+    loader.start("any", 7)
+    deadline_s = time.monotonic() + 5.0
+    while (loaded := loader.collect()) is None and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert loaded == Loaded(ticket=7)
+    assert seen[0] == seen[1]

@@ -53,7 +53,7 @@ def let_go_of_code() -> None:
 
 
 def run_first() -> None:
-    """Ask the scheduler to prefer this process to ordinary ones.
+    """Ask the scheduler to prefer the calling thread to ordinary ones.
 
     Niceness alone does not cross the scheduler's session groups (sched(7), autogroup), and a
     decision that is preempted by a hog takes 3 ms instead of 0.6. What is started from here on,
