@@ -12,7 +12,7 @@ from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
-from stallward.evaluation.bench import MEANINGS, _cpu_s, _memory_mib, bench_rows
+from stallward.evaluation.bench import MEANINGS, DaemonWatch, _cpu_s, _memory_mib, bench_rows
 from stallward.evaluation.onset import OnsetDetector, write_reflex_policy
 
 
@@ -75,9 +75,15 @@ def test_the_reflex_policy_pauses_exactly_while_the_application_stalls(
 
 
 def test_cpu_and_memory_of_a_process() -> None:
-    assert _cpu_s(os.getpid()) > 0.0
+    assert _cpu_s(os.getpid()) >= _cpu_s(os.getpid(), thread=os.getpid()) > 0.0
     rss, pss = _memory_mib(os.getpid())
     assert 5.0 < pss <= rss
+
+
+def test_the_ticks_and_the_writers_of_limits_are_told_apart_after_the_burn_in() -> None:
+    watch = DaemonWatch(loop_cpu_s=[(0.0, 5.0, 0.0), (4.0, 6.0, 1.0), (14.0, 6.25, 3.0)])
+    assert list(watch.loop_shares()) == pytest.approx([0.025, 0.2])
+    assert DaemonWatch().loop_shares() == (None, None)
 
 
 def test_rows_explain_every_key_and_show_absence() -> None:

@@ -40,8 +40,9 @@ _CALM_TICKS: Final = 10
 MEANINGS: Final = {
     "decision_p99_ms": "observe + infer + guard, under pressure",
     "tick_jitter_p99_ms": "start of a tick after its due time, under pressure",
-    "loop_cpu_share_calm": "share of one core the loop uses, application alone",
+    "loop_cpu_share_calm": "share of one core the ticks use, application alone",
     "loop_cpu_share_pressure": "the same under pressure",
+    "limits_cpu_share_pressure": "the loop's other threads: reclaim while limits are lowered",
     "loop_rss_mib": "resident memory of the loop, with a policy loaded",
     "service_rss_mib": "resident memory of the gRPC service",
     "guardian_rss_mib": "resident memory of the guardian",
@@ -55,7 +56,8 @@ MEANINGS: Final = {
 class DaemonWatch:
     """Reads a running daemon's CPU time and memory, from outside, until its block ends."""
 
-    loop_cpu_s: list[tuple[float, float]] = field(default_factory=list)
+    loop_cpu_s: list[tuple[float, float, float]] = field(default_factory=list)
+    """Time, and CPU time of the thread that ticks and of the others."""
     rss_mib: dict[str, float] = field(default_factory=dict)
     pss_mib: float | None = None
     _over: Event = field(default_factory=Event)
@@ -82,7 +84,8 @@ class DaemonWatch:
     def _look(self, pids: DaemonPids) -> None:
         if pids.loop is None:
             return
-        self.loop_cpu_s.append((time.monotonic(), _cpu_s(pids.loop)))
+        ticks_s = _cpu_s(pids.loop, thread=pids.loop)
+        self.loop_cpu_s.append((time.monotonic(), ticks_s, _cpu_s(pids.loop) - ticks_s))
         named = {"loop": pids.loop, "service": pids.service, "guardian": pids.guardian}
         memory = {pid: _memory_mib(pid) for pid in pids.all}
         for name, pid in named.items():
@@ -90,20 +93,25 @@ class DaemonWatch:
                 self.rss_mib[name] = memory[pid][0]
         self.pss_mib = sum(pss for _, pss in memory.values())
 
-    def loop_share(self) -> float | None:
-        """CPU seconds of the loop per second, after the burn-in."""
+    def loop_shares(self) -> tuple[float, float] | tuple[None, None]:
+        """CPU seconds per second after the burn-in: of the ticks, and of the loop's other threads.
+
+        Those write limits, and the kernel reclaims in the writer: that work is the policy's.
+        """
         if not self.loop_cpu_s:
-            return None
+            return None, None
         steady = [p for p in self.loop_cpu_s if p[0] >= self.loop_cpu_s[0][0] + _BURN_IN_S]
         if len(steady) < 2:
-            return None
-        (t0, c0), (t1, c1) = steady[0], steady[-1]
-        return (c1 - c0) / (t1 - t0)
+            return None, None
+        (t0, ticks0, others0), (t1, ticks1, others1) = steady[0], steady[-1]
+        return (ticks1 - ticks0) / (t1 - t0), (others1 - others0) / (t1 - t0)
 
 
-def _cpu_s(pid: int) -> float:
-    """CPU time of all threads of a process (utime + stime of /proc/PID/stat)."""
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+def _cpu_s(pid: int, *, thread: int | None = None) -> float:
+    """CPU time of a process, or of one thread of it (utime + stime of its ``stat``)."""
+    task = "" if thread is None else f"task/{thread}/"
+    text = Path(f"/proc/{pid}/{task}stat").read_text("ascii", "replace")
+    fields = text.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -141,10 +149,12 @@ def bench_node(
             report("onset to pause", 0.65)
             onsets = onset_to_pause_ms(session, Path(folder) / "onset", seconds=seconds)
     report("done", 1.0)
+    ticks_share, limits_share = watched.loop_shares()
     return {
         **loop_times(pressed),
-        "loop_cpu_share_calm": calm.loop_share(),
-        "loop_cpu_share_pressure": watched.loop_share(),
+        "loop_cpu_share_calm": calm.loop_shares()[0],
+        "loop_cpu_share_pressure": ticks_share,
+        "limits_cpu_share_pressure": limits_share,
         "loop_rss_mib": watched.rss_mib.get("loop"),
         "service_rss_mib": watched.rss_mib.get("service"),
         "guardian_rss_mib": watched.rss_mib.get("guardian"),
