@@ -46,7 +46,10 @@ class Program:
             return
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         wrote = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
-        raise WorkloadError(f"{self.name} {how} too early. It wrote: {wrote or 'nothing'}")
+        raise WorkloadError(
+            f"{self.name} {how} too early. It wrote: {(wrote or 'nothing').rstrip('.')}.",
+            next_step="Check its command in the scenario.",
+        )
 
     def end(self, *, timeout_s: float) -> None:
         """Ask it to end, and kill it if it has not by ``timeout_s``."""
