@@ -12,11 +12,11 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from stallward.actuator.cgroup_dirs import make_dirs, remove_dirs, walk
 from stallward.actuator.errors import GroupError, GroupGoneError, KernelFileError
 from stallward.actuator.kernelfile import read_text, write_text
 
@@ -25,7 +25,6 @@ Kind = Literal["v2", "hybrid", "none"]
 OWN_PREFIX: Final = "stallward"
 """Only groups with a path component that starts so are ever pruned or cleaned up."""
 
-_CONTROLLERS: Final = ("memory", "io", "cpu", "cpuset", "pids")
 _RETRY_S: Final = 0.02
 
 
@@ -140,7 +139,7 @@ class Group:
         made: list[Path] = []
         try:
             for root in self.hierarchy.roots:
-                made += self._create_in(root)
+                made += make_dirs(root, self.name, v2=self.hierarchy.kind == "v2")
         except (OSError, KernelFileError) as error:
             for path in reversed(made):
                 with contextlib.suppress(OSError):
@@ -149,29 +148,6 @@ class Group:
                 f"Cannot make the group {self.name}: {error}.",
                 next_step="Run as root, or inside a cgroup that is delegated to you.",
             ) from error
-
-    def _create_in(self, root: Path) -> list[Path]:
-        # A neighbour that ends may prune the common parent between two mkdirs.
-        for attempt in range(50):
-            made: list[Path] = []
-            path = root
-            try:
-                for part in self.name.split("/") if self.name else []:
-                    if self.hierarchy.kind == "v2":
-                        _enable_controllers(path)
-                    path = path / part
-                    with contextlib.suppress(FileExistsError):
-                        path.mkdir()
-                        made.append(path)
-                        _use_hierarchy(path)
-            except (FileNotFoundError, KernelFileError) as error:
-                missing = isinstance(error, FileNotFoundError) or error.number == errno.ENOENT
-                if not missing or attempt == 49 or not root.is_dir():
-                    raise
-                time.sleep(_RETRY_S)
-                continue
-            return made
-        return []
 
     def remove(self, *, timeout_s: float = 2.0) -> None:
         """Remove the group, everything below it and own parents that are empty then.
@@ -187,7 +163,7 @@ class Group:
         deadline_s = time.monotonic() + timeout_s
         for top in self.dirs:
             while True:
-                error = _rmdir_tree(top)
+                error = remove_dirs(top)
                 if error is None:
                     break
                 if time.monotonic() >= deadline_s:
@@ -231,7 +207,7 @@ class Group:
         """
         found: set[int] = set()
         for top in self.dirs:
-            for path in _walk(top) if recursive else (top,):
+            for path in walk(top) if recursive else (top,):
                 text = read_text(path / "cgroup.procs")
                 # 0 stands for a process outside our pid namespace: not ours to touch.
                 found.update(int(t) for t in (text or "").split() if t.isdigit() and t != "0")
@@ -272,45 +248,6 @@ class Group:
             if time.monotonic() >= deadline_s:
                 return self.pids(recursive=True)
             time.sleep(_RETRY_S)
-
-
-def _walk(top: Path) -> Iterator[Path]:
-    """``top`` and every directory below it, parents first."""
-    for path, names, _ in os.walk(top):
-        names.sort()
-        yield Path(path)
-
-
-def _rmdir_tree(top: Path) -> OSError | None:
-    """Remove a cgroup directory, children first; the first failure is returned."""
-    for path in reversed(list(_walk(top))):
-        try:
-            path.rmdir()
-        except OSError as error:
-            if error.errno not in {errno.ENOENT, errno.ENODEV}:
-                return error
-    return None
-
-
-def _enable_controllers(path: Path) -> None:
-    """Offer to the children of ``path`` every controller we use that it has."""
-    available = (read_text(path / "cgroup.controllers") or "").split()
-    enabled = (read_text(path / "cgroup.subtree_control") or "").split()
-    for name in _CONTROLLERS:
-        if name not in available or name in enabled:
-            continue
-        try:
-            write_text(path / "cgroup.subtree_control", f"+{name}")
-        except KernelFileError:
-            # Limits and statistics need memory; the others only make the sandbox finer.
-            if name == "memory":
-                raise
-
-
-def _use_hierarchy(path: Path) -> None:
-    """Make a fresh v1 memory group count its children (always so since kernel 5.11)."""
-    if read_text(path / "memory.use_hierarchy") == "0":
-        write_text(path / "memory.use_hierarchy", "1")
 
 
 def _kill_member(group: Group, pid: int) -> None:
