@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -491,6 +492,43 @@ def test_guardian_and_loop_killed_are_restored_at_the_next_start(
         assert little_sandbox.leftovers(), "nobody was left to restore"
     with Daemon(little_sandbox.config()):
         assert little_sandbox.leftovers() == []
+
+
+@contextlib.contextmanager
+def frozen_process(pid: int) -> Iterator[None]:
+    """Freeze a process; the kernel itself continues a stopped one that loses its parent."""
+    group = detect(Paths()).group(f"stallward-test-{os.getpid()}-frozen")
+    group.create()
+    assert group.unified_dir is not None
+    freeze = group.unified_dir / "cgroup.freeze"
+    try:
+        (group.unified_dir / "cgroup.procs").write_text(str(pid))
+        freeze.write_text("1")
+        assert wait_for(lambda: frozen(group))
+        yield
+    finally:
+        freeze.write_text("0")
+        wait_for(lambda: gone(pid))
+        group.remove()
+
+
+def test_no_daemon_starts_while_an_orphaned_loop_has_not_restored(
+    little_sandbox: LittleSandbox,
+) -> None:
+    config = little_sandbox.config()
+    with Daemon(config) as daemon, daemon.client() as client:
+        hold_fast(client, little_sandbox, SQUEEZE)
+        pids = daemon.pids
+        assert pids.loop is not None
+        with frozen_process(pids.loop):
+            os.kill(pids.guardian, signal.SIGKILL)
+            assert wait_for(lambda: gone(pids.guardian))
+            with pytest.raises(DaemonError, match="Another daemon uses"), Daemon(config):
+                pass
+            assert little_sandbox.leftovers(), "the loop has not put anything back yet"
+        assert little_sandbox.leftovers() == []
+    with Daemon(config) as successor, successor.client() as client:
+        assert client.status().loop_restarts == 0
 
 
 def test_a_killed_service_comes_back_and_the_loop_goes_on(little_sandbox: LittleSandbox) -> None:

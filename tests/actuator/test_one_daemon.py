@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.guardian import claim_node
+from stallward.actuator.locks import claim_node
 from stallward.actuator.paths import Paths
 
 OTHER = """
 import sys
 from pathlib import Path
-from stallward.actuator.guardian import claim_node
+from stallward.actuator.locks import claim_node
 from stallward.actuator.paths import Paths
 claim_node(Paths(proc=Path(sys.argv[1])))
 print("claimed", flush=True)

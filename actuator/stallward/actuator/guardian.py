@@ -13,24 +13,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import os
 import select
 import signal
 import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.channels import BEAT, EXIT_USER, LOOP_DIED
-from stallward.actuator.config import DaemonConfig, config_toml, load_config
-from stallward.actuator.errors import DaemonError
-from stallward.actuator.frames import FRAMES_NAME
+from stallward.actuator.channels import BEAT, EXIT_USER
+from stallward.actuator.config import DaemonConfig, load_config
 from stallward.actuator.guardian_children import YOUNG_S, Child, Launch
 from stallward.actuator.guardian_journal import HeldJournal
+from stallward.actuator.guardian_wiring import Wiring
 from stallward.actuator.journal_disk import Journal
-from stallward.actuator.paths import Paths
+from stallward.actuator.locks import claim_node, lock_file
 from stallward.actuator.residence import run_first, stay_in_memory
 from stallward.agent.errors import StallwardError
 
@@ -56,50 +55,6 @@ def say(text: str) -> None:
             os.write(2, line[: select.PIPE_BUF])
 
 
-def take_lock(path: Path) -> int:
-    """Lock ``path`` for the life of this process; returns the descriptor.
-
-    Raises:
-        DaemonError: If another daemon has it, or it cannot be made.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise DaemonError(
-            f"Another daemon uses {path}.", next_step="Stop it, or give this one other paths."
-        ) from error
-    except OSError as error:
-        raise DaemonError(f"{path} cannot be locked: {error.strerror}.") from error
-    return fd
-
-
-def claim_node(paths: Paths) -> int:
-    """Claim the machine's kernel settings for this daemon; returns the descriptor, -1 if none.
-
-    They are the machine's, not a sandbox's: a second daemon would take what this one has tuned
-    for the original, and restore that. The lock is on the directory of the settings itself, so
-    nothing is left behind and whoever sees the same settings sees the same lock.
-
-    Raises:
-        DaemonError: If another daemon has them.
-    """
-    try:
-        fd = os.open(paths.proc / "sys/vm", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:  # nothing to tune here
-        return -1
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise DaemonError(
-            "Another stallward daemon runs on this machine.",
-            next_step="Stop it first: both would tune the same kernel settings.",
-        ) from error
-    return fd
-
-
 class Guardian:
     """The parent of the daemon's processes.
 
@@ -111,30 +66,28 @@ class Guardian:
     def __init__(self, config: DaemonConfig, owner_fd: int = -1) -> None:
         self._config = config
         self._owner_fd = owner_fd
-        self._lock_fd = take_lock(
-            config.journal.path.with_name(config.journal.path.name + ".lock")
-        )
-        paths = config.node.paths
-        self._node_fd = claim_node(paths)
-        self._journal = HeldJournal(Journal(config.journal.path, paths), paths)
+        journal, paths = config.journal.path, config.node.paths
+        locked = journal.with_name(f"{journal.name}.lock")
+        lock_fds = (lock_file(locked, f"Another daemon uses {locked}."), claim_node(paths))
+        self._journal = HeldJournal(Journal(journal, paths), paths)
         self._started_s = time.monotonic()
-        self._config_fd = os.memfd_create("config")
-        os.write(self._config_fd, config_toml(config).encode())
-        kind = socket.SOCK_SEQPACKET
-        self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, kind)
-        self._loop_records, self._recorder_records = socket.socketpair(socket.AF_UNIX, kind)
-        self._life_read, self._life_write = os.pipe()
-        self._link: socket.socket | None = None
+        held = tuple(fd for fd in lock_fds if fd >= 0)
+        self._wiring = wiring = Wiring(config, held, self._started_s)
         self._beat_s: float | None = None
         self._silence_s = max(SILENCE_S, _SILENT_PERIODS * config.control.tick_period_s)
         self._stop_status: int | None = None
         policy = config.restart
         self.loop = Child(name="loop", launch=self._launch_loop, policy=policy)
-        self.service = Child(name="service", launch=self._launch_service, policy=policy)
-        self.recorder = Child(name="recorder", launch=self._launch_recorder, policy=policy)
+        self.service = Child(name="service", launch=wiring.launch_service, policy=policy)
         self._children = [self.loop, self.service]
+        self.recorder: Child | None = None
         if config.record is not None:
+            launch = partial(wiring.launch_recorder, config.record)
+            self.recorder = Child(name="recorder", launch=launch, policy=policy)
             self._children.insert(0, self.recorder)
+
+    def _launch_loop(self) -> Launch:
+        return self._wiring.launch_loop(self.loop.restarts)
 
     def run(self) -> int:
         """Run until stopped; returns the exit status.
@@ -170,8 +123,9 @@ class Guardian:
         """Wait for whatever happens next, and handle it."""
         poller = select.poll()
         fds = [wake_fd, *(c.pidfd for c in self._children if c.pidfd >= 0)]
-        if self._link is not None:
-            fds.append(self._link.fileno())
+        link = self._wiring.link
+        if link is not None:
+            fds.append(link.fileno())
         for fd in fds:
             poller.register(fd, select.POLLIN)
         if self._owner_fd >= 0:
@@ -182,8 +136,8 @@ class Guardian:
             say("its owner is gone, stopping")
         if wake_fd in ready:
             os.read(wake_fd, 64)
-        if self._link is not None and self._link.fileno() in ready:
-            self._on_link(self._link)
+        if link is not None and link.fileno() in ready:
+            self._on_link(link)
         now_s = time.monotonic()
         for child in self._children:
             status = child.reap()
@@ -211,8 +165,7 @@ class Guardian:
         if message and message != BEAT:
             self._journal.take(message, lambda answer: _answer(link, answer))
         elif not message:  # closed: its process is ending, reaping it restores
-            link.close()
-            self._link = None
+            self._wiring.drop_link()
 
     def _check_beat(self, now_s: float) -> None:
         if self._beat_s is not None and now_s - self._beat_s > self._silence_s:
@@ -242,7 +195,7 @@ class Guardian:
         if child is self.loop:
             self._undo(status)
             self._beat_s = None
-            self._fail_commands()
+            self._wiring.fail_commands()
         if self._stop_status is not None:
             return
         young = child.restarts == 0 and now_s - self._started_s < YOUNG_S
@@ -257,76 +210,22 @@ class Guardian:
 
     def _shut_down(self) -> None:
         """Stop the children, the loop first, and put everything back."""
-        if self._link is not None:
-            self._answer_until_closed(self._link)
+        if self._wiring.link is not None:
+            self._answer_until_closed(self._wiring.link)
         self._undo(self.loop.end(_STOP_S))
         self.service.end(_STOP_S)
-        os.close(self._life_write)
-        commands = (self._loop_commands, self._service_commands)
-        for end in (self._loop_records, self._recorder_records, *commands):
-            end.close()
-        self.recorder.end(_STOP_S, ask=False)  # it ends by itself when all is on disk
+        self._wiring.close()
+        if self.recorder is not None:
+            self.recorder.end(_STOP_S, ask=False)  # it ends by itself when all is on disk
         self._journal.close()
 
     def _answer_until_closed(self, link: socket.socket) -> None:
         """Go on answering the loop while it stops: it may be waiting for us."""
         self.loop.signal(signal.SIGTERM)
         deadline_s = time.monotonic() + _STOP_S
-        while self._link is not None and time.monotonic() < deadline_s:
+        while self._wiring.link is not None and time.monotonic() < deadline_s:
             if select.select([link], [], [], 0.1)[0]:
                 self._on_link(link)
-
-    def _fail_commands(self) -> None:
-        """Drop what the dead loop was asked, and tell the service that no answer will come."""
-        with contextlib.suppress(OSError):
-            while self._loop_commands.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT):
-                pass
-        with contextlib.suppress(OSError):
-            self._loop_commands.send(LOOP_DIED, socket.MSG_DONTWAIT)
-
-    def _launch_loop(self) -> Launch:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if self._link is not None:
-            self._link.close()
-        self._link = ours
-        records = self._loop_records.fileno() if self._config.record else -1
-        fds = [theirs.fileno(), self._loop_commands.fileno(), self._config_fd]
-        arguments = (
-            *("--config", f"/proc/self/fd/{self._config_fd}"),
-            *("--guardian-fd", str(theirs.fileno())),
-            *("--command-fd", str(self._loop_commands.fileno())),
-            *("--record-fd", str(records)),
-            *("--restarts", str(self.loop.restarts)),
-            *("--daemon-start-s", repr(self._started_s)),
-        )
-        return Launch(
-            module="stallward.actuator.loop",
-            arguments=arguments,
-            fds=(*fds, *([records] if records >= 0 else [])),
-            handed_over=(theirs,),
-        )
-
-    def _launch_service(self) -> Launch:
-        fds = (self._service_commands.fileno(), self._life_read)
-        return Launch(
-            module="stallward.actuator.service",
-            arguments=(
-                *("--socket", str(self._config.service.socket)),
-                *("--command-fd", str(fds[0])),
-                *("--life-fd", str(fds[1])),
-            ),
-            fds=fds,
-        )
-
-    def _launch_recorder(self) -> Launch:
-        assert self._config.record is not None
-        fd = self._recorder_records.fileno()
-        path = self._config.record.dir / FRAMES_NAME
-        return Launch(
-            module="stallward.actuator.recorder",
-            arguments=("--fd", str(fd), "--path", str(path)),
-            fds=(fd,),
-        )
 
 
 def _answer(link: socket.socket, answer: bytes) -> None:

@@ -7,7 +7,6 @@ gone exactly when both are; pids, which are used again, say nothing.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 from stallward.actuator.errors import JournalError
 from stallward.actuator.journal_disk import Journal
 from stallward.actuator.journal_restore import restore
+from stallward.actuator.locks import lock
 from stallward.actuator.paths import Paths
 
 _SUFFIX: Final = ".journal"
@@ -52,7 +52,7 @@ def claim_journal(folder: Path) -> JournalClaim:
         for _ in range(_TRIES):
             path = folder / f"{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            if _locked(fd) and path.exists():
+            if lock(fd) and path.exists():
                 return JournalClaim(path=path, fd=fd)
             os.close(fd)  # somebody who was cleaning up took it for abandoned
     except OSError as error:
@@ -77,7 +77,7 @@ def undo_abandoned(folder: Path, paths: Paths) -> None:
         except OSError as error:
             raise JournalError(f"Cannot open {path} ({error.strerror}).") from error
         try:
-            if _locked(fd):
+            if lock(fd):
                 _undo(path, paths)
         finally:
             os.close(fd)
@@ -92,11 +92,3 @@ def _undo(path: Path, paths: Paths) -> None:
             next_step=f"Undo what {path} lists by hand, then remove it.",
         )
     journal.clear()
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

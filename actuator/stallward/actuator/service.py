@@ -10,12 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import socket
 import sys
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from importlib.metadata import version
@@ -28,6 +26,7 @@ from grpc_reflection.v1alpha import reflection
 
 from stallward.actuator.channels import EXIT_USER
 from stallward.actuator.errors import DaemonError
+from stallward.actuator.locks import lock_file
 from stallward.actuator.loop_link import LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
@@ -124,25 +123,7 @@ def claim_socket(path: Path) -> int:
         DaemonError: If another daemon serves there, or the folder is not writable.
     """
     lock = path.with_name(f"{path.name}.lock")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise DaemonError(f"{lock} cannot be made: {error.strerror}.") from error
-    deadline_s = time.monotonic() + _LOCK_WAIT_S
-    while True:  # a predecessor that was just killed may take a moment
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline_s:
-                os.close(fd)
-                raise DaemonError(
-                    f"Another daemon serves {path}.",
-                    next_step="Stop it, or choose another socket.",
-                ) from error
-            time.sleep(0.05)
-        else:
-            break
+    fd = lock_file(lock, f"Another daemon serves {path}.", wait_s=_LOCK_WAIT_S)
     if path.is_socket():
         path.unlink()  # left by a server that was killed: we hold its lock
     elif path.exists():

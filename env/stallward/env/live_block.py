@@ -19,8 +19,8 @@ from typing import Final, Self
 
 from stallward.actuator.config import ControlConfig
 from stallward.actuator.guard import Budgets
-from stallward.actuator.guardian import claim_node
 from stallward.actuator.keeper import Keeper
+from stallward.actuator.locks import claim_node
 from stallward.actuator.node import Node
 from stallward.actuator.paths import Paths
 from stallward.env.block import BlockSite, Workplace, run_block

@@ -1,0 +1,106 @@
+"""What connects the daemon's processes: their sockets, and with what each child is started.
+
+The guardian keeps both ends of what must outlive a child, so that the next one finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+from stallward.actuator.channels import LOOP_DIED
+from stallward.actuator.config import DaemonConfig, RecordConfig, config_toml
+from stallward.actuator.frames import FRAMES_NAME
+from stallward.actuator.guardian_children import Launch
+
+_KIND = socket.SOCK_SEQPACKET
+
+
+class Wiring:
+    """The channels of one daemon.
+
+    Args:
+        config: The daemon's configuration.
+        lock_fds: The locks of the daemon. The loop inherits them: what it has not put back yet
+            is not for another daemon.
+        started_s: When the daemon was started, CLOCK_MONOTONIC.
+
+    Attributes:
+        link: The guardian's end of its socket to the loop; ``None`` once that is closed.
+    """
+
+    def __init__(self, config: DaemonConfig, lock_fds: tuple[int, ...], started_s: float) -> None:
+        self._config = config
+        self._lock_fds = lock_fds
+        self._started_s = started_s
+        self._config_fd = os.memfd_create("config")
+        os.write(self._config_fd, config_toml(config).encode())
+        self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, _KIND)
+        self._loop_records, self._recorder_records = socket.socketpair(socket.AF_UNIX, _KIND)
+        self._life_read, self._life_write = os.pipe()
+        self.link: socket.socket | None = None
+
+    def drop_link(self) -> None:
+        """Close the socket to the loop."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+    def fail_commands(self) -> None:
+        """Drop what a dead loop was asked, and tell the service that no answer will come."""
+        with contextlib.suppress(OSError):
+            while self._loop_commands.recv(1, socket.MSG_DONTWAIT):
+                pass  # the rest of a message goes with its first byte
+        with contextlib.suppress(OSError):
+            self._loop_commands.send(LOOP_DIED, socket.MSG_DONTWAIT)
+
+    def close(self) -> None:
+        """Close what keeps the service and the recorder waiting for more."""
+        os.close(self._life_write)
+        commands = (self._loop_commands, self._service_commands)
+        for end in (self._loop_records, self._recorder_records, *commands):
+            end.close()
+
+    def launch_loop(self, restarts: int) -> Launch:
+        """How to start the loop, on a new link."""
+        self.drop_link()
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, _KIND)
+        records = self._loop_records.fileno() if self._config.record else -1
+        fds = (theirs.fileno(), self._loop_commands.fileno(), self._config_fd, *self._lock_fds)
+        arguments = (
+            *("--config", f"/proc/self/fd/{self._config_fd}"),
+            *("--guardian-fd", str(theirs.fileno())),
+            *("--command-fd", str(self._loop_commands.fileno())),
+            *("--record-fd", str(records)),
+            *("--restarts", str(restarts)),
+            *("--daemon-start-s", repr(self._started_s)),
+        )
+        return Launch(
+            module="stallward.actuator.loop",
+            arguments=arguments,
+            fds=(*fds, *([records] if records >= 0 else [])),
+            handed_over=(theirs,),
+        )
+
+    def launch_service(self) -> Launch:
+        """How to start the service."""
+        fds = (self._service_commands.fileno(), self._life_read)
+        return Launch(
+            module="stallward.actuator.service",
+            arguments=(
+                *("--socket", str(self._config.service.socket)),
+                *("--command-fd", str(fds[0])),
+                *("--life-fd", str(fds[1])),
+            ),
+            fds=fds,
+        )
+
+    def launch_recorder(self, record: RecordConfig) -> Launch:
+        """How to start the recorder."""
+        fd = self._recorder_records.fileno()
+        return Launch(
+            module="stallward.actuator.recorder",
+            arguments=("--fd", str(fd), "--path", str(record.dir / FRAMES_NAME)),
+            fds=(fd,),
+        )
