@@ -605,6 +605,30 @@ def test_a_daemon_that_cannot_run_says_why(
     assert little_sandbox.leftovers() == []
 
 
+def test_a_daemon_inside_a_background_group_refuses_to_start(
+    little_sandbox: LittleSandbox, tmp_path: Path
+) -> None:
+    config_path = tmp_path / "daemon.toml"
+    config_path.write_text(config_toml(little_sandbox.config()))
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from stallward.actuator import guardian\n"
+        "for path in sys.argv[2:]: Path(path, 'cgroup.procs').write_text('0')\n"
+        "sys.exit(guardian.main(['--config', sys.argv[1]]))\n"
+    )
+    hog = little_sandbox.hogs[0]
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(config_path), *map(str, hog.dirs)],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert f"The background group {hog.name!r} holds process" in done.stderr
+    assert little_sandbox.leftovers() == []
+
+
 def test_the_daemon_stops_with_its_owner(little_sandbox: LittleSandbox, tmp_path: Path) -> None:
     config_path = tmp_path / "daemon.toml"
     config_path.write_text(config_toml(little_sandbox.config()))

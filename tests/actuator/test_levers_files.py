@@ -39,7 +39,9 @@ class FakeNode:
     slots: tuple[Group, ...]
     sent: list[JournalEntry]
 
-    def lever_set(self, zone_limit_bytes: int | None = 100 * MIB) -> LeverSet:
+    def lever_set(
+        self, zone_limit_bytes: int | None = 100 * MIB, spared: frozenset[int] = frozenset()
+    ) -> LeverSet:
         return LeverSet(
             self.paths,
             self.zone.hierarchy,
@@ -48,6 +50,7 @@ class FakeNode:
             self.slots,
             zone_limit_bytes,
             self.sent.append,
+            spared=spared,
         )
 
     def vm(self, name: str) -> str:
@@ -407,18 +410,28 @@ def test_a_wish_that_comes_during_a_write_is_no_foreign_change(node: FakeNode) -
     assert limit_file(slot).read_text() == original
 
 
-@pytest.mark.parametrize("who", ["daemon", "listed"])
-def test_a_group_with_a_protected_process_is_never_frozen(node: FakeNode, who: str) -> None:
+@pytest.mark.parametrize("who", ["daemon", "init", "listed"])
+def test_a_group_with_a_protected_process_is_never_paused_or_limited(
+    node: FakeNode, who: str
+) -> None:
     slot = node.slots[0]
     assert slot.unified_dir is not None
-    pid = os.getpid() if who == "daemon" else 4_000_000
-    (slot.unified_dir / "cgroup.procs").write_text(f"{pid}\n")
-    lever = PauseLever(slot, Originals(node.sent.append), spared=frozenset({4_000_000}))
-    (result,) = lever.apply(True)
-    assert not result.ok
-    assert f"Process {pid}" in result.error
-    assert (slot.unified_dir / "cgroup.freeze").read_text() == "0"
-    assert not lever.held
+    pid = {"daemon": os.getpid(), "init": 1, "listed": 4_000_000}[who]
+    below = slot.unified_dir / "below"
+    below.mkdir()
+    (below / "cgroup.procs").write_text(f"{pid}\n")
+    before = tree(node.paths)
+    levers = node.lever_set(spared=frozenset({4_000_000}))
+    state = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=30 * MIB),))
+    results = list(levers.apply(state))
+    settle(levers, 0)
+    results += levers.poll()
+    assert sorted(r.lever for r in results) == ["limit:bg0", "pause:bg0"]
+    for result in results:
+        assert not result.ok
+        assert f"Process {pid} in stallward/1/bg0 is protected" in result.error
+    levers.restore()
+    assert tree(node.paths) == before
 
 
 def test_a_child_that_inherits_a_score_gets_its_parents_original(node: FakeNode) -> None:

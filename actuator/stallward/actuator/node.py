@@ -9,10 +9,12 @@ from stallward.actuator.config import DaemonConfig, LatencyConfig
 from stallward.actuator.detect import require
 from stallward.actuator.engine import EngineSettings
 from stallward.actuator.errors import NodeError
+from stallward.actuator.groups import Group
 from stallward.actuator.guard import slots_with_stopped
 from stallward.actuator.journal_entries import JournalEntry
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.result import LeverResult
+from stallward.actuator.levers.spared import daemon_pids
 from stallward.actuator.sensors.latency import LineSource
 from stallward.actuator.sensors.line_format import LineFormat
 from stallward.actuator.sensors.missing import missing_signals
@@ -31,6 +33,21 @@ def latency_source(config: LatencyConfig | None) -> LineSource | None:
     return LineSource(config.path, LineFormat(**{n: getattr(config, n) for n in names}))
 
 
+def _refuse_own(slot: Group) -> None:
+    """Refuse a background group in which this daemon runs, or pid 1.
+
+    Raises:
+        NodeError: Naming the process.
+    """
+    found = daemon_pids().intersection(slot.pids(recursive=True))
+    if found:
+        raise NodeError(
+            f"The background group {slot.name!r} holds process {min(found)}: "
+            "the daemon would pause or starve itself, or pid 1.",
+            next_step="Start the daemon outside every background group, e.g. as a service.",
+        )
+
+
 class Node:
     """Reads samples of a node and applies granted states to it.
 
@@ -40,7 +57,8 @@ class Node:
             raising keeps the change from being made.
 
     Raises:
-        NodeError: If a group is missing or the node lacks something.
+        NodeError: If a group is missing, the node lacks something, or a background group holds
+            the daemon itself.
     """
 
     def __init__(self, config: DaemonConfig, send_journal: Callable[[JournalEntry], None]) -> None:
@@ -56,6 +74,8 @@ class Node:
                     f"There is no group {group.name or '/'!r} in {self.hierarchy.why}",
                     next_step="Make it first, or correct the configuration.",
                 )
+        for slot in slots:
+            _refuse_own(slot)
         self.sampler = Sampler(
             paths=paths,
             hierarchy=self.hierarchy,

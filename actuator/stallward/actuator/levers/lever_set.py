@@ -12,6 +12,7 @@ from stallward.actuator.levers.originals import Originals, SendJournal
 from stallward.actuator.levers.pause import PauseLever
 from stallward.actuator.levers.process_stop import ProcessStopLever
 from stallward.actuator.levers.result import LeverResult, attempt
+from stallward.actuator.levers.spared import Spared
 from stallward.actuator.levers.vm_knobs import VmKnobsLever
 from stallward.actuator.paths import Paths
 from stallward.agent.desired import RELEASED, DesiredState
@@ -34,7 +35,7 @@ class LeverSet:
         zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
         send_journal: Called with every entry that :meth:`originals` does not cover, before the
             change that it undoes; an error it raises keeps that change from being made.
-        spared: Processes with which no group is frozen, besides the daemon's own.
+        spared: Processes with which no group is paused or limited, besides the daemon's own.
     """
 
     def __init__(
@@ -57,8 +58,11 @@ class LeverSet:
         self._kind = hierarchy.kind
         self._why = hierarchy.why
         self._originals = Originals(send)
-        self._pauses = tuple(PauseLever(group, self._originals, spared=spared) for group in slots)
-        self._limits = tuple(MemoryLimitLever(group, self._originals) for group in slots)
+        apart = Spared(spared)
+        self._pauses = tuple(PauseLever(group, self._originals, spared=apart) for group in slots)
+        self._limits = tuple(
+            MemoryLimitLever(group, self._originals, spared=apart) for group in slots
+        )
         self._knobs = VmKnobsLever(
             paths=paths,
             zone=zone,

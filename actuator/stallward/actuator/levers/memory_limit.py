@@ -22,6 +22,7 @@ from stallward.actuator.groups import Group
 from stallward.actuator.kernelfile import read_text, write_text
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.result import LeverResult
+from stallward.actuator.levers.spared import Spared
 from stallward.agent.desired import MIB
 from stallward.agent.errors import StallwardError
 
@@ -46,14 +47,18 @@ class MemoryLimitLever:
     Args:
         group: The background group.
         originals: Keeps the journal.
+        spared: Processes with which no group is limited.
     """
 
-    def __init__(self, group: Group, originals: Originals) -> None:
+    def __init__(
+        self, group: Group, originals: Originals, *, spared: Spared | None = None
+    ) -> None:
         v2 = group.hierarchy.kind == "v2"
         folder = group.memory_dir
         self._group = group
         self._name = f"limit:{group.name.rpartition('/')[2]}"
         self._originals = originals
+        self._spared = spared or Spared()
         self._path = folder and folder / ("memory.high" if v2 else "memory.limit_in_bytes")
         self._usage = folder and folder / ("memory.current" if v2 else "memory.usage_in_bytes")
         self._unlimited = "max" if v2 else "-1"
@@ -181,6 +186,7 @@ class MemoryLimitLever:
         if wanted is None:
             self._write_original(self._path)
             return True
+        self._spared.check(self._group)
         original = self._originals.ensure_file(self._path)
         if original.isdigit():
             wanted = min(wanted, int(original))  # a group is never given more than it had

@@ -7,7 +7,6 @@ a late freeze would surprise everybody.
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Final
 
@@ -17,6 +16,7 @@ from stallward.actuator.journal_entries import Frozen
 from stallward.actuator.kernelfile import OpenFile, read_text, write_text
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.result import LeverResult, attempt
+from stallward.actuator.levers.spared import Spared
 
 CONFIRM_S: Final = 1.0
 """A group that is not frozen after this long is thawed again."""
@@ -32,7 +32,7 @@ class PauseLever:
         group: The background group.
         originals: Keeps the journal.
         confirm_s: How long freezing may take.
-        spared: Processes with which no group is frozen, besides this one and its parent.
+        spared: Processes with which no group is frozen.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class PauseLever:
         originals: Originals,
         *,
         confirm_s: float = CONFIRM_S,
-        spared: frozenset[int] = frozenset(),
+        spared: Spared | None = None,
     ) -> None:
         folder = group.unified_dir
         self._group = group
         self._originals = originals
         self._confirm_s = confirm_s
-        self._spared = spared | {1, os.getpid(), os.getppid()}
+        self._spared = spared or Spared()
         self._name = f"pause:{group.name.rpartition('/')[2]}"
         self._freeze = None if folder is None else OpenFile(folder / "cgroup.freeze")
         self._events = None if folder is None else OpenFile(folder / "cgroup.events")
@@ -141,9 +141,8 @@ class PauseLever:
     def _write(self, value: str) -> None:
         if self._freeze is None:
             raise LeverError("There is no v2 hierarchy to freeze in.")
-        # A daemon that froze itself could never thaw anything again.
-        if value == "1" and (found := self._spared.intersection(self._group.pids(recursive=True))):
-            raise LeverError(f"Process {min(found)} in {self._group.name} is protected.")
+        if value == "1":
+            self._spared.check(self._group)
         self._originals.ensure(Frozen(self._freeze.path))
         self.held = True
         write_text(self._freeze.path, value)

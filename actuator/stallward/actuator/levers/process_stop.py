@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from functools import partial
 
@@ -11,6 +10,7 @@ from stallward.actuator.groups import Group
 from stallward.actuator.journal_entries import Stopped
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.result import LeverResult, attempt
+from stallward.actuator.levers.spared import daemon_pids
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import send_signal
 from stallward.agent.desired import ProcessRef
@@ -66,9 +66,7 @@ class ProcessStopLever:
 
     def _check(self, ref: ProcessRef) -> None:
         """Right before acting: a guard further up may have seen an older node."""
-        if ref.pid in {1, os.getpid(), os.getppid()} or ref.pid in self._protected.pids(
-            recursive=True
-        ):
+        if ref.pid in daemon_pids() or ref.pid in self._protected.pids(recursive=True):
             raise LeverError(f"Process {ref.pid} is protected and was left alone.")
 
     def _signal(self, ref: ProcessRef, number: signal.Signals) -> None:
