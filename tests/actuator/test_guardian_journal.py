@@ -13,7 +13,7 @@ from stallward.actuator.channels import BEAT, GuardianLink
 from stallward.actuator.errors import JournalError
 from stallward.actuator.guardian_journal import HeldJournal
 from stallward.actuator.journal_disk import Journal
-from stallward.actuator.journal_entries import FileValue, Stopped
+from stallward.actuator.journal_entries import FileValue, Stopped, to_line
 from stallward.actuator.paths import Paths
 
 
@@ -88,6 +88,49 @@ def test_a_stopped_process_is_held_once(setting: Setting) -> None:
     setting.link.hold_one(entry)
     setting.link.hold_one(entry)
     assert setting.held.entries == (entry,)
+
+
+def test_what_is_released_is_not_undone_any_more(setting: Setting, tmp_path: Path) -> None:
+    stays, goes = Stopped(999_998, 1), Stopped(999_999, 1)
+    original = FileValue(tmp_path / "knob", "60")
+    setting.link.hold((stays, goes, original))
+    setting.link.release_one(goes)
+    setting.link.release_one(goes)
+    setting.link.hold_one(FileValue(tmp_path / "other", "1"))  # and waits for the disk
+    kept = (stays, original, FileValue(tmp_path / "other", "1"))
+    assert setting.held.entries == setting.on_disk() == kept
+    setting.link.hold_one(goes)
+    assert goes in setting.held.entries
+
+
+def test_the_journal_does_not_grow_with_what_comes_and_goes(
+    setting: Setting, tmp_path: Path
+) -> None:
+    original = FileValue(tmp_path / "knob", "60")
+    setting.link.hold((original,))
+    answers: list[bytes] = []
+    for number in range(300):
+        entry = Stopped(999_999, number)
+        setting.held.take(to_line(entry).encode(), answers.append)
+        setting.held.take(to_line(entry, "release").encode(), answers.append)
+    setting.close()
+    assert answers == [b"ok"] * 600
+    assert len(setting.journal_path.read_text().splitlines()) < 250
+    assert setting.on_disk() == (original,)
+    assert list(tmp_path.glob("journal*")) == [setting.journal_path]
+
+
+def test_releasing_never_waits() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        link = GuardianLink(ours, timeout_s=0.02)
+        entry = Stopped(999_999, 1)
+        theirs.send(b"ok")
+        link.hold_one(entry)
+        link.release_one(entry)  # nobody answers
+        theirs.send(b"ok")  # to the release, late
+        with pytest.raises(JournalError):
+            link.hold_one(entry)
 
 
 def test_a_beat_is_no_entry(setting: Setting) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,7 @@ class FakeNode:
     app: Group
     slots: tuple[Group, ...]
     sent: list[JournalEntry]
+    released: list[JournalEntry] = field(default_factory=list)
 
     def lever_set(
         self, zone_limit_bytes: int | None = 100 * MIB, spared: frozenset[int] = frozenset()
@@ -50,6 +51,7 @@ class FakeNode:
             self.slots,
             zone_limit_bytes,
             self.sent.append,
+            self.released.append,
             spared=spared,
         )
 
@@ -457,4 +459,5 @@ def test_a_child_that_inherits_a_score_gets_its_parents_original(node: FakeNode)
     levers.apply(RELEASED)
     assert [f.read_text() for f in (old, own, forked)] == ["7", "-1000", "7"]
     assert OomScore(4_000_003, 1 << 40, 7) in node.sent
+    assert set(node.released) == {e for e in node.sent if isinstance(e, OomScore)}
     assert levers.held() == ()

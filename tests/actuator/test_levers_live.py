@@ -50,8 +50,16 @@ class Box:
         self.app.create()
         self.bg.create()
         self.sent: list[JournalEntry] = []
+        self.released: list[JournalEntry] = []
         self.levers = LeverSet(
-            Paths(), self.hierarchy, self.zone, self.app, (self.bg,), 200 * MIB, self.sent.append
+            Paths(),
+            self.hierarchy,
+            self.zone,
+            self.app,
+            (self.bg,),
+            200 * MIB,
+            self.sent.append,
+            self.released.append,
         )
         self.originals = self.levers.originals()
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -229,9 +237,12 @@ def test_one_process_is_stopped_continued_and_terminated(box: Box) -> None:
     wrong = ProcessRef(pid=process.pid, start_time_ticks=ticks + 1)
     gone = box.levers.apply(DesiredState(stopped=(ref, wrong)))
     assert [(r.ok, "gone" in r.error) for r in gone] == [(False, True)]
+    assert box.released == [Stopped(process.pid, ticks + 1)]
     (result,) = box.levers.apply(RELEASED)
     assert (result.value, box.state(process) != "T") == ("SIGCONT", True)
+    assert box.released[1:] == [Stopped(process.pid, ticks)], "who stops it now is not undone"
     box.levers.apply(stopped)
+    assert box.sent[-1] == Stopped(process.pid, ticks)
     results = box.levers.apply(DesiredState(stopped=(ref,), terminate=ref))
     assert [r.value for r in results] == ["SIGTERM"]
     assert process.wait(5) == -15

@@ -108,6 +108,17 @@ class GuardianLink:
         """:meth:`hold` for one entry: what the levers call before a first change."""
         self.hold((entry,))
 
+    def release_one(self, entry: JournalEntry) -> None:
+        """Tell the guardian that there is nothing to undo of ``entry``; never waits."""
+        with self._lock:
+            if entry not in self._held:
+                return
+            with contextlib.suppress(OSError):  # then it stays held
+                message = f"{to_line(entry, 'release')}\n".encode()
+                self.connection.send(message, socket.MSG_DONTWAIT)
+                self._unanswered += 1
+                self._held.remove(entry)
+
     def beat(self) -> None:
         """Tell the guardian that the loop ticks; never waits."""
         with contextlib.suppress(OSError):

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.journal_disk import Journal
@@ -19,6 +20,7 @@ from stallward.actuator.journal_entries import (
     FileValue,
     Frozen,
     JournalEntry,
+    Operation,
     OwnedGroup,
     SwapFile,
     from_line,
@@ -27,13 +29,17 @@ from stallward.actuator.journal_restore import restore
 from stallward.actuator.paths import Paths
 
 _LASTING = (FileValue, Frozen, OwnedGroup, SwapFile)
+_COMPACT_AFTER: Final = 200
+"""Released entries after which the file is written anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    entries: tuple[JournalEntry, ...]
+    entries: tuple[JournalEntry, ...] = ()
+    operation: Operation = "hold"
     done: Callable[[bytes], None] | None = None
-    clear: bool = False
+    replace: tuple[JournalEntry, ...] | None = None
+    """What the file is to hold instead of all that it does."""
 
 
 class HeldJournal:
@@ -50,6 +56,7 @@ class HeldJournal:
         self._entries: dict[JournalEntry, None] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._unfinished = False
+        self._released = 0
         self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
         self._writer.start()
 
@@ -77,21 +84,36 @@ class HeldJournal:
         return left
 
     def take(self, message: bytes, done: Callable[[bytes], None]) -> None:
-        """Hold the entries of ``message``; ``done`` gets the acknowledgement.
+        """Hold or release the entries of ``message``; ``done`` gets the acknowledgement.
 
         ``done`` may be called from another thread.
         """
         try:
-            entries = tuple(from_line(line)[1] for line in message.decode().splitlines())
+            lines = [from_line(line) for line in message.decode().splitlines()]
         except (ActuatorError, UnicodeDecodeError) as error:
             done(b"!" + str(error).encode())
             return
+        self._release(tuple(entry for operation, entry in lines if operation == "release"))
+        entries = tuple(entry for operation, entry in lines if operation == "hold")
         self._entries.update(dict.fromkeys(entries))
-        if all(not isinstance(entry, _LASTING) for entry in entries):
-            done(b"ok")
-            self._jobs.put(_Job(entries=entries))
-        else:
+        if any(isinstance(entry, _LASTING) for entry in entries):
             self._jobs.put(_Job(entries=entries, done=done))
+            return
+        done(b"ok")
+        if entries:
+            self._jobs.put(_Job(entries=entries))
+
+    def _release(self, entries: tuple[JournalEntry, ...]) -> None:
+        for entry in entries:
+            self._entries.pop(entry, None)
+        if not entries:
+            return
+        self._released += len(entries)
+        if self._released < _COMPACT_AFTER:
+            self._jobs.put(_Job(entries=entries, operation="release"))
+        else:  # the file must not grow for ever with what comes and goes
+            self._released = 0
+            self._jobs.put(_Job(replace=self.entries))
 
     def restore(self, *, forget: bool = True) -> tuple[str, ...]:
         """Undo everything now; what cannot be undone stays held and is returned as problems.
@@ -112,7 +134,7 @@ class HeldJournal:
         """
         if self._entries and not self._unfinished:
             self._entries.clear()
-            self._jobs.put(_Job(entries=(), clear=True))
+            self._jobs.put(_Job(replace=()))
 
     def close(self) -> None:
         """Wait for the disk and end the thread."""
@@ -124,10 +146,10 @@ class HeldJournal:
         while (job := self._jobs.get()) is not None:
             answer = b"ok"
             try:
-                if job.clear:
-                    self._journal.clear()
-                elif job.entries:
-                    self._journal.append(job.entries)
+                if job.replace is not None:
+                    self._journal.replace(job.replace)
+                else:
+                    self._journal.append(job.entries, job.operation)
             except (ActuatorError, OSError) as error:
                 answer = b"!" + str(error).encode()
                 os.write(2, b"stallward guardian: " + answer[1:] + b"\n")

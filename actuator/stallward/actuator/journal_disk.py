@@ -36,11 +36,12 @@ class Journal:
         self.path = path
         self.damaged = 0
         """Lines that :meth:`load` could not use (a torn last line counts)."""
+        self._paths = paths
         self._boot = read_text(paths.proc / "sys" / "kernel" / "random" / "boot_id") or ""
         self._fd = -1
 
     def append(self, entries: Iterable[JournalEntry], operation: Operation = "hold") -> None:
-        """Write entries and wait until they are on disk.
+        """Write entries; when they are held, wait until that is on disk.
 
         Raises:
             JournalError: If that is not possible.
@@ -52,7 +53,8 @@ class Journal:
             data = "".join(f"{line}\n" for line in lines if line).encode()
             while data:
                 data = data[os.write(self._fd, data) :]
-            os.fsync(self._fd)
+            if operation == "hold":  # a release that is lost costs undoing something twice
+                os.fsync(self._fd)
         except OSError as error:
             raise JournalError(
                 f"Cannot write the journal {self.path} ({error.strerror}).",
@@ -105,6 +107,26 @@ class Journal:
             elif this_boot or isinstance(entry, SwapFile):
                 held.append(entry)
         return tuple(held)
+
+    def replace(self, entries: Iterable[JournalEntry]) -> None:
+        """Hold ``entries`` and nothing else, in a file written anew.
+
+        Raises:
+            JournalError: If it cannot be written; then the old file stays.
+        """
+        entries = tuple(entries)
+        if not entries:
+            self.clear()
+            return
+        self.close()
+        fresh = Journal(self.path.with_name(f"{self.path.name}.new"), self._paths)
+        fresh.clear()
+        fresh.append(entries)
+        fresh.close()
+        try:
+            fresh.path.replace(self.path)
+        except OSError as error:
+            raise JournalError(f"Cannot replace {self.path} ({error.strerror}).") from error
 
     def empty(self) -> None:
         """Forget everything but keep the file, whose lock somebody relies on.

@@ -93,7 +93,7 @@ class Loop:
         self._blind_ticks = 0
         self._beat_at_s = float("-inf")
         controller = make_controller(config.control.controller)
-        self._node = Node(config, self._link.hold_one)
+        self._node = Node(config, self._link.hold_one, self._link.release_one)
         self._engine = _engine(config, self._node, controller)
         self._leases = LeaseDesk()
         self._desk = CommandDesk(

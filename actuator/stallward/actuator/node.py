@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 
 from stallward.actuator.config import DaemonConfig, LatencyConfig
@@ -11,8 +10,8 @@ from stallward.actuator.engine import EngineSettings
 from stallward.actuator.errors import NodeError
 from stallward.actuator.groups import Group
 from stallward.actuator.guard import slots_with_stopped
-from stallward.actuator.journal_entries import JournalEntry
 from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.originals import ReleaseJournal, SendJournal
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.levers.spared import daemon_pids
 from stallward.actuator.sensors.latency import LineSource
@@ -55,13 +54,19 @@ class Node:
         config: Which groups, and where.
         send_journal: Called with every journal entry before the first change that it undoes;
             raising keeps the change from being made.
+        release_journal: Called with an entry when it is undone for good.
 
     Raises:
         NodeError: If a group is missing, the node lacks something, or a background group holds
             the daemon itself.
     """
 
-    def __init__(self, config: DaemonConfig, send_journal: Callable[[JournalEntry], None]) -> None:
+    def __init__(
+        self,
+        config: DaemonConfig,
+        send_journal: SendJournal,
+        release_journal: ReleaseJournal | None = None,
+    ) -> None:
         self._config = config
         paths = config.node.paths
         self.hierarchy = require(paths)
@@ -95,6 +100,7 @@ class Node:
             slots=slots,
             zone_limit_bytes=first.zone.memory_limit_bytes,
             send_journal=send_journal,
+            release_journal=release_journal,
             spared=frozenset(config.protected.pids),
         )
         self._profile = "default"

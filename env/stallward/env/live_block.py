@@ -87,6 +87,7 @@ class LiveBlock:
                     guard=self._settings.budgets,
                 ),
                 keeper.hold,
+                keeper.release,
             )
             keeper.hold(*self.node.levers.originals())
             self._stack.callback(_put_back, self.node, keeper)

@@ -8,7 +8,7 @@ from stallward.actuator.groups import Group, Hierarchy
 from stallward.actuator.journal_entries import JournalEntry
 from stallward.actuator.levers.memory_limit import MemoryLimitLever
 from stallward.actuator.levers.oom import OomLever
-from stallward.actuator.levers.originals import Originals, SendJournal
+from stallward.actuator.levers.originals import Originals, ReleaseJournal, SendJournal
 from stallward.actuator.levers.pause import PauseLever
 from stallward.actuator.levers.process_stop import ProcessStopLever
 from stallward.actuator.levers.result import LeverResult, attempt
@@ -35,6 +35,7 @@ class LeverSet:
         zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
         send_journal: Called with every entry that :meth:`originals` does not cover, before the
             change that it undoes; an error it raises keeps that change from being made.
+        release_journal: Called with such an entry when it is undone for good.
         spared: Processes with which no group is paused or limited, besides the daemon's own.
     """
 
@@ -47,6 +48,7 @@ class LeverSet:
         slots: tuple[Group, ...],
         zone_limit_bytes: int | None,
         send_journal: SendJournal,
+        release_journal: ReleaseJournal | None = None,
         spared: frozenset[int] = frozenset(),
     ) -> None:
         lock = threading.Lock()
@@ -57,7 +59,7 @@ class LeverSet:
 
         self._kind = hierarchy.kind
         self._why = hierarchy.why
-        self._originals = Originals(send)
+        self._originals = Originals(send, release_journal)
         apart = Spared(spared)
         self._pauses = tuple(PauseLever(group, self._originals, spared=apart) for group in slots)
         self._limits = tuple(

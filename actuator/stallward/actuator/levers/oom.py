@@ -132,6 +132,7 @@ class OomLever:
                 if not result.ok and start_time_ticks(self._proc, pid) == ticks:
                     continue  # tried again
             del self._changed[(pid, ticks)]
+            self._originals.release(original)
         if not self._changed:
             self._first.clear()
         return tuple(results)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from stallward.actuator.errors import KernelFileError, LeverError
+from stallward.actuator.errors import JournalError, KernelFileError, LeverError
 from stallward.actuator.journal_entries import FileValue, JournalEntry
 from stallward.actuator.kernelfile import read_text
 
 SendJournal = Callable[[JournalEntry], None]
 """Returns when the entry is safe; raises to keep the change from being made."""
+ReleaseJournal = Callable[[JournalEntry], None]
+"""Takes an entry back that there is nothing to undo of any more."""
 
 
 class Originals:
@@ -18,10 +21,14 @@ class Originals:
 
     Args:
         send_journal: Takes an entry that is not covered yet, before the change.
+        release_journal: Takes back an entry that was sent.
     """
 
-    def __init__(self, send_journal: SendJournal) -> None:
+    def __init__(
+        self, send_journal: SendJournal, release_journal: ReleaseJournal | None = None
+    ) -> None:
         self._send = send_journal
+        self._release = release_journal
         self._covered: dict[JournalEntry, None] = {}
         self._values: dict[Path, str] = {}
 
@@ -50,6 +57,15 @@ class Originals:
         if entry not in self._covered:
             self._send(entry)
             self.note(entry)
+
+    def release(self, entry: JournalEntry) -> None:
+        """What ``entry`` undoes is undone for good: what others do next is not ours to undo."""
+        if entry not in self._covered:
+            return
+        del self._covered[entry]
+        if self._release is not None:
+            with contextlib.suppress(JournalError):  # it is undone once more, at worst
+                self._release(entry)
 
     def ensure_file(self, path: Path) -> str:
         """The original value of ``path``, safe in the journal.

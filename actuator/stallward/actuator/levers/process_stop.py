@@ -53,6 +53,8 @@ class ProcessStopLever:
         result = attempt(f"stop:{ref.pid}", "SIGSTOP", partial(self._send_stop, ref))
         if result.ok:
             self._stopped[ref] = None
+        else:
+            self._originals.release(_entry(ref))
         return result
 
     def _continue(self, ref: ProcessRef) -> LeverResult:
@@ -62,6 +64,7 @@ class ProcessStopLever:
         result = attempt(f"stop:{ref.pid}", "SIGCONT", send)
         if result.ok:  # else it is tried again
             del self._stopped[ref]
+            self._originals.release(_entry(ref))
         return result
 
     def _check(self, ref: ProcessRef) -> None:
@@ -75,7 +78,7 @@ class ProcessStopLever:
 
     def _send_stop(self, ref: ProcessRef) -> None:
         self._check(ref)
-        self._originals.ensure(Stopped(ref.pid, ref.start_time_ticks))
+        self._originals.ensure(_entry(ref))
         self._signal(ref, signal.SIGSTOP)
 
     def _terminate(self, ref: ProcessRef) -> None:
@@ -84,3 +87,8 @@ class ProcessStopLever:
         # A stopped process would take the signal only when it runs again.
         self._signal(ref, signal.SIGCONT)
         self._stopped.pop(ref, None)
+        self._originals.release(_entry(ref))
+
+
+def _entry(ref: ProcessRef) -> Stopped:
+    return Stopped(ref.pid, ref.start_time_ticks)
