@@ -40,9 +40,9 @@ _CALM_TICKS: Final = 10
 MEANINGS: Final = {
     "decision_p99_ms": "observe + infer + guard, under pressure",
     "tick_jitter_p99_ms": "start of a tick after its due time, under pressure",
-    "loop_cpu_share_calm": "share of one core the ticks use, application alone",
+    "loop_cpu_share_calm": "share of one core the loop's process uses, application alone",
     "loop_cpu_share_pressure": "the same under pressure",
-    "limits_cpu_share_pressure": "the loop's other threads: reclaim while limits are lowered",
+    "limits_cpu_share_pressure": "of that, its threads that write limits, where reclaim runs",
     "loop_rss_mib": "resident memory of the loop, with a policy loaded",
     "service_rss_mib": "resident memory of the gRPC service",
     "guardian_rss_mib": "resident memory of the guardian",
@@ -94,9 +94,9 @@ class DaemonWatch:
         self.pss_mib = sum(pss for _, pss in memory.values())
 
     def loop_shares(self) -> tuple[float, float] | tuple[None, None]:
-        """CPU seconds per second after the burn-in: of the ticks, and of the loop's other threads.
+        """CPU seconds per second after the burn-in: of the loop, and of its threads beside it.
 
-        Those write limits, and the kernel reclaims in the writer: that work is the policy's.
+        Those write limits, and the kernel reclaims in the writer.
         """
         if not self.loop_cpu_s:
             return None, None
@@ -104,7 +104,8 @@ class DaemonWatch:
         if len(steady) < 2:
             return None, None
         (t0, ticks0, others0), (t1, ticks1, others1) = steady[0], steady[-1]
-        return (ticks1 - ticks0) / (t1 - t0), (others1 - others0) / (t1 - t0)
+        others = others1 - others0
+        return (ticks1 - ticks0 + others) / (t1 - t0), others / (t1 - t0)
 
 
 def _cpu_s(pid: int, *, thread: int | None = None) -> float:
@@ -149,11 +150,11 @@ def bench_node(
             report("onset to pause", 0.65)
             onsets = onset_to_pause_ms(session, Path(folder) / "onset", seconds=seconds)
     report("done", 1.0)
-    ticks_share, limits_share = watched.loop_shares()
+    loop_share, limits_share = watched.loop_shares()
     return {
         **loop_times(pressed),
         "loop_cpu_share_calm": calm.loop_shares()[0],
-        "loop_cpu_share_pressure": ticks_share,
+        "loop_cpu_share_pressure": loop_share,
         "limits_cpu_share_pressure": limits_share,
         "loop_rss_mib": watched.rss_mib.get("loop"),
         "service_rss_mib": watched.rss_mib.get("service"),
