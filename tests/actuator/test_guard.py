@@ -175,7 +175,7 @@ def test_a_group_that_is_still_starting_is_not_limited(paused: bool, lift_budget
     guard = _guard(lift_budgets=lift_budgets)
     verdict = guard.review(want, _sample(SlotState(), SlotState()), GuardMemory())
     assert verdict.granted.slots[0] == SlotDesire(paused=paused)
-    assert "still starting" in verdict.notes[0]
+    assert "held nothing yet" in verdict.notes[0]
 
 
 @pytest.mark.parametrize(

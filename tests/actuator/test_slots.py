@@ -54,18 +54,17 @@ def _reference(tracker: SlotTracker) -> int | None:
     return tracker.states(1e3)[0].reference_bytes
 
 
-def test_the_reference_is_unknown_until_the_group_has_run_for_three_seconds() -> None:
-    tracker, usage = SlotTracker(1), 5 * MIB
-    for tick in range(10):
-        tracker.update(0.5 * tick, [SlotFacts(usage_bytes=usage, paused=2 <= tick < 5)])
-        # 0.5 s before the pause, and 0.5 s a tick after it.
-        assert (_reference(tracker) is None) == (tick < 9), tick
-        usage += 10 * MIB
-    assert _reference(tracker) == 95 * MIB
-
-
-def test_a_group_that_uses_next_to_nothing_has_not_started() -> None:
+def test_a_group_that_holds_next_to_nothing_has_no_reference() -> None:
     assert _reference(_started(3 * MIB)) is None
+    assert _reference(_started(5 * MIB)) == 5 * MIB
+
+
+def test_a_limit_set_while_a_group_starts_follows_what_it_swaps() -> None:
+    tracker = SlotTracker(1)
+    for second in range(10):
+        fact = SlotFacts(usage_bytes=32 * MIB, swap_bytes=20 * second * MIB, limit_bytes=32 * MIB)
+        tracker.update(float(second), [fact])
+    assert _reference(tracker) == 212 * MIB
 
 
 def test_the_reference_counts_what_is_in_swap() -> None:

@@ -18,12 +18,15 @@ from stallward.agent.controller import (
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.controllers.latd import LatdController
 from stallward.agent.controllers.none import NoneController
+from stallward.agent.controllers.static import SETTLE_S
 from stallward.agent.desired import MIB, ProcessRef
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.agent.sample import Sample
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 
+SETTLED = round(SETTLE_S / 0.1) + 1
+"""Samples after which ``static`` takes its share."""
 OBSERVATION = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 SPECS = [
     "none",
@@ -183,11 +186,15 @@ def test_latd_grow_raises_a_stalling_groups_limit_while_memory_is_left() -> None
 
 
 def test_static_limits_are_shares_of_the_reference_and_keep_the_floor() -> None:
-    (decision,) = run("static:limit=0.4,slots=0,pause=1", [make_sample(0)])
+    decisions = run(
+        "static:limit=0.4,slots=0,pause=1", [make_sample(k) for k in range(SETTLED + 1)]
+    )
+    early, decision = decisions[SETTLED - 2], decisions[SETTLED]
+    assert early.desired.slots[0].limit_bytes is None, "a share of what is still growing"
     first, second = decision.desired.slots
     assert (first.paused, first.limit_bytes) == (False, int(0.4 * 300 * MIB))
     assert (second.paused, second.limit_bytes) == (True, None)
-    (decision,) = run("static:limit=0.01", [make_sample(0)])
+    decision = run("static:limit=0.01", [make_sample(k) for k in range(SETTLED + 1)])[-1]
     assert decision.desired.slots[0].limit_bytes == 16 * MIB
 
 

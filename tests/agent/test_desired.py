@@ -24,7 +24,7 @@ def test_an_action_names_pause_limit_and_profile() -> None:
     desired = decode_action((1, 3, 0, 5, 0, 0, 0, 0, 2), STATES, FLOORS)
     assert desired.slots[0].paused
     assert desired.slots[0].limit_bytes == int(100 * MIB * LIMIT_RATIOS[3])
-    assert desired.slots[1].limit_bytes is None, "still starting: no limit"
+    assert desired.slots[1].limit_bytes is None, "nothing held yet: no limit"
     assert desired.tuning is PROFILES[2]
 
 

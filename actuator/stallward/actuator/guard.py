@@ -8,7 +8,7 @@ It holds whoever decides, a shipped rule as much as a remote client:
   slot being paused);
 * a limit is never below the slot's floor, and tightens at most one level a tick unless the
   slot is paused (releasing and squeezing what is paused are immediate);
-* no group is limited while it is still starting (its reference is not known);
+* no group is limited while what it wants is not known (it has not held anything yet);
 * what cannot be expressed on a node is refused as a whole, and the default controller decides.
 """
 
@@ -152,7 +152,7 @@ class Guard:
         if want is None:
             return None, ""
         if state.reference_bytes is None:
-            return None, "not limited, it is still starting: what it wants is not known yet"
+            return None, "not limited: it has held nothing yet, so what it wants is not known"
         limit, note = want, ""
         floor = self.floors_bytes[index]
         if limit < floor:

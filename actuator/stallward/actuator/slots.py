@@ -15,10 +15,8 @@ SHARE_WINDOW_S: Final = 60.0
 """The window of ``SlotState.paused_share``."""
 REFERENCE_DECAY_S: Final = 60.0
 """Time constant with which the reference forgets a free group that now holds less."""
-STARTED_S: Final = 3.0
-"""The reference is known once a group has run this long with ``STARTED_BYTES`` or more: a limit
-taken from a group that is still starting would pin it there."""
 STARTED_BYTES: Final = 4 * MIB
+"""The reference is known once a group has held this much."""
 NEVER_PAUSED_S: Final = 1e6
 
 
@@ -49,14 +47,11 @@ class _Track:
     pauses: deque[tuple[float, float]] = field(default_factory=deque)
     limit_bytes: int | None = None
     updated_s: float | None = None
-    ran_s: float = 0.0
-    """How long the group has run with at least ``STARTED_BYTES``."""
     kept_bytes: float = 0.0
 
     @property
     def reference_bytes(self) -> int | None:
-        started = self.ran_s >= STARTED_S - 1e-6
-        return int(self.kept_bytes) if started else None
+        return int(self.kept_bytes) if self.kept_bytes >= STARTED_BYTES else None
 
 
 class SlotTracker:
@@ -91,10 +86,9 @@ class SlotTracker:
 def _learn(track: _Track, elapsed_s: float, held_bytes: int) -> None:
     """Take in what a running group holds.
 
-    A limited group shows less than it wants, so only free time forgets a larger past.
+    Only free time forgets a larger past: a limited group may hold less than it wants. What it
+    keeps in swap still shows a limited group grow, so a limit set while it starts follows it.
     """
-    if held_bytes >= STARTED_BYTES:
-        track.ran_s += elapsed_s
     if track.limit_bytes is None:
         track.kept_bytes *= math.exp(-elapsed_s / REFERENCE_DECAY_S)
     track.kept_bytes = max(track.kept_bytes, float(held_bytes))

@@ -112,7 +112,8 @@ class SlotState:
 
     The most that it has held in memory and swap while running; what is larger than now is
     forgotten with a time constant of 60 s, but only while it runs unlimited. ``None`` until it
-    has run for 3 s with at least 4 MiB: a group that is still starting is not limited.
+    has held 4 MiB: an empty group is not limited. A limit taken while a group starts grows with
+    what it swaps; one that only reads files shows its wish again when it is unlimited.
     """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,10 @@ def _slots(text: str, key: str) -> frozenset[int] | None:
         raise ControllerError(
             f"{key}={text!r} names no slots.", next_step=f"Write {key}=all or {key}=0+1."
         ) from None
+
+
+SETTLE_S: Final = 3.0
+"""A share is taken of what a group holds when it has had this long to start."""
 
 
 class StaticController:
@@ -61,10 +66,21 @@ class StaticController:
                 next_step="For example static:limit_mib=200 or static:zone_share=0.3.",
             )
         self._context: NodeContext | None = None
+        self._known_s: dict[int, float] = {}
 
     def reset(self, context: NodeContext) -> None:
-        """Keep the floors and the zone's size."""
+        """Keep the floors and the zone's size, and forget when groups started."""
         self._context = context
+        self._known_s.clear()
+
+    def _settled_reference(self, sample: Sample, slot: int) -> int | None:
+        """What the group holds, once it has had time to start: a fixed share is of the whole."""
+        reference = sample.slot_states[slot].reference_bytes
+        if reference is None:
+            self._known_s.pop(slot, None)
+            return None
+        since_s = self._known_s.setdefault(slot, sample.time_s)
+        return reference if sample.time_s - since_s >= SETTLE_S else None
 
     def _limit(self, sample: Sample, slot: int) -> int | None:
         if self._context is None or (self._limited is not None and slot not in self._limited):
@@ -74,8 +90,8 @@ class StaticController:
         elif self._zone_share:
             wanted = int(self._zone_share * self._context.zone_limit_bytes)
         elif self._ratio < 1.0:
-            reference = sample.slot_states[slot].reference_bytes
-            if reference is None:  # still starting: nothing to take a share of
+            reference = self._settled_reference(sample, slot)
+            if reference is None:
                 return None
             wanted = int(self._ratio * reference)
         else:
@@ -106,7 +122,7 @@ def _profile(name: str) -> Tuning:
 
 PARAMETERS = {
     "pause": "slots to pause: all, or numbers joined by + (default: none)",
-    "limit": "limit as a share of what the group used when unlimited, 0..1 (default 1: none)",
+    "limit": "limit as a share of what the group held 3 s after its start, 0..1 (1: none)",
     "limit_mib": "limit in MiB instead",
     "zone_share": "limit as a share of the zone's memory instead, 0..1",
     "slots": "slots the limit is for: all, or numbers joined by + (default all)",

@@ -17,7 +17,6 @@ from stallward.actuator.slots import (
     REFERENCE_DECAY_S,
     SHARE_WINDOW_S,
     STARTED_BYTES,
-    STARTED_S,
 )
 from stallward.agent.desired import LIMIT_RATIOS, SLOTS
 
@@ -41,7 +40,6 @@ class LeverStates:
         self._ring = np.zeros((round(SHARE_WINDOW_S / tick_s), SLOTS, batch), dtype=np.uint8)
         self._at = 0
         shape = (SLOTS, batch)
-        self._ran_s = np.zeros(shape)
         self._kept_bytes = np.zeros(shape)
         self._seen = np.zeros(batch, dtype=bool)
         self.paused = np.zeros(shape, dtype=bool)
@@ -58,7 +56,7 @@ class LeverStates:
     @property
     def reference_bytes(self) -> Array:
         """What the group wants when nothing holds it back; NaN while it is still starting."""
-        return np.where(self._ran_s >= STARTED_S - 1e-6, self._kept_bytes, np.nan)
+        return np.where(self._kept_bytes >= STARTED_BYTES, self._kept_bytes, np.nan)
 
     def reset(self, rows: Mask) -> None:
         """Release the levers of the nodes in ``rows`` and forget their past."""
@@ -68,7 +66,6 @@ class LeverStates:
         self.paused_for_s[:, rows] = 0.0
         self.since_thaw_s[:, rows] = NEVER_PAUSED_S
         self._paused_ticks[:, rows] = 0.0
-        self._ran_s[:, rows] = 0.0
         self._kept_bytes[:, rows] = 0.0
         self._seen[rows] = False
 
@@ -96,7 +93,6 @@ class LeverStates:
         # As on a node, time is known from the second reading on.
         elapsed_s = np.where(self._seen, self._tick_s, 0.0)
         self._seen[:] = True
-        self._ran_s += elapsed_s * (~self.paused & (held_bytes >= STARTED_BYTES))
         free = ~self.paused & np.isnan(self.limit_bytes)
         self._kept_bytes *= np.where(free, np.exp(-elapsed_s / REFERENCE_DECAY_S), 1.0)
         self._kept_bytes = np.where(
