@@ -13,7 +13,7 @@ from stallward.actuator.guard import slots_with_stopped
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.originals import ReleaseJournal, SendJournal
 from stallward.actuator.levers.result import LeverResult
-from stallward.actuator.levers.spared import daemon_pids
+from stallward.actuator.levers.spared import Spared
 from stallward.actuator.sensors.latency import LineSource
 from stallward.actuator.sensors.line_format import LineFormat
 from stallward.actuator.sensors.missing import missing_signals
@@ -38,10 +38,10 @@ def _refuse_own(slot: Group) -> None:
     Raises:
         NodeError: Naming the process.
     """
-    found = daemon_pids().intersection(slot.pids(recursive=True))
-    if found:
+    pid = Spared().within(slot)
+    if pid is not None:
         raise NodeError(
-            f"The background group {slot.name!r} holds process {min(found)}: "
+            f"The background group {slot.name!r} holds process {pid}: "
             "the daemon would pause or starve itself, or pid 1.",
             next_step="Start the daemon outside every background group, e.g. as a service.",
         )

@@ -25,12 +25,17 @@ class Spared:
     listed: frozenset[int] = frozenset()
     _daemon: frozenset[int] = field(default_factory=daemon_pids)
 
+    def within(self, group: Group) -> int | None:
+        """One of them that is in ``group`` or below it, if any."""
+        found = (self.listed | self._daemon).intersection(group.pids(recursive=True))
+        return min(found, default=None)
+
     def check(self, group: Group) -> None:
         """Check right before acting: processes move.
 
         Raises:
             LeverError: If one of them is in ``group`` or below it.
         """
-        found = (self.listed | self._daemon).intersection(group.pids(recursive=True))
-        if found:
-            raise LeverError(f"Process {min(found)} in {group.name} is protected.")
+        pid = self.within(group)
+        if pid is not None:
+            raise LeverError(f"Process {pid} in {group.name} is protected.")
