@@ -86,7 +86,9 @@ def measure_fidelity(
             f"{recordings} holds no scenario with two arms or more.",
             next_step="Record some with `stallward record`, or name another directory.",
         )
-    by_scenario = {name: [r for r in found if r.run.scenario == name] for name, _ in jobs}
+    by_scenario: dict[str, list[Recorded]] = {}
+    for recorded in found:
+        by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
     rows = _side_by_side(
         [partial(_left_out, by_scenario[n], arm, seconds=seconds, seed=seed) for n, arm in jobs],
         [f"{name} without {arm}" for name, arm in jobs],
