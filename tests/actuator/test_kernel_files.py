@@ -23,10 +23,10 @@ from stallward.actuator.sensors.memcg import (
     parse_stat_v1,
     parse_stat_v2,
 )
-from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo, read_meminfo
+from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo
 from stallward.actuator.sensors.process import parse_process, read_process
 from stallward.actuator.sensors.psi import PsiReader, parse_psi
-from stallward.actuator.sensors.signal_file import AnySignal
+from stallward.actuator.sensors.signal_file import AnySignal, SignalFile
 from stallward.actuator.sensors.vmstat import VmStat, parse_vmstat
 from stallward.agent.sample import PsiTotals
 
@@ -115,9 +115,10 @@ def test_meminfo_valid(tmp_path: Path) -> None:
         swap_free_bytes=0,
     )
     assert parse_meminfo(MEMINFO, P) == expected
-    assert read_meminfo(tmp_path) == MemoryInfo()
+    signal = SignalFile(tmp_path / "meminfo", parse_meminfo, MemoryInfo())
+    assert signal.read() == MemoryInfo()
     (tmp_path / "meminfo").write_bytes(MEMINFO)
-    assert read_meminfo(tmp_path) == expected
+    assert signal.read() == expected
 
 
 def test_meminfo_without_a_line_has_that_value_absent() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.sensors.flat import checked_count, parse_count
 
 _WANTED: Final = {
@@ -51,14 +50,3 @@ def parse_meminfo(content: bytes, path: Path) -> MemoryInfo:
     if not content.endswith(b"\n"):
         raise SensorError(path, f"cut short: {content[-40:]!r}")
     return MemoryInfo(**values)
-
-
-def read_meminfo(proc: Path) -> MemoryInfo:
-    """Read meminfo below ``proc`` once; all ``None`` if it is not there.
-
-    Raises:
-        SensorError: If it is malformed.
-    """
-    path = proc / "meminfo"
-    content = read_bytes(path)
-    return MemoryInfo() if content is None else parse_meminfo(content, path)
