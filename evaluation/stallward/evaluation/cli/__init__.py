@@ -101,7 +101,7 @@ def _usage(error: Exception) -> int:
 
 
 _EXTRAS = {
-    "train": ("torch", "stable_baselines3", "gymnasium", "pyarrow", "scipy", "onnx", "plotly"),
+    "train": ("torch", "stable_baselines3", "gymnasium", "pyarrow", "onnx"),
     "node": ("grpc", "grpc_health", "grpc_reflection", "onnxruntime", "psutil"),
     "workloads": ("duckdb",),
 }
