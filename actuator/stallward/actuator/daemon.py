@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+import psutil
+
 from stallward.actuator.config import DaemonConfig, config_toml
 from stallward.actuator.errors import DaemonError, DaemonUnavailableError
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.05
 _STOP_S: Final = 15.0
+_ORPHANS_S: Final = 5.0
 _LAST_WORDS: Final = 8
 _MODULES: Final = {
     "stallward.actuator.loop": "loop",
@@ -161,11 +164,11 @@ class Daemon:
             raise DaemonError("The daemon is not running.")
         guardian = self._process.pid
         found = {}
-        for pid in _children(guardian):
-            arguments = _arguments(pid)
+        for child in _children(guardian):
+            arguments = _arguments(child)
             for module, name in _MODULES.items():
                 if module in arguments:
-                    found[name] = pid
+                    found[name] = child.pid
         return DaemonPids(guardian=guardian, **found)
 
     def stop(self) -> None:
@@ -173,7 +176,7 @@ class Daemon:
         process, self._process = self._process, None
         if process is None:
             return
-        children = _children(process.pid) if process.poll() is None else ()
+        children = _children(process.pid) if process.poll() is None else []
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
@@ -188,30 +191,23 @@ class Daemon:
             self._folder = None
 
 
-def _children(pid: int) -> tuple[int, ...]:
+def _children(pid: int) -> list[psutil.Process]:
     try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii")
-    except OSError:
-        return ()
-    return tuple(int(word) for word in text.split())
-
-
-def _arguments(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-    except OSError:
+        return psutil.Process(pid).children()
+    except psutil.NoSuchProcess:
         return []
 
 
-def _wait_gone(pids: tuple[int, ...]) -> None:
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
+
+
+def _wait_gone(children: list[psutil.Process]) -> None:
     """Give processes that lost their guardian a moment to restore and exit, then kill them."""
-    deadline_s = time.monotonic() + 5.0
-    while any(_ours(pid) for pid in pids) and time.monotonic() < deadline_s:
-        time.sleep(_POLL_S)
-    for pid in filter(_ours, pids):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _ours(pid: int) -> bool:
-    return any(module in _arguments(pid) for module in _MODULES)
+    _, alive = psutil.wait_procs(children, timeout=_ORPHANS_S)
+    for child in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()

@@ -8,7 +8,6 @@ to pause. The last is a property of the loop and the levers, not of a policy.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from threading import Event, Thread
 from typing import Any, Final
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from stallward.actuator.daemon import Daemon, DaemonPids
@@ -78,14 +78,13 @@ class DaemonWatch:
         while not self._over.wait(_SAMPLE_S):
             try:
                 self._look(pids)
-            except OSError:
+            except psutil.NoSuchProcess:
                 return  # the daemon has stopped
 
     def _look(self, pids: DaemonPids) -> None:
         if pids.loop is None:
             return
-        ticks_s = _cpu_s(pids.loop, thread=pids.loop)
-        self.loop_cpu_s.append((time.monotonic(), ticks_s, _cpu_s(pids.loop) - ticks_s))
+        self.loop_cpu_s.append((time.monotonic(), *_cpu_s(pids.loop)))
         named = {"loop": pids.loop, "service": pids.service, "guardian": pids.guardian}
         memory = {pid: _memory_mib(pid) for pid in pids.all}
         for name, pid in named.items():
@@ -108,21 +107,19 @@ class DaemonWatch:
         return (ticks1 - ticks0 + others) / (t1 - t0), others / (t1 - t0)
 
 
-def _cpu_s(pid: int, *, thread: int | None = None) -> float:
-    """CPU time of a process, or of one thread of it (utime + stime of its ``stat``)."""
-    task = "" if thread is None else f"task/{thread}/"
-    text = Path(f"/proc/{pid}/{task}stat").read_text("ascii", "replace")
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _cpu_s(pid: int) -> tuple[float, float]:
+    """CPU time of a process: of its first thread, and of the others that live or have lived."""
+    process = psutil.Process(pid)
+    times = process.cpu_times()
+    first = next(thread for thread in process.threads() if thread.id == pid)
+    main_s = first.user_time + first.system_time
+    return main_s, max(times.user + times.system - main_s, 0.0)
 
 
 def _memory_mib(pid: int) -> tuple[float, float]:
     """(RSS, PSS) of a process."""
-    sizes: dict[str, float] = {}
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii", "replace").splitlines()[1:]:
-        key, _, rest = line.partition(":")
-        sizes[key] = int(rest.split()[0]) * 1024 / _MIB
-    return sizes["Rss"], sizes["Pss"]
+    memory = psutil.Process(pid).memory_full_info()
+    return memory.rss / _MIB, memory.pss / _MIB
 
 
 def bench_node(

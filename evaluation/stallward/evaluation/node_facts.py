@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from stallward.actuator.detect import detect
 from stallward.actuator.paths import Paths
 from stallward.env.recording import NodeInfo
@@ -31,26 +33,17 @@ def node_info(disk_of: Path, paths: Paths | None = None) -> NodeInfo:
         kernel=platform.release(),
         cpu_count=len(os.sched_getaffinity(0)),
         memory_total_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        disk=_disk(disk_of, paths),
+        disk=_disk(disk_of),
     )
 
 
-def _disk(path: Path, paths: Paths) -> str:
+def _disk(path: Path) -> str:
     """The device and file system below ``path``; empty if not known."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    where = str(path.resolve())
-    best = ("", "")
-    try:
-        mounts = (paths.proc / "self" / "mounts").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    for line in mounts:
-        device, point, kind, *_ = line.split(" ")
-        inside = where == point or where.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best[0]):
-            best = (point, f"{device} ({kind})")
-    return best[1]
+    where = path.resolve()
+    holds = [p for p in psutil.disk_partitions(all=True) if where.is_relative_to(p.mountpoint)]
+    # Of those mounted on the same folder the last one is seen.
+    found = max(reversed(holds), key=lambda p: len(p.mountpoint), default=None)
+    return "" if found is None else f"{found.device} ({found.fstype})"
 
 
 def versions() -> dict[str, str]:
