@@ -93,7 +93,8 @@ def fit_scenario(
         spent = (time.monotonic() - began_s) / settings.max_seconds
         done = max(spent, generation / settings.generations)
         if report is not None:
-            report(f"{name}: loss {search.best_loss:.3f}", min(done, 1.0))
+            loss_now = f": loss {search.best_loss:.3f}" if generation else ""
+            report(f"{name}{loss_now}", min(done, 1.0))
         if generation > 0 and done >= 0.85:
             break
         chosen = _choose(usable, settings.recordings_per_generation, search.rng)
