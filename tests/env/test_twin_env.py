@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -168,3 +169,20 @@ def test_fitted_twins_survive_a_file_and_broken_ones_are_refused(tmp_path: Path)
         FittedTwin(scenario=SCENARIO, draws=(TwinParameters(),), weights=(0.5,))
     with pytest.raises(TwinError, match="no twin"):
         Simulation([], 1, SimulationSettings(), seed=0)
+
+
+def test_each_twin_has_its_own_price_and_its_own_count_of_violations() -> None:
+    roomy = replace(TWIN, scenario=replace(SCENARIO, name="roomy", zone_bytes=8 << 30))
+    settings = SimulationSettings(episode_s=1e4, switch_cost=0.0, nuisance=NO_NUISANCE)
+    vec = TwinVec([TWIN, roomy], 32, settings, seed=1)
+    vec.reset()
+    which = vec.simulation.twin.columns.scenario.copy()
+    vec.simulation.price = np.array([1e6, 0.0])
+    for _ in range(20):
+        _, rewards, _, _ = vec.step(np.tile(RUN, (32, 1)))
+    assert rewards[which == 0].max() < -100.0
+    assert rewards[which == 1].min() > 0.5
+    tight_share, roomy_share = vec.take_violation()
+    assert tight_share > 0.5
+    assert roomy_share < 0.2
+    assert np.isnan(vec.take_violation()).all()

@@ -68,7 +68,7 @@ def mean_progress(progress: Array, on: Array) -> Array:
 
 
 def reward(
-    progress: Array, violated: Array, moved: Array, price: float, switch_cost: float
+    progress: Array, violated: Array, moved: Array, price: Array | float, switch_cost: float
 ) -> Array:
     """The reward of one tick.
 
@@ -76,7 +76,8 @@ def reward(
         progress: As :func:`mean_progress`.
         violated: As :func:`violated_share`.
         moved: How many levers moved.
-        price: Of all requests missing the target by far, in units of full background speed.
+        price: Of all requests missing the target by far, in units of full background speed,
+            scalar or one a node.
         switch_cost: Of one lever moving once.
     """
     return np.asarray(progress - price * violated - switch_cost * moved)

@@ -86,7 +86,7 @@ class SimulationSettings:
     episode_s: float = 60.0
     ticks_per_action: int = 2
     price: float = 6.0
-    """Of all requests missing the target by far, in units of full background speed."""
+    """Of all requests missing the target by far, in units of full background speed, to begin."""
     switch_cost: float = 0.01
     budgets: Budgets = field(default_factory=Budgets)
     nuisance: Nuisance = field(default_factory=Nuisance)
@@ -117,7 +117,7 @@ class Simulation:
         seed: Everything random follows from it.
 
     Attributes:
-        price: The price in force; a trainer may change it.
+        price: The price in force for each twin, ``(len(twins),)``; a trainer may change it.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Simulation:
         self.twins = tuple(twins)
         self.settings = settings
         self.batch = batch
-        self.price = settings.price
+        self.price = np.full(len(self.twins), settings.price)
         self.steps_per_episode = max(
             round(settings.episode_s / (TICK_S * settings.ticks_per_action)), 1
         )
@@ -203,6 +203,7 @@ class Simulation:
         wanted = actions.T
         before = self.observation
         total, progress, violated = np.zeros((3, self.batch))
+        price = self.price[self.twin.columns.scenario]
         moved = np.zeros(self.batch)
         for k in range(ticks):
             late = self._slow if k == 0 else np.zeros(self.batch, dtype=bool)
@@ -211,7 +212,7 @@ class Simulation:
             done_share = mean_progress(self.twin.progress, self.twin.on)
             asked = self.twin.application
             bad = violated_share(asked.probe_ms, asked.probe_weight, self.twin.columns.slo_ms)
-            total += reward(done_share, bad, changed, self.price, self.settings.switch_cost)
+            total += reward(done_share, bad, changed, price, self.settings.switch_cost)
             progress += done_share / ticks
             violated += bad / ticks
             moved += changed

@@ -42,7 +42,7 @@ class TwinVec(VecEnv):
         self.simulation = Simulation(twins, n_envs, settings or SimulationSettings(), seed=seed)
         self._actions = np.zeros((n_envs, len(ACTION_SIZES)), dtype=np.int64)
         self._sums = np.zeros((5, n_envs))
-        self._violation = np.zeros(2)
+        self._violation = np.zeros((2, len(twins)))
         # Making a thousand dicts at every step costs as much as the twin (garbage collection).
         self._infos: list[dict[str, Any]] = [{} for _ in range(n_envs)]
         self._finished = np.zeros(0, dtype=np.int64)
@@ -77,16 +77,23 @@ class TwinVec(VecEnv):
         for i in self._finished:
             self._infos[i] = {}
         self._finished = np.flatnonzero(result.done)
-        self._violation += np.array([result.window_violated.mean(), 1.0])
+        which = self.simulation.twin.columns.scenario
+        for row, weight in enumerate((result.window_violated, None)):
+            self._violation[row] += np.bincount(which, weight, minlength=self._violation.shape[1])
         if len(self._finished):
             self._finish(result.done, observation, self._infos)
         return observation, result.reward.astype(np.float32), result.done, list(self._infos)
 
-    def take_violation(self) -> float:
-        """Share of windows over the target since this was last asked; 0 without a step."""
-        share = self._violation[0] / max(self._violation[1], 1.0)
-        self._violation[:] = 0.0
-        return float(share)
+    def take_violation(self) -> NDArray[np.float64]:
+        """Share of windows over the target since this was last asked, of each twin.
+
+        Returns:
+            ``(len(twins),)``; NaN for a twin that no node was in.
+        """
+        windows, steps = self._violation
+        share = np.where(steps > 0.0, windows / np.maximum(steps, 1.0), np.nan)
+        self._violation = np.zeros_like(self._violation)
+        return share
 
     def _finish(
         self,

@@ -148,11 +148,16 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int) -> str:
         "## Results on the twin",
         "",
         *_table(facts.get("evaluation", {})),
+        *_by_scenario(facts.get("evaluation_by_scenario", {})),
         "",
         "## Training",
         "",
         "```json",
-        json.dumps({k: v for k, v in facts.items() if k != "evaluation"}, indent=1, default=str),
+        json.dumps(
+            {k: v for k, v in facts.items() if not k.startswith("evaluation")},
+            indent=1,
+            default=str,
+        ),
         "```",
         "",
     ]
@@ -171,5 +176,17 @@ def _table(evaluation: Mapping[str, Any]) -> list[str]:
         "`score` is background progress less a penalty for violated windows beyond the allowed",
         "share, `score_low` its 95 % lower confidence bound over draws; `window_violated` is the",
         "share of seconds whose p95 misses the target; `static` the best static setting found.",
+    ]
+    return rows
+
+
+def _by_scenario(evaluation: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    if len(evaluation) < 2:
+        return []
+    rows = ["", "| scenario | arm | progress | window_violated |", "| --- | --- | ---: | ---: |"]
+    rows += [
+        f"| {scenario} | {arm} | {values['progress']:.3f} | {values['window_violated']:.3f} |"
+        for scenario, arms in evaluation.items()
+        for arm, values in arms.items()
     ]
     return rows

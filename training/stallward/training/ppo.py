@@ -1,17 +1,18 @@
-"""The training recipe: PPO on the batched twin, warm-started and priced by a Lagrangian.
+"""The training recipe: PPO on the batched twins, warm-started and priced by Lagrangians.
 
 One file to read from top to bottom; reproduce the shipped policy with ``stallward train``. The
-normalisation is measured before training, the actor starts near the best static setting, and the
-price of violations moves until their share is what it may be. The seed with the best lower
-confidence bound on fresh draws is kept; the best static setting is evaluated beside it.
+normalisation is measured before training, the actor starts near the best static setting, and in
+each scenario the price of violations moves until their share is what it may be. The seed with the
+best lower confidence bound on fresh draws is kept; the best static setting is evaluated beside it.
 """
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -27,7 +28,14 @@ from stallward.env.twin.fitted import FittedTwin
 from stallward.env.vec import TwinVec
 from stallward.training.errors import TrainingError
 from stallward.training.policy import TrainedPolicy
-from stallward.training.rollout import Outcome, alone_violation, best_static, constant, evaluate
+from stallward.training.rollout import (
+    Act,
+    Outcome,
+    alone_violation,
+    best_static,
+    constant,
+    evaluate,
+)
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
 
 Report = Callable[[str, float], None]
@@ -35,6 +43,9 @@ Report = Callable[[str, float], None]
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
 _RANGE_MARGIN: Final = 0.05
+_EVALUATION_SEED: Final = 10_000
+_TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
+"""What a policy says of the twins it was trained on; the rest is in their own files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,28 +145,31 @@ def train(
         )
     report("evaluating", 0.95)
 
-    def judge(act: Callable[[NDArray[np.float32]], NDArray[np.int64]]) -> Outcome:
-        return evaluate(
-            act,
-            twins,
-            args.settings,
-            allowed=allowed,
-            episodes=args.evaluation_episodes,
-            seed=10_000 + args.seed,
-        )
-
-    outcomes = [judge(c.policy.act) for c in candidates]
+    judge = partial(
+        evaluate,
+        settings=args.settings,
+        episodes=args.evaluation_episodes,
+        seed=_EVALUATION_SEED + args.seed,
+    )
+    outcomes = [judge(c.policy.act, twins, allowed=allowed) for c in candidates]
     best = int(np.argmax([o.score_low for o in outcomes]))
+    chosen = candidates[best]
+    acts = {
+        "static": constant(static),
+        "none": constant(np.zeros(len(ACTION_SIZES), dtype=np.int64)),
+    }
     evaluation = {
         "ppo": outcomes[best],
-        "static": judge(constant(static)),
-        "none": judge(constant(np.zeros(len(ACTION_SIZES), dtype=np.int64))),
+        **{name: judge(act, twins, allowed=allowed) for name, act in acts.items()},
     }
-    chosen = candidates[best]
+    acts = {"ppo": chosen.policy.act, **acts}
     provenance = {
         **chosen.policy.provenance,
         "evaluation": {name: o.as_json() for name, o in evaluation.items()},
-        "allowed_violated_windows": allowed,
+        "evaluation_by_scenario": _by_scenario(acts, twins, args, allowed),
+        "allowed_violated_windows": dict(
+            zip((t.scenario.name for t in twins), allowed.tolist(), strict=True)
+        ),
         "best_static_action": static.tolist(),
         "scores_low_by_seed": [o.score_low for o in outcomes],
     }
@@ -165,6 +179,26 @@ def train(
         evaluation=evaluation,
         steps_per_s=chosen.steps_per_s,
     )
+
+
+def _by_scenario(
+    acts: Mapping[str, Act], twins: Sequence[FittedTwin], args: Args, allowed: NDArray[np.float64]
+) -> dict[str, dict[str, Any]]:
+    """Every arm in every scenario, on a share of the draws each."""
+    return {
+        twin.scenario.name: {
+            name: evaluate(
+                act,
+                [twin],
+                args.settings,
+                allowed=allowed[k : k + 1],
+                episodes=max(args.evaluation_episodes // len(twins), 2),
+                seed=_EVALUATION_SEED + args.seed,
+            ).as_json()
+            for name, act in acts.items()
+        }
+        for k, twin in enumerate(twins if len(twins) > 1 else ())
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +212,7 @@ def _train_seed(
     args: Args,
     seed: int,
     static: NDArray[np.int64],
-    allowed: float,
+    allowed: NDArray[np.float64],
     seconds: float,
     report: Report,
 ) -> _Candidate:
@@ -298,7 +332,7 @@ class _Follow(BaseCallback):
         self,
         args: Args,
         seed: int,
-        allowed: float,
+        allowed: NDArray[np.float64],
         clock: _Clock,
         ranges: _Ranges,
         report: Report,
@@ -315,19 +349,18 @@ class _Follow(BaseCallback):
         model: Any = self.model
         self._ranges.see(model.rollout_buffer.observations)
         vec = self._vec()
-        violated = vec.take_violation()
-        error = np.clip((violated - self._allowed) / max(self._allowed, 0.02), -1.0, 1.0)
-        low, high = self._args.price_range
-        price = vec.simulation.price * float(np.exp(self._args.price_rate * error))
-        vec.simulation.price = float(np.clip(price, low, high))
+        over = vec.take_violation() - self._allowed
+        error = np.clip(np.nan_to_num(over) / np.maximum(self._allowed, 0.02), -1.0, 1.0)
+        price = vec.simulation.price * np.exp(self._args.price_rate * error)
+        vec.simulation.price = np.clip(price, *self._args.price_range)
 
     def _on_rollout_start(self) -> None:
         done = max(self.num_timesteps / self._args.total_steps, 1.0 - self._clock.left)
         vec = self._vec()
         which = self._seed - self._args.seed
         self._report(
-            f"seed {self._seed}: {self.num_timesteps:,} decisions, price "
-            f"{vec.simulation.price:.1f}",
+            f"seed {self._seed}: {self.num_timesteps:,} decisions, prices "
+            + " ".join(f"{price:.1f}" for price in vec.simulation.price),
             0.05 + 0.9 * (which + done) / self._args.seeds,
         )
 
@@ -338,15 +371,18 @@ class _Follow(BaseCallback):
 
 
 def _provenance(
-    twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, price: float
+    twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, price: NDArray[np.float64]
 ) -> dict[str, Any]:
     return {
         "algorithm": "PPO (stable-baselines3)",
         "seed": seed,
         "steps": steps,
-        "price": price,
+        "price": {t.scenario.name: float(p) for t, p in zip(twins, price, strict=True)},
         "args": {**asdict(args), "settings": asdict(args.settings)},
-        "twins": {t.scenario.name: dict(t.provenance) for t in twins},
+        "twins": {
+            t.scenario.name: {k: v for k, v in t.provenance.items() if k in _TWIN_FACTS}
+            for t in twins
+        },
         "versions": {
             "python": platform.python_version(),
             **{

@@ -44,7 +44,7 @@ def evaluate(
     twins: Sequence[FittedTwin],
     settings: SimulationSettings,
     *,
-    allowed: float,
+    allowed: NDArray[np.float64],
     episodes: int,
     seed: int,
     seconds: float = 40.0,
@@ -56,7 +56,7 @@ def evaluate(
         act: The policy.
         twins: Where nodes are drawn from.
         settings: Budgets and nuisance.
-        allowed: Share of windows over the target that costs nothing.
+        allowed: Share of windows over the target that costs nothing, ``(len(twins),)``.
         episodes: Nodes.
         seed: The same seed draws the same nodes for every policy.
         seconds: How long each runs.
@@ -75,7 +75,7 @@ def evaluate(
         if k >= _BURN_IN_STEPS:
             sums += (result.progress, result.violated, result.window_violated, result.moved)
     progress, violated, windows, moved = sums / steps
-    scores = constrained_score(progress, windows, allowed)
+    scores = constrained_score(progress, windows, allowed[simulation.twin.columns.scenario])
     spread = float(scores.std(ddof=1) / np.sqrt(episodes)) if episodes > 1 else 0.0
     return Outcome(
         score=float(scores.mean()),
@@ -88,18 +88,29 @@ def evaluate(
 
 
 def constrained_score(
-    progress: NDArray[np.float64], windows: NDArray[np.float64], allowed: float
+    progress: NDArray[np.float64], windows: NDArray[np.float64], allowed: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Progress less a penalty for violated windows beyond the allowed share."""
     return np.asarray(progress - _PENALTY * np.maximum(windows - allowed, 0.0))
 
 
-def alone_violation(twins: Sequence[FittedTwin], settings: SimulationSettings, seed: int) -> float:
-    """Share of violated windows with no background at all: what no policy can go below."""
-    simulation = Simulation(twins, 64, replace(settings, nuisance=NO_NUISANCE), seed=seed)
-    simulation.reset(np.ones(64, dtype=bool))
+def alone_violation(
+    twins: Sequence[FittedTwin], settings: SimulationSettings, seed: int
+) -> NDArray[np.float64]:
+    """Share of violated windows with no background at all: what no policy can go below.
+
+    Returns:
+        ``(len(twins),)``.
+    """
+    return np.array([_alone_violation(twin, settings, seed) for twin in twins])
+
+
+def _alone_violation(twin: FittedTwin, settings: SimulationSettings, seed: int) -> float:
+    nodes = 32
+    simulation = Simulation([twin], nodes, replace(settings, nuisance=NO_NUISANCE), seed=seed)
+    simulation.reset(np.ones(nodes, dtype=bool))
     simulation.twin.columns.present[:] = 0.0
-    idle = np.zeros((64, len(ACTION_SIZES)), dtype=np.int64)
+    idle = np.zeros((nodes, len(ACTION_SIZES)), dtype=np.int64)
     return float(np.mean([simulation.step(idle).window_violated.mean() for _ in range(100)]))
 
 
@@ -107,7 +118,7 @@ def best_static(
     twins: Sequence[FittedTwin],
     settings: SimulationSettings,
     *,
-    allowed: float,
+    allowed: NDArray[np.float64],
     seed: int,
     candidates: int = 64,
 ) -> NDArray[np.int64]:
@@ -142,8 +153,9 @@ def best_static(
         result = simulation.step(tiled)
         if k >= _BURN_IN_STEPS:
             sums += np.stack([result.progress, result.window_violated]) / (125 - _BURN_IN_STEPS)
-    progress, windows = sums.reshape(2, len(actions), nodes).mean(axis=2)
-    best: NDArray[np.int64] = actions[int(constrained_score(progress, windows, allowed).argmax())]
+    progress, windows = sums
+    scores = constrained_score(progress, windows, allowed[simulation.twin.columns.scenario])
+    best: NDArray[np.int64] = actions[int(scores.reshape(-1, nodes).mean(axis=1).argmax())]
     return best
 
 
