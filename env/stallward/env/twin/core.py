@@ -124,7 +124,7 @@ class TwinBatch:
         self.on[:, index] = columns.running(self._phase_s)[:, index]
         exponent = self._miss_exponent
         exponent[0][:COLD, index] = columns.parameter("protected_miss_exponent")[index]
-        exponent[1:, :COLD, index] = columns.parameter("background_miss_exponent")[index]
+        exponent[1:, :COLD, index] = columns.slot_parameter("miss_exponent")[:, None, index]
         self.wanted[0][:, index] = columns.wanted[:, index]
         hot = columns.wanted[:COLD, index]
         fits = columns.zone_pages[index] / np.maximum(hot.sum(axis=0), 1.0)

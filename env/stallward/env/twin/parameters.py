@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.desired import SLOTS
 from stallward.env.errors import TwinError
 
 Array = NDArray[np.float64]
@@ -46,9 +47,16 @@ class TwinParameters:
     file_readahead_pages: float = 8.0
     protected_miss_exponent: float = 1.0
     """See :func:`stallward.env.twin.pages.miss_probability`."""
-    background_miss_exponent: float = 0.8
-    background_touch_scale: float = 1.0
-    """Factor on the background's full-speed accesses."""
+    slot0_miss_exponent: float = 0.8
+    slot1_miss_exponent: float = 0.8
+    slot2_miss_exponent: float = 0.8
+    slot3_miss_exponent: float = 0.8
+    """Of each background program: one may scan where another reads at random."""
+    slot0_touch_scale: float = 1.0
+    slot1_touch_scale: float = 1.0
+    slot2_touch_scale: float = 1.0
+    slot3_touch_scale: float = 1.0
+    """Factor on each background program's full-speed accesses."""
     service_scale: float = 1.0
     """Factor on the application's service time measured alone."""
     service_sigma: float = 0.12
@@ -98,8 +106,8 @@ RANGES: Final[Mapping[str, Range]] = {
     "swap_readahead_pages": Range(low=1.0, high=16.0),
     "file_readahead_pages": Range(low=1.0, high=64.0),
     "protected_miss_exponent": Range(low=0.02, high=4.0),
-    "background_miss_exponent": Range(low=0.05, high=4.0),
-    "background_touch_scale": Range(low=0.02, high=20.0),
+    **{f"slot{i}_miss_exponent": Range(low=0.05, high=4.0) for i in range(SLOTS)},
+    **{f"slot{i}_touch_scale": Range(low=0.02, high=20.0) for i in range(SLOTS)},
     "service_scale": Range(low=0.7, high=1.4),
     "service_sigma": Range(low=0.02, high=1.5),
     "anon_fault_cpu_s": Range(low=5e-7, high=1e-4),

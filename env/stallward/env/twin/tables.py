@@ -145,12 +145,17 @@ class NodeColumns:
         self.touches[:, rows] = table.touches[:, scenario] * scale
         self._slots[:, :, rows] = table.slots[:, :, scenario]
         self.there[:, rows] = self.present[:, rows]
-        self.touch_per_s[:, rows] *= parameters[PARAMETER_INDEX["background_touch_scale"]]
+        self.touch_per_s[:, rows] *= self.slot_parameter("touch_scale")[:, rows]
         self.service_s[rows] *= parameters[PARAMETER_INDEX["service_scale"]]
 
     def parameter(self, name: str) -> Array:
         """One parameter of every node, ``(B,)``."""
         return np.asarray(self.parameters[PARAMETER_INDEX[name]])
+
+    def slot_parameter(self, name: str) -> Array:
+        """One parameter that every slot has its own of, ``(SLOTS, B)``."""
+        rows = [PARAMETER_INDEX[f"slot{i}_{name}"] for i in range(SLOTS)]
+        return np.asarray(self.parameters[rows])
 
     def targets(self, cursor_s: Array) -> Array:
         """Working sets at the programs' own times, ``(2, SLOTS, B)`` pages."""
