@@ -114,53 +114,59 @@ def test_pages_are_conserved_and_never_negative_under_random_parameters_and_leve
         before_units = twin.counters.units.copy()
         twin.tick(paused, limits, rng.choice([0.0, 60.0, 200.0]))
         zone = twin.columns.zone_pages
-        assert (twin.resident >= 0.0).all()
-        assert (twin.resident.sum(axis=(0, 1)) <= zone * (1 + 1e-9)).all(), "more than there is"
-        assert (twin.resident <= twin.wanted + 1e-6).all(), "in memory but owned by nobody"
-        swapped = (twin.wanted[:, ANON] - twin.resident[:, ANON]).sum(axis=0)
+        assert (twin.memory.resident >= 0.0).all()
+        assert (twin.memory.resident.sum(axis=(0, 1)) <= zone * (1 + 1e-9)).all(), (
+            "more than there is"
+        )
+        assert (twin.memory.resident <= twin.memory.wanted + 1e-6).all(), (
+            "in memory but owned by nobody"
+        )
+        swapped = (twin.memory.wanted[:, ANON] - twin.memory.resident[:, ANON]).sum(axis=0)
         assert (swapped <= twin.columns.swap_pages + 1e-3).all(), "more swapped than swap holds"
-        assert (twin.dirty >= 0.0).all()
-        assert (twin.dirty <= twin.resident[:, COLD] + 1e-6).all()
+        assert (twin.memory.dirty >= 0.0).all()
+        assert (twin.memory.dirty <= twin.memory.resident[:, COLD] + 1e-6).all()
         assert (twin.counters.units >= before_units).all()
-        for share in (twin.stalled, twin.some, twin.full, twin.progress):
+        for share in (twin.stalled, twin.some, twin.full, twin.background.progress):
             assert np.isfinite(share).all()
             assert (share >= 0.0).all()
             assert (share <= 1.0 + 1e-9).all()
         assert (twin.full <= twin.some + 1e-9).all()
-        assert (twin.progress[3] == 0.0).all(), "an absent slot does no work"
-        assert (twin.resident[4] == 0.0).all()
+        assert (twin.background.progress[3] == 0.0).all(), "an absent slot does no work"
+        assert (twin.memory.resident[4] == 0.0).all()
 
 
 def test_a_paused_slot_does_nothing_and_goes_on_where_it_stopped() -> None:
     twin = make(4)
     run(twin, 20)
     run(twin, 3, pause=(1, 1, 1))
-    cursor, units = twin.cursor_s.copy(), twin.counters.units.copy()
+    cursor, units = twin.background.cursor_s.copy(), twin.counters.units.copy()
     run(twin, 30, pause=(1, 1, 1))
-    np.testing.assert_array_equal(twin.cursor_s, cursor)
+    np.testing.assert_array_equal(twin.background.cursor_s, cursor)
     np.testing.assert_array_equal(twin.counters.units, units)
     run(twin, 3)
-    assert (twin.cursor_s[:3] > cursor[:3]).all()
-    assert (twin.cursor_s[:3] <= cursor[:3] + 0.3 + 1e-9).all(), "stopped work is not caught up"
+    assert (twin.background.cursor_s[:3] > cursor[:3]).all()
+    assert (twin.background.cursor_s[:3] <= cursor[:3] + 0.3 + 1e-9).all(), (
+        "stopped work is not caught up"
+    )
 
 
 def test_pausing_alone_leaves_pages_and_squeezing_takes_them() -> None:
     twin = make(4)
     run(twin, 30)
-    before = twin.resident[1, ANON].mean()
+    before = twin.memory.resident[1, ANON].mean()
     run(twin, 3, pause=(1, 1, 1))
-    left = twin.resident[1, ANON].mean()
+    left = twin.memory.resident[1, ANON].mean()
     assert left > 0.7 * before
     run(twin, 12, pause=(1, 1, 1), limit_mib=(16, 16, 16))
-    assert twin.resident[1].sum(axis=0).max() <= 16 * MIB_PAGES + 1.0
+    assert twin.memory.resident[1].sum(axis=0).max() <= 16 * MIB_PAGES + 1.0
 
 
 def test_a_squeeze_takes_time() -> None:
     twin = make(1, squeeze_pages_per_s=150e3)
     run(twin, 30)
-    held = float(twin.resident[1].sum())
+    held = float(twin.memory.resident[1].sum())
     run(twin, 1, pause=(1, 1, 1), limit_mib=(16,))
-    assert float(twin.resident[1].sum()) > held - 0.1 * 150e3 - 1.0
+    assert float(twin.memory.resident[1].sum()) > held - 0.1 * 150e3 - 1.0
 
 
 def test_pressure_hurts_latency_and_each_lever_helps() -> None:
@@ -232,8 +238,8 @@ def test_an_ended_program_gives_its_memory_back_and_does_no_more() -> None:
     ended = np.zeros((4, 2), dtype=bool)
     ended[0, 1] = True
     twin.end_slots(ended)
-    assert twin.resident[1, :, 1].sum() == 0.0
-    assert twin.resident[1, :, 0].sum() > 0.0
+    assert twin.memory.resident[1, :, 1].sum() == 0.0
+    assert twin.memory.resident[1, :, 0].sum() > 0.0
     units = twin.counters.units[0].copy()
     run(twin, 10)
     assert twin.counters.units[0, 1] == units[1]
@@ -244,7 +250,7 @@ def test_early_writeback_keeps_fewer_dirty_pages() -> None:
     normal, flush = make(4), make(4)
     run(normal, 60)
     run(flush, 60, dirty_ratios=(0.02, 1.0))
-    assert flush.dirty.sum() < normal.dirty.sum()
+    assert flush.memory.dirty.sum() < normal.memory.dirty.sum()
 
 
 def test_swappiness_shifts_reclaim_from_files_to_anonymous_pages() -> None:
@@ -252,7 +258,7 @@ def test_swappiness_shifts_reclaim_from_files_to_anonymous_pages() -> None:
     low, high = make(8, scenario), make(8, scenario)
     run(low, 80, swappiness=10.0)
     run(high, 80, swappiness=150.0)
-    assert high.resident[0, 1:].sum() > low.resident[0, 1:].sum()
+    assert high.memory.resident[0, 1:].sum() > low.memory.resident[0, 1:].sum()
 
 
 def test_the_same_seed_gives_the_same_run_and_a_reset_starts_afresh() -> None:
@@ -260,13 +266,13 @@ def test_the_same_seed_gives_the_same_run_and_a_reset_starts_afresh() -> None:
     run(first, 30)
     run(second, 30)
     np.testing.assert_array_equal(first.application.pooled, second.application.pooled)
-    np.testing.assert_array_equal(first.resident, second.resident)
+    np.testing.assert_array_equal(first.memory.resident, second.memory.resident)
     rows = np.array([False, True, False])
-    kept = first.resident[:, :, 0].copy()
+    kept = first.memory.resident[:, :, 0].copy()
     first.reset(rows, np.zeros(1, dtype=np.int64), to_array([TwinParameters()]))
     assert first.time_s.tolist() == [pytest.approx(3.0), 0.0, pytest.approx(3.0)]
     assert first.counters.units[:, 1].sum() == 0.0
-    np.testing.assert_array_equal(first.resident[:, :, 0], kept)
+    np.testing.assert_array_equal(first.memory.resident[:, :, 0], kept)
 
 
 def test_overload_builds_a_queue_whose_waits_grow() -> None:
@@ -327,17 +333,17 @@ def test_a_program_that_stops_frees_its_memory_and_begins_anew() -> None:
     )
     twin = make(2, replace(DETECTOR, slots=(slot,)))
     run(twin, 19)
-    assert (twin.wanted[1, ANON] == 100 * MIB_PAGES).all()
-    cursor_s, units = twin.cursor_s[0].copy(), twin.counters.units[0].copy()
+    assert (twin.memory.wanted[1, ANON] == 100 * MIB_PAGES).all()
+    cursor_s, units = twin.background.cursor_s[0].copy(), twin.counters.units[0].copy()
     assert (cursor_s > 1.0).all()
     run(twin, 5)
-    assert (twin.wanted[1] == 0.0).all()
-    assert (twin.resident[1] == 0.0).all()
+    assert (twin.memory.wanted[1] == 0.0).all()
+    assert (twin.memory.resident[1] == 0.0).all()
     run(twin, 14)
     assert (twin.counters.units[0] <= units + 1.1).all(), "what was done while the program was off"
     run(twin, 5)
-    assert (twin.wanted[1, ANON] > 0.0).all()
-    assert (twin.cursor_s[0] < cursor_s).all()
+    assert (twin.memory.wanted[1, ANON] > 0.0).all()
+    assert (twin.background.cursor_s[0] < cursor_s).all()
 
 
 def test_the_first_read_of_a_page_waits_for_the_disk_but_is_no_memory_stall() -> None:

@@ -209,7 +209,7 @@ class Simulation:
             late = self._slow if k == 0 else np.zeros(self.batch, dtype=bool)
             action = np.where(late, self._action, wanted)
             changed = self._tick(action)
-            done_share = mean_progress(self.twin.progress, self.twin.on)
+            done_share = mean_progress(self.twin.background.progress, self.twin.background.on)
             asked = self.twin.application
             bad = violated_share(asked.probe_ms, asked.probe_weight, self.twin.columns.slo_ms)
             total += reward(done_share, bad, changed, price, self.settings.switch_cost)

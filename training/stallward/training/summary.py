@@ -169,8 +169,8 @@ class _Held:
         self.on_ticks = np.zeros((SLOTS, twin.batch))
 
     def add(self, twin: TwinBatch) -> None:
-        self.pages += twin.resident.sum(axis=1)
-        self.on_ticks += twin.on
+        self.pages += twin.memory.resident.sum(axis=1)
+        self.on_ticks += twin.background.on
 
 
 class _Replay:

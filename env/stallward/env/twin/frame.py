@@ -39,11 +39,11 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
         profile: Index of the tuning profile in force, ``(B,)``.
     """
     c = twin.columns
-    used = twin.resident.sum(axis=1)
+    used = twin.memory.resident.sum(axis=1)
     total = used.sum(axis=0)
     completed, mean, p95, worst, age = twin.application.reported
-    swapped = (twin.wanted[:, ANON] - twin.resident[:, ANON]).sum(axis=0)
-    files = twin.resident[:, FILE:].sum(axis=1)
+    swapped = (twin.memory.wanted[:, ANON] - twin.memory.resident[:, ANON]).sum(axis=0)
+    files = twin.memory.resident[:, FILE:].sum(axis=1)
     values: dict[str, Array] = {
         "time_s": twin.time_s,
         "zone_psi_memory_some_us": twin.counters.psi_some_us[GROUPS],
@@ -53,7 +53,7 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
         "zone_usage_bytes": total * PAGE_BYTES,
         "zone_limit_bytes": c.zone_pages * PAGE_BYTES,
         "zone_file_bytes": files.sum(axis=0) * PAGE_BYTES,
-        "zone_dirty_bytes": twin.dirty.sum(axis=0) * PAGE_BYTES,
+        "zone_dirty_bytes": twin.memory.dirty.sum(axis=0) * PAGE_BYTES,
         "swap_used_ratio": swapped / np.maximum(c.swap_pages, 1.0),
         "swap_in_pages": twin.counters.swap_in_pages,
         "swap_out_pages": twin.counters.swap_out_pages,
@@ -78,9 +78,9 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
         "psi_memory_some_us": twin.counters.psi_some_us[1:GROUPS],
         "psi_io_some_us": twin.counters.psi_io_us[1:GROUPS],
         "usage_bytes": used[1:] * PAGE_BYTES,
-        "anon_bytes": twin.resident[1:, ANON] * PAGE_BYTES,
+        "anon_bytes": twin.memory.resident[1:, ANON] * PAGE_BYTES,
         "file_bytes": files[1:] * PAGE_BYTES,
-        "swap_bytes": (twin.wanted[1:, ANON] - twin.resident[1:, ANON]) * PAGE_BYTES,
+        "swap_bytes": (twin.memory.wanted[1:, ANON] - twin.memory.resident[1:, ANON]) * PAGE_BYTES,
         "refault_pages": twin.counters.refault_pages[1:],
         "cpu_usage_us": twin.counters.cpu_us[1:],
         "paused": levers.paused.astype(np.float64),
@@ -98,7 +98,7 @@ def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: A
 def held_bytes(twin: TwinBatch) -> Array:
     """What each slot holds in memory and swap, ``(SLOTS, B)``."""
     # What is not resident of the file pools is on disk anyway.
-    pages = twin.wanted[1:, ANON] + twin.resident[1:, FILE:].sum(axis=1)
+    pages = twin.memory.wanted[1:, ANON] + twin.memory.resident[1:, FILE:].sum(axis=1)
     return np.asarray(pages * PAGE_BYTES)
 
 

@@ -110,7 +110,7 @@ class TwinNode:
         self._scheduled_s.append(np.sort(at_s))
         self._sojourn_s.append(np.repeat(self._twin.application.probe_ms[:, 0] * 1e-3, count))
         self._units.append(self._twin.counters.units[:, 0].copy())
-        self._progress.append(self._twin.progress[:, 0].copy())
+        self._progress.append(self._twin.background.progress[:, 0].copy())
 
     def requests(self) -> Requests:
         """All requests so far; one that is not finished yet counts as not ok."""
