@@ -9,11 +9,8 @@ figure between two live recordings of the arm, or between the halves of the only
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,6 +32,7 @@ from stallward.evaluation.pipeline import fit_recordings, recordings_of
 from stallward.evaluation.progress import Report, silent
 from stallward.evaluation.runs import NO_ARM, Condition, RunRequest
 from stallward.evaluation.simulate import TwinRunner
+from stallward.training.workers import side_by_side
 
 _TWIN_BLOCKS: Final = 4
 """Twin blocks per arm: so many draws of parameters and arrivals."""
@@ -89,41 +87,13 @@ def measure_fidelity(
     by_scenario: dict[str, list[Recorded]] = {}
     for recorded in found:
         by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
-    rows = _side_by_side(
-        [partial(_left_out, by_scenario[n], arm, seconds=seconds, seed=seed) for n, arm in jobs],
-        [f"{name} without {arm}" for name, arm in jobs],
-        workers=min(workers or os.cpu_count() or 1, len(jobs)),
-        report=report,
+    rows = side_by_side(
+        [partial(_left_out, by_scenario[n], arm, seconds, seed) for n, arm in jobs],
+        report,
+        workers=workers,
     )
     report("done", 1.0)
     return {"schema": 1, "arms": [row.as_json() for row in rows], **summarise_fidelity(rows)}
-
-
-def _side_by_side(
-    jobs: Sequence[Callable[[], ArmFidelity]],
-    names: Sequence[str],
-    *,
-    workers: int,
-    report: Report,
-) -> list[ArmFidelity]:
-    """The results in order; with one worker in this process."""
-    rows = []
-    if workers == 1:
-        for number, (job, name) in enumerate(zip(jobs, names, strict=True)):
-            report(name, number / len(jobs))
-            rows.append(job())
-        return rows
-    report(f"{workers} at once", 0.0)
-    # Forking a process that has threads may hang it.
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        running = {pool.submit(job): name for job, name in zip(jobs, names, strict=True)}
-        for number, done in enumerate(as_completed(running), start=1):
-            done.result()
-            report(running[done], number / len(jobs))
-        return [job.result() for job in running]
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:
@@ -166,12 +136,19 @@ def _can_run(label: str) -> bool:
         return False
 
 
-def _left_out(mine: Sequence[Recorded], arm: str, *, seconds: float, seed: int) -> ArmFidelity:
+def _left_out(
+    mine: Sequence[Recorded], arm: str, seconds: float, seed: int, report: Report
+) -> ArmFidelity:
     """Fit a scenario's twin without ``arm`` and run it there."""
     live = [r for r in mine if r.run.arm == arm and r.run.condition == "together"]
     own = [r for r in mine if r.run.condition == "background"]
     rest = [r.path for r in mine if r not in live]
-    twin = fit_recordings(rest, seconds=seconds, seed=seed)
+    twin = fit_recordings(
+        rest,
+        seconds=seconds,
+        seed=seed,
+        report=lambda message, share: report(f"without {arm}, {message}", share),
+    )
     chosen = make_arms([arm])[0]
     simulated = run_on_twin(twin, live[0].run, chosen, blocks=_TWIN_BLOCKS, seed=seed)
     own_simulated = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from stallward.env.recording import load_recording, load_run
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError
 from stallward.evaluation.outputs import check_file, check_writable
-from stallward.evaluation.progress import Report, part, silent
+from stallward.evaluation.progress import Report, silent
 
 _LEARNING_SHARE: Final = 0.75
 """The rest goes to the search before training and the evaluation after it."""
@@ -116,12 +117,22 @@ def fit_twin(
     }
     for file in files.values():
         check_file(file, kind="a fitted twin", mark=b'"draws"')
-    for number, (scenario, paths) in enumerate(by_scenario.items()):
-        count = len(by_scenario)
-        step = part(report, number / count, (number + 1) / count)
-        twin = fit_recordings(paths, seconds=seconds / count, seed=seed, start=start, report=step)
-        save_fitted(files[scenario], twin)
+    from stallward.training.workers import side_by_side, worker_count  # noqa: PLC0415
+
+    count = len(by_scenario)
+    each_s = seconds * worker_count(count) / count
+    twins = side_by_side(
+        [partial(_fit_job, paths, each_s, seed, start) for paths in by_scenario.values()], report
+    )
+    for file, twin in zip(files.values(), twins, strict=True):
+        save_fitted(file, twin)
     return list(files.values())
+
+
+def _fit_job(
+    paths: Sequence[Path], seconds: float, seed: int, start: FittedTwin | None, report: Report
+) -> FittedTwin:
+    return fit_recordings(paths, seconds=seconds, seed=seed, start=start, report=report)
 
 
 def load_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:

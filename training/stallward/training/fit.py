@@ -9,7 +9,7 @@ point: the best settings seen are kept, weighted by how well they explain the re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,8 +30,8 @@ from stallward.env.twin.scenario import TwinScenario
 from stallward.training.dataset import dataset_hash
 from stallward.training.describe import describe
 from stallward.training.summary import NAMES, live_summary, loss, twin_summaries
+from stallward.training.workers import Report
 
-Report = Callable[[str, float], None]
 _SMOOTHING: Final = 0.7
 """How far mean and spread of the search follow the elite."""
 _LEAST_SPREAD: Final = 0.015

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -37,9 +37,8 @@ from stallward.training.rollout import (
     evaluate,
 )
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
+from stallward.training.workers import Report, side_by_side, worker_count
 
-Report = Callable[[str, float], None]
-"""Told what is being done and how much of it is, from 0 to 1."""
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
 _RANGE_MARGIN: Final = 0.05
@@ -132,17 +131,17 @@ def train(
     report = report or (lambda _stage, _share: None)
     if not twins:
         raise TrainingError("There is no twin to train on.", next_step="Run `stallward fit`.")
-    torch.set_num_threads(1)
     report("searching the best static setting", 0.0)
     allowed = alone_violation(twins, args.settings, args.seed) + args.violated_windows
     static = best_static(twins, args.settings, allowed=allowed, seed=args.seed)
-    deadline_s = time.monotonic() + args.max_seconds
-    candidates = []
-    for k in range(args.seeds):
-        share_s = (deadline_s - time.monotonic()) / (args.seeds - k)
-        candidates.append(
-            _train_seed(twins, args, args.seed + k, static, allowed, share_s, report)
-        )
+    each_s = args.max_seconds * worker_count(args.seeds) / args.seeds
+    candidates = side_by_side(
+        [
+            partial(_train_seed, twins, args, args.seed + k, static, allowed, each_s)
+            for k in range(args.seeds)
+        ],
+        lambda message, share: report(message, 0.05 + 0.9 * share),
+    )
     report("evaluating", 0.95)
 
     judge = partial(
@@ -216,6 +215,7 @@ def _train_seed(
     seconds: float,
     report: Report,
 ) -> _Candidate:
+    torch.set_num_threads(1)
     vec = TwinVec(twins, args.n_envs, args.settings, seed=seed)
     ranges = _Ranges()
     mean, scale = _measure(twins, args, seed, ranges)
@@ -240,7 +240,7 @@ def _train_seed(
         },
     )
     _prefer(model, static, args.prior_logit)
-    follow = _Follow(args, seed, allowed, clock, ranges, report)
+    follow = _Follow(args, allowed, clock, ranges, partial(_say, report, seed))
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow)
     elapsed_s = time.monotonic() - began_s
@@ -255,6 +255,10 @@ def _train_seed(
         policy=policy,
         steps_per_s=model.num_timesteps / max(elapsed_s, 1e-9),
     )
+
+
+def _say(report: Report, seed: int, message: str, share: float) -> None:
+    report(f"seed {seed}: {message}", share)
 
 
 class _Clock:
@@ -331,14 +335,13 @@ class _Follow(BaseCallback):
     def __init__(
         self,
         args: Args,
-        seed: int,
         allowed: NDArray[np.float64],
         clock: _Clock,
         ranges: _Ranges,
         report: Report,
     ) -> None:
         super().__init__()
-        self._args, self._seed, self._allowed = args, seed, allowed
+        self._args, self._allowed = args, allowed
         self._ranges, self._report = ranges, report
         self._clock = clock
 
@@ -357,11 +360,10 @@ class _Follow(BaseCallback):
     def _on_rollout_start(self) -> None:
         done = max(self.num_timesteps / self._args.total_steps, 1.0 - self._clock.left)
         vec = self._vec()
-        which = self._seed - self._args.seed
         self._report(
-            f"seed {self._seed}: {self.num_timesteps:,} decisions, prices "
+            f"{self.num_timesteps:,} decisions, prices "
             + " ".join(f"{price:.1f}" for price in vec.simulation.price),
-            0.05 + 0.9 * (which + done) / self._args.seeds,
+            done,
         )
 
     def _vec(self) -> TwinVec:
