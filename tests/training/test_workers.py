@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from stallward.training.workers import Report, side_by_side, worker_count
+from stallward.training.workers import Job, Report, side_by_side, worker_count
 
 
 def _square(number: int, report: Report) -> tuple[int, int]:
@@ -35,8 +35,9 @@ def test_results_come_in_order_and_reports_are_of_the_whole(workers: int) -> Non
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_comes_through(workers: int) -> None:
+    jobs: list[Job[tuple[int, int]]] = [partial(_square, 1), _fail]
     with pytest.raises(ValueError, match="cannot be done"):
-        side_by_side([partial(_square, 1), _fail], lambda *_: None, workers=workers)
+        side_by_side(jobs, lambda *_: None, workers=workers)
 
 
 def test_there_are_no_more_workers_than_jobs_or_processors() -> None:
