@@ -18,7 +18,7 @@ import stallward.env  # noqa: F401 - registers the environments
 from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.env.errors import TwinError
 from stallward.env.gym_twin import TwinEnv
-from stallward.env.reward import mean_progress, reward, severity, violated_share
+from stallward.env.reward import AT_TARGET, mean_progress, reward, severity, window_severity
 from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.parameters import TwinParameters
@@ -147,9 +147,15 @@ def test_rewards_are_in_slo_units() -> None:
     assert severity(np.array([10.0]), slo)[0] == 0.0
     assert 0.0 < severity(np.array([20.0]), slo)[0] < severity(np.array([40.0]), slo)[0] < 1.0
     assert severity(np.array([500.0]), slo)[0] == 1.0
-    bad = violated_share(np.array([[10.0], [500.0]]), np.array([[3.0], [1.0]]), slo)
-    assert bad[0] == pytest.approx(0.25)
-    assert violated_share(np.array([[500.0]]), np.array([[0.0]]), slo)[0] == 0.0
+    nan = np.nan
+    bad = window_severity(
+        np.array([10.0, 500.0, nan, nan, nan, 20.0]),
+        np.array([0.1, 0.1, 0.1, 1.5, nan, 0.1]),
+        np.full(6, 20.0),
+        1.0,
+    )
+    assert bad.tolist() == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0, AT_TARGET])
+    bad = np.array([0.25])
     share = mean_progress(np.array([[1.0], [0.5], [9.0]]), np.array([[1.0], [1.0], [0.0]]))
     assert share[0] == 0.75
     assert reward(share, bad, np.array([2.0]), 4.0, 0.01)[0] == pytest.approx(0.75 - 1.0 - 0.02)

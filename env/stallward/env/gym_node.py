@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from stallward.actuator.guard import Guard, GuardMemory
 from stallward.agent.desired import SLOTS, decode_action
 from stallward.agent.observation import ObservationEncoder
-from stallward.agent.raw import to_raw
+from stallward.agent.raw import NODE, to_raw
 from stallward.agent.sample import Sample
 from stallward.env.block import make_workplace
 from stallward.env.cache import default_cache_dir
 from stallward.env.gym_twin import spaces
 from stallward.env.live_block import LiveBlock, LiveSettings
-from stallward.env.reward import check_quantile, mean_progress, reward, severity
+from stallward.env.reward import check_quantile, mean_progress, reward, window_severity
 from stallward.env.sandbox import open_sandbox
 from stallward.env.scenario_file import load_scenario
 from stallward.env.simulation import SimulationSettings
@@ -35,6 +35,7 @@ from stallward.models.registry import find_twin
 
 TICK_S = 0.1
 _RATE_WINDOW_S = 1.0
+_SILENT_S = 1.0
 _DEFAULT_SLO_MS = 100.0
 
 
@@ -195,9 +196,6 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         return float(mean_progress(share, np.ones_like(share))[0])
 
     def _violated(self, sample: Sample) -> float:
-        latency = sample.latency
-        if latency is None or latency.last_completion_age_s is None:
-            return 0.0
-        if latency.p95_ms is None:
-            return 1.0 if latency.last_completion_age_s > _RATE_WINDOW_S else 0.0
-        return float(severity(np.array([latency.p95_ms]), np.array([self.slo_ms]))[0])
+        node = to_raw(sample).node
+        p95_ms, age_s = node[:, NODE["latency_p95_ms"]], node[:, NODE["latency_age_s"]]
+        return float(window_severity(p95_ms, age_s, np.array([self.slo_ms]), _SILENT_S)[0])

@@ -1,10 +1,11 @@
-"""The reward, in SLO units: background progress minus the price of violations and switching.
+"""The reward, in SLO units: background progress minus the price of violated windows and switching.
 
-Pure. A reward of 1 is the whole background at full speed with every request in time.
+Pure. A reward of 1 is the whole background at full speed with every window in its target.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,9 @@ Array = NDArray[np.float64]
 _NEAR: Final = 0.9
 """Severity begins a little below the target, so that there is a slope to follow at it."""
 _WORST: Final = 4.0
-"""A request this many times over the target counts in full; later ones count no more."""
+"""A latency this many times over the target counts in full; more counts no more."""
+AT_TARGET: Final = math.log(1.0 / _NEAR) / math.log(_WORST / _NEAR)
+"""Severity of a window that just meets its target."""
 _REPORTED_QUANTILE: Final = 0.95
 
 
@@ -36,25 +39,27 @@ def check_quantile(scenario: str, quantile: float) -> None:
 
 
 def severity(latency_ms: Array, slo_ms: Array) -> Array:
-    """How badly a request misses its target: 0 well below it, 1 from four times over it."""
+    """How badly a latency misses its target: 0 well below it, 1 from four times over it."""
     ratio = np.maximum(latency_ms, 1e-6) / (slo_ms * _NEAR)
     return np.asarray(np.clip(np.log(ratio) / np.log(_WORST / _NEAR), 0.0, 1.0))
 
 
-def violated_share(latency_ms: Array, weight: Array, slo_ms: Array) -> Array:
-    """Severity of a tick's requests, averaged.
+def window_severity(
+    p95_ms: Array, age_s: Array, slo_ms: Array, silent_after_s: Array | float
+) -> Array:
+    """How badly the last second misses its target, by what the latency source says of it.
 
     Args:
-        latency_ms: ``(N, B)``.
-        weight: How many requests each stands for, ``(N, B)``.
+        p95_ms: Of the requests answered in it, ``(B,)``; NaN where there were none.
+        age_s: Since the last answer, ``(B,)``; NaN where there never was one.
         slo_ms: ``(B,)``.
+        silent_after_s: Without an answer for this long the target is missed by far.
 
     Returns:
-        ``(B,)``; 0 where nobody asked anything.
+        :func:`severity` of the p95, ``(B,)``.
     """
-    total = weight.sum(axis=0)
-    bad = (severity(latency_ms, slo_ms) * weight).sum(axis=0)
-    return np.asarray(bad / np.maximum(total, 1e-9))
+    late = np.where(np.isnan(p95_ms), 0.0, severity(np.nan_to_num(p95_ms), slo_ms))
+    return np.asarray(np.where(np.nan_to_num(age_s) > silent_after_s, 1.0, late))
 
 
 def mean_progress(progress: Array, on: Array) -> Array:
@@ -74,9 +79,9 @@ def reward(
 
     Args:
         progress: As :func:`mean_progress`.
-        violated: As :func:`violated_share`.
+        violated: As :func:`window_severity`.
         moved: How many levers moved.
-        price: Of all requests missing the target by far, in units of full background speed,
+        price: Of every window missing the target by far, in units of full background speed,
             scalar or one a node.
         switch_cost: Of one lever moving once.
     """

@@ -19,7 +19,13 @@ from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
 from stallward.agent.observation import OBSERVATION_SIZE, ObservationEncoder
 from stallward.agent.raw import NODE, RawFrame
 from stallward.env.errors import TwinError
-from stallward.env.reward import check_quantile, mean_progress, reward, violated_share
+from stallward.env.reward import (
+    AT_TARGET,
+    check_quantile,
+    mean_progress,
+    reward,
+    window_severity,
+)
 from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.frame import fill_frame, held_bytes
@@ -39,6 +45,8 @@ OBSERVATION_BOUND: Final = 64.0
 """Observations are within this, far outside what any node gives."""
 _P95: Final = NODE["latency_p95_ms"]
 _AGE: Final = NODE["latency_age_s"]
+_SILENT_REQUESTS: Final = 5.0
+"""When so many are due and none was answered, something is wrong."""
 _SWAPPINESS: Final = np.array(
     [NODE_SWAPPINESS if p.swappiness is None else float(p.swappiness) for p in PROFILES]
 )
@@ -86,7 +94,7 @@ class SimulationSettings:
     episode_s: float = 60.0
     ticks_per_action: int = 2
     price: float = 6.0
-    """Of all requests missing the target by far, in units of full background speed, to begin."""
+    """Of every window missing the target by far, in units of full background speed, to begin."""
     switch_cost: float = 0.01
     budgets: Budgets = field(default_factory=Budgets)
     nuisance: Nuisance = field(default_factory=Nuisance)
@@ -101,7 +109,7 @@ class StepResult:
     done: Mask
     progress: Array
     violated: Array
-    """Severity-weighted share of requests over the target."""
+    """Severity of the last second, averaged over the ticks."""
     window_violated: Array
     """1 where the last second's p95 misses the target."""
     moved: Array
@@ -202,7 +210,7 @@ class Simulation:
         ticks = self.settings.ticks_per_action
         wanted = actions.T
         before = self.observation
-        total, progress, violated = np.zeros((3, self.batch))
+        total, progress, violated, bad = np.zeros((4, self.batch))
         price = self.price[self.twin.columns.scenario]
         moved = np.zeros(self.batch)
         for k in range(ticks):
@@ -210,8 +218,7 @@ class Simulation:
             action = np.where(late, self._action, wanted)
             changed = self._tick(action)
             done_share = mean_progress(self.twin.background.progress, self.twin.background.on)
-            asked = self.twin.application
-            bad = violated_share(asked.probe_ms, asked.probe_weight, self.twin.columns.slo_ms)
+            bad = self._window_severity()
             total += reward(done_share, bad, changed, price, self.settings.switch_cost)
             progress += done_share / ticks
             violated += bad / ticks
@@ -230,7 +237,7 @@ class Simulation:
             done=self.steps >= self.steps_per_episode,
             progress=progress,
             violated=violated,
-            window_violated=self._window_violated(),
+            window_violated=(bad > AT_TARGET).astype(np.float64),
             moved=moved,
         )
 
@@ -255,9 +262,7 @@ class Simulation:
         self.observation = self.encoder.encode(self.frame)
         return np.asarray(moved)
 
-    def _window_violated(self) -> Array:
-        """1 where the last second's p95 misses the target or nothing came back for a second."""
+    def _window_severity(self) -> Array:
         node, c = self.frame.node, self.twin.columns
-        late = np.nan_to_num(node[:, _P95], nan=0.0) > c.slo_ms
-        silent = np.nan_to_num(node[:, _AGE], nan=0.0) > np.maximum(1.0, 5.0 / c.rate_per_s)
-        return np.asarray((late | silent).astype(np.float64))
+        silent_after_s = np.maximum(1.0, _SILENT_REQUESTS / c.rate_per_s)
+        return window_severity(node[:, _P95], node[:, _AGE], c.slo_ms, silent_after_s)
