@@ -11,6 +11,8 @@ The tree::
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class StallwardError(Exception):
     """Something went wrong that the user can act on.
@@ -27,6 +29,17 @@ class StallwardError(Exception):
 
     def __str__(self) -> str:
         return f"{self.cause} {self.next_step}".strip()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it cross to another process, whatever arguments a subclass takes."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[StallwardError], args: Any, state: dict[str, Any]) -> StallwardError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ActionError(StallwardError):

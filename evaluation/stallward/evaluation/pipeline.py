@@ -117,22 +117,26 @@ def fit_twin(
     }
     for file in files.values():
         check_file(file, kind="a fitted twin", mark=b'"draws"')
-    from stallward.training.workers import side_by_side, worker_count  # noqa: PLC0415
+    from stallward.training.workers import side_by_side, time_for_each  # noqa: PLC0415
 
-    count = len(by_scenario)
-    each_s = seconds * worker_count(count) / count
-    twins = side_by_side(
-        [partial(_fit_job, paths, each_s, seed, start) for paths in by_scenario.values()], report
+    each_s = time_for_each(seconds, len(files))
+    return side_by_side(
+        [partial(_fit_to, files[n], by_scenario[n], each_s, seed, start) for n in files], report
     )
-    for file, twin in zip(files.values(), twins, strict=True):
-        save_fitted(file, twin)
-    return list(files.values())
 
 
-def _fit_job(
-    paths: Sequence[Path], seconds: float, seed: int, start: FittedTwin | None, report: Report
-) -> FittedTwin:
-    return fit_recordings(paths, seconds=seconds, seed=seed, start=start, report=report)
+def _fit_to(
+    file: Path,
+    paths: Sequence[Path],
+    seconds: float,
+    seed: int,
+    start: FittedTwin | None,
+    report: Report,
+) -> Path:
+    """Fit one scenario; its file is written at once, whatever becomes of the others."""
+    twin = fit_recordings(paths, seconds=seconds, seed=seed, start=start, report=report)
+    save_fitted(file, twin)
+    return file
 
 
 def load_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:

@@ -5,7 +5,8 @@ The tree::
     StallwardError
     ├── DatasetError     no usable recordings, or too few of them
     ├── TrainingError    a training that cannot start or whose result cannot be read
-    └── ExportError      a policy that cannot be exported
+    ├── ExportError      a policy that cannot be exported
+    └── WorkerError      a process that died over its part of a computation
 """
 
 from __future__ import annotations
@@ -23,3 +24,7 @@ class TrainingError(StallwardError):
 
 class ExportError(StallwardError):
     """Raised when a policy cannot be exported."""
+
+
+class WorkerError(StallwardError):
+    """Raised when a process ended without the result it was to bring."""

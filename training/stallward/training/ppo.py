@@ -1,9 +1,10 @@
 """The training recipe: PPO on the batched twins, warm-started and priced by Lagrangians.
 
-One file to read from top to bottom; reproduce the shipped policy with ``stallward train``. The
-normalisation is measured before training, the actor starts near the best static setting, and in
-each scenario the price of violations moves until their share is what it may be. The seed with the
-best lower confidence bound on fresh draws is kept; the best static setting is evaluated beside it.
+One file to read from top to bottom; ``stallward train --seeds 2 --seconds 1000`` makes the shipped
+policy again. The normalisation is measured before training, the actor starts near the best static
+setting, and in each scenario the price of violations moves until their share is what it may be.
+The seed with the best lower confidence bound on fresh draws is kept; the best static setting is
+evaluated beside it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from stallward.training.rollout import (
     evaluate,
 )
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
-from stallward.training.workers import Report, side_by_side, worker_count
+from stallward.training.workers import Report, side_by_side, time_for_each
 
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
@@ -131,10 +132,16 @@ def train(
     report = report or (lambda _stage, _share: None)
     if not twins:
         raise TrainingError("There is no twin to train on.", next_step="Run `stallward fit`.")
+    names = [twin.scenario.name for twin in twins]
+    if len(set(names)) < len(names):
+        raise TrainingError(
+            f"Two twins are of the same scenario: {', '.join(sorted(names))}.",
+            next_step="Name one twin of each.",
+        )
     report("searching the best static setting", 0.0)
     allowed = alone_violation(twins, args.settings, args.seed) + args.violated_windows
     static = best_static(twins, args.settings, allowed=allowed, seed=args.seed)
-    each_s = args.max_seconds * worker_count(args.seeds) / args.seeds
+    each_s = time_for_each(args.max_seconds, args.seeds)
     candidates = side_by_side(
         [
             partial(_train_seed, twins, args, args.seed + k, static, allowed, each_s)
@@ -165,7 +172,9 @@ def train(
     provenance = {
         **chosen.policy.provenance,
         "evaluation": {name: o.as_json() for name, o in evaluation.items()},
-        "evaluation_by_scenario": _by_scenario(acts, twins, args, allowed),
+        "evaluation_by_scenario": _by_scenario(acts, twins, args, allowed)
+        if len(twins) > 1
+        else {},
         "allowed_violated_windows": dict(
             zip((t.scenario.name for t in twins), allowed.tolist(), strict=True)
         ),
@@ -196,7 +205,7 @@ def _by_scenario(
             ).as_json()
             for name, act in acts.items()
         }
-        for k, twin in enumerate(twins if len(twins) > 1 else ())
+        for k, twin in enumerate(twins)
     }
 
 

@@ -1,0 +1,32 @@
+"""Errors cross to another process with all they say."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import KernelFileError
+from stallward.agent.errors import StallwardError
+
+for package in ("actuator", "env", "evaluation", "models", "training"):
+    importlib.import_module(f"stallward.{package}.errors")
+
+
+def _kinds(kind: type[StallwardError]) -> list[type[StallwardError]]:
+    return [kind, *(k for sub in kind.__subclasses__() for k in _kinds(sub))]
+
+
+@pytest.mark.parametrize("kind", _kinds(StallwardError), ids=lambda kind: kind.__name__)
+def test_every_error_survives_a_process_boundary(kind: type[StallwardError]) -> None:
+    error = (
+        kind(Path("/proc/x"), "cut short")
+        if issubclass(kind, KernelFileError)
+        else kind("It broke.", next_step="Mend it.")
+    )
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
