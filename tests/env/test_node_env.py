@@ -45,6 +45,12 @@ def test_it_passes_both_checkers_live_and_leaves_no_group() -> None:
             assert np.isfinite(float(value))
             assert not terminated
             assert 0.0 <= info["progress"] <= 1.0
+            assert 0.0 <= info["violated"] <= 1.0
+            assert value == pytest.approx(
+                info["progress"]
+                - settings.price * info["violated"]
+                - settings.switch_cost * info["switches"] / settings.ticks_per_action
+            )
             ends.append(ended)
         assert ends[-1]
     finally:

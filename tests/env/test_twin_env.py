@@ -149,12 +149,13 @@ def test_rewards_are_in_slo_units() -> None:
     assert severity(np.array([500.0]), slo)[0] == 1.0
     nan = np.nan
     bad = window_severity(
-        np.array([10.0, 500.0, nan, nan, nan, 20.0]),
-        np.array([0.1, 0.1, 0.1, 1.5, nan, 0.1]),
-        np.full(6, 20.0),
-        1.0,
+        np.array([10.0, 500.0, nan, nan, nan, 20.0, nan, nan]),
+        np.array([0.1, 0.1, 0.1, 1.5, nan, 0.1, nan, 1.5]),
+        np.array([9.0, 9.0, 9.0, 9.0, 0.5, 9.0, 1.1, 9.0]),
+        np.full(8, 20.0),
+        np.array([10.0] * 7 + [2.0]),
     )
-    assert bad.tolist() == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0, AT_TARGET])
+    assert bad.tolist() == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0, AT_TARGET, 1.0, 0.0])
     bad = np.array([0.25])
     share = mean_progress(np.array([[1.0], [0.5], [9.0]]), np.array([[1.0], [1.0], [0.0]]))
     assert share[0] == 0.75

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from stallward.actuator.guard import Guard, GuardMemory
 from stallward.agent.desired import SLOTS, decode_action
 from stallward.agent.observation import ObservationEncoder
-from stallward.agent.raw import NODE, to_raw
-from stallward.agent.sample import Sample
+from stallward.agent.raw import NODE, RawFrame, to_raw
 from stallward.env.block import make_workplace
 from stallward.env.cache import default_cache_dir
 from stallward.env.gym_twin import spaces
 from stallward.env.live_block import LiveBlock, LiveSettings
-from stallward.env.reward import check_quantile, mean_progress, reward, window_severity
+from stallward.env.reward import AT_TARGET, check_quantile, mean_progress, reward, window_severity
 from stallward.env.sandbox import open_sandbox
 from stallward.env.scenario_file import load_scenario
 from stallward.env.simulation import SimulationSettings
@@ -35,7 +34,7 @@ from stallward.models.registry import find_twin
 
 TICK_S = 0.1
 _RATE_WINDOW_S = 1.0
-_SILENT_S = 1.0
+_DEFAULT_RATE_PER_S = 5.0
 _DEFAULT_SLO_MS = 100.0
 
 
@@ -72,10 +71,12 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         self._cache_dir = cache_dir or default_cache_dir()
         self._full_per_s = np.zeros(len(self.scenario.background))
         self.slo_ms = slo_ms or self.scenario.protected.slo.latency_ms or _DEFAULT_SLO_MS
+        self._rate_per_s = _DEFAULT_RATE_PER_S
         with contextlib.suppress(RegistryError):  # no twin of it: rates are learned as they come
             twin = load_fitted(find_twin(self.scenario.name)).scenario
             self._full_per_s = np.array([slot.units_per_s for slot in twin.slots])
             self.slo_ms = slo_ms or twin.slo_ms
+            self._rate_per_s = twin.protected.request_rate_per_s
         self._stack = contextlib.ExitStack()
         self._episode = contextlib.ExitStack()
         self._sandbox: Any = None
@@ -108,7 +109,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         self._memory = GuardMemory()
         self._encoder = ObservationEncoder(1, self.slo_ms)
         self._sequence = self._steps = 0
-        self._due_s = time.monotonic()
+        self._began_s = self._due_s = time.monotonic()
         self._last = self._block.node.read(0, self._due_s)
         self._lever_state: tuple[object, ...] = ()
         return self._encoder.encode(to_raw(self._last))[0], {}
@@ -121,24 +122,30 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         Raises:
             StallwardError: If a program of the block failed.
         """
-        moved = 0.0
+        ticks = self.settings.ticks_per_action
         observation = np.zeros(0, dtype=np.float32)
-        for _ in range(self.settings.ticks_per_action):
+        seen = np.zeros((3, ticks))
+        for k in range(ticks):
             self._block.check()
-            moved += self._act([int(a) for a in action])
+            moved = self._act([int(a) for a in action])
             self._wait()
             self._last = self._block.node.read(self._sequence, time.monotonic())
-            observation = self._encoder.encode(to_raw(self._last))[0]
+            raw = to_raw(self._last)
+            observation = self._encoder.encode(raw)[0]
+            seen[:, k] = self._progress(), self._violated(raw), moved
         self._steps += 1
-        progress, violated = self._progress(), self._violated(self._last)
-        share = np.array([progress])
+        progress, violated, switches = seen
         value = reward(
-            share, np.array([violated]), np.array([moved]), self.settings.price,
-            self.settings.switch_cost,
-        )  # fmt: skip
-        ended = self._steps * self.settings.ticks_per_action * TICK_S >= self.settings.episode_s
-        info = {"progress": progress, "violated": violated, "switches": moved}
-        return observation, float(value[0]), False, bool(ended), info
+            progress, violated, switches, self.settings.price, self.settings.switch_cost
+        ).mean()
+        ended = self._steps * ticks * TICK_S >= self.settings.episode_s
+        info = {
+            "progress": float(progress.mean()),
+            "violated": float(violated.mean()),
+            "window_violated": float(violated[-1] > AT_TARGET),
+            "switches": float(switches.sum()),
+        }
+        return observation, float(value), False, bool(ended), info
 
     def close(self) -> None:
         """End the block and remove the sandbox and everything in it."""
@@ -195,7 +202,13 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         share = np.clip(rates / np.maximum(self._full_per_s, 1e-9), 0.0, 1.0)[:, None]
         return float(mean_progress(share, np.ones_like(share))[0])
 
-    def _violated(self, sample: Sample) -> float:
-        node = to_raw(sample).node
-        p95_ms, age_s = node[:, NODE["latency_p95_ms"]], node[:, NODE["latency_age_s"]]
-        return float(window_severity(p95_ms, age_s, np.array([self.slo_ms]), _SILENT_S)[0])
+    def _violated(self, raw: RawFrame) -> float:
+        """Severity of the last second."""
+        bad = window_severity(
+            raw.node[:, NODE["latency_p95_ms"]],
+            raw.node[:, NODE["latency_age_s"]],
+            np.array([time.monotonic() - self._began_s]),
+            np.array([self.slo_ms]),
+            np.array([self._rate_per_s]),
+        )
+        return float(bad[0])

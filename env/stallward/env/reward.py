@@ -21,6 +21,8 @@ _WORST: Final = 4.0
 """A latency this many times over the target counts in full; more counts no more."""
 AT_TARGET: Final = math.log(1.0 / _NEAR) / math.log(_WORST / _NEAR)
 """Severity of a window that just meets its target."""
+_SILENT_S: Final = 1.0
+_SILENT_REQUESTS: Final = 5.0
 _REPORTED_QUANTILE: Final = 0.95
 
 
@@ -45,21 +47,25 @@ def severity(latency_ms: Array, slo_ms: Array) -> Array:
 
 
 def window_severity(
-    p95_ms: Array, age_s: Array, slo_ms: Array, silent_after_s: Array | float
+    p95_ms: Array, age_s: Array, running_s: Array, slo_ms: Array, rate_per_s: Array
 ) -> Array:
     """How badly the last second misses its target, by what the latency source says of it.
 
     Args:
         p95_ms: Of the requests answered in it, ``(B,)``; NaN where there were none.
-        age_s: Since the last answer, ``(B,)``; NaN where there never was one.
+        age_s: Since the last answer, ``(B,)``; NaN where there was none yet.
+        running_s: Since the start, ``(B,)``.
         slo_ms: ``(B,)``.
-        silent_after_s: Without an answer for this long the target is missed by far.
+        rate_per_s: Requests that arrive, ``(B,)``. A second without an answer, or the time of
+            five requests where that is longer, counts as missing the target by far.
 
     Returns:
         :func:`severity` of the p95, ``(B,)``.
     """
+    silent_s = np.where(np.isnan(age_s), running_s, age_s)
     late = np.where(np.isnan(p95_ms), 0.0, severity(np.nan_to_num(p95_ms), slo_ms))
-    return np.asarray(np.where(np.nan_to_num(age_s) > silent_after_s, 1.0, late))
+    silent = silent_s > np.maximum(_SILENT_S, _SILENT_REQUESTS / rate_per_s)
+    return np.asarray(np.where(silent, 1.0, late))
 
 
 def mean_progress(progress: Array, on: Array) -> Array:

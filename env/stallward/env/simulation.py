@@ -45,8 +45,6 @@ OBSERVATION_BOUND: Final = 64.0
 """Observations are within this, far outside what any node gives."""
 _P95: Final = NODE["latency_p95_ms"]
 _AGE: Final = NODE["latency_age_s"]
-_SILENT_REQUESTS: Final = 5.0
-"""When so many are due and none was answered, something is wrong."""
 _SWAPPINESS: Final = np.array(
     [NODE_SWAPPINESS if p.swappiness is None else float(p.swappiness) for p in PROFILES]
 )
@@ -175,7 +173,7 @@ class Simulation:
             mine = np.flatnonzero(which == k)
             parameters[:, mine] = self._draws[k][:, twin.choose(self.rng, len(mine))]
         index = np.flatnonzero(rows)
-        random_start = self.settings.nuisance is not NO_NUISANCE
+        random_start = self.settings.nuisance != NO_NUISANCE
         cursor = self.rng.uniform(0, 60, (SLOTS, count)) if random_start else 0.0
         phase = self.rng.uniform(0, 60, count) if random_start else 0.0
         self.twin.reset(rows, which, parameters, cursor_s=cursor, phase_s=phase)
@@ -264,5 +262,6 @@ class Simulation:
 
     def _window_severity(self) -> Array:
         node, c = self.frame.node, self.twin.columns
-        silent_after_s = np.maximum(1.0, _SILENT_REQUESTS / c.rate_per_s)
-        return window_severity(node[:, _P95], node[:, _AGE], c.slo_ms, silent_after_s)
+        return window_severity(
+            node[:, _P95], node[:, _AGE], self.twin.time_s, c.slo_ms, c.rate_per_s
+        )

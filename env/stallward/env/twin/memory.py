@@ -41,6 +41,7 @@ class Memory:
         gone = np.broadcast_to(ended[:, None], self.resident[1:].shape)
         self.resident[1:][gone] = 0.0
         self.wanted[1:][gone] = 0.0
+        self.touches_per_s[1:][gone] = 0.0
         self.dirty[1:][ended] = 0.0
 
 
