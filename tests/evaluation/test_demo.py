@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,12 @@ from stallward.evaluation.demo import (
     _clear,
     _first_line,
     plan_budget,
+    run_demo,
     why_not_live,
 )
 from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.progress import Report, silent
+from stallward.models.registry import load_policy
 
 
 @pytest.mark.parametrize("minutes", [6.0, 8.0, 10.5, 20.0, 40.0])
@@ -76,3 +82,25 @@ def test_the_first_line_says_which_node_and_whether_it_is_the_twin(tmp_path: Pat
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can run live blocks")
 def test_without_root_the_twin_is_used() -> None:
     assert why_not_live() == "not root"
+
+
+@pytest.mark.slow
+def test_the_whole_way_once_on_the_twin(tmp_path: Path) -> None:
+    said: list[str] = []
+    stages: list[str] = []
+
+    def progress(name: str) -> AbstractContextManager[Report]:
+        stages.append(name)
+        return nullcontext(silent)
+
+    settings = DemoSettings(out=tmp_path / "demo", minutes=0.3, twin=True)
+    result = run_demo(settings, say=said.append, progress=progress)
+    assert said[0].startswith("Comparing on the twin, not live (as asked with --twin)")
+    assert [name.split()[0] for name in stages] == ["1/4", "2/4", "3/4", "4/4"]
+    assert result["mode"] == "twin"
+    assert set(result["arms"]) == {"none", "latd", "ppo"}
+    assert json.loads((settings.out / "result.json").read_text()) == result
+    report = (settings.out / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in report
+    assert not re.search(r"(src|href)=.https?:", report), "not self-contained"
+    load_policy(settings.out / "policy.onnx")

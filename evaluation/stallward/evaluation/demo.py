@@ -41,6 +41,8 @@ _SWITCH_S: Final = 3.5
 """Starting and stopping the programs of a block."""
 _ROUNDS: Final = 4
 _MIN_BLOCK_S: Final = 6.0
+_SEEDS: Final = 2
+"""Policies trained side by side where there are processors for them; the better one runs."""
 _SPARE_S: Final = 15.0
 
 
@@ -225,6 +227,7 @@ def _make_policy(
         recordings_of,
         train_policy,
     )
+    from stallward.training.workers import worker_count  # noqa: PLC0415
 
     twin, run, policy = (settings.out / name for name in ("twin.json", "run", "policy.onnx"))
     chosen = recordings_of([recordings], scenario)
@@ -246,7 +249,12 @@ def _make_policy(
         )
     with stages.next("train PPO on the twin") as report:
         train_policy(
-            (str(twin),), out=run, seconds=budget.train_s, seed=settings.seed, report=report
+            (str(twin),),
+            out=run,
+            seconds=budget.train_s,
+            seeds=worker_count(_SEEDS),
+            seed=settings.seed,
+            report=report,
         )
     with stages.next("export to ONNX") as report:
         report("", 0.0)

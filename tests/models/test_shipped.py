@@ -1,0 +1,53 @@
+"""What is shipped: it loads, it belongs together, and there is enough of it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from stallward.env.recording import load_recording
+from stallward.env.scenario_file import find_scenarios
+from stallward.env.twin.fitted import load_fitted
+from stallward.models.registry import find_card, find_policy, find_twin, load_policy, twin_names
+
+RECORDINGS = Path(__file__).parents[2] / "recordings"
+_MOST_BYTES = 12 * 1000 * 1000
+
+
+def test_every_scenario_has_a_twin_that_this_version_reads() -> None:
+    assert sorted(twin_names()) == sorted(s.name for s in find_scenarios())
+    for name in twin_names():
+        assert load_fitted(Path(find_twin(name))).scenario.name == name
+
+
+def test_the_default_policy_runs_here_and_its_card_is_of_this_very_file() -> None:
+    path = find_policy("default")
+    assert set(load_policy(path).metadata.provenance["twins"]) == set(twin_names())
+    card = find_card(path)
+    assert card is not None
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in card.read_text(encoding="utf-8")
+
+
+def test_there_are_enough_recordings_of_real_pressure_and_all_can_be_read() -> None:
+    recordings = [load_recording(file.parent) for file in sorted(RECORDINGS.glob("*/run.json"))]
+    together = [
+        r.run
+        for r in recordings
+        if r.run.condition == "together" and r.run.end_s - r.run.start_s >= 60.0
+    ]
+    assert len(together) >= 24
+    assert len({run.scenario for run in together}) >= 4
+    arms = {run.arm for run in together}
+    assert len(arms) >= 5
+    assert any(arm.startswith("excite") for arm in arms)
+    size_bytes = sum(f.stat().st_size for f in RECORDINGS.glob("*/*"))
+    assert size_bytes <= _MOST_BYTES
+
+
+@pytest.mark.parametrize("name", sorted(twin_names()))
+def test_a_twin_was_fitted_to_the_recordings_that_are_shipped(name: str) -> None:
+    shipped = {path.name for path in RECORDINGS.iterdir() if path.name.startswith(f"{name}-")}
+    fitted = set(load_fitted(Path(find_twin(name))).provenance["recordings"])
+    assert {r for r in shipped if "-background-" not in r} == fitted
