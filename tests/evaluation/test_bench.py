@@ -13,6 +13,7 @@ from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
 from stallward.evaluation.bench import MEANINGS, DaemonWatch, _cpu_s, _memory_mib, bench_rows
+from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.onset import OnsetDetector, write_reflex_policy
 
 
@@ -93,3 +94,8 @@ def test_rows_explain_every_key_and_show_absence() -> None:
     assert [row[0] for row in rows] == list(MEANINGS)
     assert {row[1] for row in rows} == {"-"}
     assert bench_rows({"loop_cpu_share_calm": 0.021})[0][1] == "2.10 %"
+
+
+def test_the_disk_of_a_folder_is_the_one_it_lies_on() -> None:
+    assert node_info(Path("/dev/shm/not-there-yet")).disk.endswith("(tmpfs)")
+    assert node_info(Path("/proc/self")).disk.endswith("(proc)")

@@ -201,7 +201,7 @@ def _children(pid: int) -> list[psutil.Process]:
 def _arguments(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+    except psutil.NoSuchProcess:  # a zombie is one too
         return []
 
 

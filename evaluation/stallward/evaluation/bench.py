@@ -42,7 +42,7 @@ MEANINGS: Final = {
     "tick_jitter_p99_ms": "start of a tick after its due time, under pressure",
     "loop_cpu_share_calm": "share of one core the loop's process uses, application alone",
     "loop_cpu_share_pressure": "the same under pressure",
-    "limits_cpu_share_pressure": "of that, its threads that write limits, where reclaim runs",
+    "limits_cpu_share_pressure": "of that, its other threads: those that write limits reclaim",
     "loop_rss_mib": "resident memory of the loop, with a policy loaded",
     "service_rss_mib": "resident memory of the gRPC service",
     "guardian_rss_mib": "resident memory of the guardian",
