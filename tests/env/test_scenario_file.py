@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from stallward.env.errors import ScenarioError
 from stallward.env.scenario import BackgroundSpec, Command, Phase, UnitLines, running_phases
-from stallward.env.scenario_file import find_scenarios, load_scenario, parse_scenario
+from stallward.env.scenario_file import (
+    find_scenarios,
+    load_scenario,
+    parse_scenario,
+    scenario_from,
+)
 
 MIB = 1024 * 1024
 
@@ -171,3 +177,9 @@ def test_phases_repeat_until_the_end_and_are_cut_there() -> None:
     )
     assert running_phases(spec((Phase(start_s=2),), None), 12) == (Phase(start_s=2, stop_s=12),)
     assert running_phases(spec((Phase(start_s=20),), None), 12) == ()
+
+
+def test_what_a_recording_keeps_of_a_scenario_makes_the_same_scenario() -> None:
+    for scenario in find_scenarios():
+        kept = json.loads(json.dumps(scenario.content))
+        assert scenario_from(kept, Path(f"{scenario.name}.toml")) == scenario

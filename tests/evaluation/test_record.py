@@ -27,7 +27,7 @@ from stallward.env.scenario_file import load_scenario
 from stallward.evaluation import live
 from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
-from stallward.evaluation.live import open_session, scenario_parameters
+from stallward.evaluation.live import open_session
 from stallward.evaluation.record import (
     RecordRequest,
     choose,
@@ -104,7 +104,7 @@ class KnownSession:
                 sandbox_bytes=1 << 29,
                 slo_ms=request.slo_ms,
                 node=self.node,
-                scenario_parameters=scenario_parameters(self.scenario),
+                scenario_parameters=self.scenario.content,
             ),
             ticks=[pb.TickRecord(sequence=i, time_s=float(t)) for i, t in enumerate(at_s)],
             requests=Requests(

@@ -8,8 +8,10 @@ placeholders until a block starts; ``expand`` fills them in.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 MAX_BACKGROUND_SLOTS = 4
 """The action table has four slots (design: environment)."""
@@ -202,7 +204,7 @@ class Scenario:
         protected: The latency-critical application.
         background: At most four groups, the first to act on first.
         needs: Programs that must be installed.
-        source: The file it was read from.
+        content: What its file says.
     """
 
     name: str
@@ -211,7 +213,7 @@ class Scenario:
     protected: ProtectedSpec
     background: tuple[BackgroundSpec, ...]
     needs: tuple[Need, ...] = ()
-    source: Path | None = None
+    content: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

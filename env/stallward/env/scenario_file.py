@@ -8,8 +8,10 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from stallward.env.errors import ScenarioError
 from stallward.env.scenario import (
@@ -80,6 +82,19 @@ def parse_scenario(path: Path) -> Scenario:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path} is not valid TOML: {error}.") from error
+    return scenario_from(values, path)
+
+
+def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
+    """The scenario of a file's content, as a recording keeps it.
+
+    Args:
+        values: The content.
+        path: The file, which need not exist; its name is the scenario's.
+
+    Raises:
+        ScenarioError: If the content is not exactly right; it names file and key.
+    """
     root = Table(path, "", values)
     if not _NAME.fullmatch(path.stem):
         raise ScenarioError(
@@ -93,7 +108,7 @@ def parse_scenario(path: Path) -> Scenario:
         protected=_protected(root.table("protected")),
         background=_backgrounds(root),
         needs=_needs(root.table("needs")) if root.has("needs") else (),
-        source=path,
+        content=values,
     )
     root.done()
     return scenario

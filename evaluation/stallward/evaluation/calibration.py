@@ -9,7 +9,7 @@ recordings that were told it before.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +62,7 @@ def calibrate_ms(runner: Runner, seed: int) -> float:
 
 
 def recorded_ms(
-    directories: Iterable[Path], *, scenario: str, parameters: dict[str, Any], node: NodeInfo
+    directories: Iterable[Path], *, scenario: str, parameters: Mapping[str, Any], node: NodeInfo
 ) -> float | None:
     """The target that recordings of the same scenario on the same node were told.
 

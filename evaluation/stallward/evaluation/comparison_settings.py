@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ def settings_of(
             digest.update(label.encode() + path.read_bytes())
     return Settings(
         scenario=scenario.name,
-        scenario_sha256=_sha256(scenario.source),
+        scenario_sha256=_digest(json.dumps(scenario.content, sort_keys=True).encode()),
         mode=request.mode,
         arms=tuple(arm.label for arm in request.arms),
         block_s=request.block_s,
@@ -49,8 +50,8 @@ def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
         return ""
     from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415 - needs no node
 
-    return _sha256(find_twin_of(scenario.name, request.twin))
+    return _digest(find_twin_of(scenario.name, request.twin).read_bytes())
 
 
-def _sha256(path: Path | None) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

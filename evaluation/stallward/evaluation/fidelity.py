@@ -20,7 +20,7 @@ import numpy as np
 
 from stallward.agent.errors import StallwardError
 from stallward.env.recording import RunInfo, load_run
-from stallward.env.scenario_file import load_scenario
+from stallward.env.scenario_file import scenario_from
 from stallward.env.twin.fitted import FittedTwin
 from stallward.evaluation.arms import Arm, make_arms
 from stallward.evaluation.compare import find_policy_of
@@ -186,9 +186,8 @@ def run_on_twin(
     condition: Condition = "together",
 ) -> list[BlockMeasures]:
     """Run an arm on a twin as it was run live: same target, same length, ``blocks`` times."""
-    runner = TwinRunner(
-        twin=twin, scenario=load_scenario(run.scenario), node=node_info(Path.cwd())
-    )
+    scenario = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
+    runner = TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
     policy = find_policy_of(arm, "default")
     measures = []
     with tempfile.TemporaryDirectory(prefix="stallward-") as folder:

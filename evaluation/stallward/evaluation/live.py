@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -109,7 +108,7 @@ class LiveSession:
             request_rate_per_s=result.requests.scheduled_s.size / length_s,
             swap_bytes=self.scenario.sandbox.swap_bytes,
             slot_names=tuple(group.name for group in self.scenario.background),
-            scenario_parameters=scenario_parameters(self.scenario),
+            scenario_parameters=self.scenario.content,
             versions=versions(),
             oom_kills=result.oom_kills,
         )
@@ -137,13 +136,6 @@ def open_session(scenario: Scenario, cache_dir: Path | None = None) -> Iterator[
             workplace=workplace,
             node=node_info(cache_dir),
         )
-
-
-def scenario_parameters(scenario: Scenario) -> dict[str, Any]:
-    """The scenario's file as it was written."""
-    if scenario.source is None:
-        return {}
-    return tomllib.loads(scenario.source.read_text(encoding="utf-8"))
 
 
 def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:

@@ -235,15 +235,13 @@ def _record_in(session: LiveSession, request: RecordRequest, out: Path, slo_ms: 
 
 def _target_ms(session: LiveSession, beside: Iterable[Path], seed: int) -> float:
     """The scenario's target, that of recordings ``beside``, or a measured one."""
-    from stallward.evaluation.live import scenario_parameters  # noqa: PLC0415 - gRPC
-
     scenario = session.scenario
     known = scenario.protected.slo.latency_ms
     if known is None:
         known = recorded_ms(
             beside,
             scenario=scenario.name,
-            parameters=scenario_parameters(scenario),
+            parameters=scenario.content,
             node=session.node,
         )
     return calibrate_ms(session, seed) if known is None else known

@@ -71,6 +71,7 @@ class TwinRunner:
                 request_rate_per_s=world.protected.request_rate_per_s,
                 swap_bytes=world.swap_bytes,
                 slot_names=tuple(slot.name for slot in world.slots),
+                scenario_parameters=self.scenario.content,
                 versions=versions(),
             ),
             ticks=ticks,
