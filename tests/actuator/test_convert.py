@@ -19,6 +19,7 @@ from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,
+    LeverState,
     NodeSample,
     ProcessSample,
     PsiTotals,
@@ -59,11 +60,16 @@ processes = st.builds(
     ProcessSample,
     pid=pid,
     start_time_ticks=u64,
-    slot=st.integers(0, 3),
+    slot=st.integers(-1, 3),
     oom_score=st.integers(-1000, 2000),
     stopped=st.booleans(),
     rss_bytes=maybe_u64,
+    pss_bytes=maybe_u64,
+    run_delay_us=maybe_u64,
+    page_cache_misses=maybe_u64,
+    read_s=maybe_number,
 )
+levers = st.builds(LeverState, lever=text, value=text, held_for_s=number, foreign=st.booleans())
 states = st.builds(
     SlotState,
     paused=st.booleans(),
@@ -85,6 +91,7 @@ samples = st.builds(
     latency=st.none() | latencies,
     processes=st.none() | st.lists(processes, max_size=2).map(tuple),
     profile=text,
+    levers=st.lists(levers, max_size=2).map(tuple),
 )
 u32 = st.none() | st.integers(0, 2**32 - 1)
 tunings = st.builds(
@@ -97,7 +104,22 @@ tunings = st.builds(
     overcommit_memory=u32,
 )
 references = st.builds(ProcessRef, pid=pid, start_time_ticks=u64)
-slot_desires = st.builds(SlotDesire, paused=st.booleans(), limit_bytes=maybe_u64)
+slot_desires = st.builds(
+    SlotDesire,
+    paused=st.booleans(),
+    limit_bytes=maybe_u64,
+    hard_limit_bytes=maybe_u64,
+    swap_max_bytes=maybe_u64,
+    reclaim_to_bytes=maybe_u64,
+    cpu_weight=u32,
+    cpu_max_cores=maybe_number,
+    io_weight=u32,
+    io_max_bytes_per_s=maybe_u64,
+    nice=st.none() | st.integers(-20, 19),
+    cpus=st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple),
+    page_advice=st.none() | st.sampled_from(["cold", "pageout", "willneed"]),
+    terminated=st.booleans(),
+)
 desires = st.builds(
     DesiredState,
     slots=st.lists(slot_desires, max_size=4).map(tuple),
@@ -105,6 +127,8 @@ desires = st.builds(
     stopped=st.lists(references, max_size=2).map(tuple),
     terminate=st.none() | references,
     protect_from_oom=st.booleans(),
+    protected_low_bytes=maybe_u64,
+    protected_willneed=st.booleans(),
 )
 decisions = st.builds(
     NamedDecision,

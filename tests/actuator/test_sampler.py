@@ -202,7 +202,12 @@ def open_files() -> int:
 
 def test_missing_signals_are_named() -> None:
     whole = PsiTotals(
-        memory_some_us=0, memory_full_us=0, io_some_us=0, io_full_us=0, cpu_some_us=0
+        memory_some_us=0,
+        memory_full_us=0,
+        io_some_us=0,
+        io_full_us=0,
+        cpu_some_us=0,
+        cpu_full_us=0,
     )
     sample = Sample(
         sequence=0,

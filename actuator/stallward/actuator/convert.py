@@ -17,6 +17,7 @@ from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,
+    LeverState,
     NodeSample,
     ProcessSample,
     PsiTotals,
@@ -44,15 +45,19 @@ class _Flat:
         self.names = tuple(f.name for f in fields(domain) if f.name not in skip)
         described = wire.DESCRIPTOR.fields_by_name
         self.optional = tuple((name, described[name].has_presence) for name in self.names)
+        self.repeated = tuple(name for name in self.names if described[name].is_repeated)
 
     def to_wire(self, value: Any) -> dict[str, Any]:
         return {name: found for name in self.names if (found := getattr(value, name)) is not None}
 
     def from_wire(self, message: Message) -> dict[str, Any]:
-        return {
+        found = {
             name: None if optional and not message.HasField(name) else getattr(message, name)
             for name, optional in self.optional
         }
+        for name in self.repeated:
+            found[name] = tuple(getattr(message, name))
+        return found
 
 
 _PSI: Final = _Flat(PsiTotals, pb.PsiTotals)
@@ -60,6 +65,7 @@ _GROUP: Final = _Flat(GroupSample, pb.GroupSample, skip=("psi",))
 _NODE: Final = _Flat(NodeSample, pb.NodeSample, skip=("psi",))
 _LATENCY: Final = _Flat(LatencySample, pb.LatencySample)
 _PROCESS: Final = _Flat(ProcessSample, pb.ProcessSample)
+_MOVED: Final = _Flat(LeverState, pb.LeverState)
 _STATE: Final = _Flat(SlotState, pb.SlotState)
 _TUNING: Final = _Flat(Tuning, pb.Tuning)
 _SLOT: Final = _Flat(SlotDesire, pb.SlotDesire)
@@ -106,6 +112,7 @@ def sample_to_wire(sample: Sample) -> pb.Sample:
         processes=[pb.ProcessSample(**_PROCESS.to_wire(p)) for p in sample.processes or ()],
         processes_known=sample.processes is not None,
         profile=sample.profile,
+        levers=[pb.LeverState(**_MOVED.to_wire(state)) for state in sample.levers],
     )
 
 
@@ -131,6 +138,7 @@ def sample_from_wire(message: pb.Sample) -> Sample:
         latency=latency,
         processes=processes,
         profile=message.profile,
+        levers=tuple(LeverState(**_MOVED.from_wire(state)) for state in message.levers),
     )
 
 
@@ -147,6 +155,8 @@ def desired_to_wire(desired: DesiredState) -> pb.DesiredState:
         stopped=[pb.ProcessRef(**_REF.to_wire(ref)) for ref in desired.stopped],
         terminate=None if terminate is None else pb.ProcessRef(**_REF.to_wire(terminate)),
         protect_from_oom=desired.protect_from_oom,
+        protected_low_bytes=desired.protected_low_bytes,
+        protected_willneed=desired.protected_willneed,
     )
 
 
@@ -164,6 +174,10 @@ def desired_from_wire(message: pb.DesiredState) -> DesiredState:
         stopped=tuple(ProcessRef(**_REF.from_wire(ref)) for ref in message.stopped),
         terminate=terminate,
         protect_from_oom=message.protect_from_oom,
+        protected_low_bytes=(
+            message.protected_low_bytes if message.HasField("protected_low_bytes") else None
+        ),
+        protected_willneed=message.protected_willneed,
     )
 
 

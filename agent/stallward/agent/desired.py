@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from stallward.agent.errors import ActionError
 from stallward.agent.sample import SlotState
@@ -49,12 +49,43 @@ PROFILES: Final = (
 """The tuning profiles of the action table, in action order."""
 
 
+PageAdvice = Literal["cold", "pageout", "willneed"]
+"""What process_madvise(2) is told of a slot's private pages."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotDesire:
-    """What is wanted of one background slot."""
+    """What is wanted of one background slot; ``None`` leaves the slot's own value.
+
+    Learned policies use ``paused`` and ``limit_bytes``; rules and remote controllers may use
+    everything that the node has a lever for.
+    """
 
     paused: bool = False
     limit_bytes: int | None = None
+    """Soft where the kernel has such a limit: v2 memory.high; v1 memory.limit_in_bytes."""
+    hard_limit_bytes: int | None = None
+    """v2 memory.max: the kernel kills inside the group rather than exceed it."""
+    swap_max_bytes: int | None = None
+    """v2 memory.swap.max."""
+    reclaim_to_bytes: int | None = None
+    """Evict the slot's pages once until it holds no more; it may grow again afterwards."""
+    cpu_weight: int | None = None
+    """1..10000, 100 is the kernel's default; v1 cpu.shares is scaled to it."""
+    cpu_max_cores: float | None = None
+    """CPU seconds per second that the slot may use."""
+    io_weight: int | None = None
+    """1..10000, 100 is the kernel's default."""
+    io_max_bytes_per_s: int | None = None
+    """Of reads and of writes, on every disk the machine has."""
+    nice: int | None = None
+    """-20..19 for every process of the slot; never below what a process had."""
+    cpus: tuple[int, ...] = ()
+    """The CPUs that the slot's processes may run on; empty for their own."""
+    page_advice: PageAdvice | None = None
+    """Given once when it changes."""
+    terminated: bool = False
+    """End the whole slot: SIGTERM, then cgroup.kill; only where the configuration opts in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -79,6 +110,10 @@ class DesiredState:
     stopped: tuple[ProcessRef, ...] = ()
     terminate: ProcessRef | None = None
     protect_from_oom: bool = False
+    protected_low_bytes: int | None = None
+    """v2 memory.low of the protected group: reclaimed last."""
+    protected_willneed: bool = False
+    """Have the protected application's private pages read back from swap, once."""
 
     def slot(self, index: int) -> SlotDesire:
         """The desire for slot ``index``; the default for slots not named."""

@@ -19,11 +19,12 @@ class PsiTotals:
     io_some_us: int | None = None
     io_full_us: int | None = None
     cpu_some_us: int | None = None
+    cpu_full_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSample:
-    """The counters of one cgroup (v1 or v2; see ``stallward.actuator.sensors``)."""
+    """The counters of one cgroup or process tree (see ``stallward.actuator.sensors``)."""
 
     name: str
     psi: PsiTotals = field(default_factory=PsiTotals)
@@ -42,6 +43,23 @@ class GroupSample:
     cpu_usage_us: int | None = None
     oom_kills: int | None = None
     frozen: bool | None = None
+    working_set_bytes: int | None = None
+    """What the group needs so as not to refault, estimated from its refaults."""
+    high_events: int | None = None
+    """How often memory.high throttled the group (v2 memory.events)."""
+    max_events: int | None = None
+    """How often usage was about to exceed the limit (v2 memory.events, v1 memory.failcnt)."""
+    cpu_throttled_us: int | None = None
+    """Time for which cpu.max held the group back."""
+    io_read_bytes: int | None = None
+    io_written_bytes: int | None = None
+    run_delay_us: int | None = None
+    """Time that its processes waited for a CPU (/proc/PID/schedstat), summed."""
+    pss_bytes: int | None = None
+    """Proportional share of resident memory (/proc/PID/smaps_rollup), summed."""
+    page_cache_hits: int | None = None
+    """Page-cache lookups by its processes that found the page (eBPF)."""
+    page_cache_misses: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +83,8 @@ class NodeSample:
     steal_kswapd_pages: int | None = None
     steal_direct_pages: int | None = None
     allocation_stalls: int | None = None
+    page_cache_hits: int | None = None
+    page_cache_misses: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +104,38 @@ class LatencySample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSample:
-    """One process of a background group."""
+    """One process of a background group, or of the protected application."""
 
     pid: int
     start_time_ticks: int
     """Field 22 of /proc/PID/stat: with the pid it names a process for good."""
     slot: int
+    """The background slot; -1 for the protected application."""
     oom_score: int
     stopped: bool
     rss_bytes: int | None = None
+    pss_bytes: int | None = None
+    anon_bytes: int | None = None
+    file_bytes: int | None = None
+    swap_bytes: int | None = None
+    run_delay_us: int | None = None
+    page_cache_hits: int | None = None
+    page_cache_misses: int | None = None
+    read_s: float | None = None
+    """CLOCK_MONOTONIC when this was read: processes are read in turn, not all in one tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverState:
+    """One lever that is not at its original value now, or that somebody else has taken over."""
+
+    lever: str
+    """E.g. ``cpu_weight:hog0``."""
+    value: str
+    """What is in force, as it was written."""
+    held_for_s: float = 0.0
+    foreign: bool = False
+    """Somebody else changed it: the daemon stepped aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,3 +181,5 @@ class Sample:
     """Processes of the background groups; ``None`` when no controller asked for them."""
     profile: str = "default"
     """The tuning profile in force when the sample was read."""
+    levers: tuple[LeverState, ...] = ()
+    """Every lever that is moved, other than the pauses and limits of ``slot_states``."""

@@ -19,21 +19,23 @@ MODE_SHADOW: Mode
 MODE_ACTIVE: Mode
 
 class PsiTotals(_message.Message):
-    __slots__ = ("memory_some_us", "memory_full_us", "io_some_us", "io_full_us", "cpu_some_us")
+    __slots__ = ("memory_some_us", "memory_full_us", "io_some_us", "io_full_us", "cpu_some_us", "cpu_full_us")
     MEMORY_SOME_US_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FULL_US_FIELD_NUMBER: _ClassVar[int]
     IO_SOME_US_FIELD_NUMBER: _ClassVar[int]
     IO_FULL_US_FIELD_NUMBER: _ClassVar[int]
     CPU_SOME_US_FIELD_NUMBER: _ClassVar[int]
+    CPU_FULL_US_FIELD_NUMBER: _ClassVar[int]
     memory_some_us: int
     memory_full_us: int
     io_some_us: int
     io_full_us: int
     cpu_some_us: int
-    def __init__(self, memory_some_us: _Optional[int] = ..., memory_full_us: _Optional[int] = ..., io_some_us: _Optional[int] = ..., io_full_us: _Optional[int] = ..., cpu_some_us: _Optional[int] = ...) -> None: ...
+    cpu_full_us: int
+    def __init__(self, memory_some_us: _Optional[int] = ..., memory_full_us: _Optional[int] = ..., io_some_us: _Optional[int] = ..., io_full_us: _Optional[int] = ..., cpu_some_us: _Optional[int] = ..., cpu_full_us: _Optional[int] = ...) -> None: ...
 
 class GroupSample(_message.Message):
-    __slots__ = ("name", "psi", "memory_usage_bytes", "memory_limit_bytes", "anon_bytes", "file_bytes", "inactive_file_bytes", "swap_bytes", "dirty_bytes", "writeback_bytes", "refault_file_pages", "refault_anon_pages", "major_faults", "cpu_usage_us", "oom_kills", "frozen")
+    __slots__ = ("name", "psi", "memory_usage_bytes", "memory_limit_bytes", "anon_bytes", "file_bytes", "inactive_file_bytes", "swap_bytes", "dirty_bytes", "writeback_bytes", "refault_file_pages", "refault_anon_pages", "major_faults", "cpu_usage_us", "oom_kills", "frozen", "working_set_bytes", "high_events", "max_events", "cpu_throttled_us", "io_read_bytes", "io_written_bytes", "run_delay_us", "pss_bytes", "page_cache_hits", "page_cache_misses")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PSI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +52,16 @@ class GroupSample(_message.Message):
     CPU_USAGE_US_FIELD_NUMBER: _ClassVar[int]
     OOM_KILLS_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
+    WORKING_SET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HIGH_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    CPU_THROTTLED_US_FIELD_NUMBER: _ClassVar[int]
+    IO_READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IO_WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RUN_DELAY_US_FIELD_NUMBER: _ClassVar[int]
+    PSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PAGE_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
     name: str
     psi: PsiTotals
     memory_usage_bytes: int
@@ -66,10 +78,20 @@ class GroupSample(_message.Message):
     cpu_usage_us: int
     oom_kills: int
     frozen: bool
-    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: _Optional[bool] = ...) -> None: ...
+    working_set_bytes: int
+    high_events: int
+    max_events: int
+    cpu_throttled_us: int
+    io_read_bytes: int
+    io_written_bytes: int
+    run_delay_us: int
+    pss_bytes: int
+    page_cache_hits: int
+    page_cache_misses: int
+    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: _Optional[bool] = ..., working_set_bytes: _Optional[int] = ..., high_events: _Optional[int] = ..., max_events: _Optional[int] = ..., cpu_throttled_us: _Optional[int] = ..., io_read_bytes: _Optional[int] = ..., io_written_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ...) -> None: ...
 
 class NodeSample(_message.Message):
-    __slots__ = ("psi", "memory_total_bytes", "memory_available_bytes", "dirty_bytes", "writeback_bytes", "swap_total_bytes", "swap_free_bytes", "swap_in_pages", "swap_out_pages", "major_faults", "refault_file_pages", "refault_anon_pages", "scan_kswapd_pages", "scan_direct_pages", "steal_kswapd_pages", "steal_direct_pages", "allocation_stalls")
+    __slots__ = ("psi", "memory_total_bytes", "memory_available_bytes", "dirty_bytes", "writeback_bytes", "swap_total_bytes", "swap_free_bytes", "swap_in_pages", "swap_out_pages", "major_faults", "refault_file_pages", "refault_anon_pages", "scan_kswapd_pages", "scan_direct_pages", "steal_kswapd_pages", "steal_direct_pages", "allocation_stalls", "page_cache_hits", "page_cache_misses")
     PSI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_AVAILABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +109,8 @@ class NodeSample(_message.Message):
     STEAL_KSWAPD_PAGES_FIELD_NUMBER: _ClassVar[int]
     STEAL_DIRECT_PAGES_FIELD_NUMBER: _ClassVar[int]
     ALLOCATION_STALLS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
     psi: PsiTotals
     memory_total_bytes: int
     memory_available_bytes: int
@@ -104,7 +128,9 @@ class NodeSample(_message.Message):
     steal_kswapd_pages: int
     steal_direct_pages: int
     allocation_stalls: int
-    def __init__(self, psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_total_bytes: _Optional[int] = ..., memory_available_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., swap_total_bytes: _Optional[int] = ..., swap_free_bytes: _Optional[int] = ..., swap_in_pages: _Optional[int] = ..., swap_out_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., scan_kswapd_pages: _Optional[int] = ..., scan_direct_pages: _Optional[int] = ..., steal_kswapd_pages: _Optional[int] = ..., steal_direct_pages: _Optional[int] = ..., allocation_stalls: _Optional[int] = ...) -> None: ...
+    page_cache_hits: int
+    page_cache_misses: int
+    def __init__(self, psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_total_bytes: _Optional[int] = ..., memory_available_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., swap_total_bytes: _Optional[int] = ..., swap_free_bytes: _Optional[int] = ..., swap_in_pages: _Optional[int] = ..., swap_out_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., scan_kswapd_pages: _Optional[int] = ..., scan_direct_pages: _Optional[int] = ..., steal_kswapd_pages: _Optional[int] = ..., steal_direct_pages: _Optional[int] = ..., allocation_stalls: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ...) -> None: ...
 
 class LatencySample(_message.Message):
     __slots__ = ("window_s", "completed", "completed_total", "mean_ms", "p95_ms", "max_ms", "last_completion_age_s")
@@ -125,20 +151,48 @@ class LatencySample(_message.Message):
     def __init__(self, window_s: _Optional[float] = ..., completed: _Optional[int] = ..., completed_total: _Optional[int] = ..., mean_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., max_ms: _Optional[float] = ..., last_completion_age_s: _Optional[float] = ...) -> None: ...
 
 class ProcessSample(_message.Message):
-    __slots__ = ("pid", "start_time_ticks", "slot", "oom_score", "stopped", "rss_bytes")
+    __slots__ = ("pid", "start_time_ticks", "slot", "oom_score", "stopped", "rss_bytes", "pss_bytes", "anon_bytes", "file_bytes", "swap_bytes", "run_delay_us", "page_cache_hits", "page_cache_misses", "read_s")
     PID_FIELD_NUMBER: _ClassVar[int]
     START_TIME_TICKS_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     OOM_SCORE_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ANON_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RUN_DELAY_US_FIELD_NUMBER: _ClassVar[int]
+    PAGE_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
+    READ_S_FIELD_NUMBER: _ClassVar[int]
     pid: int
     start_time_ticks: int
     slot: int
     oom_score: int
     stopped: bool
     rss_bytes: int
-    def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., slot: _Optional[int] = ..., oom_score: _Optional[int] = ..., stopped: _Optional[bool] = ..., rss_bytes: _Optional[int] = ...) -> None: ...
+    pss_bytes: int
+    anon_bytes: int
+    file_bytes: int
+    swap_bytes: int
+    run_delay_us: int
+    page_cache_hits: int
+    page_cache_misses: int
+    read_s: float
+    def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., slot: _Optional[int] = ..., oom_score: _Optional[int] = ..., stopped: _Optional[bool] = ..., rss_bytes: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., read_s: _Optional[float] = ...) -> None: ...
+
+class LeverState(_message.Message):
+    __slots__ = ("lever", "value", "held_for_s", "foreign")
+    LEVER_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FOR_S_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    lever: str
+    value: str
+    held_for_s: float
+    foreign: bool
+    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., held_for_s: _Optional[float] = ..., foreign: _Optional[bool] = ...) -> None: ...
 
 class SlotState(_message.Message):
     __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes")
@@ -157,7 +211,7 @@ class SlotState(_message.Message):
     def __init__(self, paused: _Optional[bool] = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ...) -> None: ...
 
 class Sample(_message.Message):
-    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile")
+    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +223,7 @@ class Sample(_message.Message):
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_KNOWN_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
+    LEVERS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     time_s: float
     node: NodeSample
@@ -180,7 +235,8 @@ class Sample(_message.Message):
     processes: _containers.RepeatedCompositeFieldContainer[ProcessSample]
     processes_known: bool
     profile: str
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: _Optional[bool] = ..., profile: _Optional[str] = ...) -> None: ...
+    levers: _containers.RepeatedCompositeFieldContainer[LeverState]
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: _Optional[bool] = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ...) -> None: ...
 
 class Tuning(_message.Message):
     __slots__ = ("name", "swappiness", "protected_swappiness", "dirty_background_ratio", "dirty_ratio", "overcommit_memory")
@@ -199,12 +255,34 @@ class Tuning(_message.Message):
     def __init__(self, name: _Optional[str] = ..., swappiness: _Optional[int] = ..., protected_swappiness: _Optional[int] = ..., dirty_background_ratio: _Optional[float] = ..., dirty_ratio: _Optional[float] = ..., overcommit_memory: _Optional[int] = ...) -> None: ...
 
 class SlotDesire(_message.Message):
-    __slots__ = ("paused", "limit_bytes")
+    __slots__ = ("paused", "limit_bytes", "hard_limit_bytes", "swap_max_bytes", "reclaim_to_bytes", "cpu_weight", "cpu_max_cores", "io_weight", "io_max_bytes_per_s", "nice", "cpus", "page_advice", "terminated")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HARD_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECLAIM_TO_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    CPU_MAX_CORES_FIELD_NUMBER: _ClassVar[int]
+    IO_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    IO_MAX_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    NICE_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_ADVICE_FIELD_NUMBER: _ClassVar[int]
+    TERMINATED_FIELD_NUMBER: _ClassVar[int]
     paused: bool
     limit_bytes: int
-    def __init__(self, paused: _Optional[bool] = ..., limit_bytes: _Optional[int] = ...) -> None: ...
+    hard_limit_bytes: int
+    swap_max_bytes: int
+    reclaim_to_bytes: int
+    cpu_weight: int
+    cpu_max_cores: float
+    io_weight: int
+    io_max_bytes_per_s: int
+    nice: int
+    cpus: _containers.RepeatedScalarFieldContainer[int]
+    page_advice: str
+    terminated: bool
+    def __init__(self, paused: _Optional[bool] = ..., limit_bytes: _Optional[int] = ..., hard_limit_bytes: _Optional[int] = ..., swap_max_bytes: _Optional[int] = ..., reclaim_to_bytes: _Optional[int] = ..., cpu_weight: _Optional[int] = ..., cpu_max_cores: _Optional[float] = ..., io_weight: _Optional[int] = ..., io_max_bytes_per_s: _Optional[int] = ..., nice: _Optional[int] = ..., cpus: _Optional[_Iterable[int]] = ..., page_advice: _Optional[str] = ..., terminated: _Optional[bool] = ...) -> None: ...
 
 class ProcessRef(_message.Message):
     __slots__ = ("pid", "start_time_ticks")
@@ -215,18 +293,22 @@ class ProcessRef(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ...) -> None: ...
 
 class DesiredState(_message.Message):
-    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom")
+    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     TUNING_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
     TERMINATE_FIELD_NUMBER: _ClassVar[int]
     PROTECT_FROM_OOM_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_LOW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_WILLNEED_FIELD_NUMBER: _ClassVar[int]
     slots: _containers.RepeatedCompositeFieldContainer[SlotDesire]
     tuning: Tuning
     stopped: _containers.RepeatedCompositeFieldContainer[ProcessRef]
     terminate: ProcessRef
     protect_from_oom: bool
-    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: _Optional[bool] = ...) -> None: ...
+    protected_low_bytes: int
+    protected_willneed: bool
+    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: _Optional[bool] = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: _Optional[bool] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("controller", "desired", "reason", "action", "propensity", "score")
