@@ -89,9 +89,9 @@ def test_the_action_is_held_and_then_decided_anew(tmp_path: Path) -> None:
     stalled[OBSERVATION_NAMES.index("zone_psi_memory_full_share")] = 1.0
     paused = [
         controller.decide(make_sample(i), o).desired.slot(0).paused
-        for i, o in enumerate([ZEROS, stalled, stalled, ZEROS, ZEROS])
+        for i, o in enumerate([ZEROS, stalled, ZEROS, ZEROS, stalled])
     ]
-    assert paused == [False, False, True, True, False]
+    assert paused == [False, True, True, False, True]  # pausing is held, doing nothing is not
 
 
 def test_the_score_is_the_share_of_features_outside_training(tmp_path: Path) -> None:

@@ -27,18 +27,28 @@ MESSAGE_BYTES: Final = 1 << 20
 SEND_BUFFER_BYTES: Final = 1 << 20
 _SO_SNDBUFFORCE: Final = 32
 _TICK_TAG: Final = b"\x0a"
-"""Field 1 of LoopMessage, length-delimited (protobuf encoding)."""
+_STATUS_TAG: Final = b"\x1a"
+"""Fields 1 and 3 of LoopMessage, length-delimited (protobuf encoding)."""
 _ENTRIES_PER_MESSAGE: Final = 100
 
 
 def frame_tick(record: bytes) -> bytes:
     """``LoopMessage(tick=record)`` from a serialised record, without encoding it again."""
-    length, prefix = len(record), bytearray(_TICK_TAG)
+    return _framed(_TICK_TAG, record)
+
+
+def frame_status(status: bytes) -> bytes:
+    """``LoopMessage(status=status)`` from a serialised status."""
+    return _framed(_STATUS_TAG, status)
+
+
+def _framed(tag: bytes, content: bytes) -> bytes:
+    length, prefix = len(content), bytearray(tag)
     while length > 0x7F:
         prefix.append(length & 0x7F | 0x80)
         length >>= 7
     prefix.append(length)
-    return bytes(prefix) + record
+    return bytes(prefix) + content
 
 
 class Outlet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,7 +50,6 @@ class CommandDesk:
         engine: What decides.
         leases: Who holds a desired state from outside.
         loader: Loads policies beside the ticks.
-        status: Fills in what only the loop knows.
     """
 
     def __init__(
@@ -60,12 +58,10 @@ class CommandDesk:
         engine: Engine,
         leases: LeaseDesk,
         loader: PolicyLoader,
-        status: Callable[[], pb.StatusResponse],
     ) -> None:
         self._engine = engine
         self._leases = leases
         self._loader = loader
-        self._status = status
         self._applies: list[int] = []
         self.policy: pb.PolicyStatus | None = None
 
@@ -94,8 +90,6 @@ class CommandDesk:
 
     def _answer(self, command: pb.Command, now_s: float) -> dict[str, Any] | None:
         match command.WhichOneof("kind"):
-            case "status":
-                return {"status": self._status()}
             case "apply":
                 self._apply(command.id, command.apply, now_s)
                 return None

@@ -11,6 +11,7 @@ from typing import Final
 from stallward.actuator.errors import ConfigError, GroupError
 from stallward.actuator.groups import parse_name
 from stallward.actuator.guard import Budgets
+from stallward.actuator.pacing import Rates
 from stallward.actuator.paths import Paths
 from stallward.actuator.toml_schema import from_table, to_toml
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
@@ -83,9 +84,29 @@ class ControlConfig:
     """Takes over when the controller's decision cannot be used, or the policy is off."""
     slo_ms: float = 100.0
     tick_period_s: float = 0.1
+    """Between two ticks under pressure, and while anything is held."""
+    calm_tick_period_s: float = 0.5
+    """Between two ticks of a calm node; the same as ``tick_period_s`` for an even rhythm."""
+    calm_after_s: float = 2.0
+    """How long without pressure a node counts as calm."""
+    watch_period_s: float = 0.015
+    """Between two looks at the protected application's stall, soon after pressure."""
+    calm_watch_period_s: float = 0.035
+    """The same long after."""
     seed: int = 0
     read_processes: bool = False
     """Read the background's processes even if no controller asks (a remote one may)."""
+
+    @property
+    def rates(self) -> Rates:
+        """How often the loop looks."""
+        return Rates(
+            tick_s=self.tick_period_s,
+            calm_tick_s=self.calm_tick_period_s,
+            calm_after_s=self.calm_after_s,
+            watch_s=self.watch_period_s,
+            calm_watch_s=self.calm_watch_period_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +259,10 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.min_run_s", guard.min_run_s, 0, 60),
         ("control.slo_ms", control.slo_ms, 1e-3, 1e6),
         ("control.tick_period_s", control.tick_period_s, 0.02, 10),
+        ("control.calm_tick_period_s", control.calm_tick_period_s, 0.02, 10),
+        ("control.calm_after_s", control.calm_after_s, 0, 3600),
+        ("control.watch_period_s", control.watch_period_s, 0.002, 1),
+        ("control.calm_watch_period_s", control.calm_watch_period_s, 0.002, 1),
         ("control.seed", control.seed, 0, 2**32 - 1),
         ("restart.delay_s", restart.delay_s, 0, 60),
         ("restart.max_delay_s", restart.max_delay_s, restart.delay_s, 3600),

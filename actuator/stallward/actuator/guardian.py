@@ -74,7 +74,8 @@ class Guardian:
         held = tuple(fd for fd in lock_fds if fd >= 0)
         self._wiring = wiring = Wiring(config, held, self._started_s)
         self._beat_s: float | None = None
-        self._silence_s = max(SILENCE_S, _SILENT_PERIODS * config.control.tick_period_s)
+        slowest_s = max(config.control.tick_period_s, config.control.calm_tick_period_s)
+        self._silence_s = max(SILENCE_S, _SILENT_PERIODS * slowest_s)
         self._stop_status: int | None = None
         policy = config.restart
         self.loop = Child(name="loop", launch=self._launch_loop, policy=policy)

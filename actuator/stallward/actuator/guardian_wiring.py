@@ -15,6 +15,10 @@ from stallward.actuator.frames import FRAMES_NAME
 from stallward.actuator.guardian_children import Launch
 
 _KIND = socket.SOCK_SEQPACKET
+_SILENCE_S = 2.0
+"""A loop of which the service has heard nothing for so long is not serving ..."""
+_SILENT_TICKS = 3.0
+"""... or for so many of its longest ticks."""
 
 
 class Wiring:
@@ -34,6 +38,9 @@ class Wiring:
         self._config = config
         self._lock_fds = lock_fds
         self._started_s = started_s
+        control = config.control
+        slowest_s = max(control.tick_period_s, control.calm_tick_period_s)
+        self._service_silence_s = max(_SILENCE_S, _SILENT_TICKS * slowest_s)
         self._config_fd = os.memfd_create("config")
         os.write(self._config_fd, config_toml(config).encode())
         self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, _KIND)
@@ -92,6 +99,7 @@ class Wiring:
                 *("--socket", str(self._config.service.socket)),
                 *("--command-fd", str(fds[0])),
                 *("--life-fd", str(fds[1])),
+                *("--silence-s", repr(self._service_silence_s)),
             ),
             fds=fds,
         )

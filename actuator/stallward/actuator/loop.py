@@ -1,8 +1,10 @@
-"""The loop process: sense, observe, decide, guard, apply, record; ten times a second.
+"""The loop process: sense, observe, decide, guard, apply, record.
 
-The guardian starts it as ``python -m stallward.actuator.loop``. On its tick path nothing waits
-for a disk, a log or another process. It restores everything when it is told to stop, when its
-guardian dies and when it fails; when it is killed, the guardian restores.
+Ten times a second under pressure, twice while the node is calm, and at once when the protected
+application begins to stall. The guardian starts it as ``python -m stallward.actuator.loop``. On
+its tick path nothing waits for a disk, a log or another process. It restores everything when it
+is told to stop, when its guardian dies and when it fails; when it is killed, the guardian
+restores.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ import argparse  # noqa: E402
 import contextlib  # noqa: E402
 import gc  # noqa: E402
 import os  # noqa: E402
-import select  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
 import sys  # noqa: E402
@@ -35,6 +36,7 @@ from stallward.actuator.channels import (  # noqa: E402
     EXIT_USER,
     GuardianLink,
     Outlet,
+    frame_status,
     frame_tick,
 )
 from stallward.actuator.commands import CommandDesk  # noqa: E402
@@ -43,9 +45,10 @@ from stallward.actuator.engine import Engine, TickOutcome  # noqa: E402
 from stallward.actuator.lease import LeaseDesk  # noqa: E402
 from stallward.actuator.levers.result import LeverResult  # noqa: E402
 from stallward.actuator.node import Node  # noqa: E402
-from stallward.actuator.pacing import Pacer  # noqa: E402
+from stallward.actuator.pacing import Pacer, Rhythm  # noqa: E402
 from stallward.actuator.policy_loader import Loaded, PolicyLoader  # noqa: E402
 from stallward.actuator.record import Mode, TickRecord, TickTimings  # noqa: E402
+from stallward.actuator.waiting import Waiter, Woken  # noqa: E402
 from stallward.agent.controller import Controller, make_controller  # noqa: E402
 from stallward.agent.desired import RELEASED  # noqa: E402
 from stallward.agent.errors import StallwardError  # noqa: E402
@@ -58,6 +61,10 @@ _JOURNAL_START_S: Final = 10.0
 """How long the guardian's disk may take for the originals, before the first tick."""
 _BEAT_S: Final = 1.0
 """How often the guardian is told that the loop ticks; from the first tick on."""
+_STATUS_S: Final = 1.0
+"""How often the service is told what only the loop knows; and after each command."""
+_COMMANDS_AT_ONCE: Final = 8
+"""More wait: a tick that is due goes first."""
 _COLLECT_EVERY_TICKS: Final = 300
 _COLLECT_SPARE_S: Final = 0.03
 _MAX_BLIND_TICKS: Final = 50
@@ -82,7 +89,6 @@ class Loop:
     def __init__(self, options: LoopOptions) -> None:
         config = options.config
         self._options = options
-        self._period_s = config.control.tick_period_s
         self._link = GuardianLink(socket.socket(fileno=options.guardian_fd))
         self._service = Outlet(socket.socket(fileno=options.command_fd))
         self._recorder = (
@@ -91,7 +97,8 @@ class Loop:
         self._stopping = False
         self._sequence = 0
         self._blind_ticks = 0
-        self._beat_at_s = float("-inf")
+        self._beat_at_s = self._status_at_s = float("-inf")
+        self._rhythm = Rhythm(config.control.rates, config.control.slo_ms)
         controller = make_controller(config.control.controller)
         self._node = Node(config, self._link.hold_one, self._link.release_one)
         self._engine = _engine(config, self._node, controller)
@@ -100,7 +107,6 @@ class Loop:
             engine=self._engine,
             leases=self._leases,
             loader=PolicyLoader(config.policy.dir if config.policy else None),
-            status=self._status,
         )
         if is_policy(controller):
             path = Path(str(getattr(controller, "path", "")))
@@ -125,15 +131,15 @@ class Loop:
             stay_in_memory()
             run_first()
             quiet_collector()
-            pacer = Pacer(time.monotonic(), self._period_s)
-            while not self._stopping:
-                self._wait_until(pacer.due_s, wake_read)
-                if self._stopping:
-                    break
-                self._beat()
-                self._tick(pacer.due_s)
-                pacer.advance(time.monotonic())
-                self._between_ticks(pacer.due_s)
+            self._watch = self._node.stall_watch()
+            waiter = Waiter(
+                link=self._link,
+                wake_fd=wake_read,
+                command_fd=self._service.connection.fileno(),
+                answer=self._answer_commands,
+                watch=self._watch,
+            )
+            self._run(waiter)
         finally:
             restored = self._node.close()
         return restored
@@ -141,22 +147,32 @@ class Loop:
     def _stop(self, number: int, _frame: object) -> None:
         self._stopping = True
 
-    def _wait_until(self, due_s: float, wake_fd: int) -> None:
-        """Sleep until the tick is due; commands are answered and a dead guardian is noticed."""
-        command, guardian = self._service.connection.fileno(), self._link.connection.fileno()
-        while (left_s := due_s - time.monotonic()) > 0 and not self._stopping:
-            ready, _, _ = select.select([command, guardian, wake_fd], [], [], left_s)
-            if guardian in ready and self._link.gone:
-                self._stopping = True
-            if command in ready:
-                self._answer_commands()
-        if self._link.gone:
-            self._stopping = True
+    def _run(self, waiter: Waiter) -> None:
+        rhythm = self._rhythm
+        pacer = Pacer(time.monotonic(), rhythm.tick_s)
+        while not self._stopping:
+            watching = rhythm.quiet and self._node.anything_runs()
+            woken = waiter.until(pacer.due_s, rhythm, watching=watching)
+            if woken is Woken.STOPPED or self._link.gone:
+                break
+            if woken is Woken.STALLED:
+                pacer.restart(time.monotonic(), rhythm.tick_s)
+            self._beat()
+            period_s, due_s = rhythm.tick_s, pacer.due_s
+            self._tick(due_s)
+            if rhythm.tick_s != period_s:
+                pacer.restart(due_s, rhythm.tick_s)
+            pacer.advance(time.monotonic())
+            self._between_ticks(pacer.due_s)
 
     def _answer_commands(self) -> None:
-        while (message := self._service.receive()) is not None:
+        for _ in range(_COMMANDS_AT_ONCE):
+            message = self._service.receive()
+            if message is None:
+                return
             answer = self._desk.handle(message, time.monotonic())
             if answer is not None:
+                self._tell_status()  # first: who has the answer must not see older facts
                 self._service.send(answer)
 
     def _tick(self, due_s: float) -> None:
@@ -185,7 +201,14 @@ class Loop:
         )
         self._blind_ticks = 0
         self._record(start_s, sample, outcome, applied, timings)
-        for answer in self._desk.after_tick(outcome, time.monotonic()):
+        self._rhythm.after_tick(
+            sample, outcome.granted, held=self._node.holds_anything(), leased=lease is not None
+        )
+        now_s = time.monotonic()
+        answers = self._desk.after_tick(outcome, now_s)
+        if answers or now_s >= self._status_at_s:
+            self._tell_status()
+        for answer in answers:
             self._service.send(answer)
 
     def _blind_tick(self) -> None:
@@ -236,6 +259,10 @@ class Loop:
         if self._sequence % _COLLECT_EVERY_TICKS == 0 and spare_s > _COLLECT_SPARE_S:
             gc.collect()
 
+    def _tell_status(self) -> None:
+        self._service.send(frame_status(self._status().SerializeToString()))
+        self._status_at_s = time.monotonic() + _STATUS_S
+
     def _status(self) -> pb.StatusResponse:
         now_s = time.monotonic()
         lease = self._leases.current(now_s)
@@ -253,6 +280,7 @@ class Loop:
             missing=self._node.missing(),
             uptime_s=now_s - self._options.daemon_start_s,
             loop_restarts=self._options.restarts,
+            calm=self._rhythm.calm,
         )
 
 

@@ -46,6 +46,7 @@ class LoopLink:
         self._last_s = float("-inf")
         self.last: pb.TickRecord | None = None
         """The newest tick record."""
+        self._status: tuple[float, pb.StatusResponse] | None = None
         self.skipped = 0
         """Records that watchers were too slow for, all together."""
 
@@ -53,6 +54,22 @@ class LoopLink:
     def silent_s(self) -> float:
         """How long no tick has come in."""
         return time.monotonic() - self._last_s
+
+    def status(self) -> pb.StatusResponse | None:
+        """What the loop said of itself last, as of now; ``None`` while there is no loop."""
+        if self._status is None:
+            return None
+        said_s, said = self._status
+        age_s = time.monotonic() - said_s
+        status = pb.StatusResponse()
+        status.CopyFrom(said)
+        status.uptime_s += age_s
+        status.lease_remaining_s = max(status.lease_remaining_s - age_s, 0.0)
+        status.lease_held = status.lease_held and status.lease_remaining_s > 0
+        if self.last is not None:
+            status.last_tick.CopyFrom(self.last)
+            status.ticks = max(status.ticks, self.last.sequence + 1)
+        return status
 
     async def ask(self, command: pb.Command, timeout_s: float) -> pb.CommandResult | None:
         """The loop's answer, or ``None`` if there is none in time."""
@@ -90,11 +107,15 @@ class LoopLink:
             message = pb.LoopMessage.FromString(data)
             if message.HasField("tick"):
                 self._fan_out(message.tick)
+            elif message.HasField("status"):
+                self._status = (time.monotonic(), message.status)
             else:
                 self._answer(message.result)
 
     def _answer(self, result: pb.CommandResult) -> None:
         # Without an id it is the guardian's: the loop died, nothing will be answered.
+        if not result.id:
+            self._status = None
         for ticket in [result.id] if result.id else list(self._waiting):
             waiting = self._waiting.get(ticket)
             if waiting is not None and not waiting.done():

@@ -19,6 +19,7 @@ from stallward.actuator.sensors.line_format import LineFormat
 from stallward.actuator.sensors.missing import missing_signals
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.slots import SlotFacts, SlotTracker
+from stallward.actuator.stall_watch import StallWatch
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import Sample
@@ -71,7 +72,7 @@ class Node:
         paths = config.node.paths
         self.hierarchy = require(paths)
         zone = self.hierarchy.group(config.node.zone)
-        protected = self.hierarchy.group(config.protected.group)
+        self._protected = protected = self.hierarchy.group(config.protected.group)
         slots = tuple(self.hierarchy.group(slot.group) for slot in config.background)
         for group in (zone, protected, *slots):
             if not group.exists():
@@ -154,6 +155,22 @@ class Node:
         self.tracker.update(now_s, facts)
         self._profile = granted.tuning.name
         return results
+
+    def stall_watch(self) -> StallWatch:
+        """Sees the protected application stall, or the whole machine where it has no PSI."""
+        folder = self._protected.unified_dir
+        path = None if folder is None else folder / "memory.pressure"
+        if path is None or not path.exists():
+            path = self._config.node.paths.proc / "pressure" / "memory"
+        return StallWatch(path)
+
+    def holds_anything(self) -> bool:
+        """Whether any lever is not as it was."""
+        return bool(self.levers.held())
+
+    def anything_runs(self) -> bool:
+        """Whether a stall could be answered: some background is not paused."""
+        return not all(state.paused for state in self._last.slot_states)
 
     def close(self) -> bool:
         """Put everything back and close the files; whether all of it is back."""

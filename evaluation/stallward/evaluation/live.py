@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,14 +139,17 @@ def open_session(scenario: Scenario, cache_dir: Path | None = None) -> Iterator[
 
 
 def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
+    control = ControlConfig(
+        controller="none" if run.arm.runs_policy else run.arm.spec,
+        slo_ms=run.slo_ms,
+        seed=run.seed,
+    )
+    if run.even_ticks:
+        control = replace(control, calm_tick_period_s=control.tick_period_s)
     return site_config(
         site,
         place,
-        control=ControlConfig(
-            controller="none" if run.arm.runs_policy else run.arm.spec,
-            slo_ms=run.slo_ms,
-            seed=run.seed,
-        ),
+        control=control,
         guard=Budgets(
             lift_budgets=run.lift_budgets or run.arm.lifts_budgets,
             allow_terminate=run.arm.lifts_budgets,

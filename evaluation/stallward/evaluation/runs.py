@@ -28,6 +28,7 @@ class RunRequest:
         burn_in_s: Length before that.
         seed: Seeds the arrivals, the background and the controller.
         lift_budgets: Lift the guard's pause budgets, whatever the arm.
+        even_ticks: Tick at the full rate also while the node is calm.
     """
 
     condition: Condition
@@ -38,6 +39,7 @@ class RunRequest:
     burn_in_s: float
     seed: int
     lift_budgets: bool = False
+    even_ticks: bool = False
 
 
 class Runner(Protocol):

@@ -126,10 +126,14 @@ class OnnxController:
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """Infer every ``ticks_per_action`` ticks, hold the action in between.
 
+        Doing nothing is no action to hold: a stall that begins between two ticks is answered
+        at once.
+
         Raises:
             PolicyError: If the observation or the policy's output is not finite.
         """
-        if self._held == 0:
+        if self._held == 0 or not any(self._action):
+            self._held = 0
             self._action = self._infer(observation)
             outside = (observation < self._low) | (observation > self._high)
             self._score = np.count_nonzero(outside) / OBSERVATION_SIZE

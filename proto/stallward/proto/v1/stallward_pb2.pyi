@@ -403,7 +403,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -426,6 +426,7 @@ class StatusResponse(_message.Message):
     MISSING_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     LOOP_RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    CALM_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
     controller: str
@@ -441,7 +442,8 @@ class StatusResponse(_message.Message):
     missing: _containers.RepeatedScalarFieldContainer[str]
     uptime_s: float
     loop_restarts: int
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: _Optional[bool] = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ...) -> None: ...
+    calm: bool
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: _Optional[bool] = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: _Optional[bool] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("every",)
@@ -512,27 +514,24 @@ class SetModeResponse(_message.Message):
     def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("id", "status", "apply", "release", "load", "set_mode")
+    __slots__ = ("id", "apply", "release", "load", "set_mode")
     ID_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
     APPLY_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     SET_MODE_FIELD_NUMBER: _ClassVar[int]
     id: int
-    status: StatusRequest
     apply: ApplyRequest
     release: ReleaseRequest
     load: LoadRequest
     set_mode: SetModeRequest
-    def __init__(self, id: _Optional[int] = ..., status: _Optional[_Union[StatusRequest, _Mapping]] = ..., apply: _Optional[_Union[ApplyRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., load: _Optional[_Union[LoadRequest, _Mapping]] = ..., set_mode: _Optional[_Union[SetModeRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., apply: _Optional[_Union[ApplyRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., load: _Optional[_Union[LoadRequest, _Mapping]] = ..., set_mode: _Optional[_Union[SetModeRequest, _Mapping]] = ...) -> None: ...
 
 class CommandResult(_message.Message):
-    __slots__ = ("id", "code", "message", "status", "apply", "release", "load", "set_mode")
+    __slots__ = ("id", "code", "message", "apply", "release", "load", "set_mode")
     ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
     APPLY_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -540,17 +539,18 @@ class CommandResult(_message.Message):
     id: int
     code: str
     message: str
-    status: StatusResponse
     apply: ApplyResponse
     release: ReleaseResponse
     load: LoadResponse
     set_mode: SetModeResponse
-    def __init__(self, id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[_Union[StatusResponse, _Mapping]] = ..., apply: _Optional[_Union[ApplyResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., load: _Optional[_Union[LoadResponse, _Mapping]] = ..., set_mode: _Optional[_Union[SetModeResponse, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., apply: _Optional[_Union[ApplyResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., load: _Optional[_Union[LoadResponse, _Mapping]] = ..., set_mode: _Optional[_Union[SetModeResponse, _Mapping]] = ...) -> None: ...
 
 class LoopMessage(_message.Message):
-    __slots__ = ("tick", "result")
+    __slots__ = ("tick", "result", "status")
     TICK_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     tick: TickRecord
     result: CommandResult
-    def __init__(self, tick: _Optional[_Union[TickRecord, _Mapping]] = ..., result: _Optional[_Union[CommandResult, _Mapping]] = ...) -> None: ...
+    status: StatusResponse
+    def __init__(self, tick: _Optional[_Union[TickRecord, _Mapping]] = ..., result: _Optional[_Union[CommandResult, _Mapping]] = ..., status: _Optional[_Union[StatusResponse, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,102 @@
+"""Noticing within milliseconds that the protected application stalls, between two ticks.
+
+One PSI file is kept open and read some 30 to 70 times a second (2 us a read, and a wake-up).
+Where the kernel allows it, it also wakes the loop itself: a PSI trigger of half a second
+(Documentation/accounting/psi.rst) needs CAP_SYS_RESOURCE; other processes may only use windows
+of 2 s and its multiples, which are too slow to be of use here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from pathlib import Path
+from typing import Final
+
+STALL_US: Final = 500
+"""Growth of the stall between two looks that calls for a tick now."""
+TRIGGER_STALL_US: Final = 5_000
+TRIGGER_WINDOW_US: Final = 500_000
+_CONTENT_BYTES: Final = 80
+"""The first line, of which the last number counts."""
+_TOTAL: Final = b"total="
+
+
+class StallWatch:
+    """Looks at one PSI file.
+
+    Args:
+        path: E.g. memory.pressure of the protected group; ``None`` to see nothing.
+        trigger: Whether to ask the kernel for a trigger too.
+    """
+
+    def __init__(self, path: Path | None, *, trigger: bool = True) -> None:
+        self.missing = ""
+        """Why nothing can be seen; empty if something can."""
+        self.trigger_missing = "not asked for"
+        """Why the kernel does not wake the loop itself; empty if it does."""
+        self._fd = self.trigger_fd = -1
+        self._last = b""
+        self._total_us = 0
+        if path is None:
+            self.missing = "no PSI file"
+            return
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self.missing = f"{path}: {os.strerror(error.errno or 0)}"
+            return
+        self.look()
+        if trigger:
+            self._arm(path)
+
+    def _arm(self, path: Path) -> None:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            self.trigger_missing = f"{path}: {os.strerror(error.errno or 0)}"
+            return
+        try:
+            os.write(fd, b"some %d %d\0" % (TRIGGER_STALL_US, TRIGGER_WINDOW_US))
+        except OSError as error:
+            os.close(fd)
+            self.trigger_missing = (
+                f"a window of {TRIGGER_WINDOW_US / 1e6:g} s is refused "
+                f"({os.strerror(error.errno or 0)}): needs CAP_SYS_RESOURCE"
+            )
+            return
+        self.trigger_fd, self.trigger_missing = fd, ""
+
+    def look(self) -> bool:
+        """Whether the application has stalled since the last look."""
+        if self._fd < 0:
+            return False
+        try:
+            content = os.pread(self._fd, _CONTENT_BYTES, 0)
+        except OSError:  # the group is gone; a tick will find out
+            self.close()
+            return False
+        if content == self._last:
+            return False
+        self._last = content
+        start = content.find(_TOTAL) + len(_TOTAL)
+        digits = content[start:].split(b"\n", 1)[0]
+        if start < len(_TOTAL) or not digits.isdigit():
+            return False
+        before, self._total_us = self._total_us, int(digits)
+        return self._total_us - before >= STALL_US
+
+    def trigger_alive(self) -> bool:
+        """Whether what the trigger reported is a stall, not the end of its group."""
+        poller = select.poll()
+        poller.register(self.trigger_fd, select.POLLPRI)
+        return all(not event & select.POLLERR for _, event in poller.poll(0))
+
+    def close(self) -> None:
+        """Close the files; nothing is seen any more."""
+        for fd in (self._fd, self.trigger_fd):
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        self._fd = self.trigger_fd = -1

@@ -1,0 +1,113 @@
+"""Between two ticks: whatever comes first ends the waiting."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.channels import GuardianLink
+from stallward.actuator.pacing import Rates, Rhythm
+from stallward.actuator.stall_watch import StallWatch
+from stallward.actuator.waiting import Waiter, Woken
+
+RHYTHM = Rhythm(Rates(), slo_ms=100.0)
+
+
+class Desk:
+    """Everything that a waiter waits for, with real descriptors."""
+
+    def __init__(self, psi: Path) -> None:
+        self.guardian, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.wake_read, self.wake_write = os.pipe()
+        self.client, self.command = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.asked: list[bytes] = []
+        self.psi = psi
+        self.stall(0)
+        self.watch = StallWatch(psi, trigger=False)
+        self.waiter = Waiter(
+            link=GuardianLink(theirs),
+            wake_fd=self.wake_read,
+            command_fd=self.command.fileno(),
+            answer=lambda: self.asked.append(self.command.recv(100)),
+            watch=self.watch,
+        )
+
+    def stall(self, total_us: int) -> None:
+        self.psi.write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={total_us}\n")
+
+    def until(self, seconds: float, *, watching: bool = True) -> tuple[Woken, float]:
+        start_s = time.monotonic()
+        woken = self.waiter.until(start_s + seconds, RHYTHM, watching=watching)
+        return woken, time.monotonic() - start_s
+
+    def close(self) -> None:
+        for end in (self.guardian, self.client, self.command, self.waiter._link.connection):
+            end.close()
+        os.close(self.wake_read)
+        os.close(self.wake_write)
+        self.watch.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    found = Desk(tmp_path / "memory.pressure")
+    yield found
+    found.close()
+
+
+def test_nothing_happens_until_the_tick_is_due(desk: Desk) -> None:
+    woken, waited_s = desk.until(0.1)
+    assert woken is Woken.DUE
+    assert waited_s >= 0.1
+
+
+def test_a_tick_that_is_overdue_is_not_waited_for(desk: Desk) -> None:
+    assert desk.until(-1.0)[0] is Woken.DUE
+
+
+def test_a_stall_calls_for_a_tick(desk: Desk) -> None:
+    timer = threading.Timer(0.1, desk.stall, (1_000,))
+    timer.start()
+    woken, waited_s = desk.until(30.0)
+    timer.join()
+    assert woken is Woken.STALLED
+    assert waited_s < 20.0
+
+
+def test_a_stall_of_before_does_not(desk: Desk) -> None:
+    desk.stall(1_000)
+    assert desk.until(0.1)[0] is Woken.DUE
+
+
+def test_a_stall_is_not_looked_for_in_vain(desk: Desk) -> None:
+    timer = threading.Timer(0.05, desk.stall, (1_000,))
+    timer.start()
+    assert desk.until(0.2, watching=False)[0] is Woken.DUE
+    timer.join()
+
+
+def test_a_command_is_answered_and_the_waiting_goes_on(desk: Desk) -> None:
+    desk.client.send(b"hello")
+    assert desk.until(0.1)[0] is Woken.DUE
+    assert desk.asked == [b"hello"]
+
+
+def test_a_signal_ends_the_waiting(desk: Desk) -> None:
+    os.write(desk.wake_write, b"\x0f")
+    assert desk.until(30.0)[0] is Woken.STOPPED
+
+
+def test_the_death_of_the_guardian_ends_the_waiting(desk: Desk) -> None:
+    desk.guardian.close()
+    assert desk.until(30.0)[0] is Woken.STOPPED
+
+
+def test_a_late_answer_of_the_guardian_does_not(desk: Desk) -> None:
+    desk.guardian.send(b"ok")
+    assert desk.until(0.1)[0] is Woken.DUE
