@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.agent.desired import DesiredState
+from stallward.agent.desired import DesiredState, does_nothing
 from stallward.agent.sample import Sample
 
 _STALL_SHARE: Final = 0.005
@@ -94,7 +94,7 @@ class Rhythm:
 
     @property
     def quiet(self) -> bool:
-        """Whether the last tick saw nothing that it must answer: a stall now is a new one."""
+        """Whether the application did not stall in the last tick: a stall now is a new one."""
         return self._quiet
 
     @property
@@ -124,12 +124,11 @@ class Rhythm:
         slow = sample.latency is not None and (
             (sample.latency.p95_ms or 0.0) > _SLO_SHARE * self._slo_ms
         )
-        wants = held or leased or granted != DesiredState()
+        wants = held or leased or not does_nothing(granted)
         if stalls or slow:
             self._pressed_s = now_s
-        self._quiet = not (stalls or slow)
-        first = self._pressed_s == -math.inf
-        if first:
+        self._quiet = not stalls
+        if self._pressed_s == -math.inf:
             self._pressed_s = now_s  # what was before the first tick is not known
         self._calm = not wants and now_s - self._pressed_s >= self._rates.calm_after_s
 

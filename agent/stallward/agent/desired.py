@@ -7,7 +7,7 @@ of a policy is decoded here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from stallward.agent.errors import ActionError
@@ -122,6 +122,14 @@ class DesiredState:
 
 RELEASED: Final = DesiredState()
 """Everything running, unlimited and untuned: the node's default."""
+
+
+def does_nothing(desired: DesiredState) -> bool:
+    """Whether a state is the node's default, however many slots it names."""
+    return replace(desired, slots=()) == RELEASED and all(s == _RUNS for s in desired.slots)
+
+
+_RUNS: Final = SlotDesire()
 
 ACTION_SIZES: Final[tuple[int, ...]] = (2, len(LIMIT_RATIOS)) * SLOTS + (len(PROFILES),)
 """MultiDiscrete sizes: per slot (paused, limit level), then the tuning profile."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import psutil
@@ -24,6 +25,7 @@ from stallward.agent.errors import StallwardError
 from stallward.env.recording import Recording, load_recording
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import Arm
+from stallward.evaluation.bench_peer import Earlyoom
 from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.live import LiveSession, open_session
 from stallward.evaluation.progress import Report, silent
@@ -49,6 +51,10 @@ MEANINGS: Final = {
     "all_pss_mib": "proportional memory of all of the daemon's processes",
     "onset_to_pause_p50_ms": "first stall of the protected group to everything frozen",
     "onset_to_pause_p99_ms": "the same, 99th percentile",
+    "onsets": "how many such stalls were seen",
+    "earlyoom_cpu_share_pressure": "share of one core that earlyoom uses meanwhile",
+    "earlyoom_rss_mib": "resident memory of earlyoom",
+    "earlyoom_actions": "how often earlyoom would have ended a process in that block",
 }
 
 
@@ -143,7 +149,8 @@ def bench_node(
             report("calm", 0.1)
             _, calm = rig.run("alone", arm, policy)
             report("under pressure", 0.35)
-            pressed, watched = rig.run("together", arm, policy)
+            with Earlyoom() as peer:
+                pressed, watched = rig.run("together", arm, policy)
             report("onset to pause", 0.65)
             onsets = onset_to_pause_ms(session, Path(folder) / "onset", seconds=seconds)
     report("done", 1.0)
@@ -159,6 +166,10 @@ def bench_node(
         "all_pss_mib": watched.pss_mib,
         "onset_to_pause_p50_ms": _quantile(onsets, 0.5),
         "onset_to_pause_p99_ms": _quantile(onsets, 0.99),
+        "onsets": float(onsets.size),
+        "earlyoom_cpu_share_pressure": peer.cpu_share,
+        "earlyoom_rss_mib": peer.rss_mib,
+        "earlyoom_actions": peer.actions,
     }
 
 
@@ -234,10 +245,19 @@ def onset_to_pause_ms(session: LiveSession, out: Path, *, seconds: float) -> Arr
 
 def bench_rows(found: dict[str, float | None]) -> list[tuple[str, str, str]]:
     """Rows of a table: measure, value, meaning."""
-    return [(key, _shown(key, value), MEANINGS[key]) for key, value in found.items()]
+    return rows_of(found, MEANINGS)
 
 
-def _shown(key: str, value: Any) -> str:
+def rows_of(
+    found: Mapping[str, float | None], meanings: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Rows of a table: measure, value, meaning."""
+    return [(key, _shown(key, value), meanings[key]) for key, value in found.items()]
+
+
+def _shown(key: str, value: float | None) -> str:
     if value is None:
         return "-"
+    if key in {"onsets", "ticks", "earlyoom_actions"}:
+        return f"{value:.0f}"
     return f"{100 * value:.2f} %" if "share" in key else f"{value:.2f}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stallward.evaluation.cli import compare, learn, node, output, record, show
+from stallward.evaluation.cli import bench, compare, learn, node, output, record, show
 from stallward.evaluation.cli.ctl import ctl
 
 
@@ -55,6 +55,6 @@ app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
 )(compare.compare)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
-app.add_typer(compare.bench, name="bench")
+app.add_typer(bench.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)

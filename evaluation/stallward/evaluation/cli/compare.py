@@ -1,4 +1,4 @@
-"""``stallward compare``, ``fidelity``, ``bench`` and ``demo``."""
+"""``stallward compare``, ``fidelity`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -134,61 +134,3 @@ def fidelity(
     output.line()
     for text in notes:
         output.line(text)
-
-
-bench = typer.Typer(
-    help="Measure the daemon's own cost, or the environment's speed.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    epilog="Examples: stallward bench --json; stallward bench env",
-)
-
-
-@bench.callback()
-def bench_daemon(
-    context: typer.Context,
-    seconds: Annotated[
-        float, typer.Option(min=10.0, max=LONGEST_S, help="Length of each phase.")
-    ] = 40.0,
-    scenario: Annotated[str, typer.Option(help="Scenario [the worst shipped one].")] = "",
-    as_json: Json = False,
-) -> None:
-    """Measure the daemon in a calm and in a starving sandbox (needs root).
-
-    It prints decision time, jitter, CPU, memory, and how long it takes from the first stall of
-    the protected application to the first pause.
-    """
-    if context.invoked_subcommand is not None:
-        return
-    from stallward.evaluation.bench import bench_node, bench_rows  # noqa: PLC0415
-
-    with output.progress("bench") as report:
-        found = bench_node(scenario=scenario, seconds=seconds, report=report)
-    _print_bench(found, bench_rows(found), as_json=as_json)
-
-
-@bench.command("env", epilog="Example: stallward bench env --json")
-def bench_env(
-    seconds: Annotated[
-        float, typer.Option(min=1.0, max=LONGEST_S, help="Length of each measurement.")
-    ] = 10.0,
-    as_json: Json = False,
-) -> None:
-    """Measure environment steps per second.
-
-    Once of the twin alone, and once of PPO training on it.
-    """
-    from stallward.evaluation.bench_env import bench_environment, environment_rows  # noqa: PLC0415
-
-    with output.progress("bench env") as report:
-        found = bench_environment(seconds=seconds, report=report)
-    _print_bench(found, environment_rows(found), as_json=as_json)
-
-
-def _print_bench(
-    found: dict[str, float | None], rows: list[tuple[str, str, str]], *, as_json: bool
-) -> None:
-    if as_json:
-        output.print_json(found)
-        return
-    output.table(("measure", "value", "what it is"), rows)

@@ -1,0 +1,113 @@
+"""``stallward bench memory``: what each import of the daemon costs, and what locking does.
+
+Each row is a process of its own that imports everything up to that row, so what one library
+brings along for the next counts once. Figures are of /proc/self/smaps_rollup.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.evaluation.progress import Report, silent
+
+LOOP_IMPORTS: Final = (
+    ("Python itself", "pass"),
+    ("stallward's own modules, without numpy", "import stallward.actuator.guardian"),
+    ("protobuf and the wire code", "from stallward.proto.v1 import stallward_pb2"),
+    ("numpy", "import numpy"),
+    ("stallward's loop", "import stallward.actuator.loop"),
+    ("onnxruntime", "from stallward.agent.inference import import_runtime; import_runtime()"),
+    (
+        "the shipped policy",
+        "from stallward.models.registry import find_policy\n"
+        "from stallward.agent.controllers.onnx import OnnxController\n"
+        "policy = OnnxController(find_policy('default'))",
+    ),
+    (
+        "code let go",
+        "from stallward.actuator.residence import let_go_of_code\nlet_go_of_code()",
+    ),
+)
+SERVICE_IMPORTS: Final = (
+    ("Python itself", "pass"),
+    ("protobuf and the wire code", "from stallward.proto.v1 import stallward_pb2"),
+    ("grpc", "import grpc"),
+    ("health and reflection", "import grpc_health.v1.health, grpc_reflection.v1alpha.reflection"),
+    ("stallward's service", "import stallward.actuator.service"),
+)
+LOCKS: Final = (
+    ("locked as touched (MCL_ONFAULT)", "libc.mlockall(7)"),
+    ("locked at once", "libc.mlockall(3)"),
+)
+_READ: Final = """
+import json
+found = {}
+for line in open('/proc/self/smaps_rollup'):
+    name, _, rest = line.partition(':')
+    if name in ('Rss', 'Pss', 'Anonymous', 'Private_Clean', 'Private_Dirty'):
+        found[name] = int(rest.split()[0]) / 1024
+print(json.dumps(found))
+"""
+_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRow:
+    """Memory of one process after the steps up to this one, in MiB."""
+
+    process: str
+    step: str
+    rss_mib: float
+    added_mib: float
+    """More than after the step before."""
+    private_mib: float
+    anon_mib: float
+
+
+def bench_memory(*, report: Report = silent) -> tuple[MemoryRow, ...]:
+    """Measure every step, and the loop locked in two ways."""
+    rows: list[MemoryRow] = []
+    chains = (("loop", LOOP_IMPORTS), ("service", SERVICE_IMPORTS))
+    total = sum(len(steps) for _, steps in chains) + len(LOCKS)
+    for process, steps in chains:
+        before, code = 0.0, ""
+        for step, line in steps:
+            report(f"{process}: {step}", len(rows) / total)
+            code += f"{line}\n"
+            row = _measure(process, step, code, before)
+            rows.append(row)
+            before = row.rss_mib
+    loaded = "".join(f"{line}\n" for _, line in LOOP_IMPORTS)
+    base = next(r.rss_mib for r in rows if r.step == LOOP_IMPORTS[-1][0])
+    for step, line in LOCKS:
+        report(step, len(rows) / total)
+        code = f"{loaded}import ctypes\nlibc = ctypes.CDLL(None)\n{line}\n"
+        rows.append(_measure("loop", step, code, base))
+    report("done", 1.0)
+    return tuple(rows)
+
+
+def _measure(process: str, step: str, code: str, before_mib: float) -> MemoryRow:
+    start = "from stallward.actuator.residence import single_threaded_maths\n"
+    start += "single_threaded_maths()\n"
+    code = (start if step != "Python itself" else "") + code + _READ
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return MemoryRow(
+        process=process,
+        step=step,
+        rss_mib=found["Rss"],
+        added_mib=found["Rss"] - before_mib,
+        private_mib=found["Private_Clean"] + found["Private_Dirty"],
+        anon_mib=found["Anonymous"],
+    )

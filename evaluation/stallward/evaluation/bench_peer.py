@@ -1,0 +1,70 @@
+"""earlyoom beside the daemon: what another daemon costs and notices on the same pressure.
+
+It only says what it would do (``--dryrun``). It looks at the memory of the whole machine, so in
+a sandbox it has nothing to say: that, too, is a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import time
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+
+_MIB: Final = 1 << 20
+_ACTION: Final = re.compile(r"low memory! at or below|sending SIG(TERM|KILL)")
+_STOP_S: Final = 5.0
+MISSING: Final = "earlyoom is not installed (Debian package earlyoom)"
+
+
+class Earlyoom:
+    """A context manager; inside it earlyoom watches, if it is installed."""
+
+    def __init__(self) -> None:
+        self.cpu_share: float | None = None
+        """Of one core, while it ran."""
+        self.rss_mib: float | None = None
+        self.actions: int | None = None
+        """How often it would have ended a process."""
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        command = shutil.which("earlyoom")
+        if command is not None:
+            self._process = subprocess.Popen(
+                [command, "--dryrun", "-r", "0"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            self._started_s = time.monotonic()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            facts = psutil.Process(process.pid)
+            times = facts.cpu_times()
+            ran_s = time.monotonic() - self._started_s
+            self.cpu_share = (times.user + times.system) / ran_s
+            self.rss_mib = facts.memory_info().rss / _MIB
+        process.terminate()
+        try:
+            said, _ = process.communicate(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, _ = process.communicate()
+        self.actions = len(_ACTION.findall(said))

@@ -1,0 +1,115 @@
+"""``stallward bench``: what the daemon costs and how fast it is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stallward.evaluation.cli import output
+from stallward.evaluation.cli.options import LONGEST_S, Json
+
+app = typer.Typer(
+    help="Measure the daemon's own cost, or the environment's speed.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    epilog="Examples: stallward bench --json; stallward bench calls; stallward bench env",
+)
+
+
+@app.callback()
+def daemon(
+    context: typer.Context,
+    seconds: Annotated[
+        float, typer.Option(min=10.0, max=LONGEST_S, help="Length of each phase.")
+    ] = 40.0,
+    scenario: Annotated[str, typer.Option(help="Scenario [the worst shipped one].")] = "",
+    as_json: Json = False,
+) -> None:
+    """Measure the daemon in a calm and in a starving sandbox (needs root).
+
+    It prints decision time, jitter, CPU, memory, and how long it takes from the first stall of
+    the protected application to the first pause; beside it what earlyoom costs on the same
+    pressure, where that is installed.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from stallward.evaluation.bench import bench_node, bench_rows  # noqa: PLC0415
+
+    with output.progress("bench") as report:
+        found = bench_node(scenario=scenario, seconds=seconds, report=report)
+    _print(found, bench_rows(found), as_json=as_json)
+
+
+@app.command("calls", epilog="Example: stallward bench calls --seconds 60")
+def calls(
+    seconds: Annotated[
+        float, typer.Option(min=10.0, max=LONGEST_S, help="Length of the measurement.")
+    ] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Measure whether the loop keeps its period while the service answers 1,000 calls a second.
+
+    Under real pressure; needs root.
+    """
+    from stallward.evaluation.bench import rows_of  # noqa: PLC0415
+    from stallward.evaluation.bench_calls import MEANINGS, bench_calls  # noqa: PLC0415
+
+    with output.progress("bench calls") as report:
+        found = bench_calls(seconds=seconds, report=report)
+    _print(found, rows_of(found, MEANINGS), as_json=as_json)
+
+
+@app.command("memory", epilog="Example: stallward bench memory")
+def memory(as_json: Json = False) -> None:
+    """Measure what each import of the daemon costs, and what locking does."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from stallward.evaluation.bench_memory import bench_memory  # noqa: PLC0415
+
+    with output.progress("bench memory") as report:
+        rows = bench_memory(report=report)
+    if as_json:
+        output.print_json([asdict(row) for row in rows])
+        return
+    output.table(
+        ("process", "up to", "RSS MiB", "added", "private", "anonymous"),
+        [
+            (
+                row.process,
+                row.step,
+                f"{row.rss_mib:.1f}",
+                f"{row.added_mib:+.1f}",
+                f"{row.private_mib:.1f}",
+                f"{row.anon_mib:.1f}",
+            )
+            for row in rows
+        ],
+    )
+
+
+@app.command("env", epilog="Example: stallward bench env --json")
+def environment(
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=LONGEST_S, help="Length of each measurement.")
+    ] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Measure environment steps per second.
+
+    Once of the twin alone, and once of PPO training on it.
+    """
+    from stallward.evaluation.bench_env import bench_environment, environment_rows  # noqa: PLC0415
+
+    with output.progress("bench env") as report:
+        found = bench_environment(seconds=seconds, report=report)
+    _print(found, environment_rows(found), as_json=as_json)
+
+
+def _print(
+    found: dict[str, float | None], rows: list[tuple[str, str, str]], *, as_json: bool
+) -> None:
+    if as_json:
+        output.print_json(found)
+        return
+    output.table(("measure", "value", "what it is"), rows)
