@@ -89,9 +89,9 @@ class ControlConfig:
     """Between two ticks of a calm node; the same as ``tick_period_s`` for an even rhythm."""
     calm_after_s: float = 2.0
     """How long without pressure a node counts as calm."""
-    watch_period_s: float = 0.015
+    watch_period_s: float = 0.02
     """Between two looks at the protected application's stall, soon after pressure."""
-    calm_watch_period_s: float = 0.035
+    calm_watch_period_s: float = 0.038
     """The same long after."""
     seed: int = 0
     read_processes: bool = False

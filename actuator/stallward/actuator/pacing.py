@@ -61,9 +61,9 @@ class Rates:
     """Between two ticks of a calm node."""
     calm_after_s: float = 2.0
     """How long a node shows no sign of pressure before it counts as calm."""
-    watch_s: float = 0.015
+    watch_s: float = 0.02
     """Between two looks at the protected application's stall after recent pressure."""
-    calm_watch_s: float = 0.035
+    calm_watch_s: float = 0.038
     """The same long after."""
 
 
