@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.desired import ACTION_SIZES, RELEASED
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.sample import SlotState
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 
 ZEROS = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
@@ -92,6 +94,17 @@ def test_the_action_is_held_and_then_decided_anew(tmp_path: Path) -> None:
         for i, o in enumerate([ZEROS, stalled, ZEROS, ZEROS, stalled])
     ]
     assert paused == [False, True, True, False, True]  # pausing is held, doing nothing is not
+
+
+def test_a_policy_leaves_a_node_without_background_work_alone(tmp_path: Path) -> None:
+    controller = OnnxController(write_policy(tmp_path / "p.onnx"))
+    controller.reset(CONTEXT)
+    stalled = ZEROS.copy()
+    stalled[OBSERVATION_NAMES.index("zone_psi_memory_full_share")] = 1.0
+    sample = make_sample(0)
+    empty = replace(sample, slot_states=tuple(SlotState() for _ in sample.slots))
+    assert controller.decide(sample, stalled).desired.slot(0).paused
+    assert controller.decide(empty, stalled).desired == RELEASED
 
 
 def test_the_score_is_the_share_of_features_outside_training(tmp_path: Path) -> None:

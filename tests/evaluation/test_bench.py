@@ -66,7 +66,7 @@ def test_the_reflex_policy_pauses_exactly_while_the_application_stalls(
         zone=group,
         protected=group,
         slots=(group, group),
-        slot_states=(SlotState(), SlotState()),
+        slot_states=(SlotState(reference_bytes=1 << 28),) * 2,
     )
     observation = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
     observation[OBSERVATION_NAMES.index("protected_psi_memory_some_share")] = share

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.controller import ControllerEntry, Decision, NodeContext, register
-from stallward.agent.desired import ACTION_SIZES, decode_action
+from stallward.agent.desired import ACTION_SIZES, RELEASED, decode_action
 from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.inference import import_runtime
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, schema, schema_hash
@@ -28,6 +28,7 @@ from stallward.agent.sample import Sample
 _PREFIX = "stallward."
 _INPUT: Final = "observation"
 _OUTPUTS: Final = ("action", "logits")
+_NOTHING: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +121,21 @@ class OnnxController:
         """Forget the action being held."""
         self._context = context
         self._held = 0
-        self._action: tuple[int, ...] = (0,) * len(ACTION_SIZES)
+        self._action = _NOTHING
         self._score = 0.0
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """Infer every ``ticks_per_action`` ticks, hold the action in between.
 
         Doing nothing is no action to hold: a stall that begins between two ticks is answered
-        at once.
+        at once. Where no slot holds anything there is nothing to decide.
 
         Raises:
             PolicyError: If the observation or the policy's output is not finite.
         """
+        if all(state.reference_bytes is None for state in sample.slot_states):
+            self._held, self._action, self._score = 0, _NOTHING, 0.0
+            return Decision(desired=RELEASED, reason="no background", action=_NOTHING, score=0.0)
         if self._held == 0 or not any(self._action):
             self._held = 0
             self._action = self._infer(observation)
