@@ -1,0 +1,214 @@
+"""The kernel's bpf(2) by ctypes: maps, programs, links. Nothing to install on the node.
+
+The attributes are a stable interface (include/uapi/linux/bpf.h); fields of theirs that are not
+named here are zero. Whatever is made lives only as long as its descriptor: nothing is pinned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import NodeError
+
+_NUMBERS: Final = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
+_MAP_CREATE, _MAP_LOOKUP, _PROG_LOAD, _RAW_TRACEPOINT_OPEN, _DRAIN = 0, 1, 5, 17, 25
+_TRACING: Final = 26
+ARRAY, PERCPU_HASH, PERCPU_ARRAY = 2, 5, 6
+"""Types of maps."""
+TRACEPOINT, FEXIT = 23, 25
+"""Attach types: at a tracepoint, or when a function of the kernel returns."""
+
+_NAME_BYTES: Final = 15
+_LOG_BYTES: Final = 65536
+_LOG_LINES: Final = 12
+_LICENSE: Final = b"GPL\0"
+"""The kernel lets only programs under a GPL-compatible licence follow its pointers."""
+
+
+class BpfRefusedError(NodeError):
+    """Raised when the kernel refuses a bpf(2) call.
+
+    Args:
+        what: What was refused.
+        number: The errno.
+        log: The verifier's words, if any.
+    """
+
+    def __init__(self, what: str, number: int, log: str = "") -> None:
+        rights = number in {errno.EPERM, errno.EACCES} and not log
+        super().__init__(
+            f"{what}: {os.strerror(number)}{log and f'; the verifier says: {log}'}",
+            next_step="Give the daemon CAP_BPF and CAP_PERFMON." if rights else "",
+        )
+        self.number = number
+
+
+class BpfSyscall:
+    """bpf(2) on this machine.
+
+    Raises:
+        NodeError: If the machine is of a kind whose call number is not known.
+    """
+
+    def __init__(self) -> None:
+        machine = os.uname().machine
+        if machine not in _NUMBERS or sys.byteorder != "little":
+            raise NodeError(f"eBPF is not supported on {machine}.")
+        self._number = _NUMBERS[machine]
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.syscall.restype = ctypes.c_long
+
+    def call(self, command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
+        """One call; the result, or the errno as a negative number."""
+        result = int(
+            self._libc.syscall(
+                ctypes.c_long(self._number),
+                ctypes.c_int(command),
+                attributes,
+                ctypes.c_uint(len(attributes)),
+            )
+        )
+        return result if result >= 0 else -ctypes.get_errno()
+
+    def _make(self, what: str, command: int, attributes: bytes) -> int:
+        fd = self.call(command, ctypes.create_string_buffer(attributes, len(attributes)))
+        if fd < 0:
+            raise BpfRefusedError(what, -fd)
+        return fd
+
+    def create_map(
+        self, name: str, kind: int, *, key_size: int, value_size: int, max_entries: int
+    ) -> int:
+        """A new map; its descriptor.
+
+        Raises:
+            BpfRefusedError: If the kernel refuses it.
+        """
+        attributes = struct.pack(
+            "<7I16s", kind, key_size, value_size, max_entries, 0, 0, 0, name.encode()[:_NAME_BYTES]
+        )
+        return self._make(f"map {name}", _MAP_CREATE, attributes)
+
+    def lookup(self, fd: int, key: bytes, value_size: int) -> bytes:
+        """The value of a key in a map, of all CPUs where it has one for each.
+
+        Raises:
+            BpfRefusedError: If there is none.
+        """
+        key_buffer = ctypes.create_string_buffer(key, len(key))
+        value = ctypes.create_string_buffer(value_size)
+        addresses = (ctypes.addressof(key_buffer), ctypes.addressof(value))
+        self._make("reading a map", _MAP_LOOKUP, struct.pack("<I4x3Q", fd, *addresses, 0))
+        return value.raw
+
+    def load_program(self, name: str, code: bytes, *, attach_type: int, attach_to: int) -> int:
+        """Load a program that runs at a place in the kernel; its descriptor.
+
+        Args:
+            name: What tools show, up to 15 bytes.
+            code: The instructions.
+            attach_type: ``TRACEPOINT`` or ``FEXIT``.
+            attach_to: The place's number among the kernel's types.
+
+        Raises:
+            BpfRefusedError: If the kernel refuses it, with the verifier's last words.
+        """
+        instructions = ctypes.create_string_buffer(code, len(code))
+        licence = ctypes.create_string_buffer(_LICENSE)
+        log = ctypes.create_string_buffer(_LOG_BYTES)
+        fd = 0
+        for log_bytes in (0, _LOG_BYTES):  # the log costs time: only where it is needed
+            attributes = struct.pack(
+                "<2I2Q2IQ2I16s4IQ2IQ3I4x",
+                *(_TRACING, len(code) // 8),
+                *(ctypes.addressof(instructions), ctypes.addressof(licence)),
+                *(int(log_bytes > 0), log_bytes, ctypes.addressof(log) if log_bytes else 0),
+                *(0, 0, name.encode()[:_NAME_BYTES], 0, attach_type, 0, 0),
+                *(0, 0, 0, 0, 0, attach_to, 0),
+            )
+            fd = self.call(_PROG_LOAD, ctypes.create_string_buffer(attributes, len(attributes)))
+            if fd >= 0:
+                return fd
+        text = log.value.decode("utf-8", "replace").strip().splitlines()
+        raise BpfRefusedError(f"program {name}", -fd, " | ".join(text[-_LOG_LINES:]))
+
+    def attach(self, name: str, program_fd: int) -> int:
+        """Attach a loaded program; the link lasts as long as the descriptor.
+
+        Raises:
+            BpfRefusedError: If the kernel refuses it.
+        """
+        attributes = struct.pack("<QI4x", 0, program_fd)
+        return self._make(f"attaching {name}", _RAW_TRACEPOINT_OPEN, attributes)
+
+
+def possible_cpus(path: Path = Path("/sys/devices/system/cpu/possible")) -> int:
+    """How many values a per-CPU map holds for each key.
+
+    Raises:
+        NodeError: If the kernel does not say.
+    """
+    try:
+        last = path.read_text(encoding="ascii").strip().replace("-", ",").split(",")[-1]
+        return int(last) + 1
+    except (OSError, ValueError) as error:
+        raise NodeError(f"{path}: {error}") from error
+
+
+class Drain:
+    """Takes the entries out of a per-CPU hash map, some at a time.
+
+    Args:
+        bpf: The system call.
+        fd: The map.
+        key_size: Bytes of a key.
+        value_size: Bytes of a value on one CPU, a multiple of 8.
+        cpus: Values for each key.
+        batch: Most entries taken in one call.
+    """
+
+    def __init__(
+        self, bpf: BpfSyscall, fd: int, *, key_size: int, value_size: int, cpus: int, batch: int
+    ) -> None:
+        self._bpf = bpf
+        self._batch = batch
+        self.keys = ctypes.create_string_buffer(key_size * batch)
+        """The keys taken by the last call."""
+        self.values = ctypes.create_string_buffer(value_size * cpus * batch)
+        """The values taken by the last call, for each key one for every CPU."""
+        self._cursor = ctypes.create_string_buffer(8)
+        self._attributes = ctypes.create_string_buffer(56)
+        self._pack = struct.Struct("<4Q2I2Q").pack_into
+        addresses = (ctypes.addressof(part) for part in (self._cursor, self.keys, self.values))
+        self._cursor_at, self._keys_at, self._values_at = addresses
+        self._fd = fd
+        self._going = False
+
+    def take(self) -> tuple[int, bool]:
+        """Take up to ``batch`` entries; how many, and whether the map may hold more.
+
+        The next call goes on where this one ended.
+
+        Raises:
+            BpfRefusedError: If the kernel refuses it.
+        """
+        start = self._cursor_at if self._going else 0
+        self._pack(
+            self._attributes,
+            0,
+            *(start, self._cursor_at, self._keys_at, self._values_at),
+            *(self._batch, self._fd, 0, 0),
+        )
+        result = self._bpf.call(_DRAIN, self._attributes)
+        if result not in {0, -errno.ENOENT}:
+            self._going = False
+            raise BpfRefusedError("reading a map", -result)
+        # ENOENT: all of it was seen; the count is right all the same.
+        self._going = result == 0
+        return struct.unpack_from("<I", self._attributes, 32)[0], self._going
