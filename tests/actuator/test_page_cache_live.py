@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.sensors import page_cache
 from stallward.actuator.sensors.bpf_assembler import R0, R1, Assembler
 from stallward.actuator.sensors.bpf_syscall import TRACEPOINT, BpfRefusedError, BpfSyscall
 from stallward.actuator.sensors.btf import Btf
@@ -184,9 +185,31 @@ def test_a_group_counts_what_is_below_it_and_nothing_else(group: Path, file: Pat
         assert after.groups[2] == PageCacheCount(hits=0, misses=0)
         assert after.groups[3] is None
         assert less(after.node, before.node)[0] >= 0.98 * PAGES
-        assert counters.overflow == PageCacheCount()
     finally:
         reader.close()
+        counters.close()
+
+
+def test_what_has_no_room_is_still_in_the_nodes_count(
+    monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    monkeypatch.setattr(page_cache, "_ENTRIES", 1)
+    counters = opened()
+    first, second = Reader("read", file), Reader("read", file)
+    try:
+        counters.read()
+        before = counters.read()
+        for reader in (first, second, first, second):
+            reader.go()
+        after = counters.read()
+        assert sum(less(after.node, before.node)) >= 4 * 0.98 * PAGES
+        named = [
+            sum(less(counters.process(r.process.pid), PageCacheCount())) for r in (first, second)
+        ]
+        assert sum(named) < 4 * 0.98 * PAGES
+    finally:
+        first.close()
+        second.close()
         counters.close()
 
 

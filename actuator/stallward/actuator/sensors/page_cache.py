@@ -101,6 +101,7 @@ class PageCacheCounters:
         self._program_fds: list[int] = []
         self._cpus = possible_cpus()
         self._node = [0, 0]
+        self._unnamed = [0, 0]
         self._groups = [None if path is None else [0, 0] for path in groups]
         self._cgroups = CgroupIds(cgroup_root, groups)
         self._processes: dict[int, list[int]] = {}
@@ -158,16 +159,20 @@ class PageCacheCounters:
         Raises:
             BpfRefusedError: If the kernel refuses it.
         """
+        taken = 0
         for _ in range(_MAX_BATCHES):
             count, more = self._drain.take()
+            taken += count
             if count:
                 self._add(count)
             if not more:
                 break
+        if taken > _ENTRIES // 2:  # it may have been full
+            self._unnamed = self._overflow()
         while len(self._processes) > _MAX_PROCESSES:
             del self._processes[next(iter(self._processes))]
         return PageCacheReading(
-            node=_count(self._node),
+            node=_count([a + b for a, b in zip(self._node, self._unnamed, strict=True)]),
             groups=tuple(None if total is None else _count(total) for total in self._groups),
         )
 
@@ -194,12 +199,11 @@ class PageCacheCounters:
         """What one process has looked up, as of the last read."""
         return _count(self._processes.get(pid, [0, 0]))
 
-    @property
-    def overflow(self) -> PageCacheCount:
+    def _overflow(self) -> list[int]:
         """What no process could be named for: too many looked pages up between two reads."""
         values = self._bpf.lookup(self._maps.overflow, bytes(4), COUNT_BYTES * self._cpus)
-        sums = np.frombuffer(values, np.int64).reshape(self._cpus, 2).sum(axis=0).tolist()
-        return _count(sums)
+        sums = np.frombuffer(values, np.int64).reshape(self._cpus, 2).sum(axis=0)
+        return [int(sums[0]), int(sums[1])]
 
     def close(self) -> None:
         """Detach from the kernel; harmless when done already."""
