@@ -89,6 +89,7 @@ def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
         ("[journal]", "[journl]", r"unknown key 'journl'. Did you mean 'journal'\?"),
         ('zone = "stallward/1"', "", r"config\.node\.zone is missing"),
         ('zone = "stallward/1"', "zone = 3", r"config\.node\.zone is 3, not a string"),
+        ("[node]", '[node]\npage_cache = "yes"', r"page_cache is 'yes'.*off, auto, ebpf"),
         ("[node]", "[guard]\nmax_pause_s = true\n[node]", "is True, not a number"),
         ("[node]", "[guard]\nmax_pause_s = nan\n[node]", "is nan, not a finite number"),
         ("[node]", "[guard]\nmax_pause_s = -1\n[node]", r"is -1, outside 0\.1\.\.3600"),

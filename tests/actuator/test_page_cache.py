@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import NodeError
+from stallward.actuator.groups import Hierarchy
 from stallward.actuator.sensors.bpf_syscall import BpfRefusedError, BpfSyscall, possible_cpus
 from stallward.actuator.sensors.cgroup_ids import CgroupIds
 from stallward.actuator.sensors.page_cache import BTF, PageCacheAbsent, open_page_cache
+from stallward.actuator.sensors.page_cache_signal import PageCacheSignal
+from stallward.agent.sample import GroupSample, NodeSample, ProcessSample, Sample
 
 HAS_BTF = pytest.mark.skipif(not BTF.exists(), reason="this kernel has no type information")
 EMPTY_BTF = bytes.fromhex("9feb0100 18000000 00000000 00000000 00000000 01000000 00")
@@ -101,3 +104,62 @@ def test_a_cgroup_that_is_gone_is_in_no_group(tmp_path: Path) -> None:
     assert CgroupIds(tmp_path, [tmp_path]).groups_of(1 << 40) == ()
     assert CgroupIds(None, [None]).groups_of(1) == ()
     assert CgroupIds(tmp_path / "not there", [tmp_path]).groups_of(1) == ()
+
+
+SAMPLE = Sample(
+    sequence=1,
+    time_s=1.0,
+    node=NodeSample(),
+    zone=GroupSample(name="zone"),
+    protected=GroupSample(name="app"),
+    slots=(GroupSample(name="hog"),),
+    processes=(
+        ProcessSample(pid=os.getpid(), start_time_ticks=1, slot=0, oom_score=0, stopped=False),
+    ),
+)
+
+
+def signal_of(mode: str, btf_path: Path | None = None) -> PageCacheSignal:
+    root = Hierarchy(kind="v2")
+    groups = [root.group(name) for name in ("zone", "zone/app", "zone/hog")]
+    zone, protected, slot = groups
+    return PageCacheSignal(
+        mode, hierarchy=root, zone=zone, protected=protected, slots=[slot], btf_path=btf_path
+    )
+
+
+def test_a_signal_that_is_switched_off_says_so() -> None:
+    found = signal_of("off")
+    assert found.fill(SAMPLE) is SAMPLE
+    assert found.missing == ('page cache by eBPF: switched off (node.page_cache = "off")',)
+    found.close()
+
+
+def test_a_signal_that_is_not_to_be_had_says_why_and_leaves_the_sample_alone(
+    tmp_path: Path,
+) -> None:
+    found = signal_of("auto", tmp_path / "vmlinux")
+    assert found.fill(SAMPLE) is SAMPLE
+    assert len(found.missing) == 1
+    assert "CONFIG_DEBUG_INFO_BTF" in found.missing[0]
+    with pytest.raises(NodeError, match="CONFIG_DEBUG_INFO_BTF"):
+        signal_of("ebpf", tmp_path / "vmlinux")
+
+
+@pytest.mark.live
+def test_a_signal_fills_what_it_knows() -> None:
+    found = signal_of("auto")
+    if found.missing:
+        pytest.skip(found.missing[0])
+    try:
+        for path in (__file__, BTF.as_posix(), __file__):
+            Path(path).read_bytes()
+        sample = found.fill(SAMPLE)
+        assert sample.node.page_cache_hits
+        assert sample.node.page_cache_misses is not None
+        assert sample.protected.page_cache_hits is None
+        assert sample.processes is not None
+        assert sample.processes[0].page_cache_hits
+    finally:
+        found.close()
+    assert found.fill(SAMPLE) is SAMPLE

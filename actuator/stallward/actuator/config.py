@@ -19,6 +19,8 @@ from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 MAX_SOCKET_PATH_BYTES: Final = 107
 """sockaddr_un holds 108 bytes with the final zero (unix(7))."""
 
+PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
@@ -28,6 +30,9 @@ class NodeConfig:
     """Group that contains all the others; ``/`` is the whole machine."""
     proc: Path = Path("/proc")
     cgroup: Path = Path("/sys/fs/cgroup")
+    page_cache: str = "off"
+    """``auto`` or ``ebpf``: count page-cache hits and misses by eBPF where the kernel allows it;
+    with ``ebpf`` the daemon does not start where it does not."""
 
     @property
     def paths(self) -> Paths:
@@ -168,6 +173,7 @@ class DaemonConfig:
     def __post_init__(self) -> None:
         _check_groups(self)
         _check_numbers(self)
+        _check_names(self)
         _check_paths(self)
 
 
@@ -278,6 +284,14 @@ def _check_numbers(config: DaemonConfig) -> None:
     for name, value, low, high in bounds:
         if not low <= value <= high:
             raise ConfigError(f"config.{name} is {value:g}, outside {low:g}..{high:g}.")
+
+
+def _check_names(config: DaemonConfig) -> None:
+    if config.node.page_cache not in PAGE_CACHE_MODES:
+        raise ConfigError(
+            f"config.node.page_cache is {config.node.page_cache!r}.",
+            next_step=f"Use one of {', '.join(PAGE_CACHE_MODES)}.",
+        )
 
 
 def _check_paths(config: DaemonConfig) -> None:

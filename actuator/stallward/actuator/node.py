@@ -17,6 +17,7 @@ from stallward.actuator.levers.spared import Spared
 from stallward.actuator.sensors.latency import LineSource
 from stallward.actuator.sensors.line_format import LineFormat
 from stallward.actuator.sensors.missing import missing_signals
+from stallward.actuator.sensors.page_cache_signal import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.slots import SlotFacts, SlotTracker
 from stallward.actuator.stall_watch import StallWatch
@@ -82,6 +83,13 @@ class Node:
                 )
         for slot in slots:
             _refuse_own(slot)
+        self.page_cache = PageCacheSignal(
+            config.node.page_cache,
+            hierarchy=self.hierarchy,
+            zone=zone,
+            protected=protected,
+            slots=slots,
+        )
         self.sampler = Sampler(
             paths=paths,
             hierarchy=self.hierarchy,
@@ -130,12 +138,14 @@ class Node:
         Raises:
             SensorError: If an essential signal is there but cannot be read or understood.
         """
-        self._last = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
+        sample = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
+        self._last = self.page_cache.fill(sample)
         return self._last
 
     def missing(self) -> tuple[str, ...]:
         """Signals and levers that this node does not have, and why."""
-        return (*missing_signals(self._last, self.sampler.faults), *self.levers.missing())
+        signals = missing_signals(self._last, self.sampler.faults)
+        return (*signals, *self.page_cache.missing, *self.levers.missing())
 
     def apply(
         self, granted: DesiredState, sample: Sample, now_s: float
@@ -175,5 +185,6 @@ class Node:
     def close(self) -> bool:
         """Put everything back and close the files; whether all of it is back."""
         self.levers.restore()
+        self.page_cache.close()
         self.sampler.close()
         return not self.levers.held()
