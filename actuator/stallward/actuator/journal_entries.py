@@ -65,7 +65,14 @@ class SwapFile:
     path: Path
 
 
-JournalEntry = FileValue | Frozen | Stopped | OomScore | OwnedGroup | SwapFile
+@dataclass(frozen=True, slots=True)
+class OwnedFolder:
+    """A temporary folder of our own; restoring removes it with all that is in it."""
+
+    path: Path
+
+
+JournalEntry = FileValue | Frozen | Stopped | OomScore | OwnedGroup | SwapFile | OwnedFolder
 Operation = Literal["hold", "release"]
 
 _KINDS: Final[dict[str, type[Any]]] = {
@@ -75,6 +82,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
     "oom": OomScore,
     "group": OwnedGroup,
     "swap": SwapFile,
+    "folder": OwnedFolder,
 }
 _NAMES: Final = {cls: kind for kind, cls in _KINDS.items()}
 _FIELDS: Final[dict[str, dict[str, type[Any]]]] = {
@@ -84,6 +92,7 @@ _FIELDS: Final[dict[str, dict[str, type[Any]]]] = {
     "oom": {"pid": int, "start_time_ticks": int, "value": int},
     "group": {"name": str},
     "swap": {"path": Path},
+    "folder": {"path": Path},
 }
 
 

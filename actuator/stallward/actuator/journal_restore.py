@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,27 +18,32 @@ from stallward.actuator.journal_entries import (
     Frozen,
     JournalEntry,
     OomScore,
+    OwnedFolder,
     OwnedGroup,
     Stopped,
     SwapFile,
 )
 from stallward.actuator.kernelfile import read_text, write_text
+from stallward.actuator.owned_folder import remove_folder
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import send_signal, start_time_ticks
+from stallward.actuator.restore_bounded import Action, run_bounded
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR})
 _BUSY_TRIES: Final = 5
 _REMOVE_TRIES: Final = 4
 _REMOVE_TRY_S: Final = 0.5
-_ORDER: Final = ("run", "limits", "knobs", "groups", "swap")
+_FIRST: Final = ("run", "limits", "knobs")
+_LATER: Final = ("groups", "folders", "swap")
 
 
 def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
     """Undo ``entries``.
 
-    What is paused runs again first, then limits and knobs are put back, then own groups are
-    killed and removed, own swap files last. Of several values of one file the first is the
-    original. What has vanished is fine.
+    What is paused runs again first, then limits and knobs are put back; a write that blocks in
+    the kernel holds up none of the others. Then own groups are killed and removed, own folders
+    and swap files last. Of several values of one file the first is the original. What has
+    vanished is fine. Nothing here writes to a disk that it does not have to undo.
 
     Args:
         entries: In the order in which they were noted.
@@ -50,7 +55,7 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
     wanted = tuple(dict.fromkeys(entries))
     originals: dict[Path, str] = {}
     scores: dict[tuple[int, int], OomScore] = {}
-    actions: dict[str, list[Callable[[], object]]] = {k: [] for k in _ORDER}
+    actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, *_LATER)}
     for entry in wanted:
         match entry:
             case Frozen(path=path):
@@ -63,19 +68,20 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
                 scores.setdefault((pid, ticks), entry)
             case OwnedGroup(name=name):
                 actions["groups"].append(partial(_remove_group, name, paths))
+            case OwnedFolder(path=path):
+                actions["folders"].append(partial(remove_folder, path))
             case SwapFile(path=path):
                 actions["swap"].append(partial(_remove_swap, path, paths))
     for path, value in originals.items():
         kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
         actions[kind].append(partial(_write, path, value))
     actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
-    problems: list[str] = []
-    for kind in _ORDER:
-        for action in actions[kind]:
-            try:
-                action()
-            except (ActuatorError, OSError) as error:
-                problems.append(str(error))
+    problems = list(run_bounded([action for kind in _FIRST for action in actions[kind]]))
+    for action in [action for kind in _LATER for action in actions[kind]]:
+        try:
+            action()
+        except (ActuatorError, OSError) as error:
+            problems.append(str(error))
     return tuple(problems)
 
 
