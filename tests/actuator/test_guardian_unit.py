@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator import guardian as module
-from stallward.actuator.channels import BEAT
+from stallward.actuator import stderr_line as module
+from stallward.actuator.channels import BEAT, SILENCE_S
 from stallward.actuator.config import (
     ControlConfig,
     DaemonConfig,
@@ -24,7 +24,7 @@ from stallward.actuator.config import (
     ServiceConfig,
     SlotConfig,
 )
-from stallward.actuator.guardian import SILENCE_S, Guardian
+from stallward.actuator.guardian import Guardian
 from stallward.actuator.journal_entries import FileValue, Stopped, to_line
 
 
@@ -39,22 +39,27 @@ def config_in(folder: Path, period_s: float) -> DaemonConfig:
     )
 
 
-@pytest.fixture(params=[0.1, 10.0])
-def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guardian]:
-    made = Guardian(config_in(tmp_path, request.param))
+@pytest.fixture
+def period_s() -> float:
+    return 0.1
+
+
+@pytest.fixture
+def parent(period_s: float, tmp_path: Path) -> Iterator[Guardian]:
+    made = Guardian(config_in(tmp_path, period_s))
     yield made
     made._shut_down()
 
 
 def silent_for(parent: Guardian, silence_s: float) -> bool:
     """Whether the guardian takes a loop for hung that was heard ``silence_s`` ago."""
-    parent._beat_s = time.monotonic() - silence_s
-    parent._check_beat(time.monotonic())
-    return parent._beat_s is None
+    parent.health.beat()
+    parent._check_health(time.monotonic() + silence_s)
+    return not parent.health.ticking
 
 
-def test_a_loop_is_hung_when_it_misses_several_ticks(parent: Guardian) -> None:
-    period_s = parent._config.control.tick_period_s
+@pytest.mark.parametrize("period_s", [0.1, 10.0])
+def test_a_loop_is_hung_when_it_misses_several_ticks(parent: Guardian, period_s: float) -> None:
     assert not silent_for(parent, max(SILENCE_S - 1.0, 2 * period_s))
     assert silent_for(parent, max(SILENCE_S + 1.0, 4 * period_s))
 
@@ -65,13 +70,17 @@ def test_any_message_of_a_ticking_loop_is_a_sign_of_life(parent: Guardian) -> No
         entry = to_line(Stopped(999_999, 1)).encode()
         theirs.send(entry)
         parent._on_link(ours)
-        assert parent._beat_s is None, "it does not tick yet: starting may take long"
+        assert not parent.health.ticking, "it does not tick yet: starting may take long"
         theirs.send(BEAT)
         parent._on_link(ours)
-        parent._beat_s = 0.0
+        due_s = parent.health.due_s
+        assert due_s is not None
+        time.sleep(0.01)
         theirs.send(entry)
         parent._on_link(ours)
-        assert parent._beat_s > 0.0
+        assert (parent.health.due_s or 0.0) > due_s
+        heard = [theirs.recv(100) for _ in range(3)]
+        assert sorted(heard) == [BEAT, b"ok", b"ok"], "and the loop sees that the guardian lives"
 
 
 def test_a_stopped_reader_of_its_messages_does_not_stop_it() -> None:

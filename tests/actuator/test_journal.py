@@ -121,7 +121,7 @@ def test_a_torn_last_line_costs_only_itself(tmp_path: Path, node: Paths) -> None
     path.write_bytes(path.read_bytes()[:-9])
     journal = Journal(path, node)
     assert journal.load() == (FIRST,)
-    assert journal.damaged == 1
+    assert journal.torn == 1
     journal.append((OwnedGroup("stallward/2"),))
     assert Journal(path, node).load() == (FIRST, OwnedGroup("stallward/2"))
 

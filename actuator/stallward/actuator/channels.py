@@ -10,6 +10,7 @@ import contextlib
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterable
 from typing import Final
 
@@ -19,7 +20,9 @@ from stallward.actuator.journal_entries import JournalEntry, to_line
 EXIT_USER: Final = 2
 """Exit status of a process that cannot run because of a user's mistake."""
 BEAT: Final = b"beat"
-"""What a ticking loop sends its guardian once a second."""
+"""What a ticking loop sends its guardian once a second, and the guardian's answer."""
+SILENCE_S: Final = 5.0
+"""Guardian and loop each take the other for hung that has not been heard for so long."""
 LOOP_DIED: Final = b"\x12\x00"
 """An empty CommandResult in a LoopMessage: the guardian's word to the service that no answer
 will come to what was asked."""
@@ -96,8 +99,13 @@ class GuardianLink:
     def __init__(self, connection: socket.socket, timeout_s: float = 0.05) -> None:
         self.connection = connection
         self._timeout_s = timeout_s
-        self._held: set[JournalEntry] = set()
+        self._held: dict[JournalEntry, None] = {}
+        self.orphaned = False
+        """Whether the guardian is known to be dead."""
         self._unanswered = 0
+        self._beaten_s: float | None = None
+        """When the guardian was first told of life that it has not confirmed."""
+        self._problem = ""
         self._lock = threading.Lock()  # levers that write in threads of their own send entries too
 
     def hold(self, entries: Iterable[JournalEntry], timeout_s: float | None = None) -> None:
@@ -112,7 +120,7 @@ class GuardianLink:
                 part = new[start : start + _ENTRIES_PER_MESSAGE]
                 message = "".join(f"{to_line(entry)}\n" for entry in part).encode()
                 self._ask(message, self._timeout_s if timeout_s is None else timeout_s)
-                self._held.update(part)
+                self._held.update(dict.fromkeys(part))
 
     def hold_one(self, entry: JournalEntry) -> None:
         """:meth:`hold` for one entry: what the levers call before a first change."""
@@ -127,24 +135,51 @@ class GuardianLink:
                 message = f"{to_line(entry, 'release')}\n".encode()
                 self.connection.send(message, socket.MSG_DONTWAIT)
                 self._unanswered += 1
-                self._held.remove(entry)
+                del self._held[entry]
 
     def beat(self) -> None:
-        """Tell the guardian that the loop ticks; never waits."""
+        """Tell the guardian that the loop ticks, and ask it for the same; never waits."""
+        if self._beaten_s is None:
+            self._beaten_s = time.monotonic()
         with contextlib.suppress(OSError):
             self.connection.send(BEAT, socket.MSG_DONTWAIT)
 
     @property
+    def held(self) -> tuple[JournalEntry, ...]:
+        """What the guardian holds, in order."""
+        return tuple(self._held)
+
+    @property
+    def problem(self) -> str:
+        """Why the guardian refused the last entry; empty if it took it."""
+        return self._problem
+
+    @property
     def gone(self) -> bool:
-        """Whether the guardian died. Also takes in answers that came too late."""
+        """Whether the guardian died or hangs: one that is stopped would undo nothing.
+
+        Also takes in answers that came too late.
+        """
+        beaten_s = self._beaten_s
+        if beaten_s is not None and time.monotonic() - beaten_s > SILENCE_S:
+            return self._ended() or self._beaten_s is not None
+        return self._ended()
+
+    def _ended(self) -> bool:
         if not self._lock.acquire(blocking=False):
             return False  # a thread is waiting for its answer, and will notice
         try:
             while select.select([self.connection], [], [], 0)[0]:
-                if not self.connection.recv(MESSAGE_BYTES):
+                answer = self.connection.recv(MESSAGE_BYTES)
+                if not answer:
+                    self.orphaned = True
                     return True
-                self._unanswered = max(self._unanswered - 1, 0)
+                if answer == BEAT:
+                    self._beaten_s = None
+                else:
+                    self._unanswered = max(self._unanswered - 1, 0)
         except OSError:
+            self.orphaned = True
             return True
         finally:
             self._lock.release()
@@ -159,12 +194,18 @@ class GuardianLink:
                 answer = self.connection.recv(MESSAGE_BYTES)
                 if not answer:
                     raise JournalError("The guardian is gone.")
+                if answer == BEAT:
+                    self._beaten_s = None
+                    continue
                 self._unanswered -= 1
                 if answer.startswith(b"!"):
-                    raise JournalError(answer[1:].decode("utf-8", "replace"))
+                    self._problem = answer[1:].decode("utf-8", "replace")
+                    raise JournalError(self._problem)
                 if self._unanswered == 0:  # earlier answers that came late are skipped
+                    self._problem = ""
                     return
         except OSError as error:
-            raise JournalError(
+            self._problem = (
                 f"The guardian did not take a journal entry within {timeout_s:g} s ({error})."
-            ) from error
+            )
+            raise JournalError(self._problem) from error

@@ -127,6 +127,10 @@ class JournalConfig:
     """Where original settings are kept while they are changed."""
 
     path: Path
+    """Best in memory (/run): what it undoes does not survive a power cut either."""
+    memory_only: bool = False
+    """Change things even while the file cannot be written: then the death of guardian and loop
+    together leaves them changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

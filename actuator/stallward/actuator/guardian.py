@@ -25,34 +25,22 @@ from typing import Final
 
 from stallward.actuator.channels import BEAT, EXIT_USER
 from stallward.actuator.config import DaemonConfig, load_config
+from stallward.actuator.errors import ActuatorError
 from stallward.actuator.guardian_children import YOUNG_S, Child, Launch
+from stallward.actuator.guardian_health import LoopHealth
 from stallward.actuator.guardian_journal import HeldJournal
 from stallward.actuator.guardian_wiring import Wiring
 from stallward.actuator.journal_disk import Journal
-from stallward.actuator.locks import claim_node, lock_file
+from stallward.actuator.locks import claim_journal_path, claim_node
+from stallward.actuator.owned_folder import remove_folder
 from stallward.actuator.residence import run_first, stay_in_memory
+from stallward.actuator.sd_notify import Notifier
+from stallward.actuator.stderr_line import say
 from stallward.agent.errors import StallwardError
 
 EXIT_GAVE_UP: Final = 1
-SILENCE_S: Final = 5.0
-"""A loop that has ticked and then is silent for so long is hung: it is killed, and restored."""
-_SILENT_PERIODS: Final = 3.0
-"""... or for so many of its periods, where those are long."""
 _STOP_S: Final = 3.0
 _MESSAGE_BYTES: Final = 65536
-
-
-def say(text: str) -> None:
-    """One line to standard error; never fails, never waits.
-
-    A reader that is stopped must not keep anything from being restored: then the line is lost.
-    """
-    line = f"stallward guardian: {text}\n".encode("utf-8", "replace")
-    poller = select.poll()
-    poller.register(2, select.POLLOUT)  # a pipe is ready when it has room for a page
-    if poller.poll(0):
-        with contextlib.suppress(OSError):
-            os.write(2, line[: select.PIPE_BUF])
 
 
 class Guardian:
@@ -61,21 +49,29 @@ class Guardian:
     Args:
         config: The daemon's configuration.
         owner_fd: A descriptor whose end (the owner died) stops the daemon; -1 for none.
+        owned_folder: The owner's temporary folder, removed if the owner cannot.
+        notifier: The service manager.
     """
 
-    def __init__(self, config: DaemonConfig, owner_fd: int = -1) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: DaemonConfig,
+        owner_fd: int = -1,
+        owned_folder: Path | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
         self._owner_fd = owner_fd
+        self._owned_folder = owned_folder
+        self._notifier = notifier or Notifier("")
         journal, paths = config.journal.path, config.node.paths
-        locked = journal.with_name(f"{journal.name}.lock")
-        lock_fds = (lock_file(locked, f"Another daemon uses {locked}."), claim_node(paths))
-        self._journal = HeldJournal(Journal(journal, paths), paths)
+        held = tuple(fd for fd in (claim_journal_path(journal), claim_node(paths)) if fd >= 0)
+        self._journal = HeldJournal(
+            Journal(journal, paths), paths, memory_only=config.journal.memory_only
+        )
         self._started_s = time.monotonic()
-        held = tuple(fd for fd in lock_fds if fd >= 0)
         self._wiring = wiring = Wiring(config, held, self._started_s)
-        self._beat_s: float | None = None
-        slowest_s = max(config.control.tick_period_s, config.control.calm_tick_period_s)
-        self._silence_s = max(SILENCE_S, _SILENT_PERIODS * slowest_s)
+        self.health = LoopHealth(config, self._notifier)
+        self._owner_gone = False
         self._stop_status: int | None = None
         policy = config.restart
         self.loop = Child(name="loop", launch=self._launch_loop, policy=policy)
@@ -111,7 +107,9 @@ class Guardian:
                 self._wait(wake_read)
             return self._stop_status
         finally:
+            self._notifier.send("STOPPING=1")
             self._shut_down()
+            self._notifier.close()
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._stop(0)
@@ -134,6 +132,7 @@ class Guardian:
         ready = {fd for fd, _ in poller.poll(self._timeout_ms())}
         if self._owner_fd in ready and not os.read(self._owner_fd, 1):
             self._stop(0)
+            self._owner_gone = True
             say("its owner is gone, stopping")
         if wake_fd in ready:
             os.read(wake_fd, 64)
@@ -146,13 +145,13 @@ class Guardian:
                 self._on_death(child, status, now_s)
             elif child.due_s is not None and now_s >= child.due_s and self._stop_status is None:
                 child.start(now_s)
-        self._check_beat(now_s)
+        self._check_health(now_s)
 
     def _timeout_ms(self) -> float:
         now_s = time.monotonic()
         due = [c.due_s for c in self._children if c.due_s is not None]
-        if self._beat_s is not None:
-            due.append(self._beat_s + self._silence_s)
+        if self.health.due_s is not None:
+            due.append(self.health.due_s)
         return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
 
     def _on_link(self, link: socket.socket) -> None:
@@ -161,21 +160,23 @@ class Guardian:
             message = link.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT)
         except OSError:
             return
-        if message == BEAT or (message and self._beat_s is not None):
-            self._beat_s = time.monotonic()  # whatever a ticking loop sends shows that it lives
-        if message and message != BEAT:
+        if message == BEAT:
+            self.health.beat()
+            _answer(link, BEAT)  # a guardian that is stopped could not restore: it must show
+        elif message:
+            self.health.heard()
             self._journal.take(message, lambda answer: _answer(link, answer))
-        elif not message:  # closed: its process is ending, reaping it restores
+        else:  # closed: its process is ending, reaping it restores
             self._wiring.drop_link()
 
-    def _check_beat(self, now_s: float) -> None:
-        if self._beat_s is not None and now_s - self._beat_s > self._silence_s:
-            self._beat_s = None
+    def _check_health(self, now_s: float) -> None:
+        if self.health.hung(now_s):
+            self.health.forget("The loop hung: it was killed, everything is put back.")
             self.loop.signal(signal.SIGKILL)
             # A process stuck in the kernel may take its time to die, and the write that it is
             # stuck in may still succeed: what is held is restored again at its death.
             self._restore(forget=False)
-            say(f"the loop has not ticked for {self._silence_s:g} s, killed it")
+            say(f"the loop has not ticked for {self.health.silence_s:g} s, killed it")
 
     def _undo(self, status: int | None) -> None:
         """Put back what a loop has left that ended with ``status``.
@@ -195,7 +196,7 @@ class Guardian:
     def _on_death(self, child: Child, status: int, now_s: float) -> None:
         if child is self.loop:
             self._undo(status)
-            self._beat_s = None
+            self.health.forget(f"The loop ended with status {status}; everything is put back.")
             self._wiring.fail_commands()
         if self._stop_status is not None:
             return
@@ -219,6 +220,9 @@ class Guardian:
         if self.recorder is not None:
             self.recorder.end(_STOP_S, ask=False)  # it ends by itself when all is on disk
         self._journal.close()
+        if self._owner_gone and self._owned_folder is not None:
+            with contextlib.suppress(ActuatorError):
+                remove_folder(self._owned_folder)
 
     def _answer_until_closed(self, link: socket.socket) -> None:
         """Go on answering the loop while it stops: it may be waiting for us."""
@@ -239,15 +243,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="stallward.actuator.guardian", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="the daemon's TOML file")
     parser.add_argument("--owner-fd", type=int, default=-1, help="stop when this ends")
+    parser.add_argument("--owned-folder", type=Path, help="remove this if the owner cannot")
     options = parser.parse_args(arguments)
+    notifier = Notifier.from_environment(os.environ)
     try:
         config = load_config(options.config)
-        guardian = Guardian(config, options.owner_fd)
+        guardian = Guardian(config, options.owner_fd, options.owned_folder, notifier)
         stay_in_memory()
         run_first()
         return guardian.run()
     except StallwardError as error:
         say(str(error))
+        notifier.status(str(error))
         return EXIT_USER
 
 

@@ -1,13 +1,12 @@
-"""What the guardian holds for the loop: entries in memory first, on disk beside it.
+"""What the guardian holds for the loop: entries in memory, and in the journal's file beside it.
 
-A disk under pressure can take seconds to sync. The guardian must restore within one, so a
-thread of its own writes the file; originals are acknowledged when they are on disk, what the
-loop notes while ticking (stopped processes) when the guardian has it in memory.
+Every entry is in the file when it is acknowledged, so that it outlives guardian and loop both.
+A disk under pressure can block even a write; the guardian must restore within a second, so a
+thread of its own writes the file. Undoing never needs the disk: it is done from memory.
 """
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -16,21 +15,12 @@ from typing import Final
 
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.journal_disk import Journal
-from stallward.actuator.journal_entries import (
-    FileValue,
-    Frozen,
-    JournalEntry,
-    Operation,
-    OwnedGroup,
-    SwapFile,
-    from_line,
-)
+from stallward.actuator.journal_entries import JournalEntry, Operation, from_line
 from stallward.actuator.journal_restore import restore
 from stallward.actuator.paths import Paths
+from stallward.actuator.stderr_line import say
 
-_LASTING = (FileValue, Frozen, OwnedGroup, SwapFile)
-_COMPACT_AFTER: Final = 200
-"""Released entries after which the file is written anew."""
+_CLOSE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +28,9 @@ class _Job:
     entries: tuple[JournalEntry, ...] = ()
     operation: Operation = "hold"
     done: Callable[[bytes], None] | None = None
-    replace: tuple[JournalEntry, ...] | None = None
-    """What the file is to hold instead of all that it does."""
+    serial: int = 0
+    forget: bool = False
+    """Whether the file is to hold nothing any more."""
 
 
 class HeldJournal:
@@ -48,31 +39,46 @@ class HeldJournal:
     Args:
         journal: The file.
         paths: The kernel's files.
+        memory_only: Whether entries are taken even if the file cannot be written: then the
+            death of guardian and loop together leaves them in force.
     """
 
-    def __init__(self, journal: Journal, paths: Paths) -> None:
+    def __init__(self, journal: Journal, paths: Paths, *, memory_only: bool = False) -> None:
         self._journal = journal
         self._paths = paths
-        self._entries: dict[JournalEntry, None] = {}
+        self._memory_only = memory_only
+        self._entries: dict[JournalEntry, int] = {}
+        """With the number of the message that held each last."""
+        self._serial = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._refused: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._unfinished = False
-        self._released = 0
+        self._problem = ""
         self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
         self._writer.start()
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
         """What is held, in order."""
+        self._drop_refused()
         return tuple(self._entries)
+
+    @property
+    def problem(self) -> str:
+        """Why the file could not be written the last time; empty if it could."""
+        return self._problem
 
     def recover(self) -> tuple[JournalEntry, ...]:
         """Undo what a dead predecessor left on disk; returns what that was.
+
+        Lines that are not understood are kept in a file beside the journal. That the file
+        cannot be emptied is no error here: it is written anew before the next entry.
 
         Raises:
             JournalError: If the file cannot be read, or something cannot be undone.
         """
         left = self._journal.load()
-        self._entries.update(dict.fromkeys(left))
+        self._entries.update(dict.fromkeys(left, 0))
         problems = self.restore(forget=False)
         if problems:  # what could not be undone stays in the file
             raise JournalError(
@@ -80,7 +86,12 @@ class HeldJournal:
                 next_step=f"Undo what {self._journal.path} lists by hand, then remove it.",
             )
         self._entries.clear()
-        self._journal.clear()
+        if self._journal.unreadable:
+            say(unreadable(self._journal))
+        try:
+            self._journal.clear()
+        except JournalError as error:
+            say(str(error))
         return left
 
     def take(self, message: bytes, done: Callable[[bytes], None]) -> None:
@@ -93,27 +104,27 @@ class HeldJournal:
         except (ActuatorError, UnicodeDecodeError) as error:
             done(b"!" + str(error).encode())
             return
-        self._release(tuple(entry for operation, entry in lines if operation == "release"))
+        self._drop_refused()
+        self._serial += 1
+        released = tuple(entry for operation, entry in lines if operation == "release")
         entries = tuple(entry for operation, entry in lines if operation == "hold")
-        self._entries.update(dict.fromkeys(entries))
-        if any(isinstance(entry, _LASTING) for entry in entries):
-            self._jobs.put(_Job(entries=entries, done=done))
-            return
-        done(b"ok")
-        if entries:
-            self._jobs.put(_Job(entries=entries))
-
-    def _release(self, entries: tuple[JournalEntry, ...]) -> None:
-        for entry in entries:
+        for entry in released:
             self._entries.pop(entry, None)
-        if not entries:
-            return
-        self._released += len(entries)
-        if self._released < _COMPACT_AFTER:
-            self._jobs.put(_Job(entries=entries, operation="release"))
-        else:  # the file must not grow for ever with what comes and goes
-            self._released = 0
-            self._jobs.put(_Job(replace=self.entries))
+        # Restored from now on, if need be: what is held too much does no harm.
+        self._entries.update(dict.fromkeys(entries, self._serial))
+        if released:
+            reply = None if entries else done
+            self._jobs.put(_Job(entries=released, operation="release", done=reply))
+        if entries or not released:
+            self._jobs.put(_Job(entries=entries, done=done, serial=self._serial))
+
+    def _drop_refused(self) -> None:
+        """Let go of entries that the file did not take: what they undo was never done."""
+        while not self._refused.empty():
+            job = self._refused.get()
+            for entry in job.entries:
+                if self._entries.get(entry) == job.serial:
+                    del self._entries[entry]
 
     def restore(self, *, forget: bool = True) -> tuple[str, ...]:
         """Undo everything now; what cannot be undone stays held and is returned as problems.
@@ -121,7 +132,7 @@ class HeldJournal:
         Args:
             forget: Whether nothing is held afterwards; not while the loop may still be alive.
         """
-        problems = restore(self._entries, self._paths)
+        problems = restore(self.entries, self._paths)
         self._unfinished = bool(problems)
         if forget:
             self.forget()
@@ -132,26 +143,41 @@ class HeldJournal:
 
         What an earlier restore could not undo stays held.
         """
-        if self._entries and not self._unfinished:
+        if self.entries and not self._unfinished:
             self._entries.clear()
-            self._jobs.put(_Job(replace=()))
+            self._jobs.put(_Job(forget=True))
 
     def close(self) -> None:
-        """Wait for the disk and end the thread."""
+        """Wait for the disk, but not for ever, and end the thread."""
         self._jobs.put(None)
-        self._writer.join()
-        self._journal.close()
+        self._writer.join(_CLOSE_S)
+        if not self._writer.is_alive():
+            self._journal.close()
 
     def _write(self) -> None:
         while (job := self._jobs.get()) is not None:
             answer = b"ok"
             try:
-                if job.replace is not None:
-                    self._journal.replace(job.replace)
+                if job.forget:
+                    self._journal.clear()
                 else:
                     self._journal.append(job.entries, job.operation)
+                self._problem = ""
             except (ActuatorError, OSError) as error:
-                answer = b"!" + str(error).encode()
-                os.write(2, b"stallward guardian: " + answer[1:] + b"\n")
+                if str(error) != self._problem:
+                    say(str(error))
+                self._problem = str(error)
+                if job.operation == "hold" and not self._memory_only:
+                    self._refused.put(job)
+                    answer = b"!" + self._problem.encode()
             if job.done is not None:
                 job.done(answer)
+
+
+def unreadable(journal: Journal) -> str:
+    """A sentence about lines of a journal that were not understood; they are set aside."""
+    kept = journal.set_aside()
+    return (
+        f"{len(journal.unreadable)} lines of {journal.path} are damaged or of another version "
+        f"and were not undone; {f'they are in {kept}' if kept else 'they could not be kept'}."
+    )

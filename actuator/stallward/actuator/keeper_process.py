@@ -102,7 +102,8 @@ def main(arguments: list[str]) -> int:
     fd, owner, proc, cgroup, *journal_path = arguments
     paths = Paths(proc=Path(proc), cgroup=Path(cgroup))
     connection = socket.socket(fileno=int(fd))
-    held = _Held(paths, Journal(Path(journal_path[0]), paths) if journal_path else None)
+    journal = Journal(Path(journal_path[0]), paths, claimed=True) if journal_path else None
+    held = _Held(paths, journal)
     closed = False
     with contextlib.suppress(OSError):
         connection.send(READY)

@@ -6,6 +6,7 @@ keeps its locks until its loop has put everything back.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -18,6 +19,8 @@ from stallward.actuator.paths import Paths
 WAIT_S: Final = 2.0
 """How long to wait for a predecessor: one that was just killed may take a moment to restore."""
 _RETRY_S: Final = 0.05
+_NO_ROOM: Final = frozenset({errno.EROFS, errno.ENOSPC, errno.EDQUOT})
+_STOP_IT: Final = "Stop it, or give this one other paths."
 
 
 def lock(fd: int, *, wait_s: float = 0.0) -> bool:
@@ -52,8 +55,37 @@ def lock_file(path: Path, in_use: str, *, wait_s: float = WAIT_S) -> int:
         raise DaemonError(f"{path} cannot be locked: {error.strerror}.") from error
     if not lock(fd, wait_s=wait_s):
         os.close(fd)
-        raise DaemonError(in_use, next_step="Stop it, or give this one other paths.")
+        raise DaemonError(in_use, next_step=_STOP_IT)
     return fd
+
+
+def claim_journal_path(journal: Path, *, wait_s: float = WAIT_S) -> int:
+    """Claim a daemon's journal; returns the descriptor, -1 if nothing there can be locked.
+
+    The lock is a file beside the journal. On a disk that takes no new file it is that file as
+    it is, or else the folder: what is there must be undone even where nothing can be written.
+
+    Raises:
+        DaemonError: If another daemon has it, or this user may not.
+    """
+    path = journal.with_name(f"{journal.name}.lock")
+    in_use = f"Another daemon uses {path}."
+    try:
+        return lock_file(path, in_use, wait_s=wait_s)
+    except DaemonError as error:
+        number = getattr(error.__cause__, "errno", None)
+        if number not in _NO_ROOM:
+            raise
+    for there in (path, path.parent):
+        try:
+            fd = os.open(there, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        if lock(fd, wait_s=wait_s):
+            return fd
+        os.close(fd)
+        raise DaemonError(in_use, next_step=_STOP_IT)
+    return -1
 
 
 def claim_node(paths: Paths) -> int:

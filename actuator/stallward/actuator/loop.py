@@ -42,9 +42,11 @@ from stallward.actuator.channels import (  # noqa: E402
 from stallward.actuator.commands import CommandDesk  # noqa: E402
 from stallward.actuator.config import DaemonConfig, load_config  # noqa: E402
 from stallward.actuator.engine import Engine, TickOutcome  # noqa: E402
+from stallward.actuator.errors import JournalError  # noqa: E402
 from stallward.actuator.lease import LeaseDesk  # noqa: E402
 from stallward.actuator.levers.result import LeverResult  # noqa: E402
 from stallward.actuator.node import Node  # noqa: E402
+from stallward.actuator.orphan import end_and_restore  # noqa: E402
 from stallward.actuator.pacing import Pacer, Rhythm  # noqa: E402
 from stallward.actuator.policy_loader import Loaded, PolicyLoader  # noqa: E402
 from stallward.actuator.record import Mode, TickRecord, TickTimings  # noqa: E402
@@ -60,7 +62,7 @@ EXIT_FAILED: Final = 1
 _JOURNAL_START_S: Final = 10.0
 """How long the guardian's disk may take for the originals, before the first tick."""
 _BEAT_S: Final = 1.0
-"""How often the guardian is told that the loop ticks; from the first tick on."""
+"""How often the guardian is told that the loop has ticked; from the first tick on."""
 _STATUS_S: Final = 1.0
 """How often the service is told what only the loop knows; and after each command."""
 _COMMANDS_AT_ONCE: Final = 8
@@ -126,7 +128,7 @@ class Loop:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._stop)
         try:
-            self._link.hold(self._node.levers.originals(), timeout_s=_JOURNAL_START_S)
+            self._journal_originals()
             let_go_of_code()
             stay_in_memory()
             run_first()
@@ -141,8 +143,40 @@ class Loop:
             )
             self._run(waiter)
         finally:
-            restored = self._node.close()
+            restored = self._close()
         return restored
+
+    def _close(self) -> bool:
+        """Put everything back; a loop without a guardian ends here."""
+        if self._link.orphaned:
+            ends = (self._link.connection, self._service.connection)
+            sockets = [end.fileno() for end in ends]
+            sockets += [self._recorder.connection.fileno()] if self._recorder else []
+            config = self._options.config
+            with contextlib.suppress(OSError):
+                end_and_restore(self._link.held, config.node.paths, config.journal.path, sockets)
+        return self._node.close()
+
+    def _journal_originals(self) -> None:
+        """Have every original in the journal; what cannot be noted is not changed.
+
+        Raises:
+            JournalError: If the guardian is gone.
+        """
+        try:
+            self._link.hold(self._node.levers.originals(), timeout_s=_JOURNAL_START_S)
+        except JournalError:
+            if self._link.gone:
+                raise
+            # A full disk must not end the watching; each change asks the journal again.
+            self._node.levers.uncover()
+
+    def _missing(self) -> tuple[str, ...]:
+        problem = self._link.problem
+        reasons = (
+            [f"journal: {problem} Nothing new is changed until it can be."] if problem else []
+        )
+        return (*reasons, *self._node.missing())
 
     def _stop(self, number: int, _frame: object) -> None:
         self._stopping = True
@@ -157,9 +191,9 @@ class Loop:
                 break
             if woken is Woken.STALLED:
                 pacer.restart(time.monotonic(), rhythm.tick_s)
-            self._beat()
             period_s, due_s = rhythm.tick_s, pacer.due_s
             self._tick(due_s)
+            self._beat()
             if rhythm.tick_s != period_s:
                 pacer.restart(due_s, rhythm.tick_s)
             pacer.advance(time.monotonic())
@@ -277,7 +311,7 @@ class Loop:
             lease_remaining_s=self._leases.remaining_s(now_s),
             ticks=self._sequence,
             records_dropped=dropped,
-            missing=self._node.missing(),
+            missing=self._missing(),
             uptime_s=now_s - self._options.daemon_start_s,
             loop_restarts=self._options.restarts,
             calm=self._rhythm.calm,

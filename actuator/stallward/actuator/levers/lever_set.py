@@ -80,6 +80,10 @@ class LeverSet:
         """Everything that is known now and may ever be changed; hand it to the journal first."""
         return self._originals.entries
 
+    def uncover(self) -> None:
+        """The journal did not take :meth:`originals`: try each again before its first change."""
+        self._originals.uncover()
+
     def apply(self, granted: DesiredState) -> tuple[LeverResult, ...]:
         """Make ``granted`` so.
 

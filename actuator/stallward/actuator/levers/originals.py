@@ -58,6 +58,10 @@ class Originals:
             self._send(entry)
             self.note(entry)
 
+    def uncover(self) -> None:
+        """The journal has nothing of what was noted: each is sent before its first change."""
+        self._covered.clear()
+
     def release(self, entry: JournalEntry) -> None:
         """What ``entry`` undoes is undone for good: what others do next is not ours to undo."""
         if entry not in self._covered:
@@ -79,6 +83,7 @@ class Originals:
             if value is None:
                 raise LeverError(f"{path} is not there.")
             self.ensure(FileValue(path, value))
+        self.ensure(FileValue(path, self._values[path]))
         return self._values[path]
 
     def forget(self, path: Path) -> None:

@@ -141,8 +141,11 @@ class VmKnobsLever:
         return wanted
 
     def _write(self, path: Path, value: str) -> None:
-        if self._originals_of_pairs.get(path) is None:
+        pair = self._originals_of_pairs.get(path)
+        if pair is None:
             self._originals.ensure_file(path)
+        else:
+            self._originals.ensure(pair)
         self._refuse_if_foreign(path)
         self._held[path] = value
         try:

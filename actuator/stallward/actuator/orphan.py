@@ -1,0 +1,69 @@
+"""What a loop does that has lost its guardian: it ends at once, and a child of it restores.
+
+The loop itself may be in the middle of writing a limit, and the kernel reclaims in the writer,
+perhaps for seconds. Only a fatal signal ends that. So the loop forks a child, which waits until
+the loop is dead with all its threads, so that nothing is changed any more, and then undoes what
+the journal would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import ActuatorError
+from stallward.actuator.journal_disk import Journal
+from stallward.actuator.journal_entries import JournalEntry
+from stallward.actuator.journal_restore import restore
+from stallward.actuator.paths import Paths
+from stallward.actuator.stderr_line import say
+
+_DEATH_S: Final = 5.0
+"""A thread that sits in the kernel for longer is not waited for."""
+
+
+def end_and_restore(
+    entries: Iterable[JournalEntry], paths: Paths, journal: Path, sockets: Iterable[int]
+) -> None:
+    """End this process by SIGKILL and have everything undone; returns only if that failed.
+
+    Args:
+        entries: What the dead guardian held.
+        paths: The kernel's files.
+        journal: The journal's file, removed when all is back.
+        sockets: Descriptors that others take for a sign of life; the child closes them. It
+            keeps the locks: no other daemon starts before everything is back.
+
+    Raises:
+        OSError: If no child can be made.
+    """
+    entries = tuple(entries)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        status = 1
+        try:
+            os.close(write)
+            for fd in sockets:
+                os.close(fd)
+            restore(entries, paths)  # what is paused must not wait for a thread to die
+            select.select([read], [], [], _DEATH_S)  # the last thread to end closes the other end
+            status = _undo(entries, paths, journal)
+        finally:
+            os._exit(status)
+    os.close(read)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _undo(entries: tuple[JournalEntry, ...], paths: Paths, journal: Path) -> int:
+    problems = restore(entries, paths)
+    for problem in problems:
+        say(f"could not undo: {problem}", "loop")
+    if not problems:
+        with contextlib.suppress(ActuatorError, OSError):
+            Journal(journal, paths).clear()
+    return 1 if problems else 0
