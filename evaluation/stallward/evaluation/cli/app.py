@@ -50,6 +50,11 @@ app.command(
 )(learn.train)
 app.command(epilog="Example: stallward export build/run --out build/policy.onnx")(learn.export)
 app.command(epilog="Example: stallward serve --config /etc/stallward.toml")(node.serve)
+app.command(epilog="Example: stallward restore --config /etc/stallward.toml")(node.restore)
+app.command(
+    "unit",
+    epilog="Example: stallward unit > /etc/systemd/system/stallward.service",
+)(node.systemd_unit)
 app.add_typer(ctl, name="ctl")
 app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"

@@ -1,4 +1,4 @@
-"""``stallward serve``: the daemon."""
+"""``stallward serve``, ``restore`` and ``unit``: the daemon as a service."""
 
 from __future__ import annotations
 
@@ -46,3 +46,39 @@ def serve(
         sys.executable,
         [sys.executable, "-m", "stallward.actuator.guardian", "--config", str(config)],
     )
+
+
+def restore(
+    config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
+    journal: Annotated[
+        Path | None, typer.Option(help="Its journal, where there is no such file any more.")
+    ] = None,
+) -> None:
+    """Put back what a dead daemon left changed.
+
+    It starts none, and prints what it undid. It may be run at any time and again. Exit code 0:
+    everything is as it was; 1: something could not be undone, and stays in the journal; 2: it
+    could not be tried, e.g. because a daemon runs.
+    """
+    from stallward.actuator.restore_command import main  # noqa: PLC0415
+
+    if journal is None:
+        check_config(config)
+    chosen = ["--config", str(config)] if journal is None else ["--journal", str(journal)]
+    raise typer.Exit(main(chosen))
+
+
+def systemd_unit(
+    config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
+    program: Annotated[
+        Path | None, typer.Option(help="The stallward command [the one that runs].")
+    ] = None,
+) -> None:
+    """Print the systemd unit for this installation.
+
+    Every setting has its reason on the line above it.
+    """
+    from stallward.actuator.systemd_unit import unit_text  # noqa: PLC0415
+
+    ours = Path(sys.executable).parent / "stallward"
+    output.line(unit_text(program or ours, config).rstrip())
