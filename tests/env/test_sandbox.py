@@ -44,6 +44,7 @@ def fake_sandbox(tmp_path: Path, kind: str) -> Sandbox:
         protected=zone.child("app"),
         slots=(zone.child("slot0"),),
         load=hierarchy.group("stallward/1-load"),
+        folder=tmp_path / "stallward-1",
     )
     for group in (zone, sandbox.protected, *sandbox.slots):
         for folder in group.dirs:
@@ -147,17 +148,18 @@ with open_sandbox(
 ) as box:
     child = subprocess.Popen(["sleep", "600"])
     box.slots[1].add_pid(child.pid)
-    print(box.zone.name, box.load.name, box.swap_path, child.pid, flush=True)
+    print(box.zone.name, box.load.name, box.swap_path, box.folder, child.pid, flush=True)
     time.sleep(600)
 """
 
 
 def traces(words: list[str]) -> list[str]:
     """What is still there of a sandbox that printed ``words``."""
-    zone, load, swap, child = words
+    zone, load, swap, folder, child = words
     roots = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
     left = [str(root / name) for root in roots for name in (zone, load) if (root / name).exists()]
     left += [swap] if swap in Path("/proc/swaps").read_text() or Path(swap).exists() else []
+    left += [folder] if Path(folder).exists() else []
     status = Path("/proc", child, "stat")
     if status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
         left.append(f"process {child}")
@@ -173,8 +175,8 @@ def test_nothing_stays_however_it_ends(tmp_path: Path, number: signal.Signals) -
     ) as process:
         assert process.stdout is not None
         words = process.stdout.readline().split()
-        assert len(words) == 4
-        assert len(traces(words)) >= 5
+        assert len(words) == 5
+        assert len(traces(words)) >= 6
         process.send_signal(number)
         process.wait(30)
         deadline_s = time.monotonic() + 10
@@ -203,7 +205,7 @@ def test_when_its_keeper_is_killed_too_the_next_sandbox_removes_it(tmp_path: Pat
                 os.kill(pid, number)
         process.wait(10)
     time.sleep(0.3)
-    assert len(traces(words)) >= 5, "nobody was left to remove it"
+    assert len(traces(words)) >= 6, "nobody was left to remove it"
     with open_sandbox(
         slots=1,
         limit_bytes=64 * MIB,

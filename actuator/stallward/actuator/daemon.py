@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 import psutil
 
 from stallward.actuator.config import DaemonConfig, config_toml
-from stallward.actuator.errors import DaemonError, DaemonUnavailableError
+from stallward.actuator.daemon_folder import make_daemon_folder
+from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavailableError
+from stallward.actuator.owned_folder import remove_folder
 
 if TYPE_CHECKING:
     from stallward.actuator.client import ActuatorClient
@@ -62,7 +63,7 @@ class Daemon:
     def __init__(self, config: DaemonConfig, log_path: Path | None = None) -> None:
         self.config = config
         self._log_path = log_path
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -85,8 +86,7 @@ class Daemon:
         """
         if self._process is not None:
             raise DaemonError("This daemon has been started already.")
-        self._folder = tempfile.TemporaryDirectory(prefix="stallward-daemon-")
-        folder = Path(self._folder.name)
+        self._folder = folder = make_daemon_folder()
         config_path = folder / "daemon.toml"
         config_path.write_text(config_toml(self.config), encoding="utf-8")
         self._log_path = self._log_path or folder / "daemon.log"
@@ -94,6 +94,7 @@ class Daemon:
         owner_read, owner_write = os.pipe()
         command = [sys.executable, "-m", "stallward.actuator.guardian"]
         command += ["--config", str(config_path), "--owner-fd", str(owner_read)]
+        command += ["--owned-folder", str(folder)]
         try:
             with self._log_path.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -187,7 +188,8 @@ class Daemon:
             _wait_gone(children)
         os.close(self._owner_write)
         if self._folder is not None:
-            self._folder.cleanup()
+            with contextlib.suppress(ActuatorError):
+                remove_folder(self._folder)
             self._folder = None
 
 

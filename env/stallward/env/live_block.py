@@ -65,7 +65,8 @@ class LiveBlock:
 
     def __enter__(self) -> Self:
         """Start the programs and open sensors and levers."""
-        place = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="stallward-")))
+        folder = tempfile.TemporaryDirectory(dir=self._sandbox.folder)
+        place = Path(self._stack.enter_context(folder))
         self._place = place
         try:
             self._thread.start()

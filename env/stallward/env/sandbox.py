@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,14 @@ from stallward.actuator.errors import (
     KernelFileError,
 )
 from stallward.actuator.groups import Group, Hierarchy
-from stallward.actuator.journal import JournalEntry, Keeper, OwnedGroup, SwapFile, restore
+from stallward.actuator.journal import (
+    JournalEntry,
+    Keeper,
+    OwnedFolder,
+    OwnedGroup,
+    SwapFile,
+    restore,
+)
 from stallward.actuator.kernelfile import read_text, write_text
 from stallward.actuator.paths import Paths
 from stallward.env import swapfile
@@ -47,6 +55,7 @@ class Sandbox:
         protected: The protected application's group.
         slots: The background groups, in order.
         load: The load generator's group, outside the limit.
+        folder: A temporary folder that is gone with the sandbox, however its owner ends.
         swap_path: The swap file made for it; ``None`` where the node has swap.
     """
 
@@ -54,6 +63,7 @@ class Sandbox:
     protected: Group
     slots: tuple[Group, ...]
     load: Group
+    folder: Path
     swap_path: Path | None = None
 
     def set_limit(self, limit_bytes: int) -> None:
@@ -191,8 +201,12 @@ def _kept(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) -> I
 
 
 def _entries(sandbox: Sandbox) -> tuple[JournalEntry, ...]:
-    groups = (OwnedGroup(sandbox.load.name), OwnedGroup(sandbox.zone.name))
-    return groups if sandbox.swap_path is None else (*groups, SwapFile(sandbox.swap_path))
+    own: tuple[JournalEntry, ...] = (
+        OwnedGroup(sandbox.load.name),
+        OwnedGroup(sandbox.zone.name),
+        OwnedFolder(sandbox.folder),
+    )
+    return own if sandbox.swap_path is None else (*own, SwapFile(sandbox.swap_path))
 
 
 def _plan(hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | None) -> Sandbox:
@@ -202,6 +216,7 @@ def _plan(hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | Non
         protected=zone.child("app"),
         slots=tuple(zone.child(f"slot{index}") for index in range(slots)),
         load=hierarchy.group(f"stallward/{identity}-load"),
+        folder=Path(tempfile.gettempdir()) / f"stallward-{identity}",
         swap_path=swap_path,
     )
 
@@ -210,6 +225,10 @@ def _make(sandbox: Sandbox, limit_bytes: int, swap_bytes: int) -> None:
     if sandbox.swap_path is not None:
         sandbox.swap_path.parent.mkdir(parents=True, exist_ok=True)
         swapfile.make_swap(sandbox.swap_path, swap_bytes)
+    try:
+        sandbox.folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise SandboxError(f"Cannot make {sandbox.folder} ({error.strerror}).") from error
     try:
         for group in (sandbox.zone, sandbox.protected, *sandbox.slots, sandbox.load):
             group.create()

@@ -142,17 +142,19 @@ def bench_node(
         policy, arm = find_policy_of(policy_arm, "default"), policy_arm
     except StallwardError:  # none shipped: the rule that costs most stands in
         policy, arm = None, Arm(label="latd", spec="latd")
-    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
-        report("preparing programs and data", 0.0)
-        with open_session(chosen) as session:
-            rig = _Rig(session=session, place=Path(folder), seconds=seconds)
-            report("calm", 0.1)
-            _, calm = rig.run("alone", arm, policy)
-            report("under pressure", 0.35)
-            with Earlyoom() as peer:
-                pressed, watched = rig.run("together", arm, policy)
-            report("onset to pause", 0.65)
-            onsets = onset_to_pause_ms(session, Path(folder) / "onset", seconds=seconds)
+    report("preparing programs and data", 0.0)
+    with (
+        open_session(chosen) as session,
+        tempfile.TemporaryDirectory(dir=session.sandbox.folder) as folder,
+    ):
+        rig = _Rig(session=session, place=Path(folder), seconds=seconds)
+        report("calm", 0.1)
+        _, calm = rig.run("alone", arm, policy)
+        report("under pressure", 0.35)
+        with Earlyoom() as peer:
+            pressed, watched = rig.run("together", arm, policy)
+        report("onset to pause", 0.65)
+        onsets = onset_to_pause_ms(session, Path(folder) / "onset", seconds=seconds)
     report("done", 1.0)
     loop_share, limits_share = watched.loop_shares()
     return {

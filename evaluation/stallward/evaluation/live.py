@@ -62,7 +62,7 @@ class LiveSession:
         Raises:
             StallwardError: If a program, the sandbox or the daemon fails.
         """
-        with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
+        with tempfile.TemporaryDirectory(dir=self.sandbox.folder) as folder:
             place = Path(folder)
 
             @contextmanager

@@ -138,7 +138,7 @@ class OnsetProbe:
         """What is to be called with the block's daemon."""
 
         def start(daemon: Daemon) -> None:
-            with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
+            with tempfile.TemporaryDirectory(dir=session.sandbox.folder) as folder:
                 policy = Path(folder) / "reflex.onnx"
                 write_reflex_policy(policy)
                 with daemon.client() as client:
