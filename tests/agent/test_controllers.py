@@ -36,6 +36,7 @@ SPECS = [
     "latd",
     "latd-cgroup",
     "latd-grow",
+    "storm",
 ]
 
 

@@ -1,5 +1,5 @@
 """The shipped controllers; importing this package registers them."""
 
-from stallward.agent.controllers import excite, latd, none, onnx, remote, static
+from stallward.agent.controllers import excite, latd, none, onnx, remote, static, storm
 
-__all__ = ["excite", "latd", "none", "onnx", "remote", "static"]
+__all__ = ["excite", "latd", "none", "onnx", "remote", "static", "storm"]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import LONGEST_S, Json
+from stallward.evaluation.cli.options import LONGEST_S, Json, Seed
 
 app = typer.Typer(
     help="Measure the daemon's own cost, or the environment's speed.",
@@ -58,6 +58,31 @@ def calls(
     with output.progress("bench calls") as report:
         found = bench_calls(seconds=seconds, report=report)
     _print(found, rows_of(found, MEANINGS), as_json=as_json)
+
+
+@app.command("kills", epilog="Example: stallward bench kills --kills 1000")
+def kills(
+    count: Annotated[int, typer.Option("--kills", min=1, help="How often.")] = 1000,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Kill the daemon's processes at random instants under pressure, and see what is left.
+
+    About 2.5 s a kill; needs root. What was left is on standard error, kill by kill; the exit
+    code is 1 if anything was.
+    """
+    from stallward.evaluation.bench import rows_of  # noqa: PLC0415
+    from stallward.evaluation.bench_kills import MEANINGS, bench_kills  # noqa: PLC0415
+
+    with output.progress("bench kills") as report:
+        tally = bench_kills(kills=count, seed=seed, report=report)
+    for number, kill in enumerate(tally.kills):
+        for line in kill.left:
+            output.note(f"kill {number} ({kill.who}): {line}")
+    found = tally.figures()
+    _print(found, rows_of(found, MEANINGS), as_json=as_json)
+    if any(kill.left for kill in tally.kills):
+        raise typer.Exit(1)
 
 
 @app.command("memory", epilog="Example: stallward bench memory")

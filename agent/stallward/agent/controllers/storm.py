@@ -1,0 +1,114 @@
+"""``storm``: moves every lever at random, all the time, to test that everything is put back.
+
+Nobody wants to run it: it knows no target. Unlike ``excite`` it leaves the action table of
+learned policies and uses whatever a desired state can say, but ends no process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.controller import ControllerEntry, Decision, NodeContext, number, register
+from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.sample import Sample
+
+_STOPPED_AT_MOST = 4
+
+
+class StormController:
+    """Draws a new desired state every few ticks.
+
+    Args:
+        arguments: ``hold`` (probability that a tick keeps the last state, default 0.7),
+            ``idle_s`` (how long it does nothing at first, default 0), ``seed`` (added to the
+            context's, default 0).
+
+    Raises:
+        ControllerError: If an argument is not a number.
+    """
+
+    name = "storm"
+    needs_processes = True
+
+    def __init__(self, arguments: Mapping[str, str]) -> None:
+        self._hold = number(arguments, "hold", 0.7)
+        self._idle_s = number(arguments, "idle_s", 0.0)
+        self._seed_offset = int(number(arguments, "seed", 0))
+        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+
+    def reset(self, context: NodeContext) -> None:
+        """Start from the node's default with a generator of the context's seed."""
+        self._context = context
+        self._generator = np.random.default_rng((context.seed, self._seed_offset))
+        self._desired = DesiredState()
+        self._first_s: float | None = None
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        """Keep the last state, or draw another."""
+        if self._first_s is None:
+            self._first_s = sample.time_s
+        if sample.time_s < self._first_s + self._idle_s:
+            return Decision(desired=self._desired, reason="idle")
+        if self._generator.random() >= self._hold:
+            self._desired = self._draw(sample)
+        return Decision(desired=self._desired, reason="storm")
+
+    def _draw(self, sample: Sample) -> DesiredState:
+        refs = [
+            ProcessRef(pid=process.pid, start_time_ticks=process.start_time_ticks)
+            for process in sample.processes or ()
+            if process.slot >= 0
+        ]
+        stopped = tuple(ref for ref in refs if self._coin())[:_STOPPED_AT_MOST]
+        return DesiredState(
+            slots=tuple(self._slot(index) for index in range(len(sample.slots))),
+            tuning=Tuning(
+                name="storm",
+                swappiness=self._maybe(1, 100),
+                protected_swappiness=self._maybe(1, 100),
+                dirty_background_ratio=self._maybe(1, 10),
+                dirty_ratio=self._maybe(11, 60),
+            ),
+            stopped=stopped,
+            protect_from_oom=self._coin(),
+            protected_low_bytes=self._maybe(4 * MIB, 32 * MIB),
+        )
+
+    def _slot(self, index: int) -> SlotDesire:
+        floor = self._context.floor(index)
+        return SlotDesire(
+            paused=self._coin(),
+            limit_bytes=self._maybe(floor, 4 * floor + MIB),
+            hard_limit_bytes=self._maybe(8 * floor, 16 * floor),
+            swap_max_bytes=self._maybe(256 * MIB, 512 * MIB),
+            cpu_weight=self._maybe(1, 10_000),
+            cpu_max_cores=self._generator.uniform(0.1, 1.0) if self._coin() else None,
+            io_weight=self._maybe(1, 10_000),
+            io_max_bytes_per_s=self._maybe(4 * MIB, 64 * MIB),
+            nice=self._maybe(1, 19),
+            cpus=(0,) if self._coin() else (),
+        )
+
+    def _coin(self) -> bool:
+        return bool(self._generator.random() < 0.5)
+
+    def _maybe(self, low: int, high: int) -> int | None:
+        """A number from ``low`` to ``high``, or the node's own value half the time."""
+        return int(self._generator.integers(low, high + 1)) if self._coin() else None
+
+
+register(
+    ControllerEntry(
+        name="storm",
+        summary="moves every lever at random, to test that everything is put back",
+        make=StormController,
+        parameters={
+            "hold": "probability that a tick keeps the last state (default 0.7)",
+            "idle_s": "seconds in which it does nothing at first (default 0)",
+            "seed": "added to the run's seed (default 0)",
+        },
+    )
+)
