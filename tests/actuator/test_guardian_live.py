@@ -214,9 +214,7 @@ def test_what_cannot_be_journaled_is_not_changed_and_status_says_so(node: QuietN
     assert node.held() == NOTHING
 
 
-def test_a_journal_that_cannot_be_written_is_enough_in_memory_where_that_is_asked(
-    node: QuietNode,
-) -> None:
+def test_a_journal_in_a_folder_that_cannot_be_is_a_mistake(node: QuietNode) -> None:
     journal = JournalConfig(path=Path("/proc/nowhere/journal"), memory_only=True)
     config = node.config(journal=journal)
     with pytest.raises(DaemonError, match="cannot be locked"):

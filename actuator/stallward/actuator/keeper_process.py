@@ -35,7 +35,7 @@ class _Held:
     def __init__(self, paths: Paths, journal: Journal | None) -> None:
         self._paths = paths
         self._journal = journal
-        self._entries: list[JournalEntry] = []
+        self._entries: dict[JournalEntry, None] = {}
 
     def take(self, message: bytes) -> None:
         for line in message.decode().splitlines():
@@ -43,9 +43,9 @@ class _Held:
             if self._journal:
                 self._journal.append((entry,), operation)
             if operation == "hold":
-                self._entries.append(entry)
-            elif entry in self._entries:
-                self._entries.remove(entry)
+                self._entries.setdefault(entry)
+            else:
+                self._entries.pop(entry, None)
 
     def restore(self) -> tuple[str, ...]:
         problems = restore(self._entries, self._paths)

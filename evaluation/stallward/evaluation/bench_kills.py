@@ -74,13 +74,13 @@ while True:
 """
 
 WHO: Final[dict[str, tuple[float, tuple[str, ...]]]] = {
-    "loop": (0.40, ("loop",)),
-    "service": (0.08, ("service",)),
-    "loop and service": (0.18, ("loop", "service")),
-    "recorder": (0.04, ("recorder",)),
-    "loop, service and recorder": (0.05, ("loop", "service", "recorder")),
-    "guardian": (0.10, ("guardian",)),
-    "all": (0.15, ("guardian", "loop", "service", "recorder")),
+    "loop": (0.45, ("loop",)),
+    "service": (0.06, ("service",)),
+    "loop and service": (0.20, ("loop", "service")),
+    "recorder": (0.03, ("recorder",)),
+    "loop, service and recorder": (0.06, ("loop", "service", "recorder")),
+    "guardian": (0.09, ("guardian",)),
+    "all": (0.11, ("guardian", "loop", "service", "recorder")),
 }
 """Whom to kill, and the share of the kills."""
 MEANINGS: Final = {
