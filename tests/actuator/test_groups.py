@@ -124,6 +124,26 @@ def test_create_remove_and_prune_in_both_hierarchies(tmp_path: Path) -> None:
     group.remove()  # vanished: nothing to do
 
 
+def test_further_v1_controllers_are_found_made_on_request_and_always_removed(
+    tmp_path: Path,
+) -> None:
+    mounts = V1 + V2_BESIDE + "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu,cpuacct 0 0\n"
+    paths = fake_node(tmp_path, mounts)
+    (paths.cgroup / "cpu").mkdir()
+    hierarchy = detect(paths)
+    assert hierarchy.controllers_v1 == (("cpu", paths.cgroup / "cpu"),)
+    group = hierarchy.group("stallward/1/bg")
+    group.create()
+    assert group.member_dirs == group.dirs
+    assert group.v1_dir("cpu") == paths.cgroup / "cpu/stallward/1/bg"
+    assert group.v1_dir("blkio") is None
+    group.create(controllers=("cpu", "blkio"))
+    assert group.member_dirs == (*group.dirs, paths.cgroup / "cpu/stallward/1/bg")
+    group.remove()
+    for name in ("memory", "unified", "cpu"):
+        assert not (paths.cgroup / name / "stallward").exists()
+
+
 def test_parents_that_are_not_ours_stay(tmp_path: Path) -> None:
     node = detect(fake_node(tmp_path, V1 + V2_BESIDE))
     node.group("other/stallward/1").create()

@@ -13,6 +13,8 @@ from stallward.actuator.kernelfile import read_text
 from stallward.actuator.paths import Paths
 
 _USUAL_ROOT: Final = Path("/sys/fs/cgroup")
+_FURTHER_V1: Final = ("cpu", "blkio", "freezer")
+"""v1 controllers that levers use where they are mounted."""
 _NO_MOUNTS: Final = "no cgroup hierarchy with a memory controller and PSI is mounted"
 
 
@@ -52,6 +54,12 @@ def detect(paths: Paths) -> Hierarchy:
         (m for m, kind, opts in mounts if kind == "cgroup" and "memory" in opts), None
     )
     unified = next((m for m, kind, _ in mounts if kind == "cgroup2"), None)
+    further = tuple(
+        (name, point)
+        for name in _FURTHER_V1
+        for point, kind, options in mounts
+        if kind == "cgroup" and name in options
+    )
     if unified is None:
         why = f"{_NO_MOUNTS} (no cgroup2 mount below {paths.cgroup})"
         return Hierarchy(why=f"{why}.")
@@ -61,6 +69,7 @@ def detect(paths: Paths) -> Hierarchy:
             kind="v2",
             memory_root=unified,
             unified_root=unified,
+            controllers_v1=further,
             why=f"cgroup v2 with the memory controller at {unified}.",
         )
     if memory_v1 is None:
@@ -71,6 +80,7 @@ def detect(paths: Paths) -> Hierarchy:
         kind="hybrid",
         memory_root=memory_v1,
         unified_root=unified,
+        controllers_v1=further,
         why=f"v1 memory controller at {memory_v1}, v2 hierarchy at {unified}.",
     )
 

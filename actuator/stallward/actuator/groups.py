@@ -12,6 +12,7 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -54,6 +55,9 @@ class Hierarchy:
     """Where memory is limited: the v1 memory hierarchy, or the v2 root."""
     unified_root: Path | None = None
     """The v2 hierarchy: PSI, cgroup.freeze, cgroup.kill."""
+    controllers_v1: tuple[tuple[str, Path], ...] = ()
+    """Further v1 controllers (cpu, blkio, freezer) and the roots of their hierarchies. A group
+    need not be there: only those who ask for one make it."""
     why: str = ""
     """What was found, one sentence; why nothing can be used when ``kind`` is "none"."""
 
@@ -62,6 +66,12 @@ class Hierarchy:
         """The distinct roots, memory first."""
         found = (self.memory_root, self.unified_root)
         return tuple(dict.fromkeys(root for root in found if root is not None))
+
+    @property
+    def further_roots(self) -> tuple[Path, ...]:
+        """The distinct roots of the further v1 controllers."""
+        roots = dict.fromkeys(root for _, root in self.controllers_v1)
+        return tuple(root for root in roots if root not in self.roots)
 
     def group(self, name: str) -> Group:
         """The group ``name`` in these hierarchies; it need not exist."""
@@ -113,6 +123,19 @@ class Group:
         """The distinct directories of the group, memory first."""
         return tuple(root / self.name for root in self.hierarchy.roots)
 
+    @property
+    def member_dirs(self) -> tuple[Path, ...]:
+        """Where a process must be entered: ``dirs``, and where else the group is there."""
+        further = (root / self.name for root in self.hierarchy.further_roots)
+        return (*self.dirs, *(path for path in further if path.is_dir()))
+
+    def v1_dir(self, controller: str) -> Path | None:
+        """The directory in the v1 hierarchy of ``controller``; ``None`` if there is none."""
+        for name, root in self.hierarchy.controllers_v1:
+            if name == controller:
+                return root / self.name
+        return None
+
     def child(self, name: str) -> Group:
         """The group ``name`` below this one."""
         return Group(name=f"{self.name}/{name}", hierarchy=self.hierarchy)
@@ -125,8 +148,11 @@ class Group:
         """Whether the group is there in every hierarchy."""
         return bool(self.dirs) and all(path.is_dir() for path in self.dirs)
 
-    def create(self) -> None:
+    def create(self, controllers: Iterable[str] = ()) -> None:
         """Make the group and its parents in every hierarchy; harmless if it is there.
+
+        Args:
+            controllers: Further v1 controllers to make it in, where they are mounted.
 
         Raises:
             GroupError: If it cannot be made; what this call made is removed again.
@@ -140,6 +166,10 @@ class Group:
         try:
             for root in self.hierarchy.roots:
                 made += make_dirs(root, self.name, v2=self.hierarchy.kind == "v2")
+            wanted = set(controllers)
+            further = {root for name, root in self.hierarchy.controllers_v1 if name in wanted}
+            for root in further.intersection(self.hierarchy.further_roots):
+                made += make_dirs(root, self.name, v2=False)
         except (OSError, KernelFileError) as error:
             for path in reversed(made):
                 with contextlib.suppress(OSError):
@@ -161,7 +191,7 @@ class Group:
         if self.is_root:
             raise GroupError("The root of a cgroup hierarchy cannot be removed.")
         deadline_s = time.monotonic() + timeout_s
-        for top in self.dirs:
+        for top in self.member_dirs:
             while True:
                 error = remove_dirs(top)
                 if error is None:
@@ -178,7 +208,7 @@ class Group:
     def _prune_parents(self) -> None:
         parent = self.name.rpartition("/")[0]
         while parent and any(p.startswith(OWN_PREFIX) for p in parent.split("/")):
-            for root in self.hierarchy.roots:
+            for root in (*self.hierarchy.roots, *self.hierarchy.further_roots):
                 with contextlib.suppress(OSError):
                     (root / parent).rmdir()
             parent = parent.rpartition("/")[0]
@@ -190,7 +220,7 @@ class Group:
             GroupGoneError: If the group is not there.
             GroupError: If the process is gone or the move is refused.
         """
-        for path in self.dirs:
+        for path in self.member_dirs:
             try:
                 write_text(path / "cgroup.procs", str(pid))
             except KernelFileError as error:

@@ -12,3 +12,4 @@ class Paths:
 
     proc: Path = Path("/proc")
     cgroup: Path = Path("/sys/fs/cgroup")
+    sys: Path = Path("/sys")

@@ -75,7 +75,7 @@ def start(name: str, command: Command, group: Group, places: Places) -> Program:
         argv = ["nice", "-n", str(command.nice), *argv]
     if command.cpus is not None:
         argv = ["taskset", "-c", command.cpus, *argv]
-    entries = [str(folder / "cgroup.procs") for folder in group.dirs]
+    entries = [str(folder / "cgroup.procs") for folder in group.member_dirs]
     log = places.run / f"{name}.log"
     try:
         with log.open("ab") as output:

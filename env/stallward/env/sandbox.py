@@ -147,6 +147,7 @@ def open_sandbox(
     cache_dir: Path,
     state_dir: Path | None = None,
     paths: Paths | None = None,
+    controllers: tuple[str, ...] = (),
 ) -> Iterator[Sandbox]:
     """Make a sandbox; everything it made is gone again when the context ends, however it ends.
 
@@ -159,6 +160,8 @@ def open_sandbox(
         cache_dir: Where that swap file goes; on a disk.
         state_dir: Where it is noted what must be removed; the user's state folder if not given.
         paths: Roots of the kernel's files.
+        controllers: v1 controllers (cpu, blkio) in which the groups are made too, where they are
+            mounted. The cpu controller gives each group the same share, whatever it runs.
 
     Raises:
         SandboxError: If this user or machine cannot hold it; the message says what is missing.
@@ -176,7 +179,7 @@ def open_sandbox(
     sandbox = _plan(hierarchy, identity, slots, swap_path)
     state_dir = state_dir or default_state_dir()
     with _ended_by_sigterm(), _kept(_entries(sandbox), paths, state_dir):
-        _make(sandbox, limit_bytes, swap_bytes)
+        _make(sandbox, limit_bytes, swap_bytes, controllers)
         yield sandbox
 
 
@@ -221,7 +224,9 @@ def _plan(hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | Non
     )
 
 
-def _make(sandbox: Sandbox, limit_bytes: int, swap_bytes: int) -> None:
+def _make(
+    sandbox: Sandbox, limit_bytes: int, swap_bytes: int, controllers: tuple[str, ...]
+) -> None:
     if sandbox.swap_path is not None:
         sandbox.swap_path.parent.mkdir(parents=True, exist_ok=True)
         swapfile.make_swap(sandbox.swap_path, swap_bytes)
@@ -231,7 +236,7 @@ def _make(sandbox: Sandbox, limit_bytes: int, swap_bytes: int) -> None:
         raise SandboxError(f"Cannot make {sandbox.folder} ({error.strerror}).") from error
     try:
         for group in (sandbox.zone, sandbox.protected, *sandbox.slots, sandbox.load):
-            group.create()
+            group.create(controllers)
     except GroupError as error:
         raise SandboxError(error.cause, next_step=error.next_step) from error
     sandbox.set_limit(limit_bytes)
