@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,12 +18,15 @@ from stallward.actuator.errors import JournalError
 from stallward.actuator.journal import (
     FileValue,
     Frozen,
+    GroupThreads,
     Journal,
     JournalEntry,
+    KeyedValue,
     OomScore,
     OwnedGroup,
     Stopped,
     SwapFile,
+    ThreadValue,
     from_line,
     restore,
     to_line,
@@ -36,9 +41,12 @@ FILES = TEXTS.map(lambda t: Path("/") / t)
 INTS = st.integers(-(2**40), 2**40)
 ENTRIES: st.SearchStrategy[JournalEntry] = st.one_of(
     st.builds(FileValue, FILES, TEXTS),
+    st.builds(KeyedValue, FILES, TEXTS, TEXTS),
     st.builds(Frozen, FILES),
     st.builds(Stopped, INTS, INTS),
     st.builds(OomScore, INTS, INTS, INTS),
+    st.builds(ThreadValue, TEXTS, INTS, INTS, TEXTS),
+    st.builds(GroupThreads, TEXTS, FILES, TEXTS, TEXTS),
     st.builds(OwnedGroup, TEXTS),
     st.builds(SwapFile, FILES),
 )
@@ -160,6 +168,9 @@ def test_what_has_vanished_is_no_problem(tmp_path: Path, node: Paths) -> None:
         Frozen(tmp_path / "gone"),
         Stopped(4_000_000, 1),
         OomScore(4_000_000, 1, 0),
+        KeyedValue(tmp_path / "gone" / "io.max", "8:0", "rbps=max"),
+        ThreadValue("nice", 4_000_000, 1, "0"),
+        GroupThreads("nice", tmp_path / "gone", "5", "0"),
         OwnedGroup("stallward/gone"),
         SwapFile(tmp_path / "gone"),
     )
@@ -184,6 +195,49 @@ def test_problems_are_said_and_the_rest_is_undone(tmp_path: Path, node: Paths) -
     assert len(problems) == 3
     assert str(tmp_path) in problems[0]
     assert "not ours" in problems[2]
+
+
+def test_keys_of_one_file_are_put_back_one_by_one(tmp_path: Path, node: Paths) -> None:
+    fifo = tmp_path / "io.max"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    first, second = KeyedValue(fifo, "8:0", "rbps=max"), KeyedValue(fifo, "8:16", "rbps=7")
+    assert restore((first, second, KeyedValue(fifo, "8:0", "rbps=9")), node) == ()
+    assert os.read(reader, 100) == b"8:0 rbps=max8:16 rbps=7"
+    os.close(reader)
+
+
+def test_a_v1_freezer_is_thawed_by_its_word(tmp_path: Path, node: Paths) -> None:
+    state = tmp_path / "freezer.state"
+    state.write_text("FROZEN")
+    assert restore((Frozen(state),), node) == ()
+    assert state.read_text() == "THAWED"
+
+
+def test_threads_get_back_what_they_had_and_so_do_their_children(tmp_path: Path) -> None:
+    code = "import os,time,sys; os.nice(5); os.fork(); print(flush=True); time.sleep(60)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True
+    ) as parent:
+        try:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == b"\n"
+            child = int(Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())
+            (tmp_path / "cgroup.procs").write_text(f"{parent.pid}\n")
+            (tmp_path / "below").mkdir()
+            (tmp_path / "below/cgroup.procs").write_text(f"{child}\n")
+            ticks = start_time_ticks(Path("/proc"), child)
+            assert ticks is not None
+            entries = (
+                ThreadValue("nice", child, ticks, "3"),
+                ThreadValue("nice", parent.pid, ticks - 1, "9"),
+                GroupThreads("nice", tmp_path, "5", "1"),
+            )
+            assert restore(entries, Paths()) == ()
+            assert os.getpriority(os.PRIO_PROCESS, parent.pid) == 1
+            assert os.getpriority(os.PRIO_PROCESS, child) == 3, "an exception from its group"
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
 
 
 def test_a_swap_file_of_ours_is_deleted(tmp_path: Path, node: Paths) -> None:

@@ -28,8 +28,17 @@ class FileValue:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedValue:
+    """A file of lines ``KEY VALUE`` had this value for a key; restoring writes that line."""
+
+    path: Path
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Frozen:
-    """A cgroup.freeze file; restoring writes 0."""
+    """A cgroup.freeze file, or a v1 freezer.state; restoring thaws."""
 
     path: Path
 
@@ -49,6 +58,32 @@ class OomScore:
     pid: int
     start_time_ticks: int
     value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadValue:
+    """A thread had this nice value or these CPUs (``what``: see ``thread_values``)."""
+
+    what: str
+    tid: int
+    start_time_ticks: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupThreads:
+    """Threads of a group were given ``written`` where they had ``value``.
+
+    Restoring gives every thread of the group that has ``written`` its ``value`` back: also to
+    those that were forked since and inherited it. Who had something else has a
+    :class:`ThreadValue`.
+    """
+
+    what: str
+    folder: Path
+    """The group's directory; those below it count too."""
+    written: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +107,28 @@ class OwnedFolder:
     path: Path
 
 
-JournalEntry = FileValue | Frozen | Stopped | OomScore | OwnedGroup | SwapFile | OwnedFolder
+JournalEntry = (
+    FileValue
+    | KeyedValue
+    | Frozen
+    | Stopped
+    | OomScore
+    | ThreadValue
+    | GroupThreads
+    | OwnedGroup
+    | SwapFile
+    | OwnedFolder
+)
 Operation = Literal["hold", "release"]
 
 _KINDS: Final[dict[str, type[Any]]] = {
     "file": FileValue,
+    "keyed": KeyedValue,
     "frozen": Frozen,
     "stopped": Stopped,
     "oom": OomScore,
+    "thread": ThreadValue,
+    "threads": GroupThreads,
     "group": OwnedGroup,
     "swap": SwapFile,
     "folder": OwnedFolder,
@@ -87,9 +136,12 @@ _KINDS: Final[dict[str, type[Any]]] = {
 _NAMES: Final = {cls: kind for kind, cls in _KINDS.items()}
 _FIELDS: Final[dict[str, dict[str, type[Any]]]] = {
     "file": {"path": Path, "value": str},
+    "keyed": {"path": Path, "key": str, "value": str},
     "frozen": {"path": Path},
     "stopped": {"pid": int, "start_time_ticks": int},
     "oom": {"pid": int, "start_time_ticks": int, "value": int},
+    "thread": {"what": str, "tid": int, "start_time_ticks": int, "value": str},
+    "threads": {"what": str, "folder": Path, "written": str, "value": str},
     "group": {"name": str},
     "swap": {"path": Path},
     "folder": {"path": Path},

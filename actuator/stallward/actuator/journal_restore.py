@@ -11,23 +11,28 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.cgroup_dirs import walk
 from stallward.actuator.detect import detect, unescape
 from stallward.actuator.errors import ActuatorError, GroupError, KernelFileError
 from stallward.actuator.journal_entries import (
     FileValue,
     Frozen,
+    GroupThreads,
     JournalEntry,
+    KeyedValue,
     OomScore,
     OwnedFolder,
     OwnedGroup,
     Stopped,
     SwapFile,
+    ThreadValue,
 )
 from stallward.actuator.kernelfile import read_text, write_text
 from stallward.actuator.owned_folder import remove_folder
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import send_signal, start_time_ticks
 from stallward.actuator.restore_bounded import Action, run_bounded
+from stallward.actuator.thread_values import read_value, thread_ids, write_value
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR})
 _BUSY_TRIES: Final = 5
@@ -53,17 +58,19 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
         What could not be undone, one sentence each; empty when all is back.
     """
     wanted = tuple(dict.fromkeys(entries))
-    originals: dict[Path, str] = {}
+    originals: dict[tuple[Path, str], str] = {}
     scores: dict[tuple[int, int], OomScore] = {}
     actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, *_LATER)}
     for entry in wanted:
         match entry:
             case Frozen(path=path):
-                actions["run"].append(partial(_write, path, "0"))
+                actions["run"].append(partial(_write, path, thawed(path)))
             case Stopped(pid=pid, start_time_ticks=ticks):
                 actions["run"].append(partial(send_signal, paths.proc, pid, ticks, signal.SIGCONT))
             case FileValue(path=path, value=value):
-                originals.setdefault(path, value)
+                originals.setdefault((path, ""), value)
+            case KeyedValue(path=path, key=key, value=value):
+                originals.setdefault((path, key), f"{key} {value}")
             case OomScore(pid=pid, start_time_ticks=ticks):
                 scores.setdefault((pid, ticks), entry)
             case OwnedGroup(name=name):
@@ -72,10 +79,14 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
                 actions["folders"].append(partial(remove_folder, path))
             case SwapFile(path=path):
                 actions["swap"].append(partial(_remove_swap, path, paths))
-    for path, value in originals.items():
+    for (path, _), value in originals.items():
         kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
         actions[kind].append(partial(_write, path, value))
     actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
+    groups = [e for e in wanted if isinstance(e, GroupThreads)]
+    actions["knobs"] += [partial(_reset_group, e, paths) for e in groups]
+    threads = [e for e in wanted if isinstance(e, ThreadValue)]  # exceptions from the groups
+    actions["knobs"] += [partial(_reset_thread, e, paths) for e in threads]
     problems = list(run_bounded([action for kind in _FIRST for action in actions[kind]]))
     for action in [action for kind in _LATER for action in actions[kind]]:
         try:
@@ -97,6 +108,24 @@ def _write(path: Path, value: str) -> None:
                 raise
         else:
             return
+
+
+def thawed(freezer: Path) -> str:
+    """What thaws: the v1 freezer takes words."""
+    return "THAWED" if freezer.name == "freezer.state" else "0"
+
+
+def _reset_group(entry: GroupThreads, paths: Paths) -> None:
+    for folder in walk(entry.folder):
+        for pid in (read_text(folder / "cgroup.procs") or "").split():
+            for tid in thread_ids(paths.proc, int(pid)):
+                if read_value(entry.what, tid) == entry.written:
+                    write_value(entry.what, tid, entry.value)
+
+
+def _reset_thread(entry: ThreadValue, paths: Paths) -> None:
+    if start_time_ticks(paths.proc, entry.tid) == entry.start_time_ticks:
+        write_value(entry.what, entry.tid, entry.value)
 
 
 def _write_oom_score(entry: OomScore, paths: Paths) -> None:

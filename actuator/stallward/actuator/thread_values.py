@@ -1,0 +1,71 @@
+"""What the scheduler keeps per thread: the nice value and the CPUs it may run on.
+
+Both are per thread and inherited by what a thread starts. There is no pidfd for them: a thread
+that ends between the look at its start time and the call may be followed by another of the same
+number, which takes microseconds and a full turn of all numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import KernelFileError
+
+NICE: Final = "nice"
+CPUS: Final = "cpus"
+
+
+def thread_ids(proc: Path, pid: int) -> tuple[int, ...]:
+    """The threads of a process, ascending; none if it is gone."""
+    try:
+        with os.scandir(proc / str(pid) / "task") as found:
+            return tuple(sorted(int(entry.name) for entry in found if entry.name.isdigit()))
+    except OSError:
+        return ()
+
+
+def format_cpus(cpus: frozenset[int] | set[int] | tuple[int, ...]) -> str:
+    """The text of a set of CPUs, e.g. ``0,2``."""
+    return ",".join(str(cpu) for cpu in sorted(set(cpus)))
+
+
+def read_value(what: str, tid: int) -> str | None:
+    """The present value of a thread, or ``None`` if it is gone.
+
+    Raises:
+        KernelFileError: If it cannot be read.
+    """
+    try:
+        if what == NICE:
+            return str(os.getpriority(os.PRIO_PROCESS, tid))
+        return format_cpus(os.sched_getaffinity(tid))
+    except ProcessLookupError:
+        return None
+    except OSError as error:
+        raise _failure("read", what, tid, error) from error
+
+
+def write_value(what: str, tid: int, value: str) -> bool:
+    """Set the value of a thread; whether it was still there.
+
+    Raises:
+        KernelFileError: If the kernel refuses.
+    """
+    try:
+        if what == NICE:
+            os.setpriority(os.PRIO_PROCESS, tid, int(value))
+        else:
+            os.sched_setaffinity(tid, {int(cpu) for cpu in value.split(",")})
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError) as error:
+        raise _failure(f"set {value} as", what, tid, error) from error
+    return True
+
+
+def _failure(verb: str, what: str, tid: int, error: Exception) -> KernelFileError:
+    number = getattr(error, "errno", None) or 0
+    reason = os.strerror(number) if number else str(error)
+    return KernelFileError(f"thread {tid}", f"cannot {verb} its {what} ({reason})", number=number)
