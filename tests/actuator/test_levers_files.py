@@ -14,10 +14,9 @@ from stallward.actuator.errors import JournalError
 from stallward.actuator.groups import Group, Hierarchy
 from stallward.actuator.journal import FileValue, Frozen, JournalEntry, OomScore
 from stallward.actuator.levers.lever_set import LeverSet
-from stallward.actuator.levers.memory_limit import MemoryLimitLever
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.pause import PauseLever
-from stallward.actuator.levers.vm_knobs import VmKnobsLever
+from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.paths import Paths
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire, Tuning
 
@@ -95,6 +94,18 @@ def limit_file(group: Group) -> Path:
     return group.memory_dir / ("memory.high" if v2 else "memory.limit_in_bytes")
 
 
+PAUSED = DesiredState(slots=(SlotDesire(paused=True),))
+
+
+def first_paused(granted: DesiredState) -> bool:
+    return granted.slot(0).paused
+
+
+def look_at_all(levers: LeverSet, state: DesiredState) -> list[LeverResult]:
+    """So many ticks that every lever has had its turn to look."""
+    return [result for _ in range(20) for result in levers.apply(state)]
+
+
 def settle(levers: LeverSet, slot: int) -> None:
     deadline = time.monotonic() + 5
     while not levers.slot_limit_settled(slot):
@@ -161,15 +172,16 @@ def test_dirty_shares_are_scaled_to_a_sandbox_but_not_to_the_machine(node: FakeN
     assert node.vm("dirty_background_bytes") == str(2 * MIB)
     sandbox.apply(RELEASED)
     assert (node.vm("dirty_ratio"), node.vm("dirty_background_ratio")) == ("20", "10")
-    machine = VmKnobsLever(
-        paths=node.paths,
-        zone=node.zone.hierarchy.group("/"),
-        protected=node.app,
-        slots=node.slots,
-        zone_limit_bytes=8 << 30,
-        originals=Originals(node.sent.append),
+    machine = LeverSet(
+        node.paths,
+        node.zone.hierarchy,
+        node.zone.hierarchy.group("/"),
+        node.app,
+        node.slots,
+        8 << 30,
+        node.sent.append,
     )
-    machine.apply(tuning)
+    machine.apply(DesiredState(tuning=tuning))
     assert (node.vm("dirty_ratio"), node.vm("dirty_background_ratio")) == ("100", "2")
 
 
@@ -271,20 +283,18 @@ def test_what_does_not_freeze_in_time_is_thawed_and_left_for_a_while(node: FakeN
     slot = node.slots[0]
     assert slot.unified_dir is not None
     freeze, events = slot.unified_dir / "cgroup.freeze", slot.unified_dir / "cgroup.events"
-    lever = PauseLever(slot, Originals(node.sent.append), confirm_s=0.03)
-    assert [r.ok for r in lever.apply(True)] == [True]
-    assert (freeze.read_text(), lever.poll()) == ("1", ())
-    time.sleep(0.04)
-    (result,) = lever.poll()
+    lever = PauseLever(slot, Originals(node.sent.append), first_paused, confirm_s=0.03)
+    assert [r.ok for r in lever.apply(PAUSED, 1.0)] == [True]
+    assert (freeze.read_text(), lever.poll(1.0)) == ("1", ())
+    (result,) = lever.poll(1.04)
     assert not result.ok
     assert "thawed again" in result.error
     assert freeze.read_text() == "0"
-    assert lever.apply(True) == ()  # not tried again at once
-    lever.apply(False)
-    assert [r.ok for r in lever.apply(True)] == [True]
+    assert lever.apply(PAUSED, 1.05) == ()  # not tried again at once
+    lever.apply(RELEASED, 1.06)
+    assert [r.ok for r in lever.apply(PAUSED, 1.07)] == [True]
     events.write_text("populated 1\nfrozen 1\n")
-    time.sleep(0.04)
-    assert lever.poll() == ()
+    assert lever.poll(1.2) == ()
     assert freeze.read_text() == "1"
 
 
@@ -357,7 +367,7 @@ def test_what_others_freeze_is_theirs_to_thaw(node: FakeNode) -> None:
     levers.apply(DesiredState(slots=(SlotDesire(paused=True),)))
     assert freeze.read_text() == "1"
     assert node.sent == [Frozen(freeze)]
-    assert levers.held() == ("pause",)
+    assert levers.held() == ("pause:bg0",)
     levers.restore()
     assert freeze.read_text() == "0"
     assert levers.held() == ()
@@ -369,20 +379,26 @@ def test_a_pause_that_others_end_is_not_made_again_at_once(node: FakeNode) -> No
     levers, state = node.lever_set(), DesiredState(slots=(SlotDesire(paused=True),))
     levers.apply(state)
     freeze.write_text("0")
-    (result,) = levers.apply(state)
+    (result,) = look_at_all(levers, state)
     assert not result.ok
     assert "somebody else thawed it" in result.error
-    assert levers.apply(state) == ()
+    assert look_at_all(levers, state) == []
     assert freeze.read_text() == "0"
+    assert levers.foreign_total == 1
+    (told,) = levers.states()
+    assert (told.lever, told.value, told.foreign) == ("pause:bg0", "0", True)
+    levers.apply(RELEASED)
+    assert levers.states() == ()
+    levers.apply(state)
+    assert freeze.read_text() == "1", "another wish ends the stepping aside"
 
 
 def test_a_paused_group_that_vanishes_is_a_failure_and_not_held(node: FakeNode) -> None:
     for folder in set(node.slots[0].dirs):
         shutil.rmtree(folder)
-    lever = PauseLever(node.slots[0], Originals(node.sent.append))
-    lever.held = True
-    assert [r.ok for r in lever.apply(True)] == [False]
-    assert lever.apply(False) == ()
+    lever = PauseLever(node.slots[0], Originals(node.sent.append), first_paused)
+    assert [r.ok for r in lever.apply(PAUSED, 1.0)] == [False]
+    assert lever.apply(RELEASED, 2.0) == ()
     assert not lever.held
 
 
@@ -393,10 +409,10 @@ def test_a_setting_that_could_not_be_put_back_is_tried_again(node: FakeNode) -> 
     knob.unlink()
     knob.mkdir()
     levers.apply(RELEASED)
-    assert levers.held() == ("knobs",)
+    assert levers.held() == ("vm.swappiness",)
     knob.rmdir()
     knob.write_text("90")
-    levers.apply(RELEASED)
+    levers.restore()
     assert node.vm("swappiness") == "60"
     assert levers.held() == ()
 
@@ -404,12 +420,18 @@ def test_a_setting_that_could_not_be_put_back_is_tried_again(node: FakeNode) -> 
 def test_a_wish_that_comes_during_a_write_is_no_foreign_change(node: FakeNode) -> None:
     slot = node.slots[0]
     original = limit_file(slot).read_text()
-    lever = MemoryLimitLever(slot, Originals(node.sent.append))
-    assert not lever._write(80 * MIB, serial=-1), "a newer wish came in"
-    assert limit_file(slot).read_text() == str(80 * MIB)
-    assert lever.held
-    assert lever._write(None, serial=0)
+    assert slot.memory_dir is not None
+    usage = "memory.current" if slot.hierarchy.kind == "v2" else "memory.usage_in_bytes"
+    (slot.memory_dir / usage).write_text(str(500 * MIB))
+    levers = node.lever_set()
+    for wish in range(400, 80, -20):
+        levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=wish * MIB),)))
+        time.sleep(0.001)
+    levers.apply(RELEASED)
+    settle(levers, 0)
+    assert levers.foreign_total == 0
     assert limit_file(slot).read_text() == original
+    levers.restore()
 
 
 @pytest.mark.parametrize("who", ["daemon", "init", "listed"])

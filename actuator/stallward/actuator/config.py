@@ -101,6 +101,11 @@ class ControlConfig:
     seed: int = 0
     read_processes: bool = False
     """Read the background's processes even if no controller asks (a remote one may)."""
+    dry_run: bool = False
+    """Decide and record, but change nothing: the records say what would have been done."""
+    foreign_wait_s: float = 60.0
+    """How long a setting that somebody else has changed is left to them, unless the controller
+    wants something else meanwhile."""
 
     @property
     def rates(self) -> Rates:
@@ -273,6 +278,7 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("control.calm_after_s", control.calm_after_s, 0, 3600),
         ("control.watch_period_s", control.watch_period_s, 0.002, 1),
         ("control.calm_watch_period_s", control.calm_watch_period_s, 0.002, 1),
+        ("control.foreign_wait_s", control.foreign_wait_s, 1, 86400),
         ("control.seed", control.seed, 0, 2**32 - 1),
         ("restart.delay_s", restart.delay_s, 0, 60),
         ("restart.max_delay_s", restart.max_delay_s, restart.delay_s, 3600),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from stallward.actuator.config import DaemonConfig, LatencyConfig
 from stallward.actuator.detect import require
@@ -10,7 +10,7 @@ from stallward.actuator.engine import EngineSettings
 from stallward.actuator.errors import NodeError
 from stallward.actuator.groups import Group
 from stallward.actuator.guard import slots_with_stopped
-from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.levers.originals import ReleaseJournal, SendJournal
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.levers.spared import Spared
@@ -22,7 +22,7 @@ from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.slots import SlotFacts, SlotTracker
 from stallward.actuator.stall_watch import StallWatch
 from stallward.agent.controller import NodeContext
-from stallward.agent.desired import DesiredState
+from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
 
 
@@ -111,6 +111,9 @@ class Node:
             send_journal=send_journal,
             release_journal=release_journal,
             spared=frozenset(config.protected.pids),
+            options=LeverOptions(
+                dry_run=config.control.dry_run, aside_s=config.control.foreign_wait_s
+            ),
         )
         self._profile = "default"
 
@@ -139,7 +142,9 @@ class Node:
             SensorError: If an essential signal is there but cannot be read or understood.
         """
         sample = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
-        self._last = self.page_cache.fill(sample)
+        sample = self.page_cache.fill(sample)
+        moved = self.levers.states()
+        self._last = replace(sample, levers=moved) if moved else sample
         return self._last
 
     def missing(self) -> tuple[str, ...]:
@@ -152,10 +157,12 @@ class Node:
     ) -> tuple[LeverResult, ...]:
         """Apply a granted state and note what the slots do from now on."""
         results = self.levers.apply(granted)
-        stopped = slots_with_stopped(granted, sample)
+        # A dry run pauses and limits nothing, whatever is granted.
+        done = RELEASED if self.levers.dry_run else granted
+        stopped = slots_with_stopped(done, sample)
         facts = [
             SlotFacts(
-                paused=granted.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
+                paused=done.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
                 limit_bytes=self.levers.slot_limit_bytes(i),
                 usage_bytes=group.memory_usage_bytes,
                 swap_bytes=group.swap_bytes,
@@ -163,7 +170,7 @@ class Node:
             for i, group in enumerate(sample.slots)
         ]
         self.tracker.update(now_s, facts)
-        self._profile = granted.tuning.name
+        self._profile = done.tuning.name
         return results
 
     def stall_watch(self) -> StallWatch:

@@ -92,6 +92,9 @@ class SlotPause(Lever, Protocol):
     def requested(self) -> bool:
         """Whether the slot is asked to stand still, by this lever or by somebody else."""
 
+    def frozen(self) -> bool:
+        """Whether all of the slot stands still now."""
+
 
 class SlotLimit(Lever, Protocol):
     """The memory limit of one slot."""

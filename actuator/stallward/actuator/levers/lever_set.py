@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from stallward.actuator.groups import Group, Hierarchy
 from stallward.actuator.journal_entries import JournalEntry
-from stallward.actuator.levers.memory_limit import MemoryLimitLever
-from stallward.actuator.levers.oom import OomLever
+from stallward.actuator.levers.lever import ASIDE_S, Lever, NodeLevers, PlannedWrite
+from stallward.actuator.levers.on_cgroups import Site, cgroup_levers
 from stallward.actuator.levers.originals import Originals, ReleaseJournal, SendJournal
-from stallward.actuator.levers.pause import PauseLever
-from stallward.actuator.levers.process_stop import ProcessStopLever
-from stallward.actuator.levers.result import LeverResult, attempt
+from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.levers.spared import Spared
-from stallward.actuator.levers.vm_knobs import VmKnobsLever
 from stallward.actuator.paths import Paths
-from stallward.agent.desired import RELEASED, DesiredState
+from stallward.agent.desired import DesiredState
+from stallward.agent.errors import StallwardError
+from stallward.agent.sample import LeverState
 
-__all__ = ["LeverResult", "LeverSet"]
+__all__ = ["LeverOptions", "LeverResult", "LeverSet"]
+
+RESTORE_S: Final = 2.0
+"""How long restoring waits for writes under way, all of them together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverOptions:
+    """How the levers of a node are used.
+
+    Attributes:
+        dry_run: Whether nothing is changed, only said.
+        aside_s: How long a lever is left to somebody else who has moved it, unless something
+            else is wished.
+    """
+
+    dry_run: bool = False
+    aside_s: float = ASIDE_S
 
 
 class LeverSet:
     """Every lever of a node.
 
-    Repeating a state changes nothing: only differences are written. Nothing blocks: limits are
-    written by threads of their own, freezing is confirmed at later ticks.
+    Repeating a state changes nothing: only differences are written, and a tick without any costs
+    microseconds. Nothing blocks: limits are written by threads of their own, freezing is
+    confirmed at later ticks.
 
     Args:
         paths: The kernel's files.
@@ -36,7 +58,8 @@ class LeverSet:
         send_journal: Called with every entry that :meth:`originals` does not cover, before the
             change that it undoes; an error it raises keeps that change from being made.
         release_journal: Called with such an entry when it is undone for good.
-        spared: Processes with which no group is paused or limited, besides the daemon's own.
+        spared: Processes with which no group is changed, besides the daemon's own.
+        options: How the levers are used.
     """
 
     def __init__(
@@ -50,31 +73,44 @@ class LeverSet:
         send_journal: SendJournal,
         release_journal: ReleaseJournal | None = None,
         spared: frozenset[int] = frozenset(),
+        options: LeverOptions | None = None,
     ) -> None:
         lock = threading.Lock()
 
         def send(entry: JournalEntry) -> None:
-            with lock:  # the limits' threads send too
+            with lock:  # the levers' threads send too
                 send_journal(entry)
 
-        self._kind = hierarchy.kind
-        self._why = hierarchy.why
+        options = options or LeverOptions()
         self._originals = Originals(send, release_journal)
-        apart = Spared(spared)
-        self._pauses = tuple(PauseLever(group, self._originals, spared=apart) for group in slots)
-        self._limits = tuple(
-            MemoryLimitLever(group, self._originals, spared=apart) for group in slots
-        )
-        self._knobs = VmKnobsLever(
+        site = Site(
             paths=paths,
+            hierarchy=hierarchy,
             zone=zone,
             protected=protected,
             slots=slots,
             zone_limit_bytes=zone_limit_bytes,
-            originals=self._originals,
+            spared=Spared(spared),
+            aside_s=options.aside_s,
         )
-        self._stops = ProcessStopLever(paths, protected, self._originals)
-        self._oom = OomLever(paths, protected, slots, self._originals)
+        self._levers: NodeLevers = cgroup_levers(site, self._originals)
+        self._every = self._levers.every
+        self._dry_run = options.dry_run
+        self._why = hierarchy.why.rstrip(".") if hierarchy.kind == "none" else ""
+        self._last: DesiredState | None = None
+        self._active: tuple[Lever, ...] = ()
+        """Those with something held or left to do; the others wait for another state."""
+        self._turn = 0
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is changed, only said."""
+        return self._dry_run
+
+    @property
+    def foreign_total(self) -> int:
+        """How often somebody else changed what a lever held."""
+        return sum(lever.foreign_total for lever in self._every)
 
     def originals(self) -> tuple[JournalEntry, ...]:
         """Everything that is known now and may ever be changed; hand it to the journal first."""
@@ -88,71 +124,107 @@ class LeverSet:
         """Make ``granted`` so.
 
         Returns:
-            What was moved now, and what slower levers finished since the last call.
+            What was moved now, and what slower levers finished since the last call; in a dry run
+            what would have been moved.
         """
-        results: list[LeverResult] = list(self.poll())
-        for index, (pause, limit) in enumerate(zip(self._pauses, self._limits, strict=True)):
-            desire = granted.slot(index)
-            results += pause.apply(desire.paused)
-            limit.apply(desire.limit_bytes)
-        results += self._stops.apply(granted.stopped, granted.terminate)
-        results += self._knobs.apply(granted.tuning)
-        results += self._oom.apply(granted.protect_from_oom)
+        new, self._last = granted != self._last, granted
+        if self._dry_run:
+            return tuple(_as_dry(plan) for plan in self.plan(granted)) if new else ()
+        now_s = time.monotonic()
+        results: list[LeverResult] = []
+        active: list[Lever] = []
+        for lever in self._every if new else self._active:
+            # Looked at before it is polled: what finishes in between is told at the next tick.
+            quiet = lever.idle and not lever.held
+            results += _safely(lever, lever.poll, now_s)
+            if new or not quiet:
+                results += _safely(lever, partial(lever.apply, granted), now_s)
+            if not quiet or not lever.idle or lever.held:
+                active.append(lever)
+        self._active = tuple(active)
+        results += self._look(now_s)
         return tuple(results)
+
+    def _look(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Let one lever look whether what it holds is still so; another one the next time."""
+        pauses = self._levers.pauses
+        watched = len(pauses) + len(self._active)
+        if not watched:
+            return ()
+        self._turn = (self._turn + 1) % watched
+        looks_at_pause = self._turn < len(pauses)
+        lever: Lever = (
+            pauses[self._turn] if looks_at_pause else self._active[self._turn - len(pauses)]
+        )
+        results = tuple(_safely(lever, lever.look, now_s))
+        if lever not in self._active and not lever.idle:
+            self._active = (*self._active, lever)
+        return results
 
     def poll(self) -> tuple[LeverResult, ...]:
         """What levers that take their time finished since the last call."""
-        results: list[LeverResult] = []
-        for pause, limit in zip(self._pauses, self._limits, strict=True):
-            results += pause.poll()
-            results += limit.poll()
-        return tuple(results)
+        now_s = time.monotonic()
+        return tuple(result for lever in self._every for result in lever.poll(now_s))
+
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
+        """What :meth:`apply` would change now; nothing is changed."""
+        return tuple(plan for lever in self._every for plan in lever.plan(granted))
 
     def slot_paused(self, index: int) -> bool:
-        """Whether the kernel is asked to keep slot ``index`` frozen now."""
-        return self._pauses[index].requested()
+        """Whether slot ``index`` is asked to stand still, by us or, as seen last, by others."""
+        return self._levers.pauses[index].requested()
+
+    def slot_frozen(self, index: int) -> bool:
+        """Whether all of slot ``index`` stands still now; read from the kernel."""
+        return self._levers.pauses[index].frozen()
 
     def slot_limit_bytes(self, index: int) -> int | None:
         """The limit that slot ``index`` has or is being moved to; ``None`` for its original."""
-        return self._limits[index].limit_bytes
+        return self._levers.limits[index].limit_bytes
 
     def slot_limit_settled(self, index: int) -> bool:
         """Whether no write of the limit of slot ``index`` is under way."""
-        return not self._limits[index].busy
+        return not self._levers.limits[index].busy
+
+    def states(self) -> tuple[LeverState, ...]:
+        """What is moved now besides pauses and limits, and what was left to somebody else."""
+        now_s = time.monotonic()
+        return tuple(state for lever in self._active for state in lever.states(now_s))
 
     def restore(self) -> tuple[LeverResult, ...]:
-        """Put everything back, thawing first; waits for limits under way, but not for ever.
+        """Put everything back, thawing first; waits for writes under way, but not for ever.
 
         Never raises: what could not be put back is among the results.
         """
+        self._last = None
         results: list[LeverResult] = []
-        for pause in self._pauses:
-            results += pause.apply(False)
-        results += self._stops.apply((), None)
-        for limit in self._limits:
-            failed = attempt("limit", "original", limit.restore)
-            results += limit.poll() if failed.ok else (failed,)
-        results += self._knobs.apply(RELEASED.tuning)
-        results += self._oom.apply(False)
+        for lever in self._every:
+            results += _safely(lever, lever.restore, time.monotonic())
+        deadline_s = time.monotonic() + RESTORE_S
+        for lever in self._every:
+            results += _safely(lever, lever.finish, deadline_s)
+        self._active = ()
         return tuple(results)
 
     def held(self) -> tuple[str, ...]:
-        """Kinds of levers of which something may not be as it was; empty after a full restore."""
-        kinds = {
-            "pause": any(lever.held for lever in self._pauses),
-            "limit": any(lever.held for lever in self._limits),
-            "stop": self._stops.held,
-            "knobs": self._knobs.held,
-            "oom": self._oom.held,
-        }
-        return tuple(kind for kind, held in kinds.items() if held)
+        """Levers of which something may not be as it was; empty after a full restore."""
+        return tuple(lever.name for lever in self._every if lever.held)
 
     def missing(self) -> tuple[str, ...]:
         """Levers this node does not have, and why."""
-        reasons = [self._why.rstrip(".")] if self._kind == "none" else []
-        reasons += [lever.missing for lever in self._pauses if lever.missing]
-        reasons += [lever.missing for lever in self._limits if lever.missing]
-        reasons += self._knobs.missing()
-        if self._oom.refused:
-            reasons.append("oom: lowering a score is refused; the background's are raised")
-        return tuple(reasons)
+        reasons = [self._why] if self._why else []
+        return (*reasons, *(reason for lever in self._every for reason in lever.missing))
+
+
+def _safely(
+    lever: Lever, action: Callable[[float], Iterable[LeverResult]], time_s: float
+) -> tuple[LeverResult, ...]:
+    """What ``action`` says; one lever that fails must not stop the others."""
+    try:
+        return tuple(action(time_s))
+    except (StallwardError, OSError) as error:
+        return (LeverResult(lever=lever.name, value="", ok=False, error=str(error)),)
+
+
+def _as_dry(plan: PlannedWrite) -> LeverResult:
+    return LeverResult(lever=plan.lever, value=plan.after, dry_run=True)

@@ -1,257 +1,298 @@
 """Limiting a group's memory, also of a paused group: squeezing it.
 
-v1: memory.limit_in_bytes. v2: memory.high, which never makes the kernel kill; memory.max would.
+Soft: v1 memory.limit_in_bytes, v2 memory.high, which never makes the kernel kill. Hard: v2
+memory.max; on v1 the soft one is hard already.
 
 Writing a limit below what the group uses reclaims before the write returns (0.2-0.8 s for
 300 MB) and v1 may refuse with EBUSY after having reclaimed most. So a thread of its own writes,
-in bounded steps: a new wish is taken up between two steps and the last one wins.
+in bounded steps: a new wish is taken up between two steps and the last one wins. A hard limit is
+never written below what is used: reclaim comes first, so that lowering it kills nobody.
 """
 
 from __future__ import annotations
 
 import errno
-import signal
 import threading
 import time
-from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError, LeverError
-from stallward.actuator.groups import Group
-from stallward.actuator.kernelfile import read_text, write_text
+from stallward.actuator.levers.file_lever import ORIGINAL, RETRY_S, Aside
+from stallward.actuator.levers.held_setting import ForeignError, HeldSetting, NotTakenError
+from stallward.actuator.levers.lever import ASIDE_S, PlannedWrite
 from stallward.actuator.levers.originals import Originals
+from stallward.actuator.levers.quiet import QuietLever
+from stallward.actuator.levers.reclaim import STEP_BYTES, STUCK_TRIES, read_usage, reclaim
 from stallward.actuator.levers.result import LeverResult
-from stallward.actuator.levers.spared import Spared
-from stallward.agent.desired import MIB
+from stallward.actuator.levers.settings import LimitFile, PlainFile
+from stallward.actuator.levers.worker import Superseded, Worker
+from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
+from stallward.agent.sample import LeverState
 
-STEP_BYTES: Final = 64 * MIB
-"""At most this much is reclaimed by one write: about 0.1 s."""
 _MOST_STEPS: Final = 2000
-_STUCK_TRIES: Final = 5
-"""Writes in a row that may reclaim nothing before the limit is given up."""
-RETRY_S: Final = 1.0
-"""How long a limit that could not be reached is not tried again."""
-_RESTORE_S: Final = 2.0
-_LARGEST_PAGE_BYTES: Final = 65536
 
 
-class _LeftAloneError(LeverError):
-    """Raised when somebody else has set the limit since: it is theirs now."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSpec:
+    """What makes a memory limit.
+
+    Attributes:
+        name: E.g. ``limit:hog0``.
+        setting: The limit's file; ``None`` where the lever is missing.
+        usage: The file with the bytes in use.
+        value_of: What of a state this lever takes; ``None`` for the original.
+        reclaim_first: v2 memory.reclaim, where the limit must not be below what is used.
+        missing: Why it cannot be used; empty if it can.
+        in_slot_state: Whether a sample tells it as the slot's limit already.
+        check: Called before each change; raises to refuse it.
+    """
+
+    name: str
+    setting: PlainFile | LimitFile | None
+    usage: Path
+    value_of: Callable[[DesiredState], int | None]
+    reclaim_first: Path | None = None
+    missing: str = ""
+    in_slot_state: bool = True
+    check: Callable[[], None] = field(default=lambda: None)
 
 
-class MemoryLimitLever:
-    """The memory limit of one group, written by a thread of its own.
+class MemoryLimitLever(QuietLever):
+    """A memory limit of one group, written by a thread of its own.
 
     Args:
-        group: The background group.
+        spec: The description.
         originals: Keeps the journal.
-        spared: Processes with which no group is limited.
+        aside_s: How long it is left to somebody else who has changed it.
+        lock: Held while the limit's file is written or looked at.
     """
 
     def __init__(
-        self, group: Group, originals: Originals, *, spared: Spared | None = None
+        self,
+        spec: LimitSpec,
+        originals: Originals,
+        *,
+        aside_s: float = ASIDE_S,
+        lock: threading.Lock | None = None,
     ) -> None:
-        v2 = group.hierarchy.kind == "v2"
-        folder = group.memory_dir
-        self._group = group
-        self._name = f"limit:{group.name.rpartition('/')[2]}"
-        self._originals = originals
-        self._spared = spared or Spared()
-        self._path = folder and folder / ("memory.high" if v2 else "memory.limit_in_bytes")
-        self._usage = folder and folder / ("memory.current" if v2 else "memory.usage_in_bytes")
-        self._unlimited = "max" if v2 else "-1"
-        self._wake = threading.Condition()
+        self.name = spec.name
+        self._spec = spec
+        self._limit = None if spec.setting is None else HeldSetting(spec.setting, originals)
+        self._lock = lock or threading.Lock()
+        self._aside = Aside(wait_s=aside_s)
         self._wanted: int | None = None
-        self._serial = 0
-        """Counts wishes, so that the writer sees a new one between two steps."""
-        self._done = 0
-        self._failed_at_s = 0.0
         self._in_force: int | None = None
-        self._written: int | None = None
-        """What this lever wrote last; ``None`` when it has put the original back."""
-        self._stop = False
-        self._results: deque[LeverResult] = deque()
-        self._thread: threading.Thread | None = None
-        if self._path is not None:
-            originals.note_file(self._path)
+        self._failed_at_s = 0.0
+        self._since_s = 0.0
+        self._worker: Worker[int | None] = Worker(spec.name, self._work)
 
     @property
-    def missing(self) -> str:
+    def missing(self) -> tuple[str, ...]:
         """Why this lever cannot be used; empty if it can."""
-        if self._path is None:
-            return f"{self._name}: no memory controller"
-        if self._group.exists() and not self._path.exists():
-            return f"{self._name}: no {self._path}"
-        return ""
+        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
 
     @property
     def limit_bytes(self) -> int | None:
         """The limit that holds or is being worked towards; ``None`` for the original one."""
-        with self._wake:
-            return self._in_force if self._failed_at_s else self._wanted
+        return self._in_force if self._failed_at_s or self._aside.foreign else self._wanted
 
     @property
     def held(self) -> bool:
         """Whether the limit may not be the original one."""
-        with self._wake:
-            settled = self._done == self._serial and not self._failed_at_s
-            return self._written is not None or not settled
+        return self._worker.busy or (self._limit is not None and self._limit.held)
 
     @property
     def busy(self) -> bool:
         """Whether the writer has not finished yet."""
-        with self._wake:
-            return self._done != self._serial
+        return self._worker.busy
 
-    def apply(self, limit_bytes: int | None) -> None:
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be tried again."""
+        return not self._failed_at_s and not (self._aside.foreign and self._wanted is not None)
+
+    @property
+    def foreign_total(self) -> int:  # type: ignore[override]
+        """How often somebody else has changed it while it was held."""
+        return self._aside.total
+
+    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
         """Wish for a limit; ``None`` for the original one. Returns at once."""
-        with self._wake:
-            settled = not self._failed_at_s or time.monotonic() < self._failed_at_s + RETRY_S
-            if limit_bytes == self._wanted and settled:
-                return
-            self._wanted, self._failed_at_s = limit_bytes, 0.0
-            self._serial += 1
-            self._wake.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"stallward-{self._name}", daemon=True
-                )
-                self._thread.start()
+        wanted = self._spec.value_of(granted)
+        if wanted == self._wanted and not self._due(now_s):
+            return ()
+        if wanted is not None and self._wanted is None:
+            self._since_s = now_s
+        new, self._wanted = wanted != self._wanted, wanted
+        if self._limit is None:
+            if wanted is None or not new:
+                return ()
+            error = self._spec.missing
+            return (LeverResult(lever=self.name, value=str(wanted), ok=False, error=error),)
+        self._failed_at_s = 0.0
+        self._aside.end()
+        if wanted is not None or self.held:
+            self._worker.ask(wanted)
+        return ()
 
-    def poll(self) -> tuple[LeverResult, ...]:
+    def _due(self, now_s: float) -> bool:
+        if self._worker.busy:
+            return False
+        if self._aside.foreign and self._wanted is not None:
+            return self._aside.over(now_s)
+        return self._failed_at_s > 0 and now_s >= self._failed_at_s + RETRY_S
+
+    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
         """What the writer has finished since the last call."""
-        results = []
-        while self._results:
-            results.append(self._results.popleft())
-        return tuple(results)
+        return self._worker.poll(now_s)
 
-    def restore(self) -> None:
-        """Wish for the original limit and wait for it, but not for ever."""
-        self.apply(None)
-        with self._wake:
-            self._stop = True
-            self._wake.notify_all()
-        if self._thread is not None:
-            self._thread.join(_RESTORE_S)
-            if not self._thread.is_alive():
-                self._thread, self._stop = None, False
+    def look(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Read the limit; leave it alone if somebody else has set it."""
+        limit = self._limit
+        if limit is None or self._worker.busy or not self._lock.acquire(blocking=False):
+            return ()
+        before = limit.taken
+        try:
+            limit.look()
+        except ForeignError as error:
+            self._step_aside(error, now_s)
+            return (LeverResult(lever=self.name, value=before or "", ok=False, error=str(error)),)
+        finally:
+            self._lock.release()
+        if before is not None and not limit.held and self._wanted is not None:
+            self._failed_at_s = now_s - RETRY_S  # its group is gone, or there is a new one
+        return ()
 
-    def _run(self) -> None:
-        # A signal would end a write half way; the main thread handles them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        while True:
-            with self._wake:
-                while self._done == self._serial and not self._stop:
-                    self._wake.wait()
-                if self._done == self._serial:
-                    return
-                serial, wanted = self._serial, self._wanted
-            started_s = time.monotonic()
-            error, left = "", False
-            try:
-                finished = self._write(wanted, serial)
-            except (StallwardError, OSError) as failure:
-                finished, error = True, str(failure)
-                left = isinstance(failure, _LeftAloneError) and wanted is None
-            if not finished:
-                continue  # a newer wish
-            with self._wake:
-                if error and not left and serial == self._serial:
-                    self._failed_at_s = time.monotonic()
-                if left or not error:
-                    self._in_force = wanted
-                    self._written = self._written if wanted is not None else None
-                self._done = serial
-            self._results.append(
-                LeverResult(
-                    lever=self._name,
-                    value="original" if wanted is None else str(wanted),
-                    ok=not error,
-                    error=error,
-                    took_ms=(time.monotonic() - started_s) * 1e3,
-                )
+    def _step_aside(self, error: ForeignError, now_s: float) -> None:
+        self._aside.step(error.value, now_s)
+        self._in_force = int(error.value) if error.value.isdigit() else None
+        if self._wanted is None:
+            self._aside.end()
+
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
+        """One write if the limit would change."""
+        wanted, setting = self._spec.value_of(granted), self._spec.setting
+        before = None if setting is None else setting.read()
+        if setting is None or before is None or wanted == self._wanted:
+            return ()
+        plan = PlannedWrite(
+            lever=self.name,
+            target=str(setting.path),
+            before=before,
+            after=ORIGINAL if wanted is None else str(wanted),
+            undo=f"write {before} to {setting.path}",
+        )
+        return (plan,)
+
+    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Wish for the original limit."""
+        self._wanted, self._failed_at_s = None, 0.0
+        self._aside.end()
+        if self.held:
+            self._worker.ask(None)
+        return ()
+
+    def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
+        """Wait for the writer; what hangs is overtaken by a thread that writes the original."""
+        if self._worker.wait(deadline_s):
+            self._worker.stop()
+        elif self._limit is not None:
+            limit = self._limit
+            rescue: Worker[None] = Worker(
+                self.name, lambda _wish, _superseded: (self._attempt(None, limit.put_back),)
             )
+            rescue.ask(None)
+            rescue.wait(deadline_s + _RESCUE_S)
+            return (*self._worker.poll(time.monotonic()), *rescue.poll(time.monotonic()))
+        return self._worker.poll(time.monotonic())
 
-    def _write(self, wanted: int | None, serial: int) -> bool:
+    def states(self, now_s: float) -> tuple[LeverState, ...]:
+        """That somebody else has it; a hard limit also while it is held."""
+        aside = self._aside
+        if aside.foreign:
+            age_s = now_s - aside.since_s
+            return (
+                LeverState(lever=self.name, value=aside.value, held_for_s=age_s, foreign=True),
+            )
+        taken = None if self._limit is None else self._limit.taken
+        if taken is None or self._spec.in_slot_state:
+            return ()
+        return (LeverState(lever=self.name, value=taken, held_for_s=now_s - self._since_s),)
+
+    def _work(self, wanted: int | None, superseded: Superseded) -> tuple[LeverResult, ...] | None:
+        finished: list[bool] = []
+        result = self._attempt(wanted, lambda: finished.append(self._write(wanted, superseded)))
+        return None if finished == [False] else (result,)
+
+    def _attempt(self, wanted: int | None, action: Callable[[], object]) -> LeverResult:
+        started_s, error = time.monotonic(), ""
+        try:
+            action()
+        except ForeignError as failure:
+            self._step_aside(failure, time.monotonic())
+            error = str(failure)
+        except NotTakenError as failure:
+            error = str(failure)  # what the kernel made of it is in force
+        except (StallwardError, OSError) as failure:
+            self._failed_at_s, error = time.monotonic(), str(failure)
+        else:
+            self._in_force = wanted
+        taken = self._limit.taken if self._limit is not None else None
+        said = ORIGINAL if wanted is None else str(wanted) if error else taken or str(wanted)
+        took_ms = (time.monotonic() - started_s) * 1e3
+        return LeverResult(lever=self.name, value=said, ok=not error, error=error, took_ms=took_ms)
+
+    def _write(self, wanted: int | None, superseded: Superseded) -> bool:
         """Move to ``wanted``; false if a newer wish came in between.
 
         Raises:
             StallwardError: If the limit cannot be reached.
         """
-        if self._path is None or self._usage is None:
-            raise LeverError("There is no memory controller.")
-        self._refuse_if_foreign(self._path)
+        limit, path = self._limit, self._spec.setting
+        if limit is None or path is None:
+            raise LeverError(self._spec.missing)
         if wanted is None:
-            self._write_original(self._path)
+            with self._lock:
+                limit.put_back()
             return True
-        self._spared.check(self._group)
-        original = self._originals.ensure_file(self._path)
-        if original.isdigit():
-            wanted = min(wanted, int(original))  # a group is never given more than it had
+        self._spec.check()
+        wanted = int(path.capped(str(wanted), limit.save()))
         stuck = 0
         for _ in range(_MOST_STEPS):
-            usage = self._read_usage(self._usage)
-            step = max(wanted, usage - STEP_BYTES)
-            done = self._write_step(self._path, step)
-            with self._wake:
-                if done:
-                    self._in_force = self._written = step
-                if serial != self._serial:
-                    return False
-            if done and step == wanted:
+            usage = read_usage(self._spec.usage)
+            if self._step(limit, wanted, usage):
                 return True
-            stuck = 0 if self._read_usage(self._usage) < usage else stuck + 1
-            if stuck >= _STUCK_TRIES:
+            if superseded():
+                return False
+            stuck = 0 if read_usage(self._spec.usage) < usage else stuck + 1
+            if stuck >= STUCK_TRIES:
                 break
         raise LeverError(
-            f"{self._path}: {usage} bytes in use cannot be reclaimed to {wanted}.",
+            f"{path.path}: {usage} bytes in use cannot be reclaimed to {wanted}.",
             next_step="Give the group a larger floor, or the node more swap.",
         )
 
-    def _refuse_if_foreign(self, path: Path) -> None:
-        """Keep hands off a limit that somebody else has set since it was written here.
-
-        Raises:
-            LeverError: Saying what it is now.
-        """
-        ours, now = self._written, read_text(path)
-        if ours is None or now is None:
-            return
-        # The kernel keeps whole pages.
-        if not now.isdigit() or abs(int(now) - ours) >= _LARGEST_PAGE_BYTES:
-            self._originals.forget(path)
-            raise _LeftAloneError(f"{path} is {now} now, set by somebody else; left as it is.")
-
-    def _write_original(self, path: Path) -> None:
-        original = self._originals.value(path)
-        if original is None or not self._group.exists():
-            return  # never changed, or gone with its limit
+    def _step(self, limit: HeldSetting, wanted: int, usage: int) -> bool:
+        """One bounded step towards the limit; whether that is reached."""
+        step = max(wanted, usage - STEP_BYTES)
+        if self._spec.reclaim_first is not None:
+            if usage > wanted:
+                reclaim(self._spec.reclaim_first, usage - step)
+            step = max(wanted, read_usage(self._spec.usage))
         try:
-            write_text(path, original)
+            with self._lock:
+                limit.move(str(step))
         except KernelFileError as error:
-            if error.number != errno.EBUSY:
+            if error.number not in {errno.EBUSY, errno.EINTR}:
                 raise
-            # The original is below what is used now: no limit rather than a stuck one.
-            write_text(path, self._unlimited)
-            self._written = None
-            raise
+            return False
+        self._in_force = step
+        return step == wanted
 
-    @staticmethod
-    def _write_step(path: Path, value: int) -> bool:
-        """Write one step; false if v1 could not reclaim all of it."""
-        try:
-            write_text(path, str(value))
-        except KernelFileError as error:
-            if error.number in {errno.EBUSY, errno.EINTR}:
-                return False
-            raise
-        return True
 
-    @staticmethod
-    def _read_usage(path: Path) -> int:
-        text = read_text(path)
-        if text is None or not text.isdigit():
-            raise LeverError(f"{path}: no usage to be read ({text!r}).")
-        return int(text)
+_RESCUE_S: Final = 0.5
+"""How long the thread that overtakes a hanging one may take."""

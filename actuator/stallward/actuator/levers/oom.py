@@ -10,16 +10,21 @@ import errno
 import os
 import time
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.groups import Group
 from stallward.actuator.journal_entries import OomScore
 from stallward.actuator.kernelfile import read_text, write_text
+from stallward.actuator.levers.lever import PlannedWrite
 from stallward.actuator.levers.originals import Originals
+from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.levers.result import LeverResult, attempt
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import start_time_ticks
+from stallward.agent.desired import DesiredState
+from stallward.agent.sample import LeverState
 
 PROTECTED: Final = -1000
 """Never killed."""
@@ -28,7 +33,7 @@ BACKGROUND: Final = 500
 _RESCAN_S: Final = 1.0
 
 
-class OomLever:
+class OomLever(QuietLever):
     """The OOM scores of the protected application, or else of the background.
 
     Args:
@@ -37,6 +42,8 @@ class OomLever:
         slots: The background groups.
         originals: Keeps the journal.
     """
+
+    name = "oom"
 
     def __init__(
         self, paths: Paths, protected: Group, slots: tuple[Group, ...], originals: Originals
@@ -49,17 +56,30 @@ class OomLever:
         self._first: dict[int, tuple[int, int]] = {}
         """By score written: when it was first (start time ticks), and what was there before."""
         self._scan_at_s = 0.0
+        self._wanted = False
+        self._since_s = 0.0
+        self.foreign_total = 0
         self.refused = False
         """Whether lowering a score was refused (no CAP_SYS_RESOURCE)."""
 
-    def apply(self, protect: bool) -> tuple[LeverResult, ...]:
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """That only the background's scores can be changed."""
+        if not self.refused:
+            return ()
+        return ("oom: lowering a score is refused; the background's are raised",)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no regular look for new processes is due, nor a retry."""
+        return not self._wanted and not self._changed
+
+    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
         """Adjust the scores of all processes there are, once a second; or put them back."""
-        if not protect:
-            self._scan_at_s = 0.0
-            if self._changed:
-                attempt("oom", "", self._find_heirs)  # best effort: restoring comes first
-            return self._restore()
-        now_s = time.monotonic()
+        if not granted.protect_from_oom:
+            return self.restore(now_s)
+        if not self._wanted:
+            self._wanted, self._since_s = True, now_s
         if now_s < self._scan_at_s:
             return ()
         self._scan_at_s = now_s + _RESCAN_S
@@ -70,6 +90,32 @@ class OomLever:
             for group in self._slots:
                 results += self._adjust(group, BACKGROUND)
         return tuple(results)
+
+    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Give every process its score back, and those forked meanwhile."""
+        self._wanted, self._scan_at_s = False, 0.0
+        if self._changed:
+            attempt("oom", "", self._find_heirs)  # best effort: restoring comes first
+        return self._restore()
+
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
+        """One line for all processes whose score would change."""
+        if granted.protect_from_oom == self._wanted:
+            return ()
+        target = "oom_score_adj of the protected application's processes"
+        after, undo = str(PROTECTED), "every process gets its score back"
+        if self.refused:
+            target, after = "oom_score_adj of the background's processes", str(BACKGROUND)
+        if self._wanted:
+            after = "original"
+        return (PlannedWrite(lever=self.name, target=target, before="", after=after, undo=undo),)
+
+    def states(self, now_s: float) -> tuple[LeverState, ...]:
+        """The score that was given, while any process has it."""
+        if not self._changed:
+            return ()
+        value, age_s = str(BACKGROUND if self.refused else PROTECTED), now_s - self._since_s
+        return (LeverState(lever=self.name, value=value, held_for_s=age_s),)
 
     def _find_heirs(self) -> None:
         """Note who was forked since the last scan: it has the score of its parent."""
@@ -125,7 +171,7 @@ class OomLever:
         results = []
         for (pid, ticks), original in tuple(self._changed.items()):
             path = self._proc / str(pid) / "oom_score_adj"
-            if start_time_ticks(self._proc, pid) == ticks:
+            if start_time_ticks(self._proc, pid) == ticks and not self._is_foreign(path):
                 value = str(original.value)
                 result = attempt(f"oom:{pid}", value, partial(write_text, path, value))
                 results.append(result)
@@ -136,6 +182,12 @@ class OomLever:
         if not self._changed:
             self._first.clear()
         return tuple(results)
+
+    def _is_foreign(self, path: Path) -> bool:
+        """Whether somebody else has changed the score since: then it is left as it is."""
+        foreign = read_text(path) not in {str(PROTECTED), str(BACKGROUND)}
+        self.foreign_total += foreign
+        return foreign
 
     @property
     def held(self) -> bool:

@@ -16,11 +16,13 @@ class LeverResult:
     lever: str
     """E.g. ``pause:hog0``, ``limit:hog1``, ``vm.swappiness``."""
     value: str
-    """The value written."""
+    """What is in force, as it was read back, or what was to be if it failed."""
     ok: bool = True
     error: str = ""
     """Why not; empty if ok."""
     took_ms: float = 0.0
+    dry_run: bool = False
+    """Nothing was changed: this is what would have been."""
 
 
 def attempt(lever: str, value: str, action: Callable[[], object]) -> LeverResult:

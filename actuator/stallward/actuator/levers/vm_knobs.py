@@ -8,29 +8,35 @@ it back zeroes the other, as it was.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import LeverError
 from stallward.actuator.groups import Group
-from stallward.actuator.journal_entries import FileValue
-from stallward.actuator.kernelfile import read_text, write_text
+from stallward.actuator.levers.file_lever import FileLever, FileSpec
+from stallward.actuator.levers.lever import ASIDE_S
 from stallward.actuator.levers.originals import Originals
-from stallward.actuator.levers.result import LeverResult, attempt
+from stallward.actuator.levers.settings import PairFile, PlainFile
 from stallward.actuator.paths import Paths
-from stallward.agent.desired import Tuning
+from stallward.agent.desired import DesiredState
 
 _PAIRS: Final = ("dirty_background", "dirty")
 _LEAST_DIRTY_BYTES: Final = 2 * 65536
 """The kernel takes no vm.dirty_bytes below two pages (of up to 64 KiB)."""
-RETRY_S: Final = 1.0
-"""How long a write that failed is not tried again."""
 
 
-class VmKnobsLever:
-    """Writes a tuning profile.
+def vm_levers(
+    *,
+    paths: Paths,
+    zone: Group,
+    protected: Group,
+    slots: tuple[Group, ...],
+    zone_limit_bytes: int | None,
+    originals: Originals,
+    aside_s: float = ASIDE_S,
+) -> tuple[FileLever, ...]:
+    """The levers that write a tuning profile.
 
     Args:
         paths: The kernel's files.
@@ -39,167 +45,94 @@ class VmKnobsLever:
         slots: The background groups.
         zone_limit_bytes: The zone's memory.
         originals: Keeps the journal.
+        aside_s: How long a setting is left to somebody else who has changed it.
     """
+    vm = paths.proc / "sys" / "vm"
+    specs = [_plain(vm / name, partial(_tuning, name)) for name in _PLAIN]
+    specs += _group_specs(zone, protected, slots)
+    zone_bytes = None if zone.is_root else zone_limit_bytes
+    specs += [_pair(vm, pair, zone_bytes) for pair in _PAIRS]
+    return tuple(FileLever(spec, originals, aside_s=aside_s) for spec in specs)
 
-    def __init__(
-        self,
-        *,
-        paths: Paths,
-        zone: Group,
-        protected: Group,
-        slots: tuple[Group, ...],
-        zone_limit_bytes: int | None,
-        originals: Originals,
-    ) -> None:
-        self._vm = paths.proc / "sys" / "vm"
-        self._zone_bytes = None if zone.is_root else zone_limit_bytes
-        self._originals = originals
-        v1 = zone.hierarchy.kind == "hybrid"
-        groups = (zone, *slots) if v1 else ()
-        files = (_swappiness_file(group) for group in groups if not group.is_root)
-        self._swappiness = tuple(file for file in files if file is not None)
-        self._protected_swappiness = _swappiness_file(protected) if v1 else None
-        self._held: dict[Path, str] = {}
-        self._retry_at_s: dict[Path, float] = {}
-        self._originals_of_pairs = {
-            self._vm / f"{pair}_{unit}": self._note_pair(pair)
-            for pair in _PAIRS
-            for unit in ("bytes", "ratio")
-        }
-        for path in self._plain_files():
-            originals.note_file(path)
 
-    def _plain_files(self) -> tuple[Path, ...]:
-        files = (self._vm / "swappiness", self._vm / "overcommit_memory", *self._swappiness)
-        return (
-            files if self._protected_swappiness is None else (*files, self._protected_swappiness)
-        )
+_PLAIN: Final = ("swappiness", "overcommit_memory")
 
-    def _note_pair(self, pair: str) -> FileValue | None:
-        """Save the member in force: bytes if they are not zero, else the ratio."""
-        for unit in ("bytes", "ratio"):
-            path = self._vm / f"{pair}_{unit}"
-            value = read_text(path)
-            if value is not None and (unit == "ratio" or value != "0"):
-                entry = FileValue(path, value)
-                self._originals.note(entry)
-                return entry
-        return None
 
-    def missing(self) -> tuple[str, ...]:
-        """What of a tuning profile cannot be written here, and why."""
-        reasons = []
-        if self._protected_swappiness is None:
-            reasons.append("protected_swappiness: cgroup v2 has no swappiness per group")
-        for name in ("swappiness", "overcommit_memory", "dirty_ratio", "dirty_background_ratio"):
-            path = self._vm / name
-            try:
-                with path.open("r+b"):
-                    pass
-            except OSError as error:
-                reasons.append(f"vm.{name}: {error.strerror}")
-        return tuple(reasons)
+def _tuning(name: str, granted: DesiredState) -> str | None:
+    value = getattr(granted.tuning, name)
+    return None if value is None else str(value)
 
-    def apply(self, tuning: Tuning) -> tuple[LeverResult, ...]:
-        """Write what differs from what was written last; put back what is not wanted any more."""
-        wanted = self._wanted(tuning)
-        now_s = time.monotonic()
-        results = [
-            attempt(_label(path), "original", partial(self._restore, path))
-            for path in tuple(self._held)
-            if path not in wanted
+
+def _plain(path: Path, value_of: Callable[[DesiredState], str | None]) -> FileSpec:
+    return FileSpec(
+        name=f"vm.{path.name}",
+        settings=(PlainFile(path=path, in_group=False),),
+        value_of=value_of,
+        missing=_refused(path),
+    )
+
+
+def _refused(path: Path) -> str:
+    """Why a file cannot be written; empty if it can."""
+    try:
+        with path.open("r+b"):
+            return ""
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+
+
+def _group_specs(zone: Group, protected: Group, slots: tuple[Group, ...]) -> list[FileSpec]:
+    """The swappiness of v1 groups; what a v2 node lacks."""
+    protected_of = _protected_swappiness
+    if zone.hierarchy.kind != "hybrid":
+        missing = "cgroup v2 has no swappiness per group"
+        return [
+            FileSpec(
+                name="protected_swappiness",
+                settings=(),
+                # Shipped profiles wish for it: said once, not at every change of profile.
+                value_of=lambda _granted: None,
+                missing=missing,
+            )
         ]
-        for path, value in wanted.items():
-            if self._held.get(path) == value or now_s < self._retry_at_s.get(path, 0.0):
-                continue
-            result = attempt(_label(path), value, partial(self._write, path, value))
-            if not result.ok:
-                self._retry_at_s[path] = now_s + RETRY_S
-            results.append(result)
-        return tuple(results)
-
-    def _wanted(self, tuning: Tuning) -> dict[Path, str]:
-        wanted: dict[Path, str] = {}
-        if tuning.swappiness is not None:
-            wanted[self._vm / "swappiness"] = str(tuning.swappiness)
-            for path in (*self._swappiness, self._protected_swappiness):
-                if path is not None and path.exists():  # a group may not be there yet
-                    wanted[path] = str(tuning.swappiness)
-        if tuning.protected_swappiness is not None and self._protected_swappiness is not None:
-            wanted[self._protected_swappiness] = str(tuning.protected_swappiness)
-        if tuning.overcommit_memory is not None:
-            wanted[self._vm / "overcommit_memory"] = str(tuning.overcommit_memory)
-        ratios = (tuning.dirty_background_ratio, tuning.dirty_ratio)
-        for pair, ratio in zip(_PAIRS, ratios, strict=True):
-            if ratio is None:
-                continue
-            if self._zone_bytes is None:
-                wanted[self._vm / f"{pair}_ratio"] = str(round(ratio))
-            else:
-                size = max(int(self._zone_bytes * ratio / 100), _LEAST_DIRTY_BYTES)
-                wanted[self._vm / f"{pair}_bytes"] = str(size)
-        return wanted
-
-    def _write(self, path: Path, value: str) -> None:
-        pair = self._originals_of_pairs.get(path)
-        if pair is None:
-            self._originals.ensure_file(path)
-        else:
-            self._originals.ensure(pair)
-        self._refuse_if_foreign(path)
-        self._held[path] = value
-        try:
-            write_text(path, value)
-        except Exception:
-            self._held[path] = ""  # perhaps written, so it is put back; tried again until then
-            raise
-
-    def _restore(self, path: Path) -> None:
-        try:
-            self._refuse_if_foreign(path)
-        except LeverError:
-            del self._held[path]
-            self._adopt(path)
-            raise
-        pair = self._originals_of_pairs.get(path)
-        value = self._originals.value(path)
-        if pair is not None:
-            write_text(pair.path, pair.value)
-        elif value is not None and path.exists():
-            write_text(path, value)
-        del self._held[path]  # not before: what failed is tried again
-
-    def _refuse_if_foreign(self, path: Path) -> None:
-        """Keep hands off what somebody else has set since it was written here.
-
-        Raises:
-            LeverError: Saying what it is now.
-        """
-        held = self._held.get(path)
-        now = read_text(path) if held else None
-        if now is not None and now != held:
-            raise LeverError(f"{path} is {now} now, set by somebody else; left as it is.")
-
-    def _adopt(self, path: Path) -> None:
-        """Take what somebody else has set for the original from now on."""
-        self._originals.forget(path)
-        for pair in _PAIRS:
-            members = [self._vm / f"{pair}_{unit}" for unit in ("bytes", "ratio")]
-            if path in members:
-                noted = self._note_pair(pair)
-                self._originals_of_pairs.update(dict.fromkeys(members, noted))
-
-    @property
-    def held(self) -> bool:
-        """Whether anything is not as it was."""
-        return bool(self._held)
+    groups = [(group, partial(_tuning, "swappiness")) for group in (zone, *slots)]
+    wanted: list[tuple[Group, Callable[[DesiredState], str | None]]] = [*groups]
+    wanted.append((protected, protected_of))
+    return [
+        FileSpec(
+            name=f"swappiness:{group.name.rpartition('/')[2]}",
+            settings=(PlainFile(path=group.memory_dir / "memory.swappiness"),),
+            value_of=value_of,
+        )
+        for group, value_of in wanted
+        if group.memory_dir is not None and not group.is_root
+    ]
 
 
-def _swappiness_file(group: Group) -> Path | None:
-    return None if group.memory_dir is None else group.memory_dir / "memory.swappiness"
+def _protected_swappiness(granted: DesiredState) -> str | None:
+    tuning = granted.tuning
+    value = tuning.swappiness
+    if tuning.protected_swappiness is not None:
+        value = tuning.protected_swappiness
+    return None if value is None else str(value)
 
 
-def _label(path: Path) -> str:
-    if path.parent.name == "vm":
-        return f"vm.{path.name}"
-    return f"swappiness:{path.parent.name}"
+def _pair(vm: Path, pair: str, zone_bytes: int | None) -> FileSpec:
+    by_ratio, by_bytes = vm / f"{pair}_ratio", vm / f"{pair}_bytes"
+    path = by_ratio if zone_bytes is None else by_bytes
+
+    def value_of(granted: DesiredState) -> str | None:
+        ratio = getattr(granted.tuning, f"{pair}_ratio")
+        if ratio is None:
+            return None
+        if zone_bytes is None:
+            return str(round(ratio))
+        return str(max(int(zone_bytes * ratio / 100), _LEAST_DIRTY_BYTES))
+
+    setting = PairFile(path=path, bytes_path=by_bytes, ratio_path=by_ratio, in_group=False)
+    return FileSpec(
+        name=f"vm.{path.name}",
+        settings=(setting,),
+        value_of=value_of,
+        missing=_refused(path),
+    )

@@ -327,18 +327,20 @@ class Decision(_message.Message):
     def __init__(self, controller: _Optional[str] = ..., desired: _Optional[_Union[DesiredState, _Mapping]] = ..., reason: _Optional[str] = ..., action: _Optional[_Iterable[int]] = ..., propensity: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
 
 class LeverResult(_message.Message):
-    __slots__ = ("lever", "value", "ok", "error", "took_ms")
+    __slots__ = ("lever", "value", "ok", "error", "took_ms", "dry_run")
     LEVER_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TOOK_MS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     lever: str
     value: str
     ok: bool
     error: str
     took_ms: float
-    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., took_ms: _Optional[float] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., took_ms: _Optional[float] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class TickTimings(_message.Message):
     __slots__ = ("late_ms", "sense_ms", "observe_ms", "decide_ms", "guard_ms", "apply_ms")

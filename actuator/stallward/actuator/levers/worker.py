@@ -1,0 +1,138 @@
+"""What may block is done by a thread of its own; the last wish wins."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from stallward.actuator.levers.result import LeverResult
+
+W = TypeVar("W")
+
+PENDING_S: Final = 2.0
+"""After this long a wish that is still being worked on is reported, once."""
+
+Superseded = Callable[[], bool]
+"""Whether a newer wish has come in; asked between two steps."""
+
+
+class Worker(Generic[W]):
+    """Works on the latest wish, on a thread that is started by the first one.
+
+    Args:
+        name: Of the lever, for results and the thread.
+        work: Does one wish and says what became of it; ``None`` if it stopped because a newer
+            one came in. What it raises becomes a result.
+        pending_s: When to report that it takes long.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[W, Superseded], tuple[LeverResult, ...] | None],
+        *,
+        pending_s: float = PENDING_S,
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._pending_s = pending_s
+        self._wake = threading.Condition()
+        self._wish: W | None = None
+        self._asked = 0
+        self._done = 0
+        self._stopping = False
+        self._started_s = 0.0
+        self._said_pending = False
+        self._results: deque[LeverResult] = deque()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a wish is not done yet."""
+        return self._done != self._asked
+
+    def ask(self, wish: W) -> None:
+        """Have ``wish`` done instead of what is being done; returns at once."""
+        with self._wake:
+            if not self.busy:
+                self._started_s, self._said_pending = time.monotonic(), False
+            self._wish = wish
+            self._asked += 1
+            self._wake.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"stallward-{self._name}", daemon=True
+                )
+                self._thread.start()
+
+    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
+        """What has been done since the last call; once, that something takes long."""
+        found = []
+        while self._results:
+            found.append(self._results.popleft())
+        took_s = now_s - self._started_s
+        if self.busy and not self._said_pending and took_s >= self._pending_s:
+            self._said_pending = True
+            found.append(self._pending(took_s))
+        return tuple(found)
+
+    def _pending(self, took_s: float) -> LeverResult:
+        error = f"pending: the kernel has not finished after {took_s:.1f} s"
+        value = str(self._wish)
+        return LeverResult(
+            lever=self._name, value=value, ok=False, error=error, took_ms=took_s * 1e3
+        )
+
+    def wait(self, deadline_s: float) -> bool:
+        """Wait until nothing is left to do, but not beyond ``deadline_s``; whether that is so."""
+        with self._wake:
+            while self.busy:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0 or not self._wake.wait(left_s):
+                    return not self.busy
+        return True
+
+    def stop(self) -> None:
+        """End the thread once it has nothing left to do; a later wish starts another."""
+        with self._wake:
+            if self._thread is not None and not self.busy:
+                self._stopping = True
+                self._wake.notify_all()
+                thread = self._thread
+            else:
+                return
+        thread.join(1.0)
+        self._thread, self._stopping = None, False
+
+    def _attempt(self, wish: W | None, number: int) -> tuple[LeverResult, ...] | None:
+        try:
+            return self._work(wish, partial(self._superseded, number))  # type: ignore[arg-type]
+        except Exception as error:  # a thread that died would be busy for ever
+            said = str(error) or type(error).__name__
+            return (LeverResult(lever=self._name, value=str(wish), ok=False, error=said),)
+
+    def _superseded(self, number: int) -> bool:
+        return number != self._asked
+
+    def _run(self) -> None:
+        # A signal would end a write half way; the main thread handles them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            with self._wake:
+                while not self.busy:
+                    if self._stopping:
+                        return
+                    self._wake.wait()
+                number, wish = self._asked, self._wish
+            results = self._attempt(wish, number)
+            if results is None:
+                continue  # a newer wish
+            self._results.extend(results)
+            with self._wake:
+                self._done = number
+                self._wake.notify_all()
