@@ -183,7 +183,7 @@ class Node:
 
     def holds_anything(self) -> bool:
         """Whether any lever is not as it was."""
-        return bool(self.levers.held())
+        return self.levers.anything_held()
 
     def anything_runs(self) -> bool:
         """Whether a stall could be answered: some background is not paused."""

@@ -44,6 +44,9 @@ class HeldSetting:
         self._originals = originals
         self._entry: JournalEntry | None = None
         self._file: int | None = None
+        self._before: str | None = None
+        self._perhaps: set[str] = set()
+        """What may be in force too, after a write of which nobody knows what became."""
         self.taken: str | None = None
         """What the kernel took of what was written last; ``None`` when nothing is held."""
         try:
@@ -84,17 +87,19 @@ class HeldSetting:
             KernelFileError: If it refused.
         """
         value = self.setting.capped(value, self.save())
-        before = self.taken
+        before = self._before = self.taken
         self.taken = value  # even if the write fails half way it is put back
         try:
             self.setting.write(value)
         except KernelFileError as error:
-            self.taken = before if error.number in _CHANGES_NOTHING else self._read() or value
+            self.taken = before if error.number in _CHANGES_NOTHING else self._uncertain(value)
             raise
         taken = self._read()
         if taken is None:
+            self.taken = self._uncertain(value)
             return value
         self.taken = taken
+        self._perhaps.clear()
         if not self.setting.same(taken, value):
             said = _NOT_TAKEN.format(taken=taken, asked=value)
             raise NotTakenError(f"{self.setting.path}: the kernel {said}.")
@@ -119,11 +124,11 @@ class HeldSetting:
                 return
             self.taken = self._read() or self.taken
             raise
-        now = self.setting.original()
-        if now is not None and now != self._entry:
+        if not self.setting.is_back(self._entry):
             self.taken = self._read() or self.taken
-            raise LeverError(f"{self.setting.path}: not put back, it is {now} now.")
+            raise LeverError(f"{self.setting.path}: not put back, it is {self.taken} now.")
         self.taken = None
+        self._perhaps.clear()
 
     def look(self) -> None:
         """See whether it still is what was taken.
@@ -140,6 +145,8 @@ class HeldSetting:
         if now is None or self._identity() != self._file:
             self._forget()  # the group is gone, and a new one has settings of its own
             return
+        if now in self._perhaps:
+            self.taken = now
         if now != self.taken:  # which was read back, so it is exact
             self._forget()
             raise ForeignError(
@@ -151,6 +158,20 @@ class HeldSetting:
             # After a crash too it is not ours to undo any more.
             self._originals.release(self._entry)
         self._entry = self._file = self.taken = None
+        self._perhaps.clear()
+
+    def _uncertain(self, value: str) -> str:
+        """What is in force after a write that failed, as far as it can be told.
+
+        Where it cannot be read either, it may be what was there or what was to be: neither is
+        somebody else's.
+        """
+        now = self._read()
+        if now is not None:
+            return now
+        original = getattr(self._entry, "value", value)
+        self._perhaps |= {value, self._before or original}
+        return value
 
     def _read(self) -> str | None:
         try:

@@ -210,6 +210,10 @@ class LeverSet:
         """Levers of which something may not be as it was; empty after a full restore."""
         return tuple(lever.name for lever in self._every if lever.held)
 
+    def anything_held(self) -> bool:
+        """Whether :meth:`held` names any; asks only those that were moved."""
+        return any(lever.held for lever in self._active)
+
     def missing(self) -> tuple[str, ...]:
         """Levers this node does not have, and why."""
         reasons = [self._why] if self._why else []

@@ -56,6 +56,9 @@ class Setting(Protocol):
             KernelFileError: If the kernel refuses.
         """
 
+    def is_back(self, entry: JournalEntry) -> bool:
+        """Whether what ``entry`` says is in force again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainFile:
@@ -103,6 +106,10 @@ class PlainFile:
         """Write the content back."""
         if isinstance(entry, FileValue):
             write_text(entry.path, entry.value)
+
+    def is_back(self, entry: JournalEntry) -> bool:
+        """Whether the file that was written says so."""
+        return isinstance(entry, FileValue) and read_text(entry.path) == entry.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,12 +165,14 @@ class KeyedFile:
         key: E.g. ``254:0``.
         default: What holds where there is no line for the key.
         in_group: Whether the file goes and comes with a cgroup.
+        cap: Whether a number is never set above the original.
     """
 
     path: Path
     key: str
     default: str
     in_group: bool = True
+    cap: bool = True
 
     def read(self) -> str | None:
         """The value of the key."""
@@ -187,6 +196,8 @@ class KeyedFile:
     def capped(self, value: str, original: JournalEntry) -> str:
         """Per word ``NAME=NUMBER`` (or ``NUMBER``) the smaller one; 0 and "max" are no limit."""
         before = original.value if isinstance(original, KeyedValue) else ""
+        if not self.cap:
+            return value
         known = dict(_word(word) for word in before.split())
         words = []
         for name, number in (_word(word) for word in value.split()):
@@ -204,6 +215,10 @@ class KeyedFile:
         """Write the value of the key back."""
         if isinstance(entry, KeyedValue):
             write_text(entry.path, f"{entry.key} {entry.value}")
+
+    def is_back(self, entry: JournalEntry) -> bool:
+        """Whether the key has its value."""
+        return isinstance(entry, KeyedValue) and self.read() == entry.value
 
 
 def _number(text: str) -> bool:

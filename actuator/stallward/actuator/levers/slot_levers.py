@@ -57,13 +57,14 @@ def cpu_max(group: Group, wish: Wish, check: Check) -> FileSpec:
     v1 = group.v1_dir("cpu")
     path, missing = _controller_file(group, "cpu", "cpu.cfs_quota_us" if v1 else "cpu.max")
 
+    text = "" if missing else read_text(path.with_name("cpu.cfs_period_us") if v1 else path)
+    period = (text or "").rpartition(" ")[2]
+    period_us = int(period) if period.isdigit() else 100_000
+
     def value_of(granted: DesiredState) -> str | None:
         cores = wish(granted).cpu_max_cores
         if cores is None:
             return None
-        text = read_text(path.with_name("cpu.cfs_period_us") if v1 else path) or ""
-        period = text.split()[-1] if text.split() else "100000"
-        period_us = int(period) if period.isdigit() else 100_000
         quota = max(round(cores * period_us), _LEAST_QUOTA_US)
         return str(quota) if v1 else f"{quota} {period_us}"
 
@@ -87,7 +88,7 @@ def io_weight(group: Group, wish: Wish, check: Check, paths: Paths) -> FileSpec:
             return None
         return str(weight if iocost else min(weight, _MOST_BFQ_WEIGHT))
 
-    keyed = KeyedFile(path=path, key="default", default="100")
+    keyed = KeyedFile(path=path, key="default", default="100", cap=False)
     setting: Setting = PlainFile(path=path) if v1 else keyed
     return _spec(f"io_weight:{short(group)}", setting, value_of, missing, check)
 

@@ -1,0 +1,300 @@
+"""All levers in one table; docs/reference/levers.md is made of it.
+
+``python -m stallward.actuator.levers.table > docs/reference/levers.md``
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+NOT_THERE: Final = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverInfo:
+    """One row.
+
+    Attributes:
+        name: The part of :attr:`LeverResult.lever` before the colon.
+        field: The field of the desired state.
+        unit: What its value means.
+        v2: File or action on a node with cgroup v2.
+        hybrid: ... with v1 controllers beside a v2 hierarchy.
+        none: ... without cgroups.
+        blocking: Whether it is written by a thread of its own, because the write may block.
+        undone: How it is undone.
+    """
+
+    name: str
+    field: str
+    unit: str
+    v2: str
+    hybrid: str
+    none: str
+    blocking: bool
+    undone: str
+
+
+_BACK: Final = "the original value is written"
+_NOTHING: Final = "nothing to undo"
+
+LEVERS: Final = (
+    LeverInfo(
+        name="pause",
+        field="slots.paused",
+        unit="yes or no",
+        v2="cgroup.freeze",
+        hybrid="cgroup.freeze of the v2 hierarchy, else freezer.state of the v1 freezer",
+        none="SIGSTOP by pidfd",
+        blocking=False,
+        undone="thawed or continued",
+    ),
+    LeverInfo(
+        name="limit",
+        field="slots.limit_bytes",
+        unit="bytes",
+        v2="memory.high",
+        hybrid="memory.limit_in_bytes",
+        none=NOT_THERE,
+        blocking=True,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="hard_limit",
+        field="slots.hard_limit_bytes",
+        unit="bytes",
+        v2="memory.max, after memory.reclaim",
+        hybrid=f"{NOT_THERE} (limit is hard already)",
+        none=NOT_THERE,
+        blocking=True,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="reclaim",
+        field="slots.reclaim_to_bytes",
+        unit="bytes left in memory",
+        v2="memory.reclaim, with swappiness= where the kernel takes it and a profile sets one",
+        hybrid="memory.limit_in_bytes, step by step, each taken back at once",
+        none=NOT_THERE,
+        blocking=True,
+        undone=_NOTHING,
+    ),
+    LeverInfo(
+        name="swap_max",
+        field="slots.swap_max_bytes",
+        unit="bytes",
+        v2="memory.swap.max",
+        hybrid=f"{NOT_THERE} (memory.memsw limits memory with it)",
+        none=NOT_THERE,
+        blocking=True,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="cpu_weight",
+        field="slots.cpu_weight",
+        unit="1..10000, 100 is the kernel's default",
+        v2="cpu.weight",
+        hybrid="cpu.shares, 10.24 times the weight",
+        none=NOT_THERE,
+        blocking=False,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="cpu_max",
+        field="slots.cpu_max_cores",
+        unit="CPU seconds per second",
+        v2="cpu.max",
+        hybrid="cpu.cfs_quota_us",
+        none=NOT_THERE,
+        blocking=False,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="io_weight",
+        field="slots.io_weight",
+        unit="1..10000, 100 is the kernel's default; bfq takes up to 1000",
+        v2="io.weight where io.cost.qos is on, else io.bfq.weight where a disk uses bfq",
+        hybrid="blkio.bfq.weight where a disk uses bfq",
+        none=NOT_THERE,
+        blocking=False,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="io_max",
+        field="slots.io_max_bytes_per_s",
+        unit="bytes per second, of reads and of writes, per disk",
+        v2="io.max",
+        hybrid="blkio.throttle.read_bps_device and write_bps_device",
+        none=NOT_THERE,
+        blocking=True,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="nice",
+        field="slots.nice",
+        unit="-20..19, never better than a thread had",
+        v2="setpriority(2) on every thread",
+        hybrid="setpriority(2) on every thread",
+        none="setpriority(2) on every thread",
+        blocking=True,
+        undone="every thread gets its own back, those forked meanwhile their parent's",
+    ),
+    LeverInfo(
+        name="cpus",
+        field="slots.cpus",
+        unit="CPU numbers",
+        v2="sched_setaffinity(2) on every thread",
+        hybrid="sched_setaffinity(2) on every thread",
+        none="sched_setaffinity(2) on every thread",
+        blocking=True,
+        undone="every thread gets its own back, those forked meanwhile their parent's",
+    ),
+    LeverInfo(
+        name="pages",
+        field="slots.page_advice, protected_willneed",
+        unit="cold, pageout or willneed, once",
+        v2="process_madvise(2) on private writable pages",
+        hybrid="process_madvise(2) on private writable pages",
+        none="process_madvise(2) on private writable pages",
+        blocking=True,
+        undone=_NOTHING,
+    ),
+    LeverInfo(
+        name="terminate",
+        field="slots.terminated",
+        unit="yes or no; only with guard.allow_terminate",
+        v2="SIGTERM by pidfd, 5 s later cgroup.kill",
+        hybrid="SIGTERM by pidfd, 5 s later cgroup.kill",
+        none="SIGTERM by pidfd, 5 s later SIGKILL",
+        blocking=True,
+        undone="cannot be undone",
+    ),
+    LeverInfo(
+        name="stop, terminate",
+        field="stopped, terminate",
+        unit="single processes, by pid and start time",
+        v2="SIGSTOP, SIGTERM by pidfd",
+        hybrid="SIGSTOP, SIGTERM by pidfd",
+        none="SIGSTOP, SIGTERM by pidfd",
+        blocking=False,
+        undone="SIGCONT; an end cannot be undone",
+    ),
+    LeverInfo(
+        name="memory_low",
+        field="protected_low_bytes",
+        unit="bytes",
+        v2="memory.low",
+        hybrid=f"{NOT_THERE} (the soft limit protects nobody inside a limited group)",
+        none=NOT_THERE,
+        blocking=False,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="oom",
+        field="protect_from_oom",
+        unit="yes or no",
+        v2="oom_score_adj",
+        hybrid="oom_score_adj",
+        none="oom_score_adj",
+        blocking=False,
+        undone="every process gets its own back, those forked meanwhile their parent's",
+    ),
+    LeverInfo(
+        name="vm.swappiness",
+        field="tuning.swappiness",
+        unit="0..200",
+        v2="vm.swappiness",
+        hybrid="vm.swappiness, and memory.swappiness of the zone and its groups",
+        none="vm.swappiness",
+        blocking=False,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="swappiness",
+        field="tuning.protected_swappiness",
+        unit="0..200",
+        v2=f"{NOT_THERE} (v2 has none per group)",
+        hybrid="memory.swappiness",
+        none=NOT_THERE,
+        blocking=False,
+        undone=_BACK,
+    ),
+    LeverInfo(
+        name="vm.dirty_ratio, vm.dirty_background_ratio",
+        field="tuning.dirty_ratio, tuning.dirty_background_ratio",
+        unit="per cent of the zone's memory",
+        v2="vm.dirty_ratio; in a sandbox the equivalent vm.dirty_bytes",
+        hybrid="vm.dirty_ratio; in a sandbox the equivalent vm.dirty_bytes",
+        none="vm.dirty_ratio",
+        blocking=False,
+        undone="the one of ratio and bytes that was in force is written",
+    ),
+    LeverInfo(
+        name="vm.overcommit_memory",
+        field="tuning.overcommit_memory",
+        unit="0, 1 or 2",
+        v2="vm.overcommit_memory",
+        hybrid="vm.overcommit_memory",
+        none="vm.overcommit_memory",
+        blocking=False,
+        undone=_BACK,
+    ),
+)
+"""Every lever there is."""
+
+_INTRODUCTION: Final = """\
+# Levers
+
+What the daemon can change on a node, and how it is undone. Each lever is looked for when the
+daemon starts; `stallward ctl status` lists those that are missing, and why.
+
+What holds for all of them:
+
+- **Saved first.** Before the first change the original goes to the guardian and its journal.
+  Without an acknowledgement nothing is changed.
+- **Read back.** What is reported and held is what the kernel took. Rounding to pages is no
+  failure; another value is.
+- **Never waiting.** What may block is written by a thread of its own. A write that takes longer
+  than 2 s is reported as pending, and does not keep the other levers from being restored.
+- **Never more than before.** A limit is not raised above the group's own.
+- **Left to others.** Every held setting is read again in turn, one a tick. If somebody else has
+  changed it, the daemon leaves it alone until the controller wants something else or
+  `control.foreign_wait_s` has passed. The tick record says so (`levers`, `foreign`), it is
+  counted, and restoring leaves the other's value. A group that was removed and made anew is no
+  such change.
+- **Restored.** On stop, on a lapsed lease and after a crash, all of them, even if some fail.
+- **Dry run.** With `control.dry_run = true` the daemon decides and records but changes nothing;
+  `applied` in the tick record says what would have been done, marked `dry_run`.
+
+"""
+_NOTES: Final = """
+Notes:
+
+- A hard limit is never written below what the group uses: memory is reclaimed first, and what
+  cannot be reclaimed is reported. So lowering it kills nobody; growing into it does.
+- v1 has memory.force_empty, but that takes everything. A limit for a moment takes what is asked.
+- v1 CPU and disk levers need the group in that controller's hierarchy. A group that is not there
+  has the lever missing. The daemon makes no groups of others there.
+- The nice value orders threads of the same CPU group (and, with autogroup, of the same session).
+  It needs CAP_SYS_NICE, without which it could not be undone.
+- Weights of the disk act only where its scheduler (or iocost) knows them; elsewhere the lever is
+  missing, whatever files there are.
+- The first rate limit of a disk makes the kernel empty its queue, which may take a while: a
+  thread waits for it. Loop devices, zram and mappings are not limited, what is below them is.
+"""
+
+
+def render() -> str:
+    """The page docs/reference/levers.md."""
+    columns = ("lever", "field", "unit", "cgroup v2", "hybrid", "no cgroups", "thread", "undone")
+    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+    for row in LEVERS:
+        thread = "yes" if row.blocking else "no"
+        cells = (f"`{row.name}`", f"`{row.field}`", row.unit, row.v2, row.hybrid, row.none)
+        lines.append(f"| {' | '.join((*cells, thread, row.undone))} |")
+    return _INTRODUCTION + "\n".join(lines) + "\n" + _NOTES
+
+
+if __name__ == "__main__":
+    print(render(), end="")  # noqa: T201 - what this is started for
