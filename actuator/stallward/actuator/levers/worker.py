@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 import time
@@ -17,6 +18,8 @@ W = TypeVar("W")
 PENDING_S: Final = 2.0
 """After this long a wish that is still being worked on is reported, once."""
 
+_STOP_S: Final = 1.0
+
 Superseded = Callable[[], bool]
 """Whether a newer wish has come in; asked between two steps."""
 
@@ -25,7 +28,7 @@ class Worker(Generic[W]):
     """Works on the latest wish, on a thread that is started by the first one.
 
     Args:
-        name: Of the lever, for results and the thread.
+        name: Of the lever, for results.
         work: Does one wish and says what became of it; ``None`` if it stopped because a newer
             one came in. What it raises becomes a result.
         pending_s: When to report that it takes long.
@@ -49,7 +52,7 @@ class Worker(Generic[W]):
         self._started_s = 0.0
         self._said_pending = False
         self._results: deque[LeverResult] = deque()
-        self._thread: threading.Thread | None = None
+        self._running = False
 
     @property
     def busy(self) -> bool:
@@ -64,11 +67,10 @@ class Worker(Generic[W]):
             self._wish = wish
             self._asked += 1
             self._wake.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"stallward-{self._name}", daemon=True
-                )
-                self._thread.start()
+            if not self._running:
+                self._running = True
+                # Thread.start() waits until the thread runs, which may take long under pressure.
+                _thread.start_new_thread(self._run, ())
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
         """What has been done since the last call; once, that something takes long."""
@@ -98,16 +100,16 @@ class Worker(Generic[W]):
         return True
 
     def stop(self) -> None:
-        """End the thread once it has nothing left to do; a later wish starts another."""
+        """End the thread if it has nothing left to do; a later wish starts another."""
+        deadline_s = time.monotonic() + _STOP_S
         with self._wake:
-            if self._thread is not None and not self.busy:
-                self._stopping = True
-                self._wake.notify_all()
-                thread = self._thread
-            else:
+            if self.busy:
                 return
-        thread.join(1.0)
-        self._thread, self._stopping = None, False
+            self._stopping = True
+            self._wake.notify_all()
+            while self._running and (left_s := deadline_s - time.monotonic()) > 0:
+                self._wake.wait(left_s)
+            self._stopping = False
 
     def _attempt(self, wish: W | None, number: int) -> tuple[LeverResult, ...] | None:
         try:
@@ -126,6 +128,8 @@ class Worker(Generic[W]):
             with self._wake:
                 while not self.busy:
                     if self._stopping:
+                        self._running = False
+                        self._wake.notify_all()
                         return
                     self._wake.wait()
                 number, wish = self._asked, self._wish
