@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -253,6 +254,29 @@ def test_one_process_is_stopped_continued_and_terminated(box: Box) -> None:
     results = box.levers.apply(DesiredState(stopped=(ref,), terminate=ref))
     assert [r.value for r in results] == ["SIGTERM"]
     assert process.wait(5) == -15
+
+
+def test_a_process_that_somebody_else_continues_is_left_to_them(box: Box) -> None:
+    process = box.start("")
+    ticks = start_time_ticks(Path("/proc"), process.pid)
+    assert ticks is not None
+    stopped = DesiredState(stopped=(ProcessRef(pid=process.pid, start_time_ticks=ticks),))
+    for _ in range(10):
+        box.levers.apply(stopped)
+        time.sleep(0.01)
+    assert box.state(process) == "T"
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.02)
+    results = [r for _ in range(10) for r in box.levers.apply(stopped)]
+    assert [(r.ok, "somebody else" in r.error) for r in results] == [(False, True)]
+    assert box.state(process) != "T"
+    assert box.levers.foreign_total == 1
+    assert [s.foreign for s in box.levers.states()] == [True]
+    assert box.released == [Stopped(process.pid, ticks)]
+    box.levers.apply(RELEASED)
+    box.levers.apply(stopped)
+    time.sleep(0.02)
+    assert box.state(process) == "T", "another wish ends it"
 
 
 def test_the_protected_application_is_never_signalled(box: Box) -> None:

@@ -247,3 +247,21 @@ def usage_bytes(sandbox: Sandbox) -> int:
     assert folder is not None
     name = "memory.current" if sandbox.zone.hierarchy.kind == "v2" else "memory.usage_in_bytes"
     return int((folder / name).read_text())
+
+
+@pytest.mark.live
+def test_groups_are_made_in_further_hierarchies_on_request_only(tmp_path: Path) -> None:
+    for controllers in ((), ("cpu", "blkio")):
+        with open_sandbox(
+            slots=1,
+            limit_bytes=64 * MIB,
+            swap_bytes=64 * MIB,
+            cache_dir=tmp_path,
+            state_dir=tmp_path,
+            controllers=controllers,
+        ) as sandbox:
+            group = sandbox.slots[0]
+            further = group.hierarchy.further_roots
+            wanted = {root / group.name for root in further if root.name in controllers}
+            assert set(group.member_dirs) == {*group.dirs, *wanted}
+        assert not any((root / sandbox.zone.name).exists() for root in further)

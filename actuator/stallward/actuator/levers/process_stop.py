@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import signal
 from functools import partial
+from typing import Final
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.groups import Group
 from stallward.actuator.journal_entries import Stopped
+from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.levers.lever import PlannedWrite
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.levers.result import LeverResult, attempt
 from stallward.actuator.levers.spared import daemon_pids
 from stallward.actuator.paths import Paths
-from stallward.actuator.process_identity import send_signal
+from stallward.actuator.process_identity import send_signal, stat_fields
 from stallward.agent.desired import DesiredState, ProcessRef
+from stallward.agent.sample import LeverState
+
+_STANDS_STILL: Final = frozenset({b"T", b"t", b"Z", b"X"})
+"""States of /proc/PID/stat: stopped or traced; what has ended stands still too."""
 
 
 class ProcessStopLever(QuietLever):
@@ -33,7 +39,12 @@ class ProcessStopLever(QuietLever):
         self._paths = paths
         self._protected = protected
         self._originals = originals
-        self._stopped: dict[ProcessRef, None] = {}
+        self._stopped: dict[ProcessRef, bool] = {}
+        """And whether the kernel has been seen to have stopped it: a signal takes its time."""
+        self._left: set[ProcessRef] = set()
+        """Somebody else continued them while they were wished to be stopped."""
+        self._turn = 0
+        self.foreign_total = 0
         self._terminated: set[ProcessRef] = set()
         self._wanted: tuple[ProcessRef, ...] = ()
 
@@ -45,23 +56,55 @@ class ProcessStopLever(QuietLever):
     @property
     def idle(self) -> bool:
         """Whether all that is wished to be stopped is, and nothing else."""
-        return self._wanted == tuple(self._stopped)
+        return not self._left and set(self._wanted) == self._stopped.keys()
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
         """Stop what is named and continue what is not any more."""
         stopped, terminate = granted.stopped, granted.terminate
         self._wanted = stopped
+        self._left.intersection_update(stopped)
         results = [self._continue(ref) for ref in tuple(self._stopped) if ref not in stopped]
-        results += [self._stop(ref) for ref in stopped if ref not in self._stopped]
+        known = self._stopped.keys() | self._left
+        results += [self._stop(ref) for ref in stopped if ref not in known]
         if terminate is not None and terminate not in self._terminated:
             self._terminated.add(terminate)
             lever = f"terminate:{terminate.pid}"
             results.append(attempt(lever, "SIGTERM", partial(self._terminate, terminate)))
         return tuple(results)
 
+    def look(self, now_s: float) -> tuple[LeverResult, ...]:
+        """See whether one of them still stands still; another one the next time."""
+        if not self._stopped:
+            return ()
+        self._turn = (self._turn + 1) % len(self._stopped)
+        ref = tuple(self._stopped)[self._turn]
+        path = self._paths.proc / str(ref.pid) / "stat"
+        content = read_bytes(path)
+        fields = stat_fields(content, path) if content else []
+        if not fields or int(fields[19]) != ref.start_time_ticks:
+            return ()  # ended, which continuing it will find out
+        if fields[0] in _STANDS_STILL:
+            self._stopped[ref] = True
+        elif self._stopped[ref]:
+            del self._stopped[ref]
+            self._left.add(ref)
+            self._originals.release(_entry(ref))
+            self.foreign_total += 1
+            error = "somebody else continued it; left as it is"
+            return (LeverResult(lever=f"stop:{ref.pid}", value="SIGSTOP", ok=False, error=error),)
+        return ()
+
+    def states(self, now_s: float) -> tuple[LeverState, ...]:
+        """Who was left to somebody else; the processes of a sample tell the others."""
+        return tuple(
+            LeverState(lever=f"stop:{ref.pid}", value="SIGCONT", foreign=True)
+            for ref in self._left
+        )
+
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
         """Continue everything."""
         self._wanted = ()
+        self._left.clear()
         return tuple(self._continue(ref) for ref in tuple(self._stopped))
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
@@ -77,7 +120,7 @@ class ProcessStopLever(QuietLever):
     def _stop(self, ref: ProcessRef) -> LeverResult:
         result = attempt(f"stop:{ref.pid}", "SIGSTOP", partial(self._send_stop, ref))
         if result.ok:
-            self._stopped[ref] = None
+            self._stopped[ref] = False
         else:
             self._originals.release(_entry(ref))
         return result
