@@ -9,6 +9,8 @@ The tree::
     ├── GroupError                 a cgroup name or operation that is refused or failed
     │   └── GroupGoneError         the cgroup vanished
     ├── LeverError                 a lever cannot be moved
+    │   ├── ForeignError           ... because somebody else has moved it since
+    │   └── NotTakenError          ... to where it was to go: the kernel made something else of it
     ├── JournalError               the journal of original settings cannot be kept
     ├── FramesError                a frames file that cannot be read or written
     ├── ConfigError                a configuration that cannot be used
@@ -66,6 +68,24 @@ class GroupGoneError(GroupError):
 
 class LeverError(ActuatorError):
     """Raised when a lever cannot be moved."""
+
+
+class ForeignError(LeverError):
+    """Raised when somebody else has changed a setting: it is theirs now.
+
+    Args:
+        cause: What happened.
+        next_step: What the user can do.
+        value: What the setting is now.
+    """
+
+    def __init__(self, cause: str, *, next_step: str = "", value: str = "") -> None:
+        super().__init__(cause, next_step=next_step)
+        self.value = value
+
+
+class NotTakenError(LeverError):
+    """Raised when the kernel took something else than was written; it is held all the same."""
 
 
 class JournalError(ActuatorError):

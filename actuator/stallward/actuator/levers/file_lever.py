@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from stallward.actuator.errors import LeverError
-from stallward.actuator.levers.held_setting import ForeignError, HeldSetting, NotTakenError
+from stallward.actuator.errors import ForeignError, LeverError, NotTakenError
+from stallward.actuator.levers.held_setting import HeldSetting
 from stallward.actuator.levers.lever import ASIDE_S, PlannedWrite
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.result import LeverResult, attempt

@@ -9,26 +9,18 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from stallward.actuator.errors import KernelFileError, LeverError
+from stallward.actuator.errors import (
+    ForeignError,
+    KernelFileError,
+    LeverError,
+    NotTakenError,
+)
 from stallward.actuator.journal_entries import JournalEntry
 from stallward.actuator.kernelfile import ABSENT
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.settings import Setting
 
 _NOT_TAKEN: Final = "took {taken!r} instead of {asked!r}"
-
-
-class ForeignError(LeverError):
-    """Raised when somebody else has changed a setting: it is theirs now."""
-
-    def __init__(self, cause: str, value: str) -> None:
-        super().__init__(cause)
-        self.value = value
-        """What it is now."""
-
-
-class NotTakenError(LeverError):
-    """Raised when the kernel took something else than was written; it is held all the same."""
 
 
 class HeldSetting:
@@ -150,7 +142,8 @@ class HeldSetting:
         if now != self.taken:  # which was read back, so it is exact
             self._forget()
             raise ForeignError(
-                f"{self.setting.path} is {now} now, set by somebody else; left as it is.", now
+                f"{self.setting.path} is {now} now, set by somebody else; left as it is.",
+                value=now,
             )
 
     def _forget(self) -> None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import KernelFileError, LeverError
+from stallward.actuator.errors import ForeignError, KernelFileError, LeverError, NotTakenError
 from stallward.actuator.levers.file_lever import ORIGINAL, RETRY_S, Aside
-from stallward.actuator.levers.held_setting import ForeignError, HeldSetting, NotTakenError
+from stallward.actuator.levers.held_setting import HeldSetting
 from stallward.actuator.levers.lever import ASIDE_S, PlannedWrite
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.quiet import QuietLever
