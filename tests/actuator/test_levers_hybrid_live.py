@@ -12,6 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.config import (
+    ControlConfig,
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
 from stallward.actuator.detect import require
 from stallward.actuator.groups import Group
 from stallward.actuator.journal import JournalEntry, restore
@@ -20,6 +29,7 @@ from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.pause import PauseLever
 from stallward.actuator.levers.result import LeverResult
+from stallward.actuator.node import Node
 from stallward.actuator.paths import Paths
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
 
@@ -275,3 +285,32 @@ def test_a_read_only_file_is_a_reason_and_not_a_change(site: Site, tmp_path: Pat
     finally:
         subprocess.run(["umount", target], check=True)
     assert target.read_text() == "1024\n"
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_node_tells_in_its_sample_what_is_moved(
+    site: Site, tmp_path: Path, dry_run: bool
+) -> None:
+    config = DaemonConfig(
+        node=NodeConfig(zone=site.zone.name),
+        protected=ProtectedConfig(group=site.app.name),
+        background=(SlotConfig(name="bg", group=site.slot.name),),
+        service=ServiceConfig(socket=tmp_path / "s.sock"),
+        journal=JournalConfig(path=tmp_path / "journal"),
+        control=ControlConfig(dry_run=dry_run),
+    )
+    if site.hierarchy.kind == "v2":
+        pytest.skip("v1 files")
+    node = Node(config, site.sent.append)
+    try:
+        state = one(paused=True, cpu_weight=10)
+        applied = node.apply(state, node.read(0, 1.0), 1.0)
+        assert {r.dry_run for r in applied} == {dry_run}
+        sample = node.read(1, 2.0)
+        assert [m.lever for m in sample.levers] == ([] if dry_run else ["cpu_weight:bg"])
+        assert sample.slot_states[0].paused == (not dry_run)
+        assert site.v1("cpu", "cpu.shares") == ("1024\n" if dry_run else "102\n")
+        assert site.levers.slot_frozen(0) == (not dry_run)
+    finally:
+        assert node.close()
+    assert site.v1("cpu", "cpu.shares") == "1024\n"
