@@ -1,0 +1,91 @@
+"""Naming a process tree in the configuration, where there is no cgroup to name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import ConfigError
+
+_MOST_PID: Final = 1 << 22
+"""The largest pid_max the kernel takes (PID_MAX_LIMIT)."""
+_WAYS: Final = ("pidfile", "pids", "command")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessesConfig:
+    """Which processes, with all their descendants, are one tree; exactly one way of saying so."""
+
+    pidfile: Path | None = None
+    """A file that holds the pid of the root; read again when it changes."""
+    pids: tuple[int, ...] = ()
+    """The roots, as they are when the daemon starts; for short-lived uses."""
+    command: str | None = None
+    """A regular expression that is searched for in the whole command line, its arguments joined
+    by spaces; every process that matches is a root, also one that starts later."""
+    user: str | None = None
+    """With ``command``: the name or number of the user whose processes are meant."""
+
+
+def check_target(place: str, group: str | None, processes: ProcessesConfig | None) -> None:
+    """Check that a table names exactly one of a group and processes, and those in one way.
+
+    Args:
+        place: The table's place in the file, e.g. ``background[0]``.
+        group: What it says of ``group``.
+        processes: What it says of ``processes``.
+
+    Raises:
+        ConfigError: If not.
+    """
+    if (group is None) == (processes is None):
+        many = "both a group and processes" if group is not None else "neither group nor processes"
+        raise ConfigError(
+            f"config.{place} names {many}.",
+            next_step=f'Give {place} either group = "NAME" or '
+            'processes = { pidfile = "/run/NAME.pid" }.',
+        )
+    if processes is not None:
+        _check(f"{place}.processes", processes)
+
+
+def _check(place: str, processes: ProcessesConfig) -> None:
+    given = [way for way in _WAYS if getattr(processes, way) not in {None, ()}]
+    if len(given) != 1:
+        said = " and ".join(given) or "nothing"
+        raise ConfigError(
+            f"config.{place} says {said}.", next_step=f"Give exactly one of {', '.join(_WAYS)}."
+        )
+    if processes.pidfile is not None and not processes.pidfile.is_absolute():
+        raise ConfigError(
+            f"config.{place}.pidfile is {str(processes.pidfile)!r}, a relative path.",
+            next_step="Write the whole path, from /.",
+        )
+    for i, pid in enumerate(processes.pids):
+        if not 2 <= pid <= _MOST_PID:
+            raise ConfigError(f"config.{place}.pids[{i}] is {pid}, outside 2..{_MOST_PID}.")
+    if processes.command is not None:
+        _check_pattern(f"{place}.command", processes.command)
+    elif processes.user is not None:
+        raise ConfigError(
+            f"config.{place}.user goes with command only.",
+            next_step="Remove it: a pid needs no user.",
+        )
+    if processes.user is not None and not processes.user.strip():
+        raise ConfigError(f"config.{place}.user is empty.")
+
+
+def _check_pattern(place: str, pattern: str) -> None:
+    try:
+        found = re.compile(pattern, re.DOTALL)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigError(
+            f"config.{place} is {pattern!r}, not a regular expression: {error}."
+        ) from error
+    if found.search("") is not None:
+        raise ConfigError(
+            f"config.{place} is {pattern!r}, which every process matches.",
+            next_step="Write what only this program's command line has, e.g. ^/usr/bin/batch .",
+        )
