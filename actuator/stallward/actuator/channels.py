@@ -122,20 +122,24 @@ class GuardianLink:
                 self._ask(message, self._timeout_s if timeout_s is None else timeout_s)
                 self._held.update(dict.fromkeys(part))
 
-    def hold_one(self, entry: JournalEntry) -> None:
-        """:meth:`hold` for one entry: what the levers call before a first change."""
-        self.hold((entry,))
+    def hold_one(self, *entries: JournalEntry) -> None:
+        """:meth:`hold` for what the levers change now: one entry, or those of a whole tree."""
+        self.hold(entries)
 
-    def release_one(self, entry: JournalEntry) -> None:
-        """Tell the guardian that there is nothing to undo of ``entry``; never waits."""
+    def release_one(self, *entries: JournalEntry) -> None:
+        """Tell the guardian that there is nothing to undo of ``entries``; never waits."""
         with self._lock:
-            if entry not in self._held:
-                return
-            with contextlib.suppress(OSError):  # then it stays held
-                message = f"{to_line(entry, 'release')}\n".encode()
-                self.connection.send(message, socket.MSG_DONTWAIT)
+            held = [entry for entry in entries if entry in self._held]
+            for start in range(0, len(held), _ENTRIES_PER_MESSAGE):
+                part = held[start : start + _ENTRIES_PER_MESSAGE]
+                message = "".join(f"{to_line(entry, 'release')}\n" for entry in part).encode()
+                try:
+                    self.connection.send(message, socket.MSG_DONTWAIT)
+                except OSError:
+                    return  # then they stay held
                 self._unanswered += 1
-                del self._held[entry]
+                for entry in part:
+                    del self._held[entry]
 
     def beat(self) -> None:
         """Tell the guardian that the loop ticks, and ask it for the same; never waits."""

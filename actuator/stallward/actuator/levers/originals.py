@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stallward.actuator.errors import JournalError
 from stallward.actuator.journal_entries import JournalEntry
 
-SendJournal = Callable[[JournalEntry], None]
-"""Returns when the entry is safe; raises to keep the change from being made."""
-ReleaseJournal = Callable[[JournalEntry], None]
-"""Takes an entry back that there is nothing to undo of any more."""
+SendJournal = Callable[..., None]
+"""Takes entries, as many arguments; returns when they are safe; raises to keep the change from
+being made."""
+ReleaseJournal = Callable[..., None]
+"""Takes entries back that there is nothing to undo of any more."""
 
 
 class Originals:
@@ -40,8 +41,14 @@ class Originals:
 
     def ensure(self, entry: JournalEntry) -> None:
         """Have the journal hold ``entry``; call before the change that it undoes."""
-        if entry not in self._covered:
-            self._send(entry)
+        self.ensure_all((entry,))
+
+    def ensure_all(self, entries: Sequence[JournalEntry]) -> None:
+        """Have the journal hold ``entries``, all in one message."""
+        new = [entry for entry in entries if entry not in self._covered]
+        if new:
+            self._send(*new)
+        for entry in new:
             self.note(entry)
 
     def uncover(self) -> None:
@@ -50,9 +57,13 @@ class Originals:
 
     def release(self, entry: JournalEntry) -> None:
         """What ``entry`` undoes is undone for good: what others do next is not ours to undo."""
-        if entry not in self._covered:
-            return
-        del self._covered[entry]
-        if self._release is not None:
-            with contextlib.suppress(JournalError):  # it is undone once more, at worst
-                self._release(entry)
+        self.release_all((entry,))
+
+    def release_all(self, entries: Sequence[JournalEntry]) -> None:
+        """:meth:`release` of many, in one message."""
+        known = [entry for entry in entries if entry in self._covered]
+        for entry in known:
+            del self._covered[entry]
+        if known and self._release is not None:
+            with contextlib.suppress(JournalError):  # they are undone once more, at worst
+                self._release(*known)
