@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.groups import Group
 from stallward.actuator.journal_entries import OomScore
 from stallward.actuator.kernelfile import read_text, write_text
 from stallward.actuator.levers.lever import PlannedWrite
@@ -23,6 +22,7 @@ from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.levers.result import LeverResult, attempt
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import start_time_ticks
+from stallward.actuator.targets import Target
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState
 
@@ -46,7 +46,7 @@ class OomLever(QuietLever):
     name = "oom"
 
     def __init__(
-        self, paths: Paths, protected: Group, slots: tuple[Group, ...], originals: Originals
+        self, paths: Paths, protected: Target, slots: tuple[Target, ...], originals: Originals
     ) -> None:
         self._proc = paths.proc
         self._protected = protected
@@ -127,7 +127,7 @@ class OomLever(QuietLever):
                     if text == str(score) and ticks is not None:
                         attempt("oom", text, partial(self._write, pid, ticks, score))
 
-    def _adjust(self, group: Group, score: int) -> list[LeverResult]:
+    def _adjust(self, group: Target, score: int) -> list[LeverResult]:
         results = []
         for pid in group.pids(recursive=True):
             if self.refused and score < 0:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from stallward.actuator.errors import LeverError
-from stallward.actuator.groups import Group
 from stallward.actuator.journal_entries import Stopped
 from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.levers.lever import PlannedWrite
@@ -17,6 +16,7 @@ from stallward.actuator.levers.result import LeverResult, attempt
 from stallward.actuator.levers.spared import daemon_pids
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import send_signal, stat_fields
+from stallward.actuator.targets import Target
 from stallward.agent.desired import DesiredState, ProcessRef
 from stallward.agent.sample import LeverState
 
@@ -35,7 +35,7 @@ class ProcessStopLever(QuietLever):
 
     name = "stop"
 
-    def __init__(self, paths: Paths, protected: Group, originals: Originals) -> None:
+    def __init__(self, paths: Paths, protected: Target, originals: Originals) -> None:
         self._paths = paths
         self._protected = protected
         self._originals = originals

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stallward.actuator.errors import LeverError
-from stallward.actuator.groups import Group
+from stallward.actuator.process_trees import no_pids
+from stallward.actuator.targets import Target
 
 
 def daemon_pids() -> frozenset[int]:
@@ -20,17 +22,23 @@ class Spared:
 
     Attributes:
         listed: Processes that the configuration lists; the daemon's own are always spared.
+        protected: The protected application's processes now, where a group may hold one.
     """
 
     listed: frozenset[int] = frozenset()
+    protected: Callable[[], frozenset[int]] = no_pids
     _daemon: frozenset[int] = field(default_factory=daemon_pids)
 
-    def within(self, group: Group) -> int | None:
+    def pids(self) -> frozenset[int]:
+        """All of them, now."""
+        return self.listed | self._daemon | self.protected()
+
+    def within(self, group: Target) -> int | None:
         """One of them that is in ``group`` or below it, if any."""
-        found = (self.listed | self._daemon).intersection(group.pids(recursive=True))
+        found = self.pids().intersection(group.pids(recursive=True))
         return min(found, default=None)
 
-    def check(self, group: Group) -> None:
+    def check(self, group: Target) -> None:
         """Check right before acting: processes move.
 
         Raises:
