@@ -108,6 +108,7 @@ HugePages_Total:       5
 def test_meminfo_valid(tmp_path: Path) -> None:
     expected = MemoryInfo(
         total_bytes=1024000,
+        free_bytes=10240,
         available_bytes=614400,
         dirty_bytes=4096,
         writeback_bytes=0,

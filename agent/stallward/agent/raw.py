@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import PROFILES, SLOTS
-from stallward.agent.sample import GroupSample, Sample, SlotState
+from stallward.agent.sample import GroupSample, PsiTotals, Sample, SlotState
 
 NODE_COLUMNS: Final = (
     "time_s",
@@ -62,6 +62,7 @@ SLOT_COLUMNS: Final = (
 )
 NODE: Final = {name: i for i, name in enumerate(NODE_COLUMNS)}
 SLOT: Final = {name: i for i, name in enumerate(SLOT_COLUMNS)}
+_NO_PSI: Final = PsiTotals()
 _PROFILE_INDEX: Final = {profile.name: i for i, profile in enumerate(PROFILES)}
 
 
@@ -120,9 +121,23 @@ def _slot_row(group: GroupSample, state: SlotState) -> list[float]:
     ]
 
 
+def _protected_psi(sample: Sample) -> PsiTotals:
+    """The protected application's stalls; the zone's where it is there but has none of its own.
+
+    A process tree has no PSI. The zone's ``some`` cannot be less than that of a part of it, and
+    what is stopped does not stall: a policy errs on the side of protecting. ``full`` is only
+    alike: the zone's needs everybody in it to stall at once.
+    """
+    protected = sample.protected
+    if protected.psi == _NO_PSI and protected.memory_usage_bytes is not None:
+        return sample.zone.psi
+    return protected.psi
+
+
 def to_raw(sample: Sample) -> RawFrame:
     """The raw frame (batch 1) of one sample."""
     zone, protected, node, latency = sample.zone, sample.protected, sample.node, sample.latency
+    psi = _protected_psi(sample)
     zone_limit = zone.memory_limit_bytes or node.memory_total_bytes
     swap_used = np.nan
     if node.swap_total_bytes and node.swap_free_bytes is not None:
@@ -141,9 +156,9 @@ def to_raw(sample: Sample) -> RawFrame:
         swap_used,
         _n(node.swap_in_pages),
         _n(node.swap_out_pages),
-        _n(protected.psi.memory_some_us),
-        _n(protected.psi.memory_full_us),
-        _n(protected.psi.io_some_us),
+        _n(psi.memory_some_us),
+        _n(psi.memory_full_us),
+        _n(psi.io_some_us),
         _n(protected.memory_usage_bytes),
         _n(protected.file_bytes),
         _sum(protected.refault_file_pages, protected.refault_anon_pages),

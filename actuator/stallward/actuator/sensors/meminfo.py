@@ -11,7 +11,13 @@ from stallward.actuator.sensors.flat import checked_count, parse_count
 
 _WANTED: Final = {
     b"MemTotal": "total_bytes",
+    b"MemFree": "free_bytes",
     b"MemAvailable": "available_bytes",
+    b"Buffers": "buffer_bytes",
+    b"Cached": "cached_bytes",
+    b"Inactive(file)": "inactive_file_bytes",
+    b"AnonPages": "anon_pages_bytes",
+    b"Shmem": "shared_bytes",
     b"Dirty": "dirty_bytes",
     b"Writeback": "writeback_bytes",
     b"SwapTotal": "swap_total_bytes",
@@ -24,11 +30,33 @@ class MemoryInfo:
     """The values used of /proc/meminfo; absent ones are ``None``."""
 
     total_bytes: int | None = None
+    free_bytes: int | None = None
     available_bytes: int | None = None
     dirty_bytes: int | None = None
     writeback_bytes: int | None = None
     swap_total_bytes: int | None = None
     swap_free_bytes: int | None = None
+    buffer_bytes: int | None = None
+    cached_bytes: int | None = None
+    """Page cache with shared memory."""
+    inactive_file_bytes: int | None = None
+    anon_pages_bytes: int | None = None
+    """Anonymous pages without shared memory."""
+    shared_bytes: int | None = None
+
+    @property
+    def anon_bytes(self) -> int | None:
+        """What needs swap to be reclaimed: anonymous pages and shared memory."""
+        anon = self.anon_pages_bytes
+        return None if anon is None else anon + (self.shared_bytes or 0)
+
+    @property
+    def file_bytes(self) -> int | None:
+        """What can be dropped or written back: page cache without shared memory."""
+        cached = self.cached_bytes
+        if cached is None:
+            return None
+        return max(cached + (self.buffer_bytes or 0) - (self.shared_bytes or 0), 0)
 
 
 def parse_meminfo(content: bytes, path: Path) -> MemoryInfo:
