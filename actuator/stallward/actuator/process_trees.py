@@ -52,7 +52,8 @@ class ProcessTree:
 
     def pids(self, *, recursive: bool = True) -> tuple[int, ...]:
         """The members, ascending; a tree is one level."""
-        return tuple(sorted(seen.pid for seen in self.members.values() if not seen.ended))
+        members = list(self.members.values())  # in one step: other threads ask too
+        return tuple(sorted(seen.pid for seen in members if not seen.ended))
 
     def exists(self) -> bool:
         """A tree may be empty at any time; it is there as soon as it is configured."""

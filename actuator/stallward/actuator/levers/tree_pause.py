@@ -93,12 +93,24 @@ class TreePause:
         """Whether any member is stopped by this lever."""
         return bool(self._stopped)
 
+    def frozen(self) -> bool:
+        """Whether every member stands still now; read from the kernel."""
+        members = [read_seen(self._proc, pid) for pid in self._tree.pids()]
+        alive = [seen for seen in members if seen is not None and not seen.ended]
+        return bool(alive) and all(seen.stopped for seen in alive)
+
+    def _wanted(self, granted: DesiredState) -> bool:
+        """Whether a state pauses the slot; what is to end must run."""
+        wish = granted.slot(self._slot)
+        return wish.paused and not wish.terminated
+
     def apply(self, granted: DesiredState, now_s: float) -> Iterable[LeverResult]:
         """Stop who runs, or continue who was stopped; who has left the tree is continued."""
-        paused = granted.slot(self._slot).paused
-        if not paused:
+        if not self._wanted(granted):
             return self._thaw(now_s)
-        if self.missing or now_s < self._retry_at_s:
+        if self.missing:
+            return (self._result("SIGSTOP", self.missing[0], 0.0),)
+        if now_s < self._retry_at_s:
             return ()
         begun, self._paused = not self._paused, True
         if begun:
@@ -227,7 +239,7 @@ class TreePause:
 
     def plan(self, granted: DesiredState) -> Iterable[PlannedWrite]:
         """Whom :meth:`apply` would stop or continue now."""
-        if granted.slot(self._slot).paused:
+        if self._wanted(granted):
             count, number, undo = len(self._running()), "SIGSTOP", "SIGCONT to the same"
         else:
             count, number, undo = len(self._stopped), "SIGCONT", ""
