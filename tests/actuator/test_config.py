@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from stallward.actuator.config import (
     load_config,
     parse_config,
 )
+from stallward.actuator.config_processes import ProcessesConfig
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.guard import Budgets
 
@@ -57,6 +59,8 @@ def _full(text: str, number: float) -> DaemonConfig:
         background=(
             SlotConfig(name="a", group="z/a", floor_bytes=1 << 20),
             SlotConfig(name="b", group="z/b"),
+            SlotConfig(name="c", processes=ProcessesConfig(pids=(8, 12))),
+            SlotConfig(name="d", processes=ProcessesConfig(command=f"x{re.escape(text)}")),
         ),
         service=ServiceConfig(socket=Path("/s")),
         journal=JournalConfig(path=Path("/j")),
@@ -87,7 +91,7 @@ def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
     [
         ("zone =", "zonne =", r"config\.node has an unknown key 'zonne'. Did you mean 'zone'\?"),
         ("[journal]", "[journl]", r"unknown key 'journl'. Did you mean 'journal'\?"),
-        ('zone = "stallward/1"', "", r"config\.node\.zone is missing"),
+        ('name = "hog0"', "", r"config\.background\[0\]\.name is missing"),
         ('zone = "stallward/1"', "zone = 3", r"config\.node\.zone is 3, not a string"),
         ("[node]", '[node]\npage_cache = "yes"', r"page_cache is 'yes'.*off, auto, ebpf"),
         ("[node]", "[guard]\nmax_pause_s = true\n[node]", "is True, not a number"),
@@ -113,6 +117,57 @@ def test_a_mistake_is_refused_and_explained(old: str, new: str, message: str) ->
     assert old in MINIMAL
     with pytest.raises(ConfigError, match=message):
         parse_config(MINIMAL.replace(old, new, 1))
+
+
+BY_PROCESSES = """
+[protected]
+processes = { pidfile = "/run/app.pid" }
+[[background]]
+name = "batch"
+processes = { command = "^/usr/bin/batch ", user = "batch" }
+[service]
+socket = "/run/stallward.sock"
+[journal]
+path = "/var/lib/stallward/journal"
+"""
+
+
+def test_processes_may_stand_for_groups() -> None:
+    config = parse_config(BY_PROCESSES)
+    assert config.node.zone == "/"
+    assert config.protected.group is None
+    assert config.protected.processes == ProcessesConfig(pidfile=Path("/run/app.pid"))
+    assert config.background[0].processes == ProcessesConfig(
+        command="^/usr/bin/batch ", user="batch"
+    )
+    assert parse_config(config_toml(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "[protected]",
+            '[protected]\ngroup = "app"',
+            "protected names both a group and processes",
+        ),
+        ('name = "batch"', 'name = "batch"\ngroup = "b"', r"background\[0\] names both"),
+        ('processes = { pidfile = "/run/app.pid" }', "", "protected names neither"),
+        ('"/run/app.pid"', '"/run/app.pid", pids = [7]', "says pidfile and pids"),
+        ('{ pidfile = "/run/app.pid" }', "{}", r"says nothing.*exactly one of pidfile, pids"),
+        ('"/run/app.pid"', '"app.pid"', r"pidfile is 'app\.pid', a relative path"),
+        ('pidfile = "/run/app.pid"', "pids = [1]", r"pids\[0\] is 1, outside 2\.\."),
+        ('"/run/app.pid"', '"/run/app.pid", user = "me"', "user goes with command only"),
+        ('user = "batch"', 'user = " "', "user is empty"),
+        ("^/usr/bin/batch ", "batch(", r"command is 'batch\(', not a regular expression"),
+        ("^/usr/bin/batch ", ".*", r"'\.\*', which every process matches"),
+        ("command", "comand", "unknown key 'comand'. Did you mean 'command'"),
+    ],
+)
+def test_processes_are_said_in_exactly_one_way(old: str, new: str, message: str) -> None:
+    assert old in BY_PROCESSES
+    with pytest.raises(ConfigError, match=re.compile(message, re.DOTALL)):
+        parse_config(BY_PROCESSES.replace(old, new, 1))
 
 
 def test_two_slots_may_not_share_a_group_or_name() -> None:

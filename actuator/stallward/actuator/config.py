@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.config_processes import ProcessesConfig, check_target
 from stallward.actuator.errors import ConfigError, GroupError
 from stallward.actuator.groups import parse_name
 from stallward.actuator.guard import Budgets
@@ -26,7 +27,7 @@ PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
 class NodeConfig:
     """Where the protected application and the background share memory."""
 
-    zone: str
+    zone: str = "/"
     """Group that contains all the others; ``/`` is the whole machine."""
     proc: Path = Path("/proc")
     cgroup: Path = Path("/sys/fs/cgroup")
@@ -44,8 +45,10 @@ class NodeConfig:
 class ProtectedConfig:
     """What is never paused, limited or killed."""
 
-    group: str
-    """The latency-critical application."""
+    group: str | None = None
+    """The latency-critical application; or:"""
+    processes: ProcessesConfig | None = None
+    """The tree of its processes."""
     groups: tuple[str, ...] = ()
     """Further groups."""
     pids: tuple[int, ...] = ()
@@ -54,10 +57,12 @@ class ProtectedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotConfig:
-    """One background group; the first listed is acted on first."""
+    """One background group or process tree; the first listed is acted on first."""
 
     name: str
-    group: str
+    group: str | None = None
+    processes: ProcessesConfig | None = None
+    """A process tree instead of a group."""
     floor_bytes: int = DEFAULT_FLOOR_BYTES
     """The lowest limit it is ever given."""
 
@@ -167,11 +172,11 @@ class RestartConfig:
 class DaemonConfig:
     """What the user asked of the daemon."""
 
-    node: NodeConfig
     protected: ProtectedConfig
     background: tuple[SlotConfig, ...]
     service: ServiceConfig
     journal: JournalConfig
+    node: NodeConfig = field(default_factory=NodeConfig)
     latency: LatencyConfig | None = None
     control: ControlConfig = field(default_factory=ControlConfig)
     guard: Budgets = field(default_factory=Budgets)
@@ -237,13 +242,19 @@ def _group(place: str, name: str) -> str:
 
 def _check_groups(config: DaemonConfig) -> None:
     zone = _group("node.zone", config.node.zone)
-    protected = {"protected.group": _group("protected.group", config.protected.group)}
+    protected: dict[str, str] = {}
+    check_target("protected", config.protected.group, config.protected.processes)
+    if config.protected.group is not None:
+        protected["protected.group"] = _group("protected.group", config.protected.group)
     for i, name in enumerate(config.protected.groups):
         protected[f"protected.groups[{i}]"] = _group(f"protected.groups[{i}]", name)
     if "" in protected.values():
         raise ConfigError("config.protected: the whole machine cannot be the protected group.")
     seen: dict[str, str] = {}
     for i, slot in enumerate(config.background):
+        check_target(f"background[{i}]", slot.group, slot.processes)
+        if slot.group is None:
+            continue  # which processes a tree has is known on the node only
         place = f"background[{i}].group"
         group = _group(place, slot.group)
         if not group or not _inside(group, zone) or group == zone:

@@ -92,16 +92,22 @@ def missing(paths: Paths, hierarchy: Hierarchy) -> tuple[str, ...]:
         reasons.append(f"PSI: {paths.proc / 'pressure' / 'memory'} is not there (boot with psi=1)")
     if hierarchy.kind == "none":
         reasons.append(hierarchy.why.rstrip("."))
-    reasons.extend(
+    return (*reasons, *unwritable(hierarchy))
+
+
+def unwritable(hierarchy: Hierarchy) -> tuple[str, ...]:
+    """Which hierarchies the present user may not change groups in, and what to do."""
+    return tuple(
         f"permission: {root} is not writable (run as root)"
         for root in hierarchy.roots
         if not os.access(root, os.W_OK)
     )
-    return tuple(reasons)
 
 
 def require(paths: Paths) -> Hierarchy:
-    """The hierarchies, if the node can be used live.
+    """The hierarchies, if a sandbox can be made on this node and its pressure be read.
+
+    A daemon needs less: process trees work without groups, and without PSI.
 
     Raises:
         NodeError: Naming everything that is missing.

@@ -102,7 +102,9 @@ class Loop:
         self._beat_at_s = self._status_at_s = float("-inf")
         self._rhythm = Rhythm(config.control.rates, config.control.slo_ms)
         controller = make_controller(config.control.controller)
-        self._node = Node(config, self._link.hold_one, self._link.release_one)
+        self._node = Node(
+            config, self._link.hold_one, self._link.release_one, options.daemon_start_s
+        )
         self._engine = _engine(config, self._node, controller)
         self._leases = LeaseDesk()
         self._desk = CommandDesk(

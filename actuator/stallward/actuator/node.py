@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from stallward.actuator.config import DaemonConfig, LatencyConfig
-from stallward.actuator.detect import require
 from stallward.actuator.engine import EngineSettings
-from stallward.actuator.errors import NodeError
 from stallward.actuator.groups import Group
 from stallward.actuator.guard import slots_with_stopped
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.levers.originals import ReleaseJournal, SendJournal
 from stallward.actuator.levers.result import LeverResult
-from stallward.actuator.levers.spared import Spared
+from stallward.actuator.node_targets import find_targets
 from stallward.actuator.sensors.latency import LineSource
 from stallward.actuator.sensors.line_format import LineFormat
 from stallward.actuator.sensors.missing import missing_signals
@@ -34,29 +32,15 @@ def latency_source(config: LatencyConfig | None) -> LineSource | None:
     return LineSource(config.path, LineFormat(**{n: getattr(config, n) for n in names}))
 
 
-def _refuse_own(slot: Group) -> None:
-    """Refuse a background group in which this daemon runs, or pid 1.
-
-    Raises:
-        NodeError: Naming the process.
-    """
-    pid = Spared().within(slot)
-    if pid is not None:
-        raise NodeError(
-            f"The background group {slot.name!r} holds process {pid}: "
-            "the daemon would pause or starve itself, or pid 1.",
-            next_step="Start the daemon outside every background group, e.g. as a service.",
-        )
-
-
 class Node:
     """Reads samples of a node and applies granted states to it.
 
     Args:
         config: Which groups, and where.
-        send_journal: Called with every journal entry before the first change that it undoes;
+        send_journal: Called with journal entries before the first change that they undo;
             raising keeps the change from being made.
-        release_journal: Called with an entry when it is undone for good.
+        release_journal: Called with entries when they are undone for good.
+        daemon_start_s: CLOCK_MONOTONIC when the daemon was started; now by default.
 
     Raises:
         NodeError: If a group is missing, the node lacks something, or a background group holds
@@ -68,21 +52,14 @@ class Node:
         config: DaemonConfig,
         send_journal: SendJournal,
         release_journal: ReleaseJournal | None = None,
+        daemon_start_s: float | None = None,
     ) -> None:
         self._config = config
         paths = config.node.paths
-        self.hierarchy = require(paths)
-        zone = self.hierarchy.group(config.node.zone)
-        self._protected = protected = self.hierarchy.group(config.protected.group)
-        slots = tuple(self.hierarchy.group(slot.group) for slot in config.background)
-        for group in (zone, protected, *slots):
-            if not group.exists():
-                raise NodeError(
-                    f"There is no group {group.name or '/'!r} in {self.hierarchy.why}",
-                    next_step="Make it first, or correct the configuration.",
-                )
-        for slot in slots:
-            _refuse_own(slot)
+        targets = find_targets(config, daemon_start_s)
+        self.hierarchy, self._forest = targets.hierarchy, targets.forest
+        zone, slots = targets.zone, targets.slots
+        self._protected = protected = targets.protected
         self.page_cache = PageCacheSignal(
             config.node.page_cache,
             hierarchy=self.hierarchy,
@@ -96,6 +73,7 @@ class Node:
             zone=zone,
             protected=protected,
             slots=slots,
+            forest=targets.forest,
             latency_source=latency_source(config.latency),
         )
         self.tracker = SlotTracker(len(slots))
@@ -150,7 +128,8 @@ class Node:
     def missing(self) -> tuple[str, ...]:
         """Signals and levers that this node does not have, and why."""
         signals = missing_signals(self._last, self.sampler.faults)
-        return (*signals, *self.page_cache.missing, *self.levers.missing())
+        page_cache, trees = self.page_cache.missing, self.sampler.absent
+        return (*signals, *trees, *page_cache, *self.levers.missing())
 
     def apply(
         self, granted: DesiredState, sample: Sample, now_s: float
@@ -175,7 +154,8 @@ class Node:
 
     def stall_watch(self) -> StallWatch:
         """Sees the protected application stall, or the whole machine where it has no PSI."""
-        folder = self._protected.unified_dir
+        group = self._protected if isinstance(self._protected, Group) else None
+        folder = None if group is None else group.unified_dir
         path = None if folder is None else folder / "memory.pressure"
         if path is None or not path.exists():
             path = self._config.node.paths.proc / "pressure" / "memory"
@@ -193,5 +173,6 @@ class Node:
         """Put everything back and close the files; whether all of it is back."""
         self.levers.restore()
         self.page_cache.close()
+        self._forest.close()
         self.sampler.close()
         return not self.levers.held()

@@ -17,6 +17,7 @@ from stallward.actuator.levers.originals import Originals, ReleaseJournal, SendJ
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.levers.spared import Spared
 from stallward.actuator.paths import Paths
+from stallward.actuator.targets import AnyTarget, protected_pids
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState
@@ -52,8 +53,9 @@ class LeverSet:
         paths: The kernel's files.
         hierarchy: The node's cgroup hierarchies.
         zone: What the protected application and the background share.
-        protected: The protected application's group; never paused, limited or signalled.
-        slots: The background groups, in slot order.
+        protected: The protected application's group or process tree; never paused, limited or
+            signalled.
+        slots: The background groups or process trees, in slot order.
         zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
         send_journal: Called with every entry that :meth:`originals` does not cover, before the
             change that it undoes; an error it raises keeps that change from being made.
@@ -67,8 +69,8 @@ class LeverSet:
         paths: Paths,
         hierarchy: Hierarchy,
         zone: Group,
-        protected: Group,
-        slots: tuple[Group, ...],
+        protected: AnyTarget,
+        slots: tuple[AnyTarget, ...],
         zone_limit_bytes: int | None,
         send_journal: SendJournal,
         release_journal: ReleaseJournal | None = None,
@@ -77,9 +79,9 @@ class LeverSet:
     ) -> None:
         lock = threading.Lock()
 
-        def send(entry: JournalEntry) -> None:
+        def send(*entries: JournalEntry) -> None:
             with lock:  # the levers' threads send too
-                send_journal(entry)
+                send_journal(*entries)
 
         options = options or LeverOptions()
         self._originals = Originals(send, release_journal)
@@ -90,7 +92,7 @@ class LeverSet:
             protected=protected,
             slots=slots,
             zone_limit_bytes=zone_limit_bytes,
-            spared=Spared(spared),
+            spared=Spared(spared, lambda: protected_pids(protected)),
             aside_s=options.aside_s,
         )
         self._levers: NodeLevers = cgroup_levers(site, self._originals)

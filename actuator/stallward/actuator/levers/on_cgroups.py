@@ -13,6 +13,7 @@ from stallward.actuator.levers.advice import AdviceLever, AdviceSpec, has_capabi
 from stallward.actuator.levers.file_lever import FileLever
 from stallward.actuator.levers.lever import ASIDE_S, Lever, NodeLevers, SlotLimit
 from stallward.actuator.levers.memory_limit import LimitSpec, MemoryLimitLever
+from stallward.actuator.levers.on_trees import TreeSlot
 from stallward.actuator.levers.oom import OomLever
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.pause import PauseLever
@@ -24,6 +25,7 @@ from stallward.actuator.levers.terminate import EndLever, EndSpec
 from stallward.actuator.levers.thread_lever import ThreadLever, ThreadSpec
 from stallward.actuator.levers.vm_knobs import vm_levers
 from stallward.actuator.paths import Paths
+from stallward.actuator.targets import AnyTarget
 from stallward.actuator.thread_values import CPUS, NICE, format_cpus
 from stallward.agent.desired import DesiredState, PageAdvice, SlotDesire
 
@@ -38,8 +40,8 @@ class Site:
         paths: The kernel's files.
         hierarchy: The node's cgroup hierarchies.
         zone: What the protected application and the background share.
-        protected: The protected application's group.
-        slots: The background groups, in slot order.
+        protected: The protected application's group or process tree.
+        slots: The background groups or process trees, in slot order.
         zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
         spared: Processes with which no group is changed.
         aside_s: How long a lever is left to somebody else who has moved it.
@@ -48,32 +50,38 @@ class Site:
     paths: Paths
     hierarchy: Hierarchy
     zone: Group
-    protected: Group
-    slots: tuple[Group, ...]
+    protected: AnyTarget
+    slots: tuple[AnyTarget, ...]
     zone_limit_bytes: int | None
     spared: Spared
     aside_s: float = ASIDE_S
 
 
 def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
-    """All levers of a node with cgroups; each says itself what it lacks."""
-    makers = [_Slot(site, index, originals) for index in range(len(site.slots))]
+    """All levers of a node, of its groups and process trees; each says itself what it lacks."""
+    makers = [
+        _Slot(site, index, slot, originals)
+        if isinstance(slot, Group)
+        else TreeSlot(index, slot, site.paths.proc, originals, site.spared)
+        for index, slot in enumerate(site.slots)
+    ]
+    protected = site.protected if isinstance(site.protected, Group) else None
     limits: list[SlotLimit] = []
     others: list[Lever] = []
     for slot in makers:
         limit, *rest = slot.memory()
         limits.append(limit)
         others += [*rest, *slot.files(), *slot.processes()]
-    others += [
-        FileLever(slot_levers.protected_low(site.protected), originals, aside_s=site.aside_s)
-    ]
+    if protected is not None:
+        low = slot_levers.protected_low(protected)
+        others += [FileLever(low, originals, aside_s=site.aside_s)]
     others += [_willneed(site)]
     others += [ProcessStopLever(site.paths, site.protected, originals)]
     others += vm_levers(
         paths=site.paths,
         zone=site.zone,
-        protected=site.protected,
-        slots=site.slots,
+        protected=protected,
+        slots=tuple(slot for slot in site.slots if isinstance(slot, Group)),
         zone_limit_bytes=site.zone_limit_bytes,
         originals=originals,
         aside_s=site.aside_s,
@@ -102,11 +110,11 @@ def _willneed(site: Site) -> AdviceLever:
 class _Slot:
     """Makes the levers of one slot."""
 
-    def __init__(self, site: Site, index: int, originals: Originals) -> None:
+    def __init__(self, site: Site, index: int, group: Group, originals: Originals) -> None:
         self._site = site
         self._index = index
         self._originals = originals
-        self._group = site.slots[index]
+        self._group = group
         self._short = slot_levers.short(self._group)
         self._check = partial(site.spared.check, self._group)
         self._members = partial(self._group.pids, recursive=True)

@@ -21,6 +21,7 @@ from stallward.actuator.levers.settings import (
     Setting,
 )
 from stallward.actuator.paths import Paths
+from stallward.actuator.targets import Target
 from stallward.agent.desired import DesiredState, SlotDesire
 
 Wish = Callable[[DesiredState], SlotDesire]
@@ -33,7 +34,7 @@ _MOST_BFQ_WEIGHT: Final = 1000
 _UNLIMITED_IO: Final = "rbps=max wbps=max riops=max wiops=max"
 
 
-def short(group: Group) -> str:
+def short(group: Target) -> str:
     """The last part of a group's name."""
     return group.name.rpartition("/")[2]
 

@@ -30,7 +30,7 @@ def vm_levers(
     *,
     paths: Paths,
     zone: Group,
-    protected: Group,
+    protected: Group | None,
     slots: tuple[Group, ...],
     zone_limit_bytes: int | None,
     originals: Originals,
@@ -41,7 +41,7 @@ def vm_levers(
     Args:
         paths: The kernel's files.
         zone: Where the dirty ratios are shares of ``zone_limit_bytes``, unless it is the machine.
-        protected: The protected application's group.
+        protected: The protected application's group, if it has one.
         slots: The background groups.
         zone_limit_bytes: The zone's memory.
         originals: Keeps the journal.
@@ -81,11 +81,11 @@ def _refused(path: Path) -> str:
         return f"{path}: {error.strerror}"
 
 
-def _group_specs(zone: Group, protected: Group, slots: tuple[Group, ...]) -> list[FileSpec]:
+def _group_specs(zone: Group, protected: Group | None, slots: tuple[Group, ...]) -> list[FileSpec]:
     """The swappiness of v1 groups; what a v2 node lacks."""
     protected_of = _protected_swappiness
     if zone.hierarchy.kind != "hybrid":
-        missing = "cgroup v2 has no swappiness per group"
+        missing = "only cgroup v1 has a swappiness per group"
         return [
             FileSpec(
                 name="protected_swappiness",
@@ -97,7 +97,8 @@ def _group_specs(zone: Group, protected: Group, slots: tuple[Group, ...]) -> lis
         ]
     groups = [(group, partial(_tuning, "swappiness")) for group in (zone, *slots)]
     wanted: list[tuple[Group, Callable[[DesiredState], str | None]]] = [*groups]
-    wanted.append((protected, protected_of))
+    if protected is not None:
+        wanted.append((protected, protected_of))
     return [
         FileSpec(
             name=f"swappiness:{group.name.rpartition('/')[2]}",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stallward.actuator.errors import ActuatorError, NodeError
 from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.targets import AnyTarget
 from stallward.agent.sample import GroupSample, NodeSample, ProcessSample, Sample
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ class PageCacheSignal:
         mode: ``off``, ``auto`` or ``ebpf``; see ``node.page_cache`` in the configuration.
         hierarchy: The node's cgroup hierarchies.
         zone: What the protected application and the background share.
-        protected: The protected application's group.
-        slots: The background groups, in slot order.
+        protected: The protected application's group; a process tree is not counted apart.
+        slots: The background groups or process trees, in slot order.
         btf_path: The kernel's type information; where it always is if not given.
 
     Raises:
@@ -36,8 +37,8 @@ class PageCacheSignal:
         *,
         hierarchy: Hierarchy,
         zone: Group,
-        protected: Group,
-        slots: Sequence[Group],
+        protected: AnyTarget,
+        slots: Sequence[AnyTarget],
         btf_path: Path | None = None,
     ) -> None:
         self.absent: str | None = None
@@ -55,7 +56,10 @@ class PageCacheSignal:
         found = open_page_cache(
             mode,
             btf_path=btf_path or BTF,
-            groups=[group.unified_dir for group in (zone, protected, *slots)],
+            groups=[
+                group.unified_dir if isinstance(group, Group) else None
+                for group in (zone, protected, *slots)
+            ],
             cgroup_root=hierarchy.unified_root,
         )
         if isinstance(found, PageCacheAbsent):

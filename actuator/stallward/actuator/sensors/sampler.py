@@ -11,15 +11,19 @@ from typing import TypeVar
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.groups import Group, Hierarchy
 from stallward.actuator.paths import Paths
+from stallward.actuator.process_trees import Forest
 from stallward.actuator.sensors.cpu import parse_cpu_usage_us
 from stallward.actuator.sensors.freezer import parse_frozen
 from stallward.actuator.sensors.latency import LineSource
+from stallward.actuator.sensors.machine import machine_zone
 from stallward.actuator.sensors.memcg import GroupMemory, MemoryReader
 from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo
 from stallward.actuator.sensors.process import read_process
 from stallward.actuator.sensors.psi import PsiReader
 from stallward.actuator.sensors.signal_file import AnySignal, SignalFile
+from stallward.actuator.sensors.tree_reader import TreeReader
 from stallward.actuator.sensors.vmstat import VmStat, parse_vmstat
+from stallward.actuator.targets import AnyTarget
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,
@@ -41,9 +45,12 @@ class _NodeReader:
         self._meminfo = SignalFile(paths.proc / "meminfo", parse_meminfo, MemoryInfo())
         self._vmstat = SignalFile(paths.proc / "vmstat", parse_vmstat, VmStat())
         self.signals: tuple[AnySignal, ...] = (*self._psi.signals, self._meminfo, self._vmstat)
+        self.info = MemoryInfo()
+        """As of the last read."""
 
     def read(self) -> NodeSample:
         info, stat = self._meminfo.read(), self._vmstat.read()
+        self.info = info
         return NodeSample(
             psi=self._psi.read(),
             memory_total_bytes=info.total_bytes,
@@ -131,6 +138,12 @@ class GroupReader:
         )
 
 
+def _reader(paths: Paths, target: AnyTarget) -> GroupReader | TreeReader:
+    if isinstance(target, Group):
+        return GroupReader(target)
+    return TreeReader(paths.proc, target)
+
+
 class Sampler:
     """Reads samples; keeps every file open between ticks.
 
@@ -138,8 +151,9 @@ class Sampler:
         paths: The kernel's files.
         hierarchy: The node's cgroup hierarchies.
         zone: What the protected application and the background share.
-        protected: The protected application's group.
-        slots: The background groups, in slot order.
+        protected: The protected application's group or process tree.
+        slots: The background groups or trees, in slot order.
+        forest: Refreshes the trees.
         latency_source: Where the protected application's latencies come from, if anywhere.
         needs_processes: Whether the controller wants the background's processes listed.
     """
@@ -150,8 +164,9 @@ class Sampler:
         paths: Paths,
         hierarchy: Hierarchy,
         zone: Group,
-        protected: Group,
-        slots: Sequence[Group],
+        protected: AnyTarget,
+        slots: Sequence[AnyTarget],
+        forest: Forest | None = None,
         latency_source: LineSource | None = None,
         needs_processes: bool = False,
     ) -> None:
@@ -159,10 +174,14 @@ class Sampler:
         self._v2 = hierarchy.kind == "v2"
         self._node = _NodeReader(paths)
         self._zone = GroupReader(zone)
-        self._protected = GroupReader(protected)
+        self._protected = _reader(paths, protected)
         self._slot_groups = tuple(slots)
-        self._slots = tuple(GroupReader(group) for group in slots)
-        self._in_zone = tuple(zone.contains(group) for group in (protected, *slots))
+        self._slots = tuple(_reader(paths, group) for group in slots)
+        self._in_zone = tuple(
+            isinstance(group, Group) and zone.contains(group) for group in (protected, *slots)
+        )
+        self._whole_machine = zone.is_root
+        self._forest = forest
         self._latency = latency_source
         self.needs_processes = needs_processes
         groups = (self._zone, self._protected, *self._slots)
@@ -179,7 +198,20 @@ class Sampler:
     def faults(self) -> tuple[str, ...]:
         """Which signals were there in the last read but could not be understood, and why."""
         of_files = (str(signal.fault) for signal in self._signals if signal.fault is not None)
-        return (*of_files, *self._other_faults)
+        of_trees = (f"{tree.name}: {fault}" for tree in self._trees for fault in tree.faults)
+        of_forest = () if self._forest is None else self._forest.faults
+        return (*of_files, *of_trees, *of_forest, *self._other_faults)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """What process trees lack of what groups have, and why."""
+        return tuple(f"{tree.name}: {reason}" for tree in self._trees for reason in tree.absent)
+
+    @property
+    def _trees(self) -> tuple[TreeReader, ...]:
+        return tuple(
+            reader for reader in (self._protected, *self._slots) if isinstance(reader, TreeReader)
+        )
 
     def read(
         self, sequence: int, slot_states: Sequence[SlotState], profile: str = "default"
@@ -197,6 +229,8 @@ class Sampler:
         """
         time_s = time.monotonic()
         self._other_faults.clear()
+        if self._forest is not None:
+            self._forest.refresh()
         protected = self._protected.read()
         slots = tuple(reader.read() for reader in self._slots)
         zone = self._zone.read()
@@ -208,10 +242,13 @@ class Sampler:
             inside = zip((protected, *slots), self._in_zone, strict=True)
             kills = sum(group.oom_kills or 0 for group, within in inside if within)
             zone = replace(zone, oom_kills=zone.oom_kills + kills)
+        node = self._node.read()
+        if self._whole_machine:
+            zone = machine_zone(zone, node, self._node.info)
         return Sample(
             sequence=sequence,
             time_s=time_s,
-            node=self._node.read(),
+            node=node,
             zone=zone,
             protected=protected,
             slots=slots,

@@ -1,0 +1,224 @@
+"""The whole daemon on a node without cgroups: real process trees, real kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.config import (
+    ControlConfig,
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    RecordConfig,
+    RestartConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.config_processes import ProcessesConfig
+from stallward.actuator.convert import record_from_wire
+from stallward.actuator.daemon import Daemon
+from stallward.actuator.errors import DaemonError, DaemonUnavailableError
+from stallward.actuator.frames import FRAMES_NAME, read_frames
+from stallward.actuator.process_table import read_seen
+from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.proto.v1 import stallward_pb2 as pb
+
+pytestmark = pytest.mark.live
+
+PROC = Path("/proc")
+CHILDREN = 40
+# Forks children, one of them behind a double fork in a session of its own; then goes on forking
+# children that end, as a build does.
+BATCH = """
+import os, signal, sys, time
+def wait():
+    while True:
+        signal.pause()
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        wait()
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(0.5)
+    if os.fork() == 0:
+        with open(sys.argv[2], "w") as file:
+            file.write(str(os.getpid()))
+        wait()
+    os._exit(0)
+while True:
+    if os.fork() == 0:
+        time.sleep(0.02)
+        os._exit(0)
+    time.sleep(0.05)
+"""
+PAUSED = DesiredState(slots=(SlotDesire(paused=True),))
+
+
+class Box:
+    """An application, a batch job that forks for ever, and a node that has no cgroups."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "cgroup").mkdir()
+        self.mark = f"marked-{os.getpid()}"
+        self.app = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        self.batch = subprocess.Popen(
+            [sys.executable, "-S", "-c", BATCH, str(CHILDREN), str(folder / "d.pid"), self.mark],
+            start_new_session=True,
+        )
+
+    def config(self, controller: str = "none", **changes: object) -> DaemonConfig:
+        batch = ProcessesConfig(command=f"{self.mark}$")
+        values: dict[str, object] = {
+            "node": NodeConfig(cgroup=self.folder / "cgroup"),
+            "protected": ProtectedConfig(processes=ProcessesConfig(pids=(self.app.pid,))),
+            "background": (SlotConfig(name="batch", processes=batch),),
+            "service": ServiceConfig(socket=self.folder / "s.sock"),
+            "journal": JournalConfig(path=self.folder / "journal"),
+            "record": RecordConfig(dir=self.folder / "record"),
+            "control": ControlConfig(controller=controller, seed=1),
+            "restart": RestartConfig(delay_s=0.02, max_delay_s=0.05, max_per_minute=1000),
+        }
+        return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+    def members(self) -> dict[int, bool]:
+        """Every process of the batch job that there is, and whether it stands still."""
+        found = {}
+        for name in os.listdir(PROC):  # noqa: PTH208 - names only
+            seen = read_seen(PROC, int(name)) if name.isdigit() else None
+            if seen is None or seen.ended:
+                continue
+            try:
+                command = (PROC / name / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if self.mark.encode() in command and b"-S\0" in command:
+                found[seen.pid] = seen.stopped
+        return found
+
+    def stopped(self) -> int:
+        return sum(self.members().values())
+
+    def still(self) -> bool:
+        """Whether all of it stands still; nothing forks any more then."""
+        members = self.members()
+        return len(members) > CHILDREN and all(members.values())
+
+    def end(self) -> None:
+        for _ in range(20):
+            members = self.members()
+            for pid in members:
+                os.kill(pid, signal.SIGKILL)
+            if not members:
+                break
+        self.app.kill()
+        self.app.wait()
+        self.batch.wait()
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    made = Box(tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 5.0) -> bool:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def daemonised(box: Box) -> int:
+    """The process behind the double fork, once it is there and orphaned."""
+    path = box.folder / "d.pid"
+    assert wait_for(lambda: path.exists() and path.read_text())
+    pid = int(path.read_text())
+    assert wait_for(lambda: (seen := read_seen(PROC, pid)) is not None and seen.parent == 1)
+    return pid
+
+
+def test_a_lease_stops_a_whole_tree_and_it_runs_again(box: Box) -> None:
+    with Daemon(box.config()) as daemon, daemon.client() as client:
+        orphan = daemonised(box)
+        status = client.status()
+        assert status.node_kind == "none"
+        assert any("a process tree has none of its own" in reason for reason in status.missing)
+        client.apply(PAUSED, lease_s=1.5, holder="test")
+        assert wait_for(box.still, 1.0)
+        assert box.members()[orphan], "also what forked twice and led a session"
+        app = read_seen(PROC, box.app.pid)
+        assert app is not None
+        assert not app.stopped
+        assert wait_for(lambda: box.stopped() == 0, 3.0)
+        client.apply(PAUSED, lease_s=30.0, holder="test")
+        assert wait_for(box.still, 1.0)
+    assert box.stopped() == 0, "an orderly stop continues everything"
+
+
+def test_the_guard_ends_a_pause_of_a_tree(box: Box) -> None:
+    with Daemon(box.config("static:pause=all")) as daemon:
+        assert wait_for(box.still, 5.0)
+        assert wait_for(lambda: box.stopped() == 0, 8.0), daemon.last_words()
+    assert box.stopped() == 0
+    records = [
+        record_from_wire(pb.TickRecord.FromString(data))
+        for data in read_frames(box.folder / "record" / FRAMES_NAME)
+    ]
+    longest_s = max(record.sample.slot_states[0].paused_for_s for record in records)
+    assert 4.0 < longest_s <= 5.0
+    assert any(record.sample.slots[0].frozen for record in records)
+    assert all(record.sample.protected.memory_usage_bytes for record in records[1:])
+
+
+def test_kills_of_the_loop_leave_nobody_stopped(box: Box) -> None:
+    rng = random.Random(7)
+    with Daemon(box.config()) as daemon, daemon.client() as client:
+        for _ in range(12):
+            assert wait_for(lambda: _applied(client), 8.0), daemon.last_words()
+            pid = daemon.pids.loop
+            assert pid is not None
+            if rng.random() < 0.8:
+                assert wait_for(lambda: box.stopped() > CHILDREN, 2.0)
+            time.sleep(rng.uniform(0.0, 0.05))
+            os.kill(pid, signal.SIGKILL)
+            assert wait_for(lambda: box.stopped() == 0, 1.0), box.members()
+    assert box.stopped() == 0
+
+
+def test_a_killed_guardian_leaves_nobody_stopped(box: Box) -> None:
+    with Daemon(box.config()) as daemon, daemon.client() as client:
+        assert _applied(client)
+        assert wait_for(box.still, 2.0)
+        os.kill(daemon.pids.guardian, signal.SIGKILL)
+        assert wait_for(lambda: box.stopped() == 0, 1.0), box.members()
+
+
+def test_a_configuration_with_groups_is_refused_with_the_next_step(box: Box) -> None:
+    config = box.config(background=(SlotConfig(name="batch", group="batch"),))
+    with pytest.raises(DaemonError, match=r"(?s)names the group 'batch'.*Name processes instead"):
+        Daemon(config).start()
+
+
+def _applied(client: object) -> bool:
+    try:
+        client.apply(PAUSED, lease_s=10.0, holder="test")  # type: ignore[attr-defined]
+    except DaemonUnavailableError:
+        return False
+    return True
