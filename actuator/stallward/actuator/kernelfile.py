@@ -44,7 +44,7 @@ def _drain(fd: int) -> bytes:
     return data
 
 
-def read_bytes(path: Path) -> bytes | None:
+def read_bytes(path: Path | str) -> bytes | None:
     """The content of ``path``, or ``None`` if it is absent.
 
     Raises:

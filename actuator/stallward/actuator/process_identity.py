@@ -11,7 +11,7 @@ from stallward.actuator.kernelfile import read_bytes
 
 
 def stat_fields(
-    content: bytes, path: Path, error: type[KernelFileError] = KernelFileError
+    content: bytes, path: Path | str, error: type[KernelFileError] = KernelFileError
 ) -> list[bytes]:
     """The fields of /proc/PID/stat from field 3 (state) on.
 

@@ -53,7 +53,7 @@ class Seen:
         return self.start_time_ticks, self.pid
 
 
-def parse_seen(content: bytes, path: Path, pid: int) -> Seen:
+def parse_seen(content: bytes, path: Path | str, pid: int) -> Seen:
     """One process from its /proc/PID/stat.
 
     Raises:
@@ -80,7 +80,7 @@ def parse_seen(content: bytes, path: Path, pid: int) -> Seen:
 
 def read_seen(proc: Path, pid: int) -> Seen | None:
     """One process, or ``None`` if it is gone or its stat cannot be used."""
-    path = proc / str(pid) / "stat"
+    path = f"{proc}/{pid}/stat"  # making a Path takes longer than reading the file
     try:
         content = read_bytes(path)
         return parse_seen(content, path, pid) if content else None

@@ -11,7 +11,7 @@ MAX_COUNT: Final = 2**64 - 1
 """The kernel's counters are of 64 bits, and so are those of a record."""
 
 
-def checked_count(value: int, path: Path) -> int:
+def checked_count(value: int, path: Path | str) -> int:
     """``value`` again, a counter or a sum of some.
 
     Raises:
@@ -22,7 +22,7 @@ def checked_count(value: int, path: Path) -> int:
     return value
 
 
-def parse_count(value: bytes, path: Path) -> int:
+def parse_count(value: bytes, path: Path | str) -> int:
     """A counter: decimal digits and nothing else.
 
     Raises:

@@ -21,7 +21,7 @@ from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo
 from stallward.actuator.sensors.process import read_process
 from stallward.actuator.sensors.psi import PsiReader
 from stallward.actuator.sensors.signal_file import AnySignal, SignalFile
-from stallward.actuator.sensors.tree_reader import TreeReader
+from stallward.actuator.sensors.tree_reader import TreeReader, share_of
 from stallward.actuator.sensors.vmstat import VmStat, parse_vmstat
 from stallward.actuator.targets import AnyTarget
 from stallward.agent.sample import (
@@ -138,10 +138,10 @@ class GroupReader:
         )
 
 
-def _reader(paths: Paths, target: AnyTarget) -> GroupReader | TreeReader:
+def _reader(paths: Paths, target: AnyTarget, share: int) -> GroupReader | TreeReader:
     if isinstance(target, Group):
         return GroupReader(target)
-    return TreeReader(paths.proc, target)
+    return TreeReader(paths.proc, target, share)
 
 
 class Sampler:
@@ -174,9 +174,10 @@ class Sampler:
         self._v2 = hierarchy.kind == "v2"
         self._node = _NodeReader(paths)
         self._zone = GroupReader(zone)
-        self._protected = _reader(paths, protected)
+        share = share_of(sum(not isinstance(group, Group) for group in (protected, *slots)))
+        self._protected = _reader(paths, protected, share)
         self._slot_groups = tuple(slots)
-        self._slots = tuple(_reader(paths, group) for group in slots)
+        self._slots = tuple(_reader(paths, group, share) for group in slots)
         self._in_zone = tuple(
             isinstance(group, Group) and zone.contains(group) for group in (protected, *slots)
         )

@@ -1,6 +1,6 @@
 """The counters of a process tree, summed over its processes.
 
-A process is read whole (four files, about 50 us), so a large tree is read in turn, a part at
+A process is read whole (four files, about 60 us), so a large tree is read in turn, a part at
 each tick; sums are of what was read last. Counters only grow: what a process used until it was
 read last is kept when it ends, what it used after that is lost. They count from when the tree
 was first read.
@@ -22,7 +22,9 @@ from stallward.actuator.sensors.tree_process import Reading, Used, read_member
 from stallward.agent.sample import GroupSample
 
 READ_PER_SAMPLE: Final = 16
-"""Processes of one tree that one sample reads: about 1 ms."""
+"""Processes that one sample reads, of all trees together: about 1 ms."""
+_LEAST: Final = 3
+"""But at least this many of each."""
 NO_PSI: Final = "psi: a process tree has none of its own; the machine's is in `node`"
 _COUNTERS: Final = tuple(field.name for field in fields(Used))
 
@@ -54,16 +56,18 @@ class TreeReader:
     Args:
         proc: Where /proc is.
         tree: The tree; somebody else refreshes it.
+        share: How many processes of it one sample may read.
     """
 
     signals: tuple[AnySignal, ...] = ()
     """A tree is read from no file that stays open: what goes wrong is among ``faults``."""
     demand = limits = frozen = signals
 
-    def __init__(self, proc: Path, tree: ProcessTree) -> None:
+    def __init__(self, proc: Path, tree: ProcessTree, share: int = READ_PER_SAMPLE) -> None:
         self.name = tree.name
         self._proc = proc
         self._tree = tree
+        self._share = share
         self._readings: dict[int, Reading] = {}
         self._turn: list[int] = []
         self._totals = _Totals()
@@ -108,8 +112,8 @@ class TreeReader:
     def _due(self) -> list[int]:
         """Whom to read now: who was never read, then the others in turn."""
         members = self._tree.members
-        due = [pid for pid in members if pid not in self._readings][:READ_PER_SAMPLE]
-        spare = min(READ_PER_SAMPLE - len(due), len(self._readings))
+        due = [pid for pid in members if pid not in self._readings][: self._share]
+        spare = min(self._share - len(due), len(self._readings))
         while spare > 0:
             if not self._turn:
                 self._turn = list(self._readings)
@@ -155,3 +159,8 @@ class TreeReader:
             io_written_bytes=totals.written_bytes,
             frozen=all(r.seen.stopped for r in live),
         )
+
+
+def share_of(trees: int) -> int:
+    """How many processes of each tree a sample may read, of so many trees."""
+    return max(READ_PER_SAMPLE // max(trees, 1), _LEAST)
