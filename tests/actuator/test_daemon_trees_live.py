@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -119,7 +120,8 @@ class Box:
         for _ in range(20):
             members = self.members()
             for pid in members:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # its children end by themselves
+                    os.kill(pid, signal.SIGKILL)
             if not members:
                 break
         self.app.kill()
