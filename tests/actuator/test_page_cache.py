@@ -81,7 +81,7 @@ def test_a_kernel_that_refuses_leaves_nothing_open(command: int, what: str) -> N
 
 
 def test_the_verifiers_words_are_in_the_error() -> None:
-    error = BpfRefusedError("program x", errno.EACCES, "R1 !read_ok")
+    error = BpfRefusedError.of("program x", errno.EACCES, "R1 !read_ok")
     assert "R1 !read_ok" in str(error)
     assert "CAP_BPF" not in str(error)
 

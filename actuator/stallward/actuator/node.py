@@ -127,9 +127,12 @@ class Node:
 
     def missing(self) -> tuple[str, ...]:
         """Signals and levers that this node does not have, and why."""
+        return (*self.missing_signals(), *self.levers.missing())
+
+    def missing_signals(self) -> tuple[str, ...]:
+        """Signals that this node does not have, and why."""
         signals = missing_signals(self._last, self.sampler.faults)
-        page_cache, trees = self.page_cache.missing, self.sampler.absent
-        return (*signals, *trees, *page_cache, *self.levers.missing())
+        return (*signals, *self.sampler.absent, *self.page_cache.missing)
 
     def apply(
         self, granted: DesiredState, sample: Sample, now_s: float

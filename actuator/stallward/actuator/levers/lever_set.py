@@ -216,6 +216,15 @@ class LeverSet:
         """Whether :meth:`held` names any; asks only those that were moved."""
         return any(lever.held for lever in self._active)
 
+    def survey(self) -> tuple[tuple[str, str], ...]:
+        """Every lever and why it cannot be used; empty where it can."""
+        return tuple((lever.name, "; ".join(lever.missing)) for lever in self._every)
+
+    def can_hold_back(self) -> bool:
+        """Whether any slot can be paused or limited."""
+        found = (*self._levers.pauses, *self._levers.limits)
+        return any(not lever.missing for lever in found)
+
     def missing(self) -> tuple[str, ...]:
         """Levers this node does not have, and why."""
         reasons = [self._why] if self._why else []

@@ -12,7 +12,7 @@ import os
 import struct
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from stallward.actuator.errors import NodeError
 
@@ -34,19 +34,28 @@ _LICENSE: Final = b"GPL\0"
 class BpfRefusedError(NodeError):
     """Raised when the kernel refuses a bpf(2) call.
 
-    Args:
-        what: What was refused.
-        number: The errno.
-        log: The verifier's words, if any.
+    Attributes:
+        number: The errno; 0 if it is not known.
     """
 
-    def __init__(self, what: str, number: int, log: str = "") -> None:
+    number: int = 0
+
+    @classmethod
+    def of(cls, what: str, number: int, log: str = "") -> Self:
+        """The error of one call.
+
+        Args:
+            what: What was refused.
+            number: The errno.
+            log: The verifier's words, if any.
+        """
         rights = number in {errno.EPERM, errno.EACCES} and not log
-        super().__init__(
+        error = cls(
             f"{what}: {os.strerror(number)}{log and f'; the verifier says: {log}'}",
             next_step="Give the daemon CAP_BPF and CAP_PERFMON." if rights else "",
         )
-        self.number = number
+        error.number = number
+        return error
 
 
 class BpfSyscall:
@@ -79,7 +88,7 @@ class BpfSyscall:
     def _make(self, what: str, command: int, attributes: bytes) -> int:
         fd = self.call(command, ctypes.create_string_buffer(attributes, len(attributes)))
         if fd < 0:
-            raise BpfRefusedError(what, -fd)
+            raise BpfRefusedError.of(what, -fd)
         return fd
 
     def create_map(
@@ -136,7 +145,7 @@ class BpfSyscall:
             if fd >= 0:
                 return fd
         text = log.value.decode("utf-8", "replace").strip().splitlines()
-        raise BpfRefusedError(f"program {name}", -fd, " | ".join(text[-_LOG_LINES:]))
+        raise BpfRefusedError.of(f"program {name}", -fd, " | ".join(text[-_LOG_LINES:]))
 
     def attach(self, name: str, program_fd: int) -> int:
         """Attach a loaded program; the link lasts as long as the descriptor.
@@ -208,7 +217,7 @@ class Drain:
         result = self._bpf.call(_DRAIN, self._attributes)
         if result not in {0, -errno.ENOENT}:
             self._going = False
-            raise BpfRefusedError("reading a map", -result)
+            raise BpfRefusedError.of("reading a map", -result)
         # ENOENT: all of it was seen; the count is right all the same.
         self._going = result == 0
         return struct.unpack_from("<I", self._attributes, 32)[0], self._going

@@ -55,6 +55,7 @@ app.command(
     "unit",
     epilog="Example: stallward unit > /etc/systemd/system/stallward.service",
 )(node.systemd_unit)
+app.command(epilog="Example: stallward doctor --config /etc/stallward.toml")(node.doctor)
 app.add_typer(ctl, name="ctl")
 app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"

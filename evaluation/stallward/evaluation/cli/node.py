@@ -1,4 +1,4 @@
-"""``stallward serve``, ``restore`` and ``unit``: the daemon as a service."""
+"""``stallward serve``, ``restore``, ``unit`` and ``doctor``: what is run on a node."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from stallward.evaluation.cli import output
+from stallward.evaluation.cli.options import Json
 from stallward.evaluation.errors import UsageError
 
 DEFAULT_CONFIG = Path("/etc/stallward/stallward.toml")
@@ -82,3 +83,51 @@ def systemd_unit(
 
     ours = Path(sys.executable).parent / "stallward"
     output.line(unit_text(program or ours, config).rstrip())
+
+
+def doctor(
+    config: Annotated[
+        Path | None, typer.Option(help="A daemon's TOML file: look at what it names, too.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also list what works.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what this machine can do, what is missing and what to do about it.
+
+    Nothing is changed. Exit code 0: an application can be protected here; 1: it cannot, and the
+    last lines say why.
+    """
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from stallward.actuator.config import load_config  # noqa: PLC0415
+    from stallward.actuator.doctor import examine  # noqa: PLC0415
+    from stallward.actuator.paths import Paths  # noqa: PLC0415
+
+    if config is not None:
+        check_config(config)
+    loaded = None if config is None else load_config(config)
+    found = examine(Paths() if loaded is None else loaded.node.paths, loaded)
+    if as_json:
+        output.print_json({**asdict(found), "protectable": found.protectable})
+        raise typer.Exit(0 if found.protectable else 1)
+    output.line(f"node: {found.kind} ({found.why.rstrip('.')})")
+    rows = [f for f in found.findings if everything or f.state != "works"]
+    works = sum(f.state == "works" for f in found.findings)
+    output.line(f"{works} of {len(found.findings)} things looked at work")
+    if rows:
+        output.line()
+        output.table(
+            ("area", "what", "state", "why"), [(f.area, f.name, f.state, f.why) for f in rows]
+        )
+    steps = dict.fromkeys(f.next_step for f in rows if f.state != "works" and f.next_step)
+    if steps:
+        output.line()
+        output.line("what to do:")
+        for step in steps:
+            output.line(f"  {step}")
+    output.line()
+    for obstacle in found.obstacles:
+        output.line(f"cannot protect: {obstacle}")
+    if found.protectable:
+        output.line("an application can be protected here")
+    raise typer.Exit(0 if found.protectable else 1)

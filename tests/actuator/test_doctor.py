@@ -1,0 +1,121 @@
+"""The doctor says what works, what does not and why, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.config import (
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.config_processes import ProcessesConfig
+from stallward.actuator.doctor import Diagnosis, Finding, examine
+from stallward.actuator.groups import Hierarchy
+from stallward.actuator.paths import Paths
+from stallward.actuator.privileges import effective_capabilities, other_daemons
+
+
+def found(diagnosis: Diagnosis, name: str) -> Finding:
+    return next(f for f in diagnosis.findings if f.name == name)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Paths:
+    """A machine without cgroups, PSI, swap and rights."""
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self" / "status").write_text("Name:\tx\nCapEff:\t0000000000000000\n")
+    (proc / "swaps").write_text("Filename\tType\tSize\tUsed\tPriority\n")
+    (tmp_path / "cgroup").mkdir()
+    return Paths(proc=proc, cgroup=tmp_path / "cgroup")
+
+
+def test_a_machine_on_which_nothing_can_be_held_back(bare: Paths) -> None:
+    diagnosis = examine(bare)
+    assert diagnosis.kind == "none"
+    assert not diagnosis.protectable
+    assert "hold background work back" in diagnosis.obstacles[0]
+    assert found(diagnosis, "PSI").state == "missing"
+    assert "psi=1" in found(diagnosis, "PSI").next_step
+    assert found(diagnosis, "swap").state == "degraded"
+    assert found(diagnosis, "CAP_SYS_NICE").state == "degraded"
+
+
+def test_signals_alone_are_enough_to_hold_work_back(bare: Paths) -> None:
+    (bare.proc / "self" / "status").write_text("CapEff:\t00000000000000e0\n")
+    assert effective_capabilities(bare) == {"CAP_KILL"}
+    diagnosis = examine(bare)
+    assert diagnosis.protectable
+    assert found(diagnosis, "stop processes").state == "works"
+
+
+def test_a_malformed_status_means_no_rights(bare: Paths) -> None:
+    (bare.proc / "self" / "status").write_text("CapEff:\tzz\n")
+    assert effective_capabilities(bare) == frozenset()
+
+
+def test_daemons_that_kill_what_we_pause_are_named(bare: Paths) -> None:
+    for pid, name in ((7, "earlyoom"), (8, "bash"), (9, "systemd-oomd")):
+        (bare.proc / str(pid)).mkdir()
+        (bare.proc / str(pid) / "comm").write_text(f"{name}\n")
+    assert other_daemons(bare) == ((7, "earlyoom"), (9, "systemd-oomd"))
+    finding = found(examine(bare), "systemd-oomd")
+    assert finding.state == "degraded"
+    assert "process 9" in finding.why
+    assert finding.next_step
+
+
+def config(tmp_path: Path, **changes: object) -> DaemonConfig:
+    values: dict[str, object] = {
+        "node": NodeConfig(zone="/", cgroup=tmp_path / "no-cgroups"),
+        "protected": ProtectedConfig(processes=ProcessesConfig(pids=(os.getpid(),))),
+        "background": (SlotConfig(name="a", processes=ProcessesConfig(pids=(2**22 - 3,))),),
+        "service": ServiceConfig(socket=tmp_path / "run" / "s.sock"),
+        "journal": JournalConfig(path=tmp_path / "journal"),
+    }
+    return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.live
+def test_a_configuration_is_looked_at_and_nothing_is_changed(tmp_path: Path) -> None:
+    (tmp_path / "no-cgroups").mkdir()
+    asked = config(tmp_path)
+    diagnosis = examine(asked.node.paths, asked)
+    assert diagnosis.kind == "none"
+    assert diagnosis.protectable, diagnosis.obstacles
+    assert found(diagnosis, "pause:a").state == "works"
+    assert not asked.journal.path.exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.live
+def test_a_group_that_is_not_there_is_an_obstacle(tmp_path: Path) -> None:
+    asked = config(
+        tmp_path,
+        node=NodeConfig(zone="/"),
+        protected=ProtectedConfig(group="stallward-nowhere/app"),
+        background=(SlotConfig(name="a", group="stallward-nowhere/a"),),
+    )
+    diagnosis = examine(asked.node.paths, asked)
+    assert not diagnosis.protectable
+    assert any("stallward-nowhere/app" in text for text in diagnosis.obstacles)
+
+
+def test_a_leftover_journal_is_reported(bare: Paths, tmp_path: Path) -> None:
+    asked = config(tmp_path, node=NodeConfig(zone="/", proc=bare.proc, cgroup=bare.cgroup))
+    asked.journal.path.write_text("something\n")
+    assert found(examine(bare, asked), "journal").state == "degraded"
+
+
+def test_this_machine_is_of_one_of_three_kinds() -> None:
+    diagnosis = examine(Paths())
+    assert diagnosis.kind in {"v2", "hybrid", "none"}
+    assert diagnosis.why
+    assert Hierarchy().kind == "none"
