@@ -227,13 +227,17 @@ def test_threads_get_back_what_they_had_and_so_do_their_children(tmp_path: Path)
             (tmp_path / "below").mkdir()
             (tmp_path / "below/cgroup.procs").write_text(f"{child}\n")
             ticks = start_time_ticks(Path("/proc"), child)
+            start_of_parent = start_time_ticks(Path("/proc"), parent.pid)
             assert ticks is not None
+            assert start_of_parent is not None
             entries = (
+                ThreadValue("cpus", parent.pid, start_of_parent, "nonsense"),
                 ThreadValue("nice", child, ticks, "3"),
                 ThreadValue("nice", parent.pid, ticks - 1, "9"),
                 GroupThreads("nice", tmp_path, "5", "1"),
             )
-            assert restore(entries, Paths()) == ()
+            (problem,) = restore(entries, Paths())
+            assert "cannot set nonsense" in problem, "and the others are undone"
             assert os.getpriority(os.PRIO_PROCESS, parent.pid) == 1
             assert os.getpriority(os.PRIO_PROCESS, child) == 3, "an exception from its group"
         finally:

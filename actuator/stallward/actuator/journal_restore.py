@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,8 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR
 _BUSY_TRIES: Final = 5
 _REMOVE_TRIES: Final = 4
 _REMOVE_TRY_S: Final = 0.5
+_MOST_PROBLEMS: Final = 3
+"""Of so many threads it is told why they could not be reset."""
 _FIRST: Final = ("run", "limits", "knobs")
 _LATER: Final = ("groups", "folders", "swap")
 
@@ -58,7 +60,6 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
         What could not be undone, one sentence each; empty when all is back.
     """
     wanted = tuple(dict.fromkeys(entries))
-    originals: dict[tuple[Path, str], str] = {}
     scores: dict[tuple[int, int], OomScore] = {}
     actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, *_LATER)}
     for entry in wanted:
@@ -67,10 +68,6 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
                 actions["run"].append(partial(_write, path, thawed(path)))
             case Stopped(pid=pid, start_time_ticks=ticks):
                 actions["run"].append(partial(send_signal, paths.proc, pid, ticks, signal.SIGCONT))
-            case FileValue(path=path, value=value):
-                originals.setdefault((path, ""), value)
-            case KeyedValue(path=path, key=key, value=value):
-                originals.setdefault((path, key), f"{key} {value}")
             case OomScore(pid=pid, start_time_ticks=ticks):
                 scores.setdefault((pid, ticks), entry)
             case OwnedGroup(name=name):
@@ -79,14 +76,14 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
                 actions["folders"].append(partial(remove_folder, path))
             case SwapFile(path=path):
                 actions["swap"].append(partial(_remove_swap, path, paths))
-    for (path, _), value in originals.items():
+    for path, value in _originals(wanted):
         kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
         actions[kind].append(partial(_write, path, value))
     actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
-    groups = [e for e in wanted if isinstance(e, GroupThreads)]
-    actions["knobs"] += [partial(_reset_group, e, paths) for e in groups]
-    threads = [e for e in wanted if isinstance(e, ThreadValue)]  # exceptions from the groups
-    actions["knobs"] += [partial(_reset_thread, e, paths) for e in threads]
+    groups = tuple(e for e in wanted if isinstance(e, GroupThreads))
+    threads = tuple(e for e in wanted if isinstance(e, ThreadValue))
+    if groups or threads:
+        actions["knobs"].append(partial(_reset_threads, groups, threads, paths))
     problems = list(run_bounded([action for kind in _FIRST for action in actions[kind]]))
     for action in [action for kind in _LATER for action in actions[kind]]:
         try:
@@ -94,6 +91,19 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
         except (ActuatorError, OSError) as error:
             problems.append(str(error))
     return tuple(problems)
+
+
+def _originals(entries: Iterable[JournalEntry]) -> Iterator[tuple[Path, str]]:
+    """What is written to which file: of several values of a file, or of a key, the first."""
+    found: dict[tuple[Path, str], str] = {}
+    for entry in entries:
+        match entry:
+            case FileValue(path=path, value=value):
+                found.setdefault((path, ""), value)
+            case KeyedValue(path=path, key=key, value=value):
+                found.setdefault((path, key), f"{key} {value}")
+    for (path, _), value in found.items():
+        yield path, value
 
 
 def _write(path: Path, value: str) -> None:
@@ -115,17 +125,32 @@ def thawed(freezer: Path) -> str:
     return "THAWED" if freezer.name == "freezer.state" else "0"
 
 
-def _reset_group(entry: GroupThreads, paths: Paths) -> None:
-    for folder in walk(entry.folder):
-        for pid in (read_text(folder / "cgroup.procs") or "").split():
-            for tid in thread_ids(paths.proc, int(pid)):
+def _reset_threads(
+    groups: tuple[GroupThreads, ...], threads: tuple[ThreadValue, ...], paths: Paths
+) -> None:
+    """Threads of groups first: the single ones are exceptions from them."""
+    problems = []
+    for entry in groups:
+        tids = [
+            tid
+            for folder in walk(entry.folder)
+            for pid in (read_text(folder / "cgroup.procs") or "").split()
+            for tid in thread_ids(paths.proc, int(pid))
+        ]
+        for tid in tids:
+            try:
                 if read_value(entry.what, tid) == entry.written:
                     write_value(entry.what, tid, entry.value)
-
-
-def _reset_thread(entry: ThreadValue, paths: Paths) -> None:
-    if start_time_ticks(paths.proc, entry.tid) == entry.start_time_ticks:
-        write_value(entry.what, entry.tid, entry.value)
+            except ActuatorError as error:
+                problems.append(str(error))
+    for single in threads:
+        try:
+            if start_time_ticks(paths.proc, single.tid) == single.start_time_ticks:
+                write_value(single.what, single.tid, single.value)
+        except ActuatorError as error:
+            problems.append(str(error))
+    if problems:
+        raise ActuatorError(" ".join(problems[:_MOST_PROBLEMS]))
 
 
 def _write_oom_score(entry: OomScore, paths: Paths) -> None:
