@@ -146,20 +146,44 @@ def test_lifted_budgets_lift_the_pause_but_not_the_floor() -> None:
     assert granted.slots[1].limit_bytes == FLOOR
 
 
-def test_a_limit_tightens_one_level_a_tick_and_releases_at_once() -> None:
-    guard, memory = _guard(), GuardMemory()
-    reference = 300 * MIB
-    sample = _sample(SlotState(reference_bytes=reference), SlotState())
-    want = DesiredState(slots=(SlotDesire(limit_bytes=30 * MIB),))
-    seen = []
-    for _ in range(6):
+REFERENCE = 300 * MIB
+LEVELS = [int(REFERENCE * ratio) for ratio in LIMIT_RATIOS[1:]]
+
+
+def _tighten(
+    guard: Guard, gaps_s: list[float], field: str = "limit_bytes", usage_bytes: int = 0
+) -> list[int | None]:
+    """What is granted of the tightest limit, tick by tick, where it is put in force at once."""
+    memory, limit, time_s, seen = GuardMemory(), None, 1000.0, []
+    want = DesiredState(slots=(SlotDesire(**{field: 1}),))  # type: ignore[arg-type]
+    for gap_s in gaps_s:
+        time_s += gap_s
+        state = SlotState(reference_bytes=REFERENCE, limit_bytes=limit)
+        sample = replace(_sample(state, SlotState()), time_s=time_s)
+        group = replace(sample.slots[0], memory_usage_bytes=usage_bytes)
+        sample = replace(sample, slots=(group, sample.slots[1]))
         verdict = guard.review(want, sample, memory)
         memory = verdict.memory
-        seen.append(verdict.granted.slots[0].limit_bytes)
-    expected = [int(reference * ratio) for ratio in LIMIT_RATIOS[1:]]
-    assert seen == [*expected, expected[-1]]
-    released = guard.review(DesiredState(), sample, memory)
-    assert released.granted.slots[0].limit_bytes is None
+        granted = getattr(verdict.granted.slots[0], field)
+        limit = granted if field == "limit_bytes" else None
+        seen.append(granted)
+    return seen
+
+
+@pytest.mark.parametrize("field", ["limit_bytes", "hard_limit_bytes"])
+def test_a_limit_tightens_one_level_a_tick(field: str) -> None:
+    assert _tighten(_guard(), [0.1] * 6, field) == [*LEVELS, LEVELS[-1]]
+
+
+def test_ticks_that_follow_at_once_do_not_tighten_faster() -> None:
+    seen = _tighten(_guard(), [0.1, 0.01, 0.01, 0.01, 0.03, 0.01, 0.0])
+    assert seen == [LEVELS[0]] * 4 + [LEVELS[1]] * 3
+
+
+def test_a_limit_is_released_at_once() -> None:
+    states = (SlotState(reference_bytes=REFERENCE, limit_bytes=LEVELS[-1]), SlotState())
+    granted = _guard().review(DesiredState(), _sample(*states), GuardMemory()).granted
+    assert granted.slots[0].limit_bytes is None
 
 
 def test_a_paused_slot_is_squeezed_at_once() -> None:
@@ -217,13 +241,29 @@ def test_terminating_must_be_allowed() -> None:
     ("desired", "why"),
     [
         (DesiredState(slots=(SlotDesire(),) * 3), "3 slots desired"),
-        (DesiredState(slots=(SlotDesire(limit_bytes=0),)), "limit of slot 0"),
-        (DesiredState(slots=(SlotDesire(limit_bytes=1 << 63),)), "limit of slot 0"),
+        (DesiredState(slots=(SlotDesire(limit_bytes=0),)), "limit_bytes is"),
+        (DesiredState(slots=(SlotDesire(limit_bytes=1 << 63),)), "limit_bytes is"),
         (DesiredState(tuning=Tuning(swappiness=201)), "swappiness is 201"),
         (DesiredState(tuning=Tuning(protected_swappiness=-1)), "protected_swappiness"),
         (DesiredState(tuning=Tuning(dirty_ratio=math.nan)), "dirty_ratio is nan"),
         (DesiredState(tuning=Tuning(dirty_background_ratio=math.inf)), "dirty_background_ratio"),
         (DesiredState(tuning=Tuning(overcommit_memory=3)), "overcommit_memory"),
+        (DesiredState(tuning=Tuning(name="\ud800")), "printable"),
+        (None, "no desired state"),
+        (DesiredState(slots=(None,)), "no desire for a slot"),  # type: ignore[arg-type]
+        (DesiredState(slots=(SlotDesire(paused=1),)), "not true or false"),  # type: ignore[arg-type]
+        (DesiredState(slots=(SlotDesire(limit_bytes=1e9),)), "not an integer"),  # type: ignore[arg-type]
+        (DesiredState(slots=(SlotDesire(limit_bytes=True),)), "not an integer"),
+        (DesiredState(slots=(SlotDesire(), SlotDesire(cpu_weight=0))), "(slot 1)"),
+        (DesiredState(slots=(SlotDesire(io_weight=10001),)), "io_weight is 10001"),
+        (DesiredState(slots=(SlotDesire(cpu_max_cores=math.nan),)), "not finite"),
+        (DesiredState(slots=(SlotDesire(cpu_max_cores=0),)), "cpu_max_cores is 0"),
+        (DesiredState(slots=(SlotDesire(nice=20),)), "nice is 20"),
+        (DesiredState(slots=(SlotDesire(cpus=(0, 8192)),)), "cpus is 8192"),
+        (DesiredState(slots=(SlotDesire(page_advice="free"),)), "page_advice"),  # type: ignore[arg-type]
+        (DesiredState(stopped=(ProcessRef(pid=-1, start_time_ticks=0),)), "pid is -1"),
+        (DesiredState(stopped=(ProcessRef(pid=2, start_time_ticks=0),) * 4097), "at most 4096"),
+        (DesiredState(protected_low_bytes=-1), "protected_low_bytes"),
     ],
 )
 def test_what_cannot_be_expressed_is_named(desired: DesiredState, why: str) -> None:

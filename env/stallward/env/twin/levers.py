@@ -110,9 +110,10 @@ def may_pause(states: LeverStates, budgets: Budgets, tick_s: float) -> Mask:
     """Where the guard lets a slot be paused for the coming tick, ``(SLOTS, B)``."""
     if budgets.lift_budgets:
         return np.ones_like(states.paused)
-    too_long = states.paused & (states.paused_for_s + tick_s > budgets.max_pause_s + 1e-9)
+    ahead_s = tick_s + budgets.late_allowance_s
+    too_long = states.paused_for_s + ahead_s > budgets.max_pause_s + 1e-9
     too_soon = ~states.paused & (states.since_thaw_s < budgets.min_run_s - 1e-9)
-    share = states.paused_share + tick_s / SHARE_WINDOW_S
+    share = states.paused_share + ahead_s / SHARE_WINDOW_S
     return ~(too_long | too_soon | (share > budgets.max_pause_share + 1e-9))
 
 

@@ -1,0 +1,104 @@
+"""Stepping aside: what somebody else has set is not wished for any more. Pure.
+
+A lever reports itself ``foreign`` in the sample when it finds another value than it wrote. The
+guard then takes the wish out of what it grants, for as long as the report stands and
+:data:`ASIDE_S` after it, so that the daemon never fights with whoever changed it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.agent.sample import Sample
+
+ASIDE_S: Final = 60.0
+ASIDE_NOTE: Final = "stepped aside from "
+"""How the notes of this module start."""
+
+Aside = tuple[tuple[str, float], ...]
+"""Levers left to somebody else, and until when (CLOCK_MONOTONIC, seconds)."""
+
+_SLOT_FIELDS: Final = {
+    "pause": "paused",
+    "limit": "limit_bytes",
+    "hard_limit": "hard_limit_bytes",
+    "swap_max": "swap_max_bytes",
+    "reclaim": "reclaim_to_bytes",
+    "reclaim_to": "reclaim_to_bytes",
+    "cpu_weight": "cpu_weight",
+    "cpu_max": "cpu_max_cores",
+    "io_weight": "io_weight",
+    "io_max": "io_max_bytes_per_s",
+    "nice": "nice",
+    "cpus": "cpus",
+    "affinity": "cpus",
+    "page_advice": "page_advice",
+    "advice": "page_advice",
+}
+_TUNING_FIELDS: Final = {
+    "vm.swappiness": ("swappiness",),
+    "vm.overcommit_memory": ("overcommit_memory",),
+    "vm.dirty_background_ratio": ("dirty_background_ratio",),
+    "vm.dirty_background_bytes": ("dirty_background_ratio",),
+    "vm.dirty_ratio": ("dirty_ratio",),
+    "vm.dirty_bytes": ("dirty_ratio",),
+    # One group's own swappiness: written by both settings.
+    "swappiness": ("swappiness", "protected_swappiness"),
+}
+_NODE_FIELDS: Final[dict[str, dict[str, Any]]] = {
+    "oom": {"protect_from_oom": False},
+    "low": {"protected_low_bytes": None},
+    "memory_low": {"protected_low_bytes": None},
+    "protected_low": {"protected_low_bytes": None},
+}
+_DEFAULT: Final = SlotDesire()
+
+
+def remember(aside: Aside, sample: Sample) -> Aside:
+    """The levers to keep away from, as of ``sample``."""
+    if not aside and not any(state.foreign for state in sample.levers):
+        return ()
+    # A sample without a time neither ends nor prolongs anything.
+    timed = math.isfinite(sample.time_s)
+    until = {name: end_s for name, end_s in aside if not timed or end_s > sample.time_s}
+    end_s = sample.time_s + ASIDE_S if timed else 0.0
+    for state in sample.levers:
+        if state.foreign:
+            until[state.lever] = max(until.get(state.lever, 0.0), end_s)
+    return tuple(sorted(until.items()))
+
+
+def step_aside(
+    desired: DesiredState, aside: Aside, sample: Sample
+) -> tuple[DesiredState, tuple[str, ...]]:
+    """``desired`` without what belongs to somebody else now, and one note a lever."""
+    for lever, _ in aside:
+        desired = _without(desired, lever, sample)
+    notes = tuple(f"{ASIDE_NOTE}{lever}: somebody else has set it" for lever, _ in aside)
+    return desired, notes
+
+
+def _without(desired: DesiredState, lever: str, sample: Sample) -> DesiredState:
+    kind, _, subject = lever.partition(":")
+    if kind == "stop":
+        kept = tuple(ref for ref in desired.stopped if str(ref.pid) != subject)
+        return replace(desired, stopped=kept)
+    if kind in _SLOT_FIELDS:
+        return _without_slot(desired, _SLOT_FIELDS[kind], subject, sample)
+    if kind in _TUNING_FIELDS:
+        cleared: dict[str, Any] = dict.fromkeys(_TUNING_FIELDS[kind])
+        return replace(desired, tuning=replace(desired.tuning, **cleared))
+    if lever == "oom" or (kind != "oom" and kind in _NODE_FIELDS):
+        return replace(desired, **_NODE_FIELDS[kind])
+    return desired  # finer than a desired state can say (one process's OOM score): the lever's
+
+
+def _without_slot(desired: DesiredState, field: str, subject: str, sample: Sample) -> DesiredState:
+    slots = list(desired.slots)
+    for index, group in enumerate(sample.slots[: len(slots)]):
+        if subject in {group.name, group.name.rpartition("/")[2]}:
+            slots[index] = replace(slots[index], **{field: getattr(_DEFAULT, field)})
+    return replace(desired, slots=tuple(slots))
