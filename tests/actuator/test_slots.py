@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stallward.actuator.slots import NEVER_PAUSED_S, SlotFacts, SlotTracker
 from stallward.agent.desired import MIB
@@ -110,3 +112,59 @@ def test_slots_are_independent() -> None:
     tracker.update(0.0, [SlotFacts(paused=True), SlotFacts()])
     states = tracker.states(1.0)
     assert [state.paused for state in states] == [True, False]
+
+
+def test_pauses_count_from_before_the_levers_moved_until_after() -> None:
+    tracker = SlotTracker(1)
+    tracker.update(10.0, [SlotFacts(paused=True)], 10.5)
+    assert tracker.states(11.0)[0].paused_for_s == 1.0
+    tracker.update(12.0, [SlotFacts()], 12.5)
+    (state,) = tracker.states(13.0)
+    assert state.since_thaw_s == 0.5
+    assert state.paused_share == pytest.approx(2.5 / 60)
+
+
+def test_times_that_go_back_or_are_none_count_as_the_latest() -> None:
+    tracker = SlotTracker(1)
+    tracker.update(10.0, [SlotFacts(paused=True)])
+    tracker.update(4.0, [SlotFacts()], 3.0)
+    assert tracker.states(float("nan"))[0].since_thaw_s == 0.0
+    assert tracker.states(11.0)[0].since_thaw_s == 1.0
+    assert tracker.states(11.0)[0].paused_share == 0.0
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.sampled_from([0.0, 0.004, 0.1, 0.5, 7.0, 45.0, 59.9, 3600.0])),
+        max_size=60,
+    )
+)
+def test_the_share_is_that_of_the_last_minute_whatever_came_before(
+    steps: list[tuple[bool, float]],
+) -> None:
+    tracker, time_s, pauses = SlotTracker(1), 100.0, []
+    since_s: float | None = None
+    for paused, gap_s in steps:
+        tracker.update(time_s, [SlotFacts(paused=paused)])
+        if paused and since_s is None:
+            since_s = time_s
+        elif not paused and since_s is not None:
+            pauses.append((since_s, time_s))
+            since_s = None
+        time_s += gap_s
+        open_pause = [] if since_s is None else [(since_s, time_s)]
+        spans = (min(e, time_s) - max(b, time_s - 60) for b, e in [*pauses, *open_pause])
+        share = sum(max(span, 0.0) for span in spans) / 60
+        assert tracker.states(time_s)[0].paused_share == pytest.approx(share, abs=1e-9)
+
+
+def test_after_a_restart_the_worst_is_assumed() -> None:
+    tracker = SlotTracker.after_restart(100.0, [48.0, 48.0, 0.0], [False, True])
+    thawed, paused, fresh = tracker.states(100.0)
+    assert (thawed.paused, thawed.since_thaw_s) == (False, 0.0)
+    assert thawed.paused_share == pytest.approx(0.8)
+    assert (paused.paused, paused.paused_for_s) == (True, 48.0)
+    assert paused.paused_share == pytest.approx(0.8)
+    assert (fresh.since_thaw_s, fresh.paused_share) == (0.0, 0.0)
+    assert tracker.states(112.0)[0].paused_share == pytest.approx(0.8), "the latest, so it stays"
+    assert tracker.states(130.0)[0].paused_share == pytest.approx(0.5)

@@ -45,6 +45,9 @@ class _Track:
     paused_since_s: float | None = None
     thawed_s: float | None = None
     pauses: deque[tuple[float, float]] = field(default_factory=deque)
+    """Pauses that ended inside the window, and perhaps one that began before it; in order."""
+    pauses_s: float = 0.0
+    """Their lengths summed, so that a tick does not have to."""
     limit_bytes: int | None = None
     updated_s: float | None = None
     kept_bytes: float = 0.0
@@ -57,21 +60,60 @@ class _Track:
 class SlotTracker:
     """Keeps the :class:`SlotState` of every slot.
 
+    Times that go back are taken for the latest one seen.
+
     Args:
         slots: How many slots there are.
     """
 
     def __init__(self, slots: int) -> None:
         self._tracks = tuple(_Track() for _ in range(slots))
+        self._latest_s = -math.inf
 
-    def update(self, time_s: float, facts: Sequence[SlotFacts]) -> None:
-        """Take in what the levers did at ``time_s`` (CLOCK_MONOTONIC), one fact a slot."""
+    @classmethod
+    def after_restart(
+        cls, time_s: float, paused_s: Sequence[float], still_paused: Sequence[bool] = ()
+    ) -> SlotTracker:
+        """A tracker that starts where another was lost.
+
+        What is not known is assumed at its worst, so that budgets hold across the restart: the
+        pauses are taken to have been the latest ones, and what still stands to have stood for
+        all of them.
+
+        Args:
+            time_s: Now, CLOCK_MONOTONIC.
+            paused_s: How long each slot may have been paused in the last minute.
+            still_paused: Which slots are paused now; none by default.
+        """
+        tracker = cls(len(paused_s))
+        tracker._latest_s = time_s
+        for index, (track, length_s) in enumerate(zip(tracker._tracks, paused_s, strict=True)):
+            if index < len(still_paused) and still_paused[index]:
+                track.paused_since_s = time_s - length_s
+            else:
+                track.thawed_s = time_s
+                _add(track, time_s - length_s, time_s)
+        return tracker
+
+    def update(
+        self, time_s: float, facts: Sequence[SlotFacts], done_s: float | None = None
+    ) -> None:
+        """Take in what the levers did, one fact a slot.
+
+        Args:
+            time_s: Just before they moved, CLOCK_MONOTONIC: pauses count from here.
+            facts: What is so since.
+            done_s: Just after: pauses count until here, running from here. ``time_s`` if not
+                given.
+        """
+        time_s = self._not_back(time_s)
+        done_s = time_s if done_s is None else self._not_back(done_s)
         for track, fact in zip(self._tracks, facts, strict=True):
             if fact.paused and track.paused_since_s is None:
                 track.paused_since_s = time_s
             elif not fact.paused and track.paused_since_s is not None:
-                track.pauses.append((track.paused_since_s, time_s))
-                track.paused_since_s, track.thawed_s = None, time_s
+                _add(track, track.paused_since_s, done_s)
+                track.paused_since_s, track.thawed_s = None, done_s
             track.limit_bytes = fact.limit_bytes
             elapsed_s = 0.0 if track.updated_s is None else max(time_s - track.updated_s, 0.0)
             track.updated_s = time_s
@@ -80,7 +122,30 @@ class SlotTracker:
 
     def states(self, time_s: float) -> tuple[SlotState, ...]:
         """The state of every slot as of ``time_s``."""
+        time_s = self._not_back(time_s)
         return tuple(_state(track, time_s) for track in self._tracks)
+
+    def _not_back(self, time_s: float) -> float:
+        self._latest_s = max(self._latest_s, time_s)  # the latest one beside a NaN too
+        return self._latest_s
+
+
+def _add(track: _Track, begin_s: float, end_s: float) -> None:
+    """Note a pause that has ended."""
+    if end_s > begin_s:
+        track.pauses.append((begin_s, end_s))
+        track.pauses_s += end_s - begin_s
+
+
+def _paused_before_now_s(track: _Track, start_s: float) -> float:
+    """How long the pauses that have ended lasted, from ``start_s`` on."""
+    while track.pauses and track.pauses[0][1] <= start_s:
+        begin_s, end_s = track.pauses.popleft()
+        track.pauses_s -= end_s - begin_s
+    if not track.pauses:
+        track.pauses_s = 0.0  # what rounding left
+        return 0.0
+    return max(track.pauses_s - max(start_s - track.pauses[0][0], 0.0), 0.0)
 
 
 def _learn(track: _Track, elapsed_s: float, held_bytes: int) -> None:
@@ -96,9 +161,7 @@ def _learn(track: _Track, elapsed_s: float, held_bytes: int) -> None:
 
 def _state(track: _Track, time_s: float) -> SlotState:
     start_s = time_s - SHARE_WINDOW_S
-    while track.pauses and track.pauses[0][1] <= start_s:
-        track.pauses.popleft()
-    paused_s = sum(end - max(begin, start_s) for begin, end in track.pauses)
+    paused_s = _paused_before_now_s(track, start_s)
     paused_for_s = 0.0
     if track.paused_since_s is not None:
         paused_for_s = max(time_s - track.paused_since_s, 0.0)
