@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stallward.actuator import convert
 from stallward.actuator.levers.result import LeverResult
-from stallward.actuator.record import Mode, NamedDecision, TickRecord, TickTimings
+from stallward.actuator.record import Circumstances, Mode, NamedDecision, TickRecord, TickTimings
 from stallward.agent import desired, sample
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
@@ -163,6 +163,12 @@ records = st.builds(
     mode=st.sampled_from(Mode),
     shadow=st.none() | decisions,
     fallback=st.booleans(),
+    circumstances=st.builds(
+        Circumstances,
+        sample_age_s=number,
+        horizon_s=maybe_number,
+        blind_ticks=st.integers(0, 2**32 - 1),
+    ),
 )
 
 relaxed = settings(
@@ -228,6 +234,7 @@ def test_a_negative_limit_does_not_fit_the_wire() -> None:
         (desired.DesiredState, pb.DesiredState, set()),
         (LeverResult, pb.LeverResult, set()),
         (TickTimings, pb.TickTimings, set()),
+        (Circumstances, pb.Circumstances, set()),
         (TickRecord, pb.TickRecord, set()),
     ],
 )

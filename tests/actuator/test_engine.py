@@ -63,7 +63,8 @@ def test_a_broken_decision_falls_back(broken: DesiredState | Exception) -> None:
     outcome = _engine(Fixed("rule", broken), Fixed("default", LIMIT)).step(make_sample())
     assert outcome.fallback
     assert outcome.decision.controller == "default"
-    assert outcome.notes[0].startswith("rule: ")
+    assert outcome.notes[0].startswith("fallback, ")
+    assert "rule: " in outcome.notes[0]
 
 
 def test_when_everything_is_broken_the_node_is_released() -> None:
@@ -76,7 +77,7 @@ def test_when_everything_is_broken_the_node_is_released() -> None:
 def test_a_late_decision_falls_back() -> None:
     outcome = _engine(Fixed("rule", PAUSE), late_s=0.0).step(make_sample())
     assert outcome.fallback
-    assert outcome.notes[0].startswith("decision late")
+    assert outcome.notes[0].startswith("fallback, decision late: rule: ")
 
 
 def test_a_stale_sample_falls_back() -> None:
@@ -120,7 +121,7 @@ def test_a_policy_outside_its_training_data_is_not_used() -> None:
 
     outcome = _engine(Far("policy", PAUSE)).step(make_sample())
     assert outcome.fallback
-    assert "outside its training data" in outcome.notes[0]
+    assert "outside the training range" in outcome.notes[0]
 
 
 def _samples(ticks: int) -> list[Sample]:

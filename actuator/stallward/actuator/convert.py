@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from stallward.actuator.levers.result import LeverResult
-from stallward.actuator.record import Mode, NamedDecision, TickRecord, TickTimings
+from stallward.actuator.record import Circumstances, Mode, NamedDecision, TickRecord, TickTimings
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import (
@@ -72,6 +72,7 @@ _SLOT: Final = _Flat(SlotDesire, pb.SlotDesire)
 _REF: Final = _Flat(ProcessRef, pb.ProcessRef)
 _LEVER: Final = _Flat(LeverResult, pb.LeverResult)
 _TIMINGS: Final = _Flat(TickTimings, pb.TickTimings)
+_CIRCUMSTANCES: Final = _Flat(Circumstances, pb.Circumstances)
 
 
 def mode_to_wire(mode: Mode) -> pb.Mode:
@@ -222,6 +223,7 @@ def record_to_wire(record: TickRecord) -> pb.TickRecord:
         mode=mode_to_wire(record.mode),
         shadow=None if record.shadow is None else decision_to_wire(record.shadow),
         fallback=record.fallback,
+        circumstances=pb.Circumstances(**_CIRCUMSTANCES.to_wire(record.circumstances)),
     )
 
 
@@ -241,4 +243,5 @@ def record_from_wire(message: pb.TickRecord) -> TickRecord:
         mode=mode_from_wire(message.mode) or Mode.OFF,
         shadow=decision_from_wire(message.shadow) if message.HasField("shadow") else None,
         fallback=message.fallback,
+        circumstances=Circumstances(**_CIRCUMSTANCES.from_wire(message.circumstances)),
     )

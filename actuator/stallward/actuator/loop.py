@@ -49,10 +49,9 @@ from stallward.actuator.node import Node  # noqa: E402
 from stallward.actuator.orphan import end_and_restore  # noqa: E402
 from stallward.actuator.pacing import Pacer, Rhythm  # noqa: E402
 from stallward.actuator.policy_loader import Loaded, PolicyLoader  # noqa: E402
-from stallward.actuator.record import Mode, TickRecord, TickTimings  # noqa: E402
+from stallward.actuator.record import Circumstances, Mode, TickRecord, TickTimings  # noqa: E402
 from stallward.actuator.waiting import Waiter, Woken  # noqa: E402
 from stallward.agent.controller import Controller, make_controller  # noqa: E402
-from stallward.agent.desired import RELEASED  # noqa: E402
 from stallward.agent.errors import StallwardError  # noqa: E402
 from stallward.agent.inference import import_runtime  # noqa: E402
 from stallward.agent.sample import Sample  # noqa: E402
@@ -224,7 +223,10 @@ class Loop:
             self._blind_tick()
             return
         sensed_s = time.monotonic()
-        outcome = self._engine.step(sample, remote=lease.desired if lease else None)
+        about = Circumstances(sample_age_s=sensed_s - sample.time_s, blind_ticks=self._blind_ticks)
+        outcome = self._engine.step(
+            sample, remote=lease.desired if lease else None, circumstances=about
+        )
         decided_s = time.monotonic()
         applied = self._node.apply(outcome.granted, sample, decided_s)
         timings = TickTimings(
@@ -251,7 +253,7 @@ class Loop:
         """Without a readable sample nothing may be held: run everything."""
         self._sequence += 1
         self._blind_ticks += 1
-        self._node.levers.apply(RELEASED)
+        self._node.release(time.monotonic())
         if self._blind_ticks >= _MAX_BLIND_TICKS:
             raise StallwardError(f"No sample could be read {_MAX_BLIND_TICKS} times in a row.")
 
@@ -277,6 +279,7 @@ class Loop:
             mode=outcome.mode,
             shadow=outcome.shadow,
             fallback=outcome.fallback,
+            circumstances=outcome.circumstances,
         )
         self._sequence += 1
         data = convert.record_to_wire(record).SerializeToString()

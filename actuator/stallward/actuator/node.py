@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import fields, replace
 
 from stallward.actuator.config import DaemonConfig, LatencyConfig
@@ -15,6 +16,7 @@ from stallward.actuator.node_targets import find_targets
 from stallward.actuator.sensors.latency import LineSource
 from stallward.actuator.sensors.line_format import LineFormat
 from stallward.actuator.sensors.missing import missing_signals
+from stallward.actuator.sensors.online_cpus import read_online_cpus
 from stallward.actuator.sensors.page_cache_signal import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.slots import SlotFacts, SlotTracker
@@ -111,6 +113,7 @@ class Node:
             budgets=self._config.guard,
             protected_pids=protected_pids | frozenset(self._config.protected.pids),
             late_s=control.tick_period_s / 2,
+            online_cpus=read_online_cpus(self._config.node.paths),
         )
 
     def read(self, sequence: int, now_s: float) -> Sample:
@@ -151,7 +154,7 @@ class Node:
             )
             for i, group in enumerate(sample.slots)
         ]
-        self.tracker.update(now_s, facts)
+        self.tracker.update(now_s, facts, time.monotonic())
         self._profile = done.tuning.name
         return results
 
@@ -171,6 +174,19 @@ class Node:
     def anything_runs(self) -> bool:
         """Whether a stall could be answered: some background is not paused."""
         return not all(state.paused for state in self._last.slot_states)
+
+    def release(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Run everything, untuned: what is done when nothing could be read."""
+        results = self.levers.apply(RELEASED)
+        facts = [
+            SlotFacts(
+                paused=self.levers.slot_paused(i), limit_bytes=self.levers.slot_limit_bytes(i)
+            )
+            for i in range(len(self._config.background))
+        ]
+        self.tracker.update(now_s, facts, time.monotonic())
+        self._profile = RELEASED.tuning.name
+        return results
 
     def close(self) -> bool:
         """Put everything back and close the files; whether all of it is back."""

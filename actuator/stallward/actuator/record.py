@@ -31,6 +31,18 @@ class NamedDecision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What a decision depends on besides the sample and who decides."""
+
+    sample_age_s: float = 0.0
+    """How old the sample was when deciding began."""
+    horizon_s: float | None = None
+    """The longest time until the next tick was due; ``None`` for the nominal period."""
+    blind_ticks: int = 0
+    """Ticks just before at which no sample could be read and everything was released."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TickTimings:
     """Where the time of a tick went."""
 
@@ -62,5 +74,7 @@ class TickRecord:
     timings: TickTimings = field(default_factory=TickTimings)
     mode: Mode = Mode.OFF
     shadow: NamedDecision | None = None
+    """Of a policy that is only watched, or of a lease that is not followed now."""
     fallback: bool = False
     """The default controller decided; ``guard_notes`` say why."""
+    circumstances: Circumstances = field(default_factory=Circumstances)

@@ -10,6 +10,7 @@ from stallward.actuator.engine import LATE_NOTE, LEASE_REASON, REMOTE, Engine, E
 from stallward.actuator.record import Mode, TickRecord
 from stallward.agent.controller import Controller
 from stallward.agent.controllers.none import NoneController
+from stallward.agent.desired import DesiredState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +67,9 @@ def _replay_tick(engine: Engine, record: TickRecord) -> Difference | None:
         )
     engine.set_mode(record.mode)
     late = any(note.startswith(LATE_NOTE) for note in record.guard_notes)
-    remote = None
-    if record.decision.controller == REMOTE and record.decision.decision.reason == LEASE_REASON:
-        remote = record.decision.decision.desired
-    outcome = engine.step(record.sample, remote=remote, late=late)
+    outcome = engine.step(
+        record.sample, remote=_leased(record), late=late, circumstances=record.circumstances
+    )
     pairs = (
         ("observation", record.observation, tuple(outcome.observation.tolist())),
         ("decision", record.decision, outcome.decision),
@@ -83,6 +83,17 @@ def _replay_tick(engine: Engine, record: TickRecord) -> Difference | None:
             return Difference(
                 sequence=record.sequence, field=field, recorded=recorded, replayed=replayed
             )
+    return None
+
+
+def _leased(record: TickRecord) -> DesiredState | None:
+    """What a client held a lease for, whether or not it was followed."""
+    for named in (record.decision, record.shadow):
+        if named is not None and (named.controller, named.decision.reason) == (
+            REMOTE,
+            LEASE_REASON,
+        ):
+            return named.decision.desired
     return None
 
 

@@ -359,7 +359,7 @@ class TickTimings(_message.Message):
     def __init__(self, late_ms: _Optional[float] = ..., sense_ms: _Optional[float] = ..., observe_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., guard_ms: _Optional[float] = ..., apply_ms: _Optional[float] = ...) -> None: ...
 
 class TickRecord(_message.Message):
-    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "guard_notes", "applied", "timings", "mode", "shadow", "fallback")
+    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "guard_notes", "applied", "timings", "mode", "shadow", "fallback", "circumstances")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     WALL_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -373,6 +373,7 @@ class TickRecord(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    CIRCUMSTANCES_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     time_s: float
     wall_time_s: float
@@ -386,7 +387,18 @@ class TickRecord(_message.Message):
     mode: Mode
     shadow: Decision
     fallback: bool
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: _Optional[bool] = ...) -> None: ...
+    circumstances: Circumstances
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: _Optional[bool] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
+
+class Circumstances(_message.Message):
+    __slots__ = ("sample_age_s", "horizon_s", "blind_ticks")
+    SAMPLE_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    HORIZON_S_FIELD_NUMBER: _ClassVar[int]
+    BLIND_TICKS_FIELD_NUMBER: _ClassVar[int]
+    sample_age_s: float
+    horizon_s: float
+    blind_ticks: int
+    def __init__(self, sample_age_s: _Optional[float] = ..., horizon_s: _Optional[float] = ..., blind_ticks: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
