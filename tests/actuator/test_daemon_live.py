@@ -48,6 +48,7 @@ from stallward.actuator.errors import (
 )
 from stallward.actuator.frames import FRAMES_NAME, read_frames
 from stallward.actuator.groups import Group
+from stallward.actuator.guard import Budgets
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import start_time_ticks
 from stallward.actuator.record import Mode
@@ -440,7 +441,11 @@ def test_fifty_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbo
     control = ControlConfig(read_processes=True)
     desired = with_a_stopped_process(little_sandbox)
     held, slowest_s = 0, 0.0
-    with Daemon(little_sandbox.config(control=control)) as daemon, daemon.client() as client:
+    config = little_sandbox.config(
+        control=control,
+        guard=Budgets(lift_budgets=True),  # else a restarted loop pauses nothing for a while
+    )
+    with Daemon(config) as daemon, daemon.client() as client:
         for _ in range(50):
             assert wait_for(lambda: apply_hard(client, desired), 8.0), daemon.last_words()
             pid = daemon.pids.loop

@@ -104,6 +104,8 @@ class Loop:
         self._node = Node(
             config, self._link.hold_one, self._link.release_one, options.daemon_start_s
         )
+        if options.restarts:
+            self._node.assume_paused(time.monotonic())
         self._engine = _engine(config, self._node, controller)
         self._leases = LeaseDesk()
         self._desk = CommandDesk(

@@ -19,7 +19,7 @@ from stallward.actuator.sensors.missing import missing_signals
 from stallward.actuator.sensors.online_cpus import read_online_cpus
 from stallward.actuator.sensors.page_cache_signal import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
-from stallward.actuator.slots import SlotFacts, SlotTracker
+from stallward.actuator.slots import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.stall_watch import StallWatch
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import RELEASED, DesiredState
@@ -115,6 +115,13 @@ class Node:
             late_s=control.tick_period_s / 2,
             online_cpus=read_online_cpus(self._config.node.paths),
         )
+
+    def assume_paused(self, now_s: float) -> None:
+        """Take the past for the worst that the budgets allow: an earlier loop's is not known."""
+        count = len(self._config.background)
+        longest_s = self._config.guard.max_pause_share * SHARE_WINDOW_S
+        paused = [self.levers.slot_paused(i) for i in range(count)]
+        self.tracker = SlotTracker.after_restart(now_s, [longest_s] * count, paused)
 
     def read(self, sequence: int, now_s: float) -> Sample:
         """Read the sample of one tick.
