@@ -194,12 +194,14 @@ def test_processes_of_the_protected_application_are_never_stopped() -> None:
     assert granted.stopped == (), "its slot holds a protected process"
 
 
-@pytest.mark.parametrize("slots", [0, 1])
-def test_a_slot_that_is_not_in_the_sample_is_left_alone(slots: int) -> None:
+@pytest.mark.parametrize("kept", ["slots", "slot_states"])
+def test_in_a_sample_of_another_length_no_slot_is_known(kept: str) -> None:
     sample = _sample()
-    sample = replace(sample, slots=sample.slots[:slots])
-    verdict = _guard().review(DesiredState(slots=(PAUSE, PAUSE)), sample, GuardMemory())
-    assert verdict.granted.slots[slots:] == (SlotDesire(),) * (2 - slots)
+    sample = replace(sample, **{kept: getattr(sample, kept)[1:]})
+    ref = ProcessRef(pid=101, start_time_ticks=8)
+    desired = DesiredState(slots=(PAUSE, PAUSE), stopped=(ref,))
+    granted = _guard().review(desired, sample, GuardMemory()).granted
+    assert granted == DesiredState(slots=(SlotDesire(), SlotDesire()))
 
 
 def test_a_sample_without_a_time_tightens_nothing() -> None:

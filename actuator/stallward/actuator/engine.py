@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -203,7 +204,7 @@ class Engine:
         )
         if about.blind_ticks:
             # Everything was released then: what was granted before is not in force any more.
-            self._memory = GuardMemory(aside=self._memory.aside)
+            self._memory = replace(self._memory, limits=())
             return Finding(Fault.INVALID, f"none could be read for {about.blind_ticks} ticks")
         return finding
 

@@ -19,6 +19,7 @@ The rules, their defaults and what they guarantee: docs/reference/guard.md.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,6 +54,8 @@ class GuardMemory:
     """Per slot."""
     aside: Aside = ()
     """Levers left to somebody else."""
+    time_s: float = 0.0
+    """The latest time of a sample; one that goes back counts as this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,7 @@ class Guard:
             horizon_s: The longest time until the next tick is due; one period by default.
         """
         horizon_s = self.tick_period_s if horizon_s is None else horizon_s
+        sample = replace(sample, time_s=_not_back(sample.time_s, memory.time_s))
         aside = remember(memory.aside, sample)
         wanted, aside_notes = step_aside(desired, aside, sample)
         notes: list[str] = []
@@ -116,11 +120,12 @@ class Guard:
         slots: list[SlotDesire] = []
         limits: list[LimitMemory] = []
         refusals: list[str] = []
-        there = min(len(sample.slots), len(sample.slot_states))
+        # In a sample of another length no entry is known to be the slot of its position.
+        fits = len(sample.slots) == len(sample.slot_states) == len(self.floors_bytes)
         for index in range(len(self.floors_bytes)):
             want = wanted.slot(index)
             granted, limit = ALONE, LimitMemory()
-            if index >= there:
+            if not fits:
                 refusal = "not in the sample"
             elif index in holding:
                 refusal = f"left alone, process {holding[index]} in it is protected"
@@ -146,7 +151,11 @@ class Guard:
         return Verdict(
             granted=granted_state,
             notes=_shortened((*aside_notes, *notes)),
-            memory=GuardMemory(limits=tuple(limits), aside=aside),
+            memory=GuardMemory(
+                limits=tuple(limits),
+                aside=aside,
+                time_s=sample.time_s if math.isfinite(sample.time_s) else memory.time_s,
+            ),
             stepped_aside=tuple(lever for lever, _ in aside if lever not in before),
         )
 
@@ -209,6 +218,10 @@ class Guard:
             return None
         notes.append(f"protected group: guarantee cut to the zone's memory, {zone} bytes")
         return zone
+
+
+def _not_back(time_s: float, latest_s: float) -> float:
+    return max(time_s, latest_s)
 
 
 def _shortened(notes: tuple[str, ...]) -> tuple[str, ...]:

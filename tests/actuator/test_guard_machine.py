@@ -1,0 +1,684 @@
+"""No sequence of wishes, samples, faults and clock jumps breaks what the guard guarantees.
+
+Engine, guard and tracker are the real ones; only the kernel is a model (:class:`Kernel`), small
+enough to be read: it knows when each slot truly stood still, and why. Time is the model's.
+
+``STALLWARD_MACHINE_EXAMPLES`` (and ``_STEPS``) make it longer than it is in CI.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from numpy.typing import NDArray
+
+from stallward.actuator import convert
+from stallward.actuator.engine import Engine, EngineSettings, TickOutcome
+from stallward.actuator.fallback import Fault
+from stallward.actuator.guard import Budgets, GuardMemory, slots_with_stopped
+from stallward.actuator.record import Circumstances, Mode
+from stallward.actuator.slots import SHARE_WINDOW_S, SlotFacts, SlotTracker
+from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.desired import (
+    MIB,
+    RELEASED,
+    DesiredState,
+    ProcessRef,
+    SlotDesire,
+    Tuning,
+    limit_level,
+)
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    LeverState,
+    NodeSample,
+    ProcessSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
+
+SLOTS = 2
+FLOOR = 16 * MIB
+ZONE = 600 * MIB
+PERIOD_S = 0.1
+CALM_S = 0.5
+DAEMON_PID, PROTECTED_PID = 40, 42
+UNTOUCHABLE = (1, DAEMON_PID, PROTECTED_PID)
+EPSILON_S = 1e-6
+ESSENTIAL = {"protected", "zone", "latency"}
+NAMES = ("hog0", "hog1")
+
+
+# ------------------------------------------------------------------ the kernel
+
+
+@dataclass(slots=True)
+class Slot:
+    """One background group as the kernel has it."""
+
+    frozen: bool = False
+    stopped: bool = False
+    theirs: bool = False
+    """Somebody else froze it."""
+    limit_bytes: int | None = None
+    usage_bytes: int = 300 * MIB
+    swap_bytes: int = 0
+    exists: bool = True
+    still_since_s: float | None = None
+    stills: list[tuple[float, float]] = field(default_factory=list)
+    """When it stood still because of us: for good, in real time."""
+
+    @property
+    def still(self) -> bool:
+        return self.exists and (self.frozen or self.stopped)
+
+
+@dataclass(slots=True)
+class Kernel:
+    """Two groups, and the time for which each of them truly stood still."""
+
+    now_s: float = 1000.0
+    slots: tuple[Slot, ...] = field(default_factory=lambda: tuple(Slot() for _ in range(SLOTS)))
+    refuses_pause: bool = False
+    refuses_limit: bool = False
+    foreign: set[str] = field(default_factory=set)
+
+    def settle(self) -> None:
+        """Note what has begun and ended."""
+        for slot in self.slots:
+            if slot.still and slot.still_since_s is None:
+                slot.still_since_s = self.now_s
+            elif not slot.still and slot.still_since_s is not None:
+                slot.stills.append((slot.still_since_s, self.now_s))
+                slot.still_since_s = None
+
+    def apply(self, granted: DesiredState, sample: Sample) -> None:
+        """Move the levers as LeverSet does: what is refused stays, a thaw is never refused."""
+        stopped = slots_with_stopped(granted, sample)
+        for index, slot in enumerate(self.slots):
+            want = granted.slot(index)
+            if not (want.paused and self.refuses_pause) and f"pause:{NAMES[index]}" not in (
+                self.foreign
+            ):
+                slot.frozen = want.paused and slot.exists
+            slot.stopped = index in stopped and slot.exists
+            if not self.refuses_limit:
+                slot.limit_bytes = want.limit_bytes
+            if want.terminated:
+                slot.usage_bytes = 0
+        self.settle()
+
+    def facts(self, granted: DesiredState, sample: Sample) -> list[SlotFacts]:
+        """As Node.apply takes them."""
+        stopped = slots_with_stopped(granted, sample)
+        return [
+            SlotFacts(
+                paused=granted.slot(i).paused or slot.frozen or slot.theirs or i in stopped,
+                limit_bytes=slot.limit_bytes,
+                usage_bytes=sample.slots[i].memory_usage_bytes if i < len(sample.slots) else None,
+                swap_bytes=slot.swap_bytes,
+            )
+            for i, slot in enumerate(self.slots)
+        ]
+
+    def release(self) -> None:
+        """What the guardian, or a tick without a sample, does."""
+        for slot in self.slots:
+            slot.frozen = slot.stopped = False
+            slot.limit_bytes = None
+        self.settle()
+
+
+# ------------------------------------------------------------------ wishes
+
+sizes = st.sampled_from([0, 1, FLOOR, 50 * MIB, 240 * MIB, 10**12, 2**62])
+absurd = st.sampled_from([-1, 0, 2**63, 10**30, math.nan, math.inf, 0.5, True, "x", None])
+processes = st.builds(
+    ProcessRef,
+    pid=st.sampled_from([100, 101, 999, *UNTOUCHABLE]),
+    start_time_ticks=st.sampled_from([7, 8]),
+)
+slot_wishes = st.builds(
+    SlotDesire,
+    paused=st.sampled_from([True, True, False]),
+    limit_bytes=st.none() | sizes,
+    hard_limit_bytes=st.none() | sizes,
+    swap_max_bytes=st.none() | sizes,
+    reclaim_to_bytes=st.none() | sizes,
+    cpu_weight=st.none() | st.sampled_from([1, 100, 10_000]),
+    cpu_max_cores=st.none() | st.floats(0, 4),
+    io_weight=st.none() | st.sampled_from([1, 10_000]),
+    io_max_bytes_per_s=st.none() | st.integers(1, 10**9),
+    nice=st.none() | st.integers(-20, 19),
+    cpus=st.lists(st.integers(0, 9), max_size=3).map(tuple),
+    page_advice=st.sampled_from([None, "cold", "pageout", "willneed"]),
+    terminated=st.booleans(),
+)
+plain_wishes = st.builds(
+    DesiredState,
+    slots=st.lists(
+        st.builds(SlotDesire, paused=st.just(True), limit_bytes=st.none() | sizes), max_size=SLOTS
+    ).map(tuple),
+)
+node_wishes = st.builds(
+    DesiredState,
+    slots=st.lists(slot_wishes, max_size=SLOTS + 1).map(tuple),
+    tuning=st.builds(
+        Tuning,
+        swappiness=st.none() | st.integers(-1, 201),
+        dirty_ratio=st.none() | st.sampled_from([0.0, 50.0, 101.0, math.nan]),
+    ),
+    stopped=st.lists(processes, max_size=3).map(tuple),
+    terminate=st.none() | processes,
+    protect_from_oom=st.booleans(),
+    protected_low_bytes=st.none() | sizes,
+    protected_willneed=st.booleans(),
+)
+
+
+@st.composite
+def absurd_wishes(draw: st.DrawFn) -> Any:
+    """A desired state of which one field is nonsense, or something else altogether."""
+    whole = draw(node_wishes)
+    name = draw(st.sampled_from([*SlotDesire.__dataclass_fields__, "slots", "stopped", "self"]))
+    value = draw(absurd)
+    if name == "self":
+        return value
+    if name in DesiredState.__dataclass_fields__:
+        return replace(whole, **{name: value})
+    return replace(whole, slots=(replace(SlotDesire(), **{name: value}),))
+
+
+wishes = st.one_of(plain_wishes, plain_wishes, node_wishes, absurd_wishes())
+leases = st.one_of(plain_wishes, node_wishes)
+
+
+class Wishing:
+    """A controller that wants what the test wants."""
+
+    needs_processes = True
+
+    def __init__(self, name: str, wish: Any = RELEASED) -> None:
+        self.name = name
+        self.wish = wish
+        self.score: float | None = 0.0
+        self.fails = False
+
+    def reset(self, context: NodeContext) -> None:
+        pass
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        if self.fails:
+            raise RuntimeError(self.name)
+        return Decision(desired=self.wish, score=self.score)
+
+
+class WishingPolicy(Wishing):
+    """One with a training range."""
+
+    metadata = type("Metadata", (), {"ood_limit": 0.5})
+
+
+DEFAULT_WISH = DesiredState(slots=(SlotDesire(), SlotDesire(limit_bytes=250 * MIB)))
+
+
+# ------------------------------------------------------------------ the machine
+
+
+class GuardedNode(RuleBasedStateMachine):
+    """Ticks of an engine on a kernel, at any time, on any sample, for any wish."""
+
+    @initialize(
+        budgets=st.builds(
+            Budgets,
+            max_pause_s=st.sampled_from([0.7, 2.0, 5.0]),
+            max_pause_share=st.sampled_from([0.05, 0.3, 0.8, 1.0]),
+            min_run_s=st.sampled_from([0.0, 0.3, 0.5]),
+            late_allowance_s=st.sampled_from([0.0, 0.1]),
+            return_after_ticks=st.sampled_from([0, 2, 5]),
+            allow_terminate=st.booleans(),
+        )
+    )
+    def begin(self, budgets: Budgets) -> None:
+        self.budgets = budgets
+        self.kernel = Kernel()
+        self.context = NodeContext(
+            zone_limit_bytes=ZONE, slot_names=NAMES, floors_bytes=(FLOOR,) * SLOTS
+        )
+        self.rule, self.policy = Wishing("rule"), WishingPolicy("policy")
+        self.default = Wishing("default", DEFAULT_WISH)
+        self.mode = Mode.OFF
+        self.lease: DesiredState | None = None
+        self.tracker = SlotTracker(SLOTS)
+        self.engine = self.new_engine()
+        self.absent: frozenset[str] = frozenset()
+        self.sequence = 0
+        self.due_s = self.kernel.now_s
+        """When the next tick is due at the latest, as the last one was told."""
+        self.blind_ticks = 0
+        self.sampled_s = 0.0
+        """The latest time of a sample."""
+        self.overruns: list[tuple[float, float]] = []
+        """When a tick moved the levers later than allowed, and by how much."""
+        self.stall_us = 0
+        for _ in range(3):  # what each group holds is known from now on
+            self.tick(PERIOD_S, 0.0, 0.0)
+
+    def new_engine(self) -> Engine:
+        self.hard_bytes: list[int | None] = [None] * SLOTS
+        self.steps: dict[int, tuple[float, int]] = {}
+        self.seen: set[str] = set()
+        self.checked_s = -math.inf
+        """The time of the last sample that engine and model could tell from the one before."""
+        self.who = ""
+        self.good_ticks = 0
+        settings = EngineSettings(
+            context=self.context,
+            budgets=self.budgets,
+            protected_pids=frozenset({DAEMON_PID, PROTECTED_PID}),
+            online_cpus=frozenset(range(4)),
+        )
+        engine = Engine(settings=settings, rule=self.rule, default=self.default)
+        engine.install(self.policy)
+        engine.set_mode(self.mode)
+        return engine
+
+    # -------------------------------------------------------------- what happens
+
+    @rule(wish=wishes, of=st.sampled_from(["rule", "policy", "both"]))
+    def wish(self, wish: Any, of: str) -> None:
+        for controller in (self.rule, self.policy):
+            if of in {controller.name, "both"}:
+                controller.wish = wish
+
+    @rule(wish=wishes)
+    def default_wishes(self, wish: Any) -> None:
+        self.default.wish = wish
+
+    @rule(mode=st.sampled_from(Mode))
+    def switch(self, mode: Mode) -> None:
+        self.mode = mode
+        self.engine.set_mode(mode)
+
+    @rule(lease=st.none() | leases)
+    def lease_comes_or_lapses(self, lease: DesiredState | None) -> None:
+        if lease is None or not self.engine.invalid(lease):  # else Apply is refused
+            self.lease = lease
+
+    @rule(
+        score=st.sampled_from([0.0, 0.5, 0.6, math.nan, math.inf, None]),
+        fails=st.sampled_from([(), ("policy",), ("rule", "policy"), ("default",)]),
+    )
+    def controllers_fail(self, score: float | None, fails: tuple[str, ...]) -> None:
+        self.policy.score = score
+        for controller in (self.rule, self.policy, self.default):
+            controller.fails = controller.name in fails
+
+    @rule(absent=st.frozensets(st.sampled_from(
+        ["protected", "zone", "usage", "processes", "latency", "limits", "node", "slots", "states"]
+    )))  # fmt: skip
+    def signals_go_or_come(self, absent: frozenset[str]) -> None:
+        self.absent = absent
+
+    @rule(refuses=st.sampled_from(["", "pause", "limit", "both"]))
+    def levers_refuse(self, refuses: str) -> None:
+        self.kernel.refuses_pause = refuses in {"pause", "both"}
+        self.kernel.refuses_limit = refuses in {"limit", "both"}
+
+    @rule(
+        lever=st.sampled_from(["pause:hog0", "limit:hog1", "vm.swappiness", "stop:100"]),
+        back=st.booleans(),
+        frozen=st.booleans(),
+    )
+    def somebody_else_moves(self, lever: str, back: bool, frozen: bool) -> None:
+        slot = self.kernel.slots[0]
+        if back:
+            self.kernel.foreign.discard(lever)
+            if lever == "pause:hog0":
+                slot.theirs = False
+        else:
+            self.kernel.foreign.add(lever)
+            if lever == "pause:hog0":
+                slot.frozen, slot.theirs = False, frozen
+            elif lever == "limit:hog1":
+                self.kernel.slots[1].limit_bytes = None
+        self.kernel.settle()
+
+    @rule(
+        index=st.integers(0, SLOTS - 1),
+        exists=st.booleans(),
+        usage_bytes=st.sampled_from([0, 4 * MIB, 60 * MIB, 300 * MIB, ZONE]),
+        swap_bytes=st.sampled_from([0, 200 * MIB]),
+    )
+    def a_group_changes(self, index: int, exists: bool, usage_bytes: int, swap_bytes: int) -> None:
+        slot = self.kernel.slots[index]
+        if exists != slot.exists:
+            slot.exists, slot.frozen, slot.stopped, slot.limit_bytes = exists, False, False, None
+        slot.usage_bytes, slot.swap_bytes = usage_bytes, swap_bytes
+        self.kernel.settle()
+
+    @rule(
+        count=st.integers(1, 60),
+        horizon_s=st.sampled_from([PERIOD_S, PERIOD_S, CALM_S, 2.0]),
+        early=st.sampled_from([1.0, 1.0, 0.5, 0.01]),
+        slow_s=st.sampled_from([0.0, 0.005, 0.05]),
+    )
+    def ticks(self, count: int, horizon_s: float, early: float, slow_s: float) -> None:
+        for _ in range(count):
+            self.tick(horizon_s * early, slow_s, 0.0, horizon_s)
+
+    @rule(
+        late_s=st.sampled_from([0.05, 0.1, 0.3, 3.0, 70.0, 7200.0]),
+        slow_s=st.sampled_from([0.0, 0.05, 1.0]),
+    )
+    def a_tick_comes_late(self, late_s: float, slow_s: float) -> None:
+        self.tick(PERIOD_S, slow_s, late_s)
+
+    @rule(late=st.booleans(), age_s=st.sampled_from([0.0, 0.6, math.nan]))
+    def a_tick_takes_long(self, late: bool, age_s: float) -> None:
+        self.tick(PERIOD_S, 0.0, 0.0, late=late, age_s=age_s)
+
+    @rule(time=st.sampled_from([0.0, -1.0, -3600.0, math.nan, math.inf]))
+    def a_clock_is_wrong(self, time: float) -> None:
+        """The sample's time repeats, goes back or is none; real time goes on."""
+        last_s = self.kernel.now_s
+        self.tick(PERIOD_S, 0.0, 0.0, sample_time_s=last_s + time)
+
+    @rule()
+    def a_tick_sees_nothing(self) -> None:
+        """No sample: the loop releases everything."""
+        self.wait(PERIOD_S, 0.0)
+        before_s = self.kernel.now_s
+        self.kernel.release()
+        facts = [SlotFacts(paused=slot.theirs) for slot in self.kernel.slots]
+        self.tracker.update(before_s, facts, self.kernel.now_s)
+        self.blind_ticks += 1
+        self.hard_bytes = [None] * SLOTS
+        self.steps.clear()
+        self.due_s = self.kernel.now_s + PERIOD_S
+
+    @rule(gap_s=st.sampled_from([0.1, 1.0, 30.0]), thawed=st.booleans())
+    def the_loop_is_started_again(self, gap_s: float, thawed: bool) -> None:
+        """Killed; the guardian thaws, unless it was killed too."""
+        if thawed:
+            self.kernel.release()
+        self.wait(0.0, gap_s)
+        for slot in self.kernel.slots:
+            slot.limit_bytes = None
+        self.tracker = SlotTracker.after_restart(
+            self.kernel.now_s,
+            [self.budgets.max_pause_share * SHARE_WINDOW_S] * SLOTS,
+            [slot.still or slot.theirs for slot in self.kernel.slots],
+        )
+        self.engine = self.new_engine()
+        self.blind_ticks = 0
+        self.tick(0.0, 0.0, 0.0)
+
+    # -------------------------------------------------------------- one tick
+
+    def wait(self, gap_s: float, late_s: float) -> None:
+        """Let real time pass until a tick, which is due after ``gap_s``."""
+        self.kernel.now_s += gap_s + late_s
+
+    def note_overrun(self) -> None:
+        """The levers have moved now: was that later than the guard allows for?"""
+        late_s = self.kernel.now_s - self.due_s - self.budgets.late_allowance_s
+        if late_s > 0:
+            self.overruns.append((self.kernel.now_s, late_s))
+
+    def tick(
+        self,
+        gap_s: float,
+        slow_s: float,
+        late_s: float,
+        horizon_s: float = PERIOD_S,
+        *,
+        late: bool = False,
+        age_s: float = 0.0,
+        sample_time_s: float | None = None,
+    ) -> None:
+        """Wait, read, decide, apply and check; the next tick is due after ``horizon_s``."""
+        self.wait(gap_s, late_s)
+        kernel, engine = self.kernel, self.engine
+        start_s = kernel.now_s
+        sample = self.sample(start_s if sample_time_s is None else sample_time_s, start_s)
+        if sample.time_s < math.inf:  # not a NaN either; the pace is that of the samples
+            self.sampled_s = max(self.sampled_s, sample.time_s)
+        before = replace(engine.memory, limits=()) if self.blind_ticks else engine.memory
+        about = Circumstances(
+            sample_age_s=age_s, horizon_s=horizon_s, blind_ticks=self.blind_ticks
+        )
+        outcome = engine.step(sample, remote=self.lease, late=late, circumstances=about)
+        must_fall_back = (
+            not self.checked_s < sample.time_s < math.inf
+            or not age_s <= self.budgets.stale_s
+            or bool(self.blind_ticks)
+            or bool(self.absent & (self.seen | {"slots", "states"}))
+            or (late and self.lease is None)
+        )
+        self.blind_ticks = 0
+        fits = not self.absent & {"slots", "states"}
+        if fits and self.checked_s < sample.time_s < math.inf:
+            self.checked_s = sample.time_s
+            self.seen |= ESSENTIAL - self.absent
+        kernel.now_s += slow_s
+        self.note_overrun()
+        self.check_grant(outcome, sample, before)
+        self.check_trust(outcome, must_fall_back=must_fall_back)
+        kernel.apply(outcome.granted, sample)
+        self.tracker.update(start_s, kernel.facts(outcome.granted, sample), kernel.now_s)
+        self.due_s = start_s + horizon_s
+        self.sequence += 1
+
+    def sample(self, time_s: float, now_s: float) -> Sample:
+        absent = self.absent
+        self.stall_us += 1000
+        psi = PsiTotals(memory_some_us=self.stall_us)
+        groups = []
+        for name, slot in zip(NAMES, self.kernel.slots, strict=True):
+            known = slot.exists and "usage" not in absent
+            groups.append(
+                GroupSample(name=name, memory_usage_bytes=slot.usage_bytes if known else None)
+            )
+        found = [(100, 0), (101, 1), (PROTECTED_PID, -1)]
+        listed = tuple(
+            ProcessSample(pid=pid, start_time_ticks=7, slot=slot, oom_score=0, stopped=False)
+            for pid, slot in found
+        )
+        states: tuple[SlotState, ...] = self.tracker.states(now_s)
+        return Sample(
+            sequence=self.sequence,
+            time_s=time_s,
+            node=NodeSample(memory_total_bytes=None if "node" in absent else 10**10),
+            zone=GroupSample(
+                name="zone",
+                psi=PsiTotals() if "zone" in absent else psi,
+                memory_limit_bytes=None if "limits" in absent else ZONE,
+            ),
+            protected=GroupSample(name="app", psi=PsiTotals() if "protected" in absent else psi),
+            slots=tuple(groups[1:] if "slots" in absent else groups),
+            slot_states=states[:1] if "states" in absent else states,
+            latency=None if "latency" in absent else LatencySample(),
+            processes=None if "processes" in absent else listed,
+            levers=tuple(
+                LeverState(lever=lever, value="1", foreign=True)
+                for lever in sorted(self.kernel.foreign)
+            ),
+        )
+
+    # -------------------------------------------------------------- what must hold
+
+    def check_grant(self, outcome: TickOutcome, sample: Sample, before: GuardMemory) -> None:
+        guard, granted = self.engine.guard, outcome.granted
+        assert guard.invalid(granted) == "", "what is granted can be expressed"
+        convert.desired_to_wire(granted).SerializeToString()
+        convert.decision_to_wire(outcome.decision).SerializeToString()
+        assert np.isfinite(outcome.observation).all()
+        self.check_bounds(granted, sample)
+        self.check_fallback(outcome)
+        horizon_s = outcome.circumstances.horizon_s
+        for memory in (before, self.engine.memory):
+            again = guard.review(
+                outcome.decision.decision.desired, sample, memory, horizon_s=horizon_s
+            )
+            assert again.granted == granted, "the same sample and wish get the same"
+
+    def check_bounds(self, granted: DesiredState, sample: Sample) -> None:
+        budgets = self.budgets
+        for ref in (*granted.stopped, *filter(None, [granted.terminate])):
+            assert ref in {ProcessRef(pid=p, start_time_ticks=7) for p in (100, 101)}
+        assert granted.terminate is None or budgets.allow_terminate
+        assert (granted.protected_low_bytes or 0) <= ZONE
+        for lever in self.kernel.foreign:
+            self.check_aside(lever, granted)
+        assert len(granted.slots) == SLOTS
+        for index, slot in enumerate(granted.slots):
+            if not len(sample.slots) == len(sample.slot_states) == SLOTS:
+                assert slot == SlotDesire()
+                continue
+            self.check_limits(index, slot, sample)
+            assert slot.cpu_max_cores is None or slot.cpu_max_cores >= budgets.min_cpu_cores
+            assert slot.nice is None or 0 <= slot.nice <= 19
+            assert slot.io_max_bytes_per_s is None or (
+                slot.io_max_bytes_per_s >= budgets.min_io_bytes_per_s
+            )
+            assert set(slot.cpus) <= set(range(4))
+            assert slot.paused or slot.page_advice != "pageout"
+            assert not slot.terminated or budgets.allow_terminate
+
+    def check_limits(self, index: int, slot: SlotDesire, sample: Sample) -> None:
+        kernel, state = self.kernel.slots[index], sample.slot_states[index]
+        for limit in (slot.limit_bytes, slot.hard_limit_bytes, slot.reclaim_to_bytes):
+            assert limit is None or limit >= FLOOR
+        if slot.limit_bytes is not None and not slot.paused:
+            level = limit_level(kernel.limit_bytes, state.reference_bytes)
+            assert limit_level(slot.limit_bytes, state.reference_bytes) <= level + 1
+            if slot.limit_bytes < (kernel.limit_bytes or math.inf):
+                self.check_pace(index, slot.limit_bytes)
+        if state.reference_bytes is None:
+            assert (slot.limit_bytes, slot.hard_limit_bytes) == (None, None)
+        hard, before = slot.hard_limit_bytes, self.hard_bytes[index]
+        if hard is not None:
+            assert hard >= (slot.limit_bytes or 0)
+        if hard is not None and not self.budgets.allow_terminate:
+            assert slot.swap_max_bytes is None
+            usage = sample.slots[index].memory_usage_bytes
+            if before is None or hard < before:
+                assert usage is not None
+                safe = usage + self.budgets.hard_limit_margin_bytes
+                assert hard >= (safe if before is None else min(safe, before))
+        self.hard_bytes[index] = hard
+
+    def check_pace(self, index: int, limit_bytes: int) -> None:
+        """No second step within half a period of the one before."""
+        if index in self.steps:
+            at_s, to_bytes = self.steps[index]
+            if self.sampled_s - at_s < PERIOD_S / 2 - EPSILON_S:
+                assert limit_bytes >= to_bytes
+        self.steps[index] = self.sampled_s, limit_bytes
+
+    def check_aside(self, lever: str, granted: DesiredState) -> None:
+        match lever:
+            case "pause:hog0":
+                assert not granted.slots[0].paused
+            case "limit:hog1":
+                assert granted.slots[1].limit_bytes is None
+            case "vm.swappiness":
+                assert granted.tuning.swappiness is None
+            case _:
+                assert all(ref.pid != 100 for ref in granted.stopped)
+
+    def check_trust(self, outcome: TickOutcome, *, must_fall_back: bool) -> None:
+        """Whoever had a fault is followed only after good ticks in a row."""
+        who = "remote" if self.lease is not None else self.engine.in_force.name
+        controller = {"rule": self.rule, "policy": self.policy}.get(who)
+        if controller is not None:
+            score = self.policy.score if who == "policy" else 0.0
+            must_fall_back |= controller.fails or bool(self.engine.invalid(controller.wish))
+            must_fall_back |= score is None or not score <= 0.5
+            must_fall_back |= not math.isfinite(controller.score or 0.0)
+        assert outcome.fallback or not must_fall_back
+        if who != self.who:
+            self.who, self.good_ticks = who, 10**6
+        self.good_ticks += 1
+        if outcome.fault not in {None, Fault.WAITING}:
+            self.good_ticks = 0
+        assert outcome.fallback or self.good_ticks > self.budgets.return_after_ticks
+
+    def check_fallback(self, outcome: TickOutcome) -> None:
+        assert outcome.fallback == (outcome.fault is not None)
+        names = {"default", "released"}
+        assert (outcome.decision.controller in names) == outcome.fallback
+        if not outcome.fallback:
+            return
+        assert outcome.notes[0].startswith("fallback, ")
+        usable = not self.default.fails and not self.engine.invalid(self.default.wish)
+        wanted = self.default.wish if usable else RELEASED
+        assert outcome.decision.decision.desired is wanted
+
+    @invariant()
+    def no_slot_stands_still_for_too_long(self) -> None:
+        if not hasattr(self, "kernel"):
+            return
+        for slot in self.kernel.slots:
+            for begin_s, end_s in self.stills(slot):
+                allowed_s = self.budgets.max_pause_s + self.excess_s(begin_s, end_s)
+                assert end_s - begin_s <= allowed_s + EPSILON_S
+
+    @invariant()
+    def no_slot_stands_still_for_too_much_of_any_minute(self) -> None:
+        if not hasattr(self, "kernel"):
+            return
+        for slot in self.kernel.slots:
+            stills = list(self.stills(slot))
+            for _, end_s in stills[-20:]:
+                # The share is largest when a standstill ends.
+                start_s = end_s - SHARE_WINDOW_S
+                spans = (min(e, end_s) - max(b, start_s) for b, e in stills)
+                still_s = sum(span for span in spans if span > 0)
+                allowed_s = self.budgets.max_pause_share * SHARE_WINDOW_S
+                allowed_s += self.excess_s(start_s, end_s)
+                assert still_s <= allowed_s + EPSILON_S
+
+    @invariant()
+    def every_slot_runs_for_a_while_after_each_thaw(self) -> None:
+        if not hasattr(self, "kernel"):
+            return
+        for slot in self.kernel.slots:
+            stills = list(self.stills(slot))
+            for (_, end_s), (begin_s, _) in pairwise(stills):
+                assert begin_s - end_s >= self.budgets.min_run_s - EPSILON_S
+
+    def stills(self, slot: Slot) -> Iterator[tuple[float, float]]:
+        """Standstills so far; the last may go on until the next tick, late as allowed."""
+        yield from slot.stills
+        if slot.still_since_s is not None:
+            until_s = self.due_s + self.budgets.late_allowance_s
+            yield slot.still_since_s, max(self.kernel.now_s, until_s)
+
+    def excess_s(self, begin_s: float, end_s: float) -> float:
+        """By how much ticks were later than allowed between two times."""
+        return sum(late_s for at_s, late_s in self.overruns if begin_s <= at_s <= end_s)
+
+
+EXAMPLES = int(os.environ.get("STALLWARD_MACHINE_EXAMPLES", "60"))
+STEPS = int(os.environ.get("STALLWARD_MACHINE_STEPS", "25"))
+
+TestGuardedNode = GuardedNode.TestCase
+TestGuardedNode.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
