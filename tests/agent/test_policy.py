@@ -132,9 +132,19 @@ def _short_bounds(entries: dict[str, str]) -> None:
     entries["stallward.observation_low"] = "[0.0]"
 
 
+def _bounds_of_nothing(entries: dict[str, str]) -> None:
+    entries["stallward.observation_high"] = json.dumps([float("nan")] * OBSERVATION_SIZE)
+
+
+def _no_limit(entries: dict[str, str]) -> None:
+    entries["stallward.ood_limit"] = "nan"
+
+
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
+        (_bounds_of_nothing, "no ranges"),
+        (_no_limit, "no ranges"),
         (_other_schema, r"names\[3\] is 'moon_phase' in the policy and 'zone_psi_cpu_some_share'"),
         (_missing, "not a stallward policy"),
         (_short_bounds, "training bounds"),

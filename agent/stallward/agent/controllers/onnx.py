@@ -92,7 +92,18 @@ def _parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Poli
             f"{path} has training bounds for {sorted(bounds)} features, not {OBSERVATION_SIZE}.",
             next_step="Export it again with `stallward export`.",
         )
+    if not _bounds_make_sense(metadata):
+        raise PolicyError(
+            f"{path} has training bounds or a limit of its score that are no ranges.",
+            next_step="Export it again with `stallward export`.",
+        )
     return metadata
+
+
+def _bounds_make_sense(metadata: PolicyMetadata) -> bool:
+    """Whether an observation can be outside them: of a NaN nothing ever is."""
+    pairs = zip(metadata.observation_low, metadata.observation_high, strict=True)
+    return all(low <= high for low, high in pairs) and 0 <= metadata.ood_limit <= 1
 
 
 class OnnxController:
