@@ -59,6 +59,10 @@ class DaemonStatus:
     missing: tuple[str, ...]
     uptime_s: float
     loop_restarts: int
+    fallbacks: tuple[tuple[str, int], ...] = ()
+    """Ticks of this loop at which the default controller decided, by fault."""
+    stepped_aside: int = 0
+    """Times that this loop found a lever in somebody else's hands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,4 +280,6 @@ def _status(wire: pb.StatusResponse) -> DaemonStatus:
         missing=tuple(wire.missing),
         uptime_s=wire.uptime_s,
         loop_restarts=wire.loop_restarts,
+        fallbacks=tuple(sorted(wire.fallbacks.items())),
+        stepped_aside=wire.stepped_aside,
     )

@@ -322,6 +322,8 @@ class Loop:
             uptime_s=now_s - self._options.daemon_start_s,
             loop_restarts=self._options.restarts,
             calm=self._rhythm.calm,
+            fallbacks=self._engine.counts.fallbacks,
+            stepped_aside=self._engine.counts.stepped_aside,
         )
 
 

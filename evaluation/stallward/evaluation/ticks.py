@@ -156,6 +156,8 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "missing": list(status.missing),
         "uptime_s": status.uptime_s,
         "loop_restarts": status.loop_restarts,
+        "fallbacks": dict(status.fallbacks),
+        "stepped_aside": status.stepped_aside,
     }
 
 
@@ -172,7 +174,9 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
         ("records dropped", f"{status.records_dropped}"),
         ("loop restarts", f"{status.loop_restarts}"),
+        ("stepped aside", f"{status.stepped_aside}"),
     ]
+    rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
     return rows + [("missing", reason) for reason in status.missing]
 
