@@ -143,7 +143,9 @@ class Kernel:
 # ------------------------------------------------------------------ wishes
 
 sizes = st.sampled_from([0, 1, FLOOR, 50 * MIB, 240 * MIB, 10**12, 2**62])
-absurd = st.sampled_from([-1, 0, 2**63, 10**30, math.nan, math.inf, 0.5, True, "x", None])
+absurd: st.SearchStrategy[Any] = st.sampled_from(
+    [-1, 0, 2**63, 10**30, math.nan, math.inf, 0.5, True, "x", None]
+)
 processes = st.builds(
     ProcessRef,
     pid=st.sampled_from([100, 101, 999, *UNTOUCHABLE]),
@@ -200,8 +202,27 @@ def absurd_wishes(draw: st.DrawFn) -> Any:
     return replace(whole, slots=(replace(SlotDesire(), **{name: value}),))
 
 
+squeezes = st.builds(
+    SlotDesire,
+    paused=st.booleans(),
+    limit_bytes=st.sampled_from([None, 1, 240 * MIB, 400 * MIB]),
+    hard_limit_bytes=st.sampled_from([1, 100 * MIB, 400 * MIB]),
+    swap_max_bytes=st.sampled_from([None, 0]),
+    reclaim_to_bytes=st.sampled_from([None, 0]),
+).map(lambda slot: DesiredState(slots=(slot,) * SLOTS))
+
 wishes = st.one_of(plain_wishes, plain_wishes, node_wishes, absurd_wishes())
 leases = st.one_of(plain_wishes, node_wishes)
+
+
+Run = tuple[int, float, float, float]
+tick_runs = st.tuples(
+    st.sampled_from([1, 4, 12, 60]),
+    st.sampled_from([PERIOD_S, PERIOD_S, CALM_S, 2.0]),
+    st.sampled_from([1.0, 1.0, 0.5, 0.1]),
+    st.sampled_from([0.0, 0.005, 0.05]),
+)
+"""How many ticks, the longest time to the next, how much of it passes, how slow the levers are."""
 
 
 class Wishing:
@@ -230,6 +251,18 @@ class WishingPolicy(Wishing):
     metadata = type("Metadata", (), {"ood_limit": 0.5})
 
 
+PAUSE_ALL = DesiredState(slots=(SlotDesire(paused=True),) * SLOTS)
+STOP_ALL = DesiredState(
+    stopped=tuple(ProcessRef(pid=pid, start_time_ticks=7) for pid in (100, 101))
+)
+SQUEEZE_ALL = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=1),) * SLOTS)
+SQUEEZE_RUNNING = DesiredState(slots=(SlotDesire(limit_bytes=1, hard_limit_bytes=1),) * SLOTS)
+END_ALL = DesiredState(
+    slots=(SlotDesire(terminated=True, page_advice="pageout", nice=-20, cpu_max_cores=0.001),)
+    * SLOTS,
+    terminate=ProcessRef(pid=100, start_time_ticks=7),
+    protected_low_bytes=2**40,
+)
 DEFAULT_WISH = DesiredState(slots=(SlotDesire(), SlotDesire(limit_bytes=250 * MIB)))
 
 
@@ -248,11 +281,14 @@ class GuardedNode(RuleBasedStateMachine):
             late_allowance_s=st.sampled_from([0.0, 0.1]),
             return_after_ticks=st.sampled_from([0, 2, 5]),
             allow_terminate=st.booleans(),
-        )
+        ),
+        usage_bytes=st.sampled_from([300 * MIB, 300 * MIB, 0]),
     )
-    def begin(self, budgets: Budgets) -> None:
+    def begin(self, budgets: Budgets, usage_bytes: int) -> None:
         self.budgets = budgets
         self.kernel = Kernel()
+        for slot in self.kernel.slots:
+            slot.usage_bytes = usage_bytes
         self.context = NodeContext(
             zone_limit_bytes=ZONE, slot_names=NAMES, floors_bytes=(FLOOR,) * SLOTS
         )
@@ -272,7 +308,7 @@ class GuardedNode(RuleBasedStateMachine):
         self.overruns: list[tuple[float, float]] = []
         """When a tick moved the levers later than allowed, and by how much."""
         self.stall_us = 0
-        for _ in range(3):  # what each group holds is known from now on
+        for _ in range(3):
             self.tick(PERIOD_S, 0.0, 0.0)
 
     def new_engine(self) -> Engine:
@@ -369,12 +405,30 @@ class GuardedNode(RuleBasedStateMachine):
         self.kernel.settle()
 
     @rule(
-        count=st.integers(1, 60),
-        horizon_s=st.sampled_from([PERIOD_S, PERIOD_S, CALM_S, 2.0]),
-        early=st.sampled_from([1.0, 1.0, 0.5, 0.01]),
-        slow_s=st.sampled_from([0.0, 0.005, 0.05]),
+        wish=st.sampled_from([PAUSE_ALL, STOP_ALL, SQUEEZE_ALL, SQUEEZE_RUNNING, END_ALL])
+        | squeezes,
+        run=tick_runs,
     )
-    def ticks(self, count: int, horizon_s: float, early: float, slow_s: float) -> None:
+    def everybody_wants_all(self, wish: DesiredState, run: Run) -> None:
+        """Nothing is wrong, and whoever decides wants as much as it may."""
+        self.absent = frozenset()
+        self.kernel.refuses_pause = self.kernel.refuses_limit = False
+        self.policy.score = 0.0
+        self.lease = self.lease and wish
+        for controller in (self.rule, self.policy, self.default):
+            controller.wish, controller.fails = wish, False
+        self.some_ticks(run)
+
+    @rule(run=tick_runs)
+    def ticks(self, run: Run) -> None:
+        self.some_ticks(run)
+
+    @rule(run=tick_runs)
+    def more_ticks(self, run: Run) -> None:
+        self.some_ticks(run)
+
+    def some_ticks(self, run: Run) -> None:
+        count, horizon_s, early, slow_s = run
         for _ in range(count):
             self.tick(horizon_s * early, slow_s, 0.0, horizon_s)
 

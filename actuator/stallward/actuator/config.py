@@ -283,6 +283,12 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.max_pause_s", guard.max_pause_s, 0.1, 3600),
         ("guard.max_pause_share", guard.max_pause_share, 0, 1),
         ("guard.min_run_s", guard.min_run_s, 0, 60),
+        ("guard.late_allowance_s", guard.late_allowance_s, 0, 10),
+        ("guard.hard_limit_margin_bytes", guard.hard_limit_margin_bytes, 0, 2**62),
+        ("guard.min_cpu_cores", guard.min_cpu_cores, 0.001, 1024),
+        ("guard.min_io_bytes_per_s", guard.min_io_bytes_per_s, 1, 2**62),
+        ("guard.stale_s", guard.stale_s, 0.01, 60),
+        ("guard.return_after_ticks", guard.return_after_ticks, 0, 100_000),
         ("control.slo_ms", control.slo_ms, 1e-3, 1e6),
         ("control.tick_period_s", control.tick_period_s, 0.02, 10),
         ("control.calm_tick_period_s", control.calm_tick_period_s, 0.02, 10),
@@ -305,6 +311,12 @@ def _check_numbers(config: DaemonConfig) -> None:
     for name, value, low, high in bounds:
         if not low <= value <= high:
             raise ConfigError(f"config.{name} is {value:g}, outside {low:g}..{high:g}.")
+    shortest_s = control.tick_period_s + guard.late_allowance_s
+    if guard.max_pause_s < shortest_s and not guard.lift_budgets:
+        raise ConfigError(
+            f"config.guard.max_pause_s is {guard.max_pause_s:g}: no pause would ever be granted.",
+            next_step=f"Allow at least {shortest_s:g} s, a tick and its allowance for lateness.",
+        )
 
 
 def _check_names(config: DaemonConfig) -> None:
