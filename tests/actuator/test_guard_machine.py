@@ -307,6 +307,8 @@ class GuardedNode(RuleBasedStateMachine):
         """The latest time of a sample."""
         self.overruns: list[tuple[float, float]] = []
         """When a tick moved the levers later than allowed, and by how much."""
+        self.renewed: set[int] = set()
+        """Slots whose group, or whose limit, is not the one of the last tick."""
         self.stall_us = 0
         for _ in range(3):
             self.tick(PERIOD_S, 0.0, 0.0)
@@ -389,6 +391,7 @@ class GuardedNode(RuleBasedStateMachine):
                 slot.frozen, slot.theirs = False, frozen
             elif lever == "limit:hog1":
                 self.kernel.slots[1].limit_bytes = None
+                self.renewed.add(1)
         self.kernel.settle()
 
     @rule(
@@ -401,6 +404,7 @@ class GuardedNode(RuleBasedStateMachine):
         slot = self.kernel.slots[index]
         if exists != slot.exists:
             slot.exists, slot.frozen, slot.stopped, slot.limit_bytes = exists, False, False, None
+            self.renewed.add(index)
         slot.usage_bytes, slot.swap_bytes = usage_bytes, swap_bytes
         self.kernel.settle()
 
@@ -531,6 +535,7 @@ class GuardedNode(RuleBasedStateMachine):
         self.check_grant(outcome, sample, before)
         self.check_trust(outcome, must_fall_back=must_fall_back)
         kernel.apply(outcome.granted, sample)
+        self.renewed.clear()
         self.tracker.update(start_s, kernel.facts(outcome.granted, sample), kernel.now_s)
         self.due_s = start_s + horizon_s
         self.sequence += 1
@@ -613,10 +618,13 @@ class GuardedNode(RuleBasedStateMachine):
 
     def check_limits(self, index: int, slot: SlotDesire, sample: Sample) -> None:
         kernel, state = self.kernel.slots[index], sample.slot_states[index]
+        slot_is_new = index in self.renewed
         for limit in (slot.limit_bytes, slot.hard_limit_bytes, slot.reclaim_to_bytes):
             assert limit is None or limit >= FLOOR
         if slot.limit_bytes is not None and not slot.paused:
-            level = limit_level(kernel.limit_bytes, state.reference_bytes)
+            # Unless the group is another one since the last tick, these are the same.
+            in_force = state.limit_bytes if slot_is_new else kernel.limit_bytes
+            level = limit_level(in_force, state.reference_bytes)
             assert limit_level(slot.limit_bytes, state.reference_bytes) <= level + 1
             if slot.limit_bytes < (kernel.limit_bytes or math.inf):
                 self.check_pace(index, slot.limit_bytes)
