@@ -78,6 +78,8 @@ class Slot:
     still_since_s: float | None = None
     stills: list[tuple[float, float]] = field(default_factory=list)
     """When it stood still because of us: for good, in real time."""
+    overruns: list[tuple[float, float]] = field(default_factory=list)
+    """When levers that hold it moved later than the guard allows for, and by how much."""
 
     @property
     def still(self) -> bool:
@@ -303,10 +305,9 @@ class GuardedNode(RuleBasedStateMachine):
         self.due_s = self.kernel.now_s
         """When the next tick is due at the latest, as the last one was told."""
         self.blind_ticks = 0
+        self.moves_early = False
         self.sampled_s = 0.0
         """The latest time of a sample."""
-        self.overruns: list[tuple[float, float]] = []
-        """When a tick moved the levers later than allowed, and by how much."""
         self.renewed: set[int] = set()
         """Slots whose group, or whose limit, is not the one of the last tick."""
         self.stall_us = 0
@@ -359,7 +360,7 @@ class GuardedNode(RuleBasedStateMachine):
         fails=st.sampled_from([(), ("policy",), ("rule", "policy"), ("default",)]),
     )
     def controllers_fail(self, score: float | None, fails: tuple[str, ...]) -> None:
-        self.policy.score = score
+        self.policy.score = self.rule.score = score
         for controller in (self.rule, self.policy, self.default):
             controller.fails = controller.name in fails
 
@@ -369,8 +370,9 @@ class GuardedNode(RuleBasedStateMachine):
     def signals_go_or_come(self, absent: frozenset[str]) -> None:
         self.absent = absent
 
-    @rule(refuses=st.sampled_from(["", "pause", "limit", "both"]))
-    def levers_refuse(self, refuses: str) -> None:
+    @rule(refuses=st.sampled_from(["", "pause", "limit", "both"]), early=st.booleans())
+    def levers_change(self, refuses: str, early: bool) -> None:
+        self.moves_early = early
         self.kernel.refuses_pause = refuses in {"pause", "both"}
         self.kernel.refuses_limit = refuses in {"limit", "both"}
 
@@ -404,6 +406,8 @@ class GuardedNode(RuleBasedStateMachine):
         slot = self.kernel.slots[index]
         if exists != slot.exists:
             slot.exists, slot.frozen, slot.stopped, slot.limit_bytes = exists, False, False, None
+            slot.still_since_s = None
+            slot.stills.clear()
             self.renewed.add(index)
         slot.usage_bytes, slot.swap_bytes = usage_bytes, swap_bytes
         self.kernel.settle()
@@ -417,7 +421,7 @@ class GuardedNode(RuleBasedStateMachine):
         """Nothing is wrong, and whoever decides wants as much as it may."""
         self.absent = frozenset()
         self.kernel.refuses_pause = self.kernel.refuses_limit = False
-        self.policy.score = 0.0
+        self.policy.score = self.rule.score = 0.0
         self.lease = self.lease and wish
         for controller in (self.rule, self.policy, self.default):
             controller.wish, controller.fails = wish, False
@@ -458,6 +462,7 @@ class GuardedNode(RuleBasedStateMachine):
         """No sample: the loop releases everything."""
         self.wait(PERIOD_S, 0.0)
         before_s = self.kernel.now_s
+        self.note_overrun()
         self.kernel.release()
         facts = [SlotFacts(paused=slot.theirs) for slot in self.kernel.slots]
         self.tracker.update(before_s, facts, self.kernel.now_s)
@@ -492,8 +497,9 @@ class GuardedNode(RuleBasedStateMachine):
     def note_overrun(self) -> None:
         """The levers have moved now: was that later than the guard allows for?"""
         late_s = self.kernel.now_s - self.due_s - self.budgets.late_allowance_s
-        if late_s > 0:
-            self.overruns.append((self.kernel.now_s, late_s))
+        for slot in self.kernel.slots:
+            if late_s > 0 and slot.still:
+                slot.overruns.append((self.kernel.now_s, late_s))
 
     def tick(
         self,
@@ -530,11 +536,13 @@ class GuardedNode(RuleBasedStateMachine):
         if fits and self.checked_s < sample.time_s < math.inf:
             self.checked_s = sample.time_s
             self.seen |= ESSENTIAL - self.absent
-        kernel.now_s += slow_s
-        self.note_overrun()
         self.check_grant(outcome, sample, before)
         self.check_trust(outcome, must_fall_back=must_fall_back)
+        # What takes its time may have moved at its beginning or at its end.
+        kernel.now_s += slow_s if not self.moves_early else 0.0
+        self.note_overrun()
         kernel.apply(outcome.granted, sample)
+        kernel.now_s += slow_s if self.moves_early else 0.0
         self.renewed.clear()
         self.tracker.update(start_s, kernel.facts(outcome.granted, sample), kernel.now_s)
         self.due_s = start_s + horizon_s
@@ -695,7 +703,7 @@ class GuardedNode(RuleBasedStateMachine):
             return
         for slot in self.kernel.slots:
             for begin_s, end_s in self.stills(slot):
-                allowed_s = self.budgets.max_pause_s + self.excess_s(begin_s, end_s)
+                allowed_s = self.budgets.max_pause_s + self.excess_s(slot, begin_s, end_s)
                 assert end_s - begin_s <= allowed_s + EPSILON_S
 
     @invariant()
@@ -710,7 +718,7 @@ class GuardedNode(RuleBasedStateMachine):
                 spans = (min(e, end_s) - max(b, start_s) for b, e in stills)
                 still_s = sum(span for span in spans if span > 0)
                 allowed_s = self.budgets.max_pause_share * SHARE_WINDOW_S
-                allowed_s += self.excess_s(start_s, end_s)
+                allowed_s += self.excess_s(slot, start_s, end_s)
                 assert still_s <= allowed_s + EPSILON_S
 
     @invariant()
@@ -726,12 +734,11 @@ class GuardedNode(RuleBasedStateMachine):
         """Standstills so far; the last may go on until the next tick, late as allowed."""
         yield from slot.stills
         if slot.still_since_s is not None:
-            until_s = self.due_s + self.budgets.late_allowance_s
-            yield slot.still_since_s, max(self.kernel.now_s, until_s)
+            yield slot.still_since_s, self.due_s + self.budgets.late_allowance_s
 
-    def excess_s(self, begin_s: float, end_s: float) -> float:
-        """By how much ticks were later than allowed between two times."""
-        return sum(late_s for at_s, late_s in self.overruns if begin_s <= at_s <= end_s)
+    def excess_s(self, slot: Slot, begin_s: float, end_s: float) -> float:
+        """By how much ticks were later than allowed between two times while it stood still."""
+        return sum(late_s for at_s, late_s in slot.overruns if begin_s <= at_s <= end_s)
 
 
 EXAMPLES = int(os.environ.get("STALLWARD_MACHINE_EXAMPLES", "60"))

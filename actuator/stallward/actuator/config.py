@@ -311,12 +311,6 @@ def _check_numbers(config: DaemonConfig) -> None:
     for name, value, low, high in bounds:
         if not low <= value <= high:
             raise ConfigError(f"config.{name} is {value:g}, outside {low:g}..{high:g}.")
-    shortest_s = control.tick_period_s + guard.late_allowance_s
-    if guard.max_pause_s < shortest_s and not guard.lift_budgets:
-        raise ConfigError(
-            f"config.guard.max_pause_s is {guard.max_pause_s:g}: no pause would ever be granted.",
-            next_step=f"Allow at least {shortest_s:g} s, a tick and its allowance for lateness.",
-        )
 
 
 def _check_names(config: DaemonConfig) -> None:

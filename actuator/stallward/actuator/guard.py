@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stallward.actuator.budgets import Budgets
-from stallward.actuator.guard_aside import Aside, remember, step_aside
+from stallward.actuator.guard_aside import Aside, pauses_left, remember, step_aside
 from stallward.actuator.guard_expressible import inexpressible
 from stallward.actuator.guard_limits import LimitMemory, SlotCase
 from stallward.actuator.guard_processes import (
@@ -114,6 +114,7 @@ class Guard:
         sample = replace(sample, time_s=_not_back(sample.time_s, memory.time_s))
         aside = remember(memory.aside, sample)
         wanted, aside_notes = step_aside(desired, aside, sample)
+        left = pauses_left(aside, sample)
         notes: list[str] = []
         protected = protected_pids(sample, self.protected_pids)
         holding = slots_holding(sample, protected)
@@ -136,7 +137,7 @@ class Guard:
                 granted, limit = self._slot(index, want, sample, memory, refusal, notes)
             slots.append(granted)
             limits.append(limit)
-            refusals.append(refusal)
+            refusals.append("left to somebody else" if index in left else refusal)
         budgets = self.budgets
         granted_state = replace(
             wanted,

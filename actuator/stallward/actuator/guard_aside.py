@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from stallward.agent.desired import DesiredState, SlotDesire
-from stallward.agent.sample import Sample
+from stallward.agent.sample import GroupSample, Sample
 
 ASIDE_S: Final = 60.0
 ASIDE_NOTE: Final = "stepped aside from "
@@ -81,6 +81,16 @@ def step_aside(
     return desired, notes
 
 
+def pauses_left(aside: Aside, sample: Sample) -> frozenset[int]:
+    """The slots whose pause is somebody else's: what they thawed is not stopped instead."""
+    subjects = {lever.partition(":")[2] for lever, _ in aside if lever.startswith("pause:")}
+    return frozenset(i for i, group in enumerate(sample.slots) if _called(group) & subjects)
+
+
+def _called(group: GroupSample) -> set[str]:
+    return {group.name, group.name.rpartition("/")[2]}
+
+
 def _without(desired: DesiredState, lever: str, sample: Sample) -> DesiredState:
     kind, _, subject = lever.partition(":")
     if kind == "stop":
@@ -99,6 +109,6 @@ def _without(desired: DesiredState, lever: str, sample: Sample) -> DesiredState:
 def _without_slot(desired: DesiredState, field: str, subject: str, sample: Sample) -> DesiredState:
     slots = list(desired.slots)
     for index, group in enumerate(sample.slots[: len(slots)]):
-        if subject in {group.name, group.name.rpartition("/")[2]}:
+        if subject in _called(group):
             slots[index] = replace(slots[index], **{field: getattr(_DEFAULT, field)})
     return replace(desired, slots=tuple(slots))

@@ -18,6 +18,7 @@ REFERENCE_DECAY_S: Final = 60.0
 STARTED_BYTES: Final = 4 * MIB
 """The reference is known once a group has held this much."""
 NEVER_PAUSED_S: Final = 1e6
+"""Longer than anything that is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +78,8 @@ class SlotTracker:
         """A tracker that starts where another was lost.
 
         What is not known is assumed at its worst, so that budgets hold across the restart: the
-        pauses are taken to have been the latest ones, and what still stands to have stood for
-        all of them.
+        pauses are taken to have been the latest ones, and what stands still to have done so
+        for ever.
 
         Args:
             time_s: Now, CLOCK_MONOTONIC.
@@ -89,7 +90,7 @@ class SlotTracker:
         tracker._latest_s = time_s
         for index, (track, length_s) in enumerate(zip(tracker._tracks, paused_s, strict=True)):
             if index < len(still_paused) and still_paused[index]:
-                track.paused_since_s = time_s - length_s
+                track.paused_since_s = time_s - NEVER_PAUSED_S
             else:
                 track.thawed_s = time_s
                 _add(track, time_s - length_s, time_s)
