@@ -221,7 +221,7 @@ Run = tuple[int, float, float, float]
 tick_runs = st.tuples(
     st.sampled_from([1, 4, 12, 60]),
     st.sampled_from([PERIOD_S, PERIOD_S, CALM_S, 2.0]),
-    st.sampled_from([1.0, 1.0, 0.5, 0.1]),
+    st.sampled_from([1.0, 1.0, 0.3, 0.1]),
     st.sampled_from([0.0, 0.005, 0.05]),
 )
 """How many ticks, the longest time to the next, how much of it passes, how slow the levers are."""
@@ -471,7 +471,7 @@ class GuardedNode(RuleBasedStateMachine):
         self.steps.clear()
         self.due_s = self.kernel.now_s + PERIOD_S
 
-    @rule(gap_s=st.sampled_from([0.1, 1.0, 30.0]), thawed=st.booleans())
+    @rule(gap_s=st.sampled_from([0.01, 0.1, 30.0]), thawed=st.booleans())
     def the_loop_is_started_again(self, gap_s: float, thawed: bool) -> None:
         """Killed; the guardian thaws, unless it was killed too."""
         if thawed:
@@ -741,8 +741,8 @@ class GuardedNode(RuleBasedStateMachine):
         return sum(late_s for at_s, late_s in slot.overruns if begin_s <= at_s <= end_s)
 
 
-EXAMPLES = int(os.environ.get("STALLWARD_MACHINE_EXAMPLES", "60"))
-STEPS = int(os.environ.get("STALLWARD_MACHINE_STEPS", "25"))
+EXAMPLES = int(os.environ.get("STALLWARD_MACHINE_EXAMPLES", "100"))
+STEPS = int(os.environ.get("STALLWARD_MACHINE_STEPS", "30"))
 
 TestGuardedNode = GuardedNode.TestCase
 TestGuardedNode.settings = settings(
