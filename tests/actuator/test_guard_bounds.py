@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from stallward.actuator.guard import MAX_NOTES, Budgets, Guard, GuardMemory, Verdict
-from stallward.actuator.guard_aside import ASIDE_S
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import GroupSample, LeverState, ProcessSample, Sample, SlotState
 from stallward.agent.testing import make_sample
 
 FLOOR = 16 * MIB
+ASIDE_S = 60.0
 WANTS = 300 * MIB
 
 
@@ -255,8 +255,8 @@ EVERYTHING = DesiredState(
         ("io_weight:hog0", ["io_weight"]),
         ("io_max:hog0", ["io_max_bytes_per_s"]),
         ("nice:hog0", ["nice"]),
-        ("affinity:hog0", ["cpus"]),
-        ("page_advice:hog0", ["page_advice"]),
+        ("cpus:hog0", ["cpus"]),
+        ("pages:hog0", ["page_advice"]),
         ("vm.swappiness", ["tuning.swappiness"]),
         ("swappiness:app", ["tuning.swappiness", "tuning.protected_swappiness"]),
         ("vm.dirty_bytes", ["tuning.dirty_ratio"]),

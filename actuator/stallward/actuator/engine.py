@@ -63,6 +63,7 @@ class Engine:
             tick_period_s=context.tick_period_s,
             zone_limit_bytes=context.zone_limit_bytes or None,
             online_cpus=settings.online_cpus,
+            aside_s=settings.aside_s,
         )
         self._clock_s = clock_s
         self._observer = Observer(context.slo_ms)

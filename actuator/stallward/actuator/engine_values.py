@@ -26,6 +26,8 @@ class EngineSettings:
     """A decision that takes longer is not used."""
     online_cpus: frozenset[int] | None = None
     """CPUs that slots may be kept to; ``None`` where they are not known."""
+    aside_s: float = 60.0
+    """How long what somebody else has set is left alone after the last report of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,7 @@ class Guard:
             long the next tick may take to come.
         zone_limit_bytes: The memory shared; the sample's zone goes before it.
         online_cpus: CPUs that slots may be kept to; ``None`` where they are not known.
+        aside_s: How long what somebody else has set is left alone after the last report of it.
     """
 
     budgets: Budgets
@@ -89,6 +90,7 @@ class Guard:
     tick_period_s: float = 0.1
     zone_limit_bytes: int | None = None
     online_cpus: frozenset[int] | None = None
+    aside_s: float = 60.0
 
     def invalid(self, desired: object) -> str:
         """Why ``desired`` cannot be expressed on this node; empty if it can."""
@@ -112,7 +114,7 @@ class Guard:
         """
         horizon_s = self.tick_period_s if horizon_s is None else horizon_s
         sample = replace(sample, time_s=_not_back(sample.time_s, memory.time_s))
-        aside = remember(memory.aside, sample)
+        aside = remember(memory.aside, sample, self.aside_s)
         wanted, aside_notes = step_aside(desired, aside, sample)
         left = pauses_left(aside, sample)
         notes: list[str] = []

@@ -1,8 +1,9 @@
 """Stepping aside: what somebody else has set is not wished for any more. Pure.
 
 A lever reports itself ``foreign`` in the sample when it finds another value than it wrote. The
-guard then takes the wish out of what it grants, for as long as the report stands and
-:data:`ASIDE_S` after it, so that the daemon never fights with whoever changed it.
+guard then takes the wish out of what it grants, for as long as the report stands and a while
+after it (the lever forgets when nothing is wished any more), so that the daemon never fights
+with whoever changed it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, Final
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample
 
-ASIDE_S: Final = 60.0
 ASIDE_NOTE: Final = "stepped aside from "
 """How the notes of this module start."""
 
@@ -27,16 +27,13 @@ _SLOT_FIELDS: Final = {
     "hard_limit": "hard_limit_bytes",
     "swap_max": "swap_max_bytes",
     "reclaim": "reclaim_to_bytes",
-    "reclaim_to": "reclaim_to_bytes",
     "cpu_weight": "cpu_weight",
     "cpu_max": "cpu_max_cores",
     "io_weight": "io_weight",
     "io_max": "io_max_bytes_per_s",
     "nice": "nice",
     "cpus": "cpus",
-    "affinity": "cpus",
-    "page_advice": "page_advice",
-    "advice": "page_advice",
+    "pages": "page_advice",
 }
 _TUNING_FIELDS: Final = {
     "vm.swappiness": ("swappiness",),
@@ -50,21 +47,19 @@ _TUNING_FIELDS: Final = {
 }
 _NODE_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "oom": {"protect_from_oom": False},
-    "low": {"protected_low_bytes": None},
     "memory_low": {"protected_low_bytes": None},
-    "protected_low": {"protected_low_bytes": None},
 }
 _DEFAULT: Final = SlotDesire()
 
 
-def remember(aside: Aside, sample: Sample) -> Aside:
-    """The levers to keep away from, as of ``sample``."""
+def remember(aside: Aside, sample: Sample, wait_s: float) -> Aside:
+    """The levers to keep away from, as of ``sample``, until ``wait_s`` after their last report."""
     if not aside and not any(state.foreign for state in sample.levers):
         return ()
     # A sample without a time neither ends nor prolongs anything.
     timed = math.isfinite(sample.time_s)
     until = {name: end_s for name, end_s in aside if not timed or end_s > sample.time_s}
-    end_s = sample.time_s + ASIDE_S if timed else 0.0
+    end_s = sample.time_s + wait_s if timed else 0.0
     for state in sample.levers:
         if state.foreign:
             until[state.lever] = max(until.get(state.lever, 0.0), end_s)

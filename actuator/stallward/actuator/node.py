@@ -114,6 +114,7 @@ class Node:
             protected_pids=protected_pids | frozenset(self._config.protected.pids),
             late_s=control.tick_period_s / 2,
             online_cpus=read_online_cpus(self._config.node.paths),
+            aside_s=control.foreign_wait_s,
         )
 
     def assume_paused(self, now_s: float) -> None:
