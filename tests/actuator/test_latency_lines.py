@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import ConfigError, SensorError
-from stallward.actuator.sensors.latency import TICK_BYTES, LineFormat, LineSource, quantile
+from stallward.actuator.sensors.latency import TICK_BYTES, LineFormat, LineSource
 
 MS = LineFormat(latency="0", latency_unit_s=1e-3)
 
@@ -179,14 +179,6 @@ def test_what_cannot_be_tailed_is_refused(tmp_path: Path) -> None:
         LineSource(tmp_path, MS)
     with pytest.raises(SensorError, match="neither a file nor a FIFO"):
         LineSource(Path("/dev/zero"), MS)
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.floats(0.01, 1.0))
-def test_quantiles_are_values_that_occurred(values: list[float], q: float) -> None:
-    ordered = sorted(values)
-    value = quantile(ordered, q)
-    assert value in ordered
-    assert sum(v <= value for v in ordered) >= q * len(ordered) - 1e-9
 
 
 @given(st.binary(max_size=300), st.integers(1, 40))

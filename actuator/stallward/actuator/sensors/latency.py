@@ -7,16 +7,16 @@ are followed.
 
 from __future__ import annotations
 
-import math
 import os
 import stat
 import time
-from collections import deque
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernelfile import ABSENT
+from stallward.actuator.latency.source import LatencyCounts
+from stallward.actuator.latency.window import LatencyWindow
 from stallward.actuator.sensors.line_format import LineFormat
 from stallward.agent.sample import LatencySample
 
@@ -28,12 +28,6 @@ _LAG_BYTES: Final = 16 * TICK_BYTES
 """A backlog beyond this is skipped: old latencies must not pass for new ones."""
 _LINE_BYTES: Final = 4096
 """A longer line is not one: it is dropped and counted as bad."""
-_WINDOW_S: Final = 1.0
-
-
-def quantile(ordered: list[float], q: float) -> float:
-    """The nearest-rank quantile of a non-empty ascending list."""
-    return ordered[max(math.ceil(q * len(ordered)), 1) - 1]
 
 
 class LineSource:
@@ -52,6 +46,8 @@ class LineSource:
 
     def __init__(self, path: Path, line_format: LineFormat) -> None:
         self.path = path
+        self.fault = ""
+        """Why the last read gave nothing; empty if it did."""
         self.bad_lines = 0
         """Lines that are not of the format."""
         self.failed = 0
@@ -65,9 +61,7 @@ class LineSource:
         self._offset = 0
         self._partial = b""
         self._overlong = False
-        self._batches: deque[tuple[float, list[float]]] = deque()
-        self._completed_total = 0
-        self._last_s: float | None = None
+        self._window = LatencyWindow()
         # Lines written before we came are history.
         self._open(at_end=True)
 
@@ -82,37 +76,22 @@ class LineSource:
         """
         now_s = time.monotonic() if now_s is None else now_s
         latencies: list[float] = []
-        content = self._read_new()
+        try:
+            content = self._read_new()
+        except SensorError as error:
+            self.fault = str(error)
+            raise
+        self.fault = ""
         if content:
             self._take(content, latencies)
         if latencies:
-            latencies.sort()
-            self._batches.append((now_s, latencies))
-            self._completed_total += len(latencies)
-            self._last_s = now_s
-        while self._batches and self._batches[0][0] <= now_s - _WINDOW_S:
-            self._batches.popleft()
-        return self._sample(now_s)
+            self._window.add_points(now_s, latencies)
+        return self._window.sample(now_s)
 
-    def _sample(self, now_s: float) -> LatencySample:
-        age_s = None if self._last_s is None else max(now_s - self._last_s, 0.0)
-        ordered = [value for _, batch in self._batches for value in batch]
-        if not ordered:
-            return LatencySample(
-                window_s=_WINDOW_S,
-                completed_total=self._completed_total,
-                last_completion_age_s=age_s,
-            )
-        ordered.sort()  # a few ascending runs: a merge
-        return LatencySample(
-            window_s=_WINDOW_S,
-            completed=len(ordered),
-            completed_total=self._completed_total,
-            mean_ms=sum(ordered) / len(ordered),
-            p95_ms=quantile(ordered, 0.95),
-            max_ms=ordered[-1],
-            last_completion_age_s=age_s,
-        )
+    @property
+    def counts(self) -> LatencyCounts:
+        """What did not become a latency."""
+        return LatencyCounts(malformed=self.bad_lines, failed=self.failed)
 
     def _take(self, content: bytes, latencies: list[float]) -> None:
         lines = (self._partial + content).split(b"\n")

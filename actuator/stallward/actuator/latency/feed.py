@@ -1,0 +1,104 @@
+"""The sending side: gathers latencies and sends them to the loop, never waiting for it."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+from stallward.actuator.latency.frames import MAX_SPANS, Completed, Fault, pack
+
+FLUSH_S: Final = 0.1
+"""How often what was gathered is sent: no later than the loop's next tick."""
+HEARTBEAT_S: Final = 0.5
+"""How often something is sent although nothing completed."""
+EXACT: Final = 512
+"""So many latencies are sent as they are; beyond, as spans 2 % wide."""
+MAX_LATENCY_MS: Final = 1e9
+_LOWEST_MS: Final = 1e-3
+_LOG_WIDTH: Final = math.log(1.02)
+
+Span = tuple[float, float, float]
+"""Lowest and highest latency in ms, and how many requests."""
+
+
+class LatencyFeed:
+    """Gathers latencies and sends them as frames.
+
+    Memory is bounded: a latency beyond the first :data:`EXACT` only widens or fills the span of
+    its size, of which there are some thousand.
+
+    Args:
+        connection: A SOCK_SEQPACKET socket; the loop reads its other end.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        connection.setblocking(False)
+        self.malformed = 0
+        self.failed = 0
+        self.lost = 0
+        self._points: list[tuple[float, float]] = []
+        self._folded: dict[int, list[float]] = {}
+        self._total_ms = 0.0
+        self._sent_s = -math.inf
+
+    def add(self, latency_ms: float, weight: float = 1.0) -> bool:
+        """Take in ``weight`` requests of one latency; False if it is none."""
+        if not (0.0 <= latency_ms < MAX_LATENCY_MS and 0.0 < weight < math.inf):
+            return False
+        self._total_ms += latency_ms * weight
+        if len(self._points) < EXACT:
+            self._points.append((latency_ms, weight))
+            return True
+        key = int(math.log(max(latency_ms, _LOWEST_MS)) / _LOG_WIDTH)
+        span = self._folded.setdefault(key, [latency_ms, latency_ms, 0.0])
+        span[0], span[1] = min(span[0], latency_ms), max(span[1], latency_ms)
+        span[2] += weight
+        return True
+
+    def flush(self) -> None:
+        """Send what was gathered; without anything, a sign of life now and then."""
+        now_s = time.monotonic()
+        if not self._points and now_s - self._sent_s < HEARTBEAT_S:
+            return
+        spans = [(value, value, weight) for value, weight in self._points]
+        spans += [(low, high, count) for low, high, count in self._folded.values()]
+        self.send_spans(spans, self._total_ms)
+        self._points.clear()
+        self._folded.clear()
+        self._total_ms = 0.0
+
+    def send_spans(self, spans: Iterable[Span], total_ms: float) -> None:
+        """Send requests of which only bounds are known (or none at all)."""
+        flat = array("d")
+        for span in spans:
+            flat.extend(span)
+        del flat[3 * MAX_SPANS :]
+        frame = Completed(
+            sent_s=time.monotonic(), spans=flat.tobytes(), total_ms=total_ms, **self._counts()
+        )
+        if not self._send(pack(frame)):
+            self.lost += round(sum(flat[2::3]))
+
+    def fault(self, reason: str) -> None:
+        """Say why there is nothing to be known; what was gathered is dropped."""
+        self._points.clear()
+        self._folded.clear()
+        self._total_ms = 0.0
+        self._send(pack(Fault(sent_s=time.monotonic(), reason=reason, **self._counts())))
+        self._sent_s = -math.inf  # its end is told at once
+
+    def _counts(self) -> dict[str, int]:
+        return {"malformed": self.malformed, "failed": self.failed, "lost": self.lost}
+
+    def _send(self, message: bytes) -> bool:
+        self._sent_s = time.monotonic()
+        try:
+            self._connection.send(message)
+        except OSError:  # full, or no loop is there: never the sender's problem
+            return False
+        return True

@@ -1,0 +1,132 @@
+"""How the loop reads latencies: one protocol, and the source that listens to a socket."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.actuator.errors import FramesError, SensorError
+from stallward.actuator.latency.frames import MAX_MESSAGE_BYTES, Completed, Fault, unpack
+from stallward.actuator.latency.window import LatencyWindow
+from stallward.agent.sample import LatencySample
+
+_TICK_FRAMES: Final = 256
+"""At most so many frames are read in one tick; ten a second are sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyCounts:
+    """What did not become a latency, since the source was opened."""
+
+    malformed: int = 0
+    """Lines, datagrams or series that could not be understood."""
+    failed: int = 0
+    """Requests that were not answered."""
+    lost: int = 0
+    """Requests or datagrams that nobody had time to read."""
+
+
+class LatencySource(Protocol):
+    """Gives the protected application's latencies; reading never waits."""
+
+    @property
+    def fault(self) -> str:
+        """Why the last read gave nothing; empty if it did."""
+
+    @property
+    def counts(self) -> LatencyCounts:
+        """What did not become a latency."""
+
+    def read(self, now_s: float | None = None) -> LatencySample:
+        """The last second, at ``now_s`` (CLOCK_MONOTONIC).
+
+        Raises:
+            SensorError: If there is nothing to be read now; it says why.
+        """
+
+    def close(self) -> None:
+        """Let go of files and sockets."""
+
+
+class ChannelSource:
+    """Reads what another process of the daemon sends (see ``frames``).
+
+    Args:
+        connection: A SOCK_SEQPACKET socket.
+        name: What messages call it, e.g. ``http://127.0.0.1:9100/metrics``.
+        silent_s: Without a frame for so long the source counts as gone.
+        window_s: Over how much time latencies are summed up.
+    """
+
+    def __init__(
+        self, connection: socket.socket, *, name: str, silent_s: float, window_s: float
+    ) -> None:
+        self._connection = connection
+        self._name = name
+        self._silent_s = silent_s
+        self._window = LatencyWindow(window_s)
+        self._heard_s: float | None = None
+        self._told = ""
+        self.fault = ""
+        self.counts = LatencyCounts()
+
+    def read(self, now_s: float | None = None) -> LatencySample:
+        """The last second; see :meth:`LatencySource.read`."""
+        now_s = time.monotonic() if now_s is None else now_s
+        for _ in range(_TICK_FRAMES):
+            try:
+                message = self._connection.recv(MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+            except OSError:
+                break
+            if not message:
+                break
+            self._take(message, now_s)
+        if self._heard_s is None:
+            self.fault = "has not reported yet"
+        elif now_s - self._heard_s > self._silent_s:
+            self.fault = f"has been silent for {now_s - self._heard_s:.0f} s"
+        else:
+            self.fault = self._told
+        if self.fault:
+            raise SensorError(self._name, self.fault)
+        return self._window.sample(now_s)
+
+    def _take(self, message: bytes, now_s: float) -> None:
+        try:
+            frame = unpack(message)
+            spans = _spans(frame)
+        except FramesError:
+            return  # silence will tell
+        # What waited in the socket while no loop was there keeps its own time.
+        sent_s = min(frame.sent_s, now_s)
+        self._heard_s = sent_s
+        self.counts = LatencyCounts(
+            malformed=frame.malformed, failed=frame.failed, lost=frame.lost
+        )
+        if isinstance(frame, Fault):
+            self._told = frame.reason
+            return
+        self._told = ""
+        self._window.add_spans(sent_s, spans, frame.total_ms)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._connection.close()
+
+
+def _spans(frame: Completed | Fault) -> NDArray[np.float64]:
+    """The spans of a frame, shape (n, 3).
+
+    Raises:
+        FramesError: If they cannot be latencies.
+    """
+    spans = np.frombuffer(frame.spans if isinstance(frame, Completed) else b"").reshape(-1, 3)
+    ordered = (spans[:, 0] >= 0) & (spans[:, 0] <= spans[:, 1]) & (spans[:, 2] > 0)
+    if not (np.isfinite(spans).all() and ordered.all()):
+        raise FramesError("The spans of a latency frame are damaged.")
+    return spans
