@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from stallward.actuator.config import (
     DaemonConfig,
     JournalConfig,
-    LatencyConfig,
     NodeConfig,
     PolicyConfig,
     ProtectedConfig,
@@ -27,6 +26,7 @@ from stallward.actuator.config import (
 from stallward.actuator.config_processes import ProcessesConfig
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.guard import Budgets
+from stallward.actuator.latency.config import LinesLatency
 
 MINIMAL = """
 [node]
@@ -64,7 +64,7 @@ def _full(text: str, number: float) -> DaemonConfig:
         ),
         service=ServiceConfig(socket=Path("/s")),
         journal=JournalConfig(path=Path("/j")),
-        latency=LatencyConfig(path=Path("/l"), pattern=text, latency_unit_s=number, latency="0"),
+        latency=LinesLatency(path=Path("/l"), pattern=text, latency_unit_s=number, latency="0"),
         guard=Budgets(lift_budgets=True, allow_terminate=True, max_pause_share=0.25),
         record=RecordConfig(dir=Path("/r")),
         policy=PolicyConfig(dir=Path("/q")),

@@ -13,7 +13,6 @@ from stallward.actuator.config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,
-    LatencyConfig,
     NodeConfig,
     ProtectedConfig,
     ServiceConfig,
@@ -22,6 +21,7 @@ from stallward.actuator.config import (
 )
 from stallward.actuator.errors import FramesError
 from stallward.actuator.frames import FrameWriter
+from stallward.actuator.latency.config import LinesLatency
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import RecordingError
 from stallward.env.recording import Recording, load_recording
@@ -54,7 +54,7 @@ def _ticks(start_s: float, count: int) -> list[pb.TickRecord]:
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
     """A node with a daemon's configuration and the directory for its frames."""
-    latency = LatencyConfig(path=tmp_path / "requests.lines", start="0", end="1", ok="2")
+    latency = LinesLatency(path=tmp_path / "requests.lines", start="0", end="1", ok="2")
     config = DaemonConfig(
         node=NodeConfig(zone="edge"),
         protected=ProtectedConfig(group="edge/app"),

@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.addresses import Address, parse_address
 from stallward.actuator.config_processes import ProcessesConfig, check_target
 from stallward.actuator.errors import ConfigError, GroupError
 from stallward.actuator.groups import parse_name
 from stallward.actuator.guard import Budgets
+from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.pacing import Rates
 from stallward.actuator.paths import Paths
 from stallward.actuator.toml_schema import from_table, to_toml
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
-
-MAX_SOCKET_PATH_BYTES: Final = 107
-"""sockaddr_un holds 108 bytes with the final zero (unix(7))."""
 
 PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
 
@@ -68,23 +67,6 @@ class SlotConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyConfig:
-    """A file or FIFO with one line per request; see ``sensors.line_format.LineFormat``."""
-
-    path: Path
-    start: str | None = None
-    """Field of the scheduled arrival: a column from 0, or a named group of ``pattern``."""
-    end: str | None = None
-    latency: str | None = None
-    ok: str | None = None
-    end_us: str | None = None
-    pattern: str | None = None
-    separator: str | None = None
-    time_unit_s: float = 1.0
-    latency_unit_s: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ControlConfig:
     """Who decides, and how often."""
 
@@ -130,6 +112,17 @@ class ServiceConfig:
 
     socket: Path
     """Unix socket of the gRPC service, mode 0600."""
+    metrics: str | None = None
+    """Where Prometheus metrics are served: ``HOST:PORT`` or the path of a Unix socket."""
+    metrics_public: bool = False
+    """Whether other machines may reach them."""
+
+    @property
+    def metrics_address(self) -> Address | None:
+        """Where Prometheus metrics are served, if anywhere."""
+        if self.metrics is None:
+            return None
+        return parse_address(self.metrics, "config.service.metrics")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +315,7 @@ def _check_names(config: DaemonConfig) -> None:
 
 
 def _check_paths(config: DaemonConfig) -> None:
+    lines = config.latency
     paths: list[tuple[str, Path | None]] = [
         ("node.proc", config.node.proc),
         ("node.cgroup", config.node.cgroup),
@@ -329,7 +323,7 @@ def _check_paths(config: DaemonConfig) -> None:
         ("journal.path", config.journal.path),
         ("record.dir", config.record.dir if config.record else None),
         ("policy.dir", config.policy.dir if config.policy else None),
-        ("latency.path", config.latency.path if config.latency else None),
+        ("latency.path", lines.path if isinstance(lines, LinesLatency) else None),
     ]
     for name, path in paths:
         if path is not None and not path.is_absolute():
@@ -337,10 +331,10 @@ def _check_paths(config: DaemonConfig) -> None:
                 f"config.{name} is {str(path)!r}, a relative path.",
                 next_step="Write the whole path, from /.",
             )
-    length = len(str(config.service.socket).encode())
-    if length > MAX_SOCKET_PATH_BYTES:
+    parse_address(str(config.service.socket), "config.service.socket")
+    metrics = config.service.metrics_address
+    if metrics is not None and not (metrics.is_local or config.service.metrics_public):
         raise ConfigError(
-            f"config.service.socket is {length} bytes long, at most "
-            f"{MAX_SOCKET_PATH_BYTES} fit into a socket address.",
-            next_step="Choose a shorter path.",
+            f"config.service.metrics is {config.service.metrics!r}, which other machines reach.",
+            next_step="Serve on 127.0.0.1 or a Unix socket, or write metrics_public = true.",
         )

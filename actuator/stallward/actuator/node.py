@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 
-from stallward.actuator.config import DaemonConfig, LatencyConfig
+from stallward.actuator.config import DaemonConfig
 from stallward.actuator.engine import EngineSettings
 from stallward.actuator.groups import Group
 from stallward.actuator.guard import slots_with_stopped
@@ -13,8 +14,7 @@ from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.levers.originals import ReleaseJournal, SendJournal
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.node_targets import find_targets
-from stallward.actuator.sensors.latency import LineSource
-from stallward.actuator.sensors.line_format import LineFormat
+from stallward.actuator.sensors.latency_sources import open_source
 from stallward.actuator.sensors.missing import missing_signals
 from stallward.actuator.sensors.online_cpus import read_online_cpus
 from stallward.actuator.sensors.page_cache_signal import PageCacheSignal
@@ -26,14 +26,6 @@ from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
 
 
-def latency_source(config: LatencyConfig | None) -> LineSource | None:
-    """The source that a configuration names."""
-    if config is None:
-        return None
-    names = {f.name for f in fields(LatencyConfig)} - {"path"}
-    return LineSource(config.path, LineFormat(**{n: getattr(config, n) for n in names}))
-
-
 class Node:
     """Reads samples of a node and applies granted states to it.
 
@@ -43,6 +35,7 @@ class Node:
             raising keeps the change from being made.
         release_journal: Called with entries when they are undone for good.
         daemon_start_s: CLOCK_MONOTONIC when the daemon was started; now by default.
+        latencies: The socket through which latencies come, where another process gathers them.
 
     Raises:
         NodeError: If a group is missing, the node lacks something, or a background group holds
@@ -55,6 +48,7 @@ class Node:
         send_journal: SendJournal,
         release_journal: ReleaseJournal | None = None,
         daemon_start_s: float | None = None,
+        latencies: socket.socket | None = None,
     ) -> None:
         self._config = config
         paths = config.node.paths
@@ -69,6 +63,7 @@ class Node:
             protected=protected,
             slots=slots,
         )
+        self.latency = open_source(config.latency, latencies)
         self.sampler = Sampler(
             paths=paths,
             hierarchy=self.hierarchy,
@@ -76,7 +71,7 @@ class Node:
             protected=protected,
             slots=slots,
             forest=targets.forest,
-            latency_source=latency_source(config.latency),
+            latency_source=self.latency,
         )
         self.tracker = SlotTracker(len(slots))
         first = self._last = self.sampler.read(0, self.tracker.states(0.0))

@@ -1,7 +1,8 @@
 """TOML to frozen dataclasses and back, strictly: a file with a mistake is refused whole.
 
 A dataclass is a table; its field types say what a key may hold: ``str int float bool Path``,
-``X | None``, ``tuple[X, ...]`` and other dataclasses. A field without default is a required key.
+``Literal``, ``X | None``, ``tuple[X, ...]`` and other dataclasses. A union of dataclasses is told
+apart by their key ``source``. A field without default is a required key.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from stallward.actuator.errors import ConfigError
 
@@ -65,7 +66,11 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 def _value(kind: Any, value: object, place: str) -> Any:
     if get_origin(kind) is types.UnionType:
-        kind = next(k for k in get_args(kind) if k is not types.NoneType)
+        kinds = [k for k in get_args(kind) if k is not types.NoneType]
+        kind = kinds[0] if len(kinds) == 1 else _variant(kinds, value, place)
+    if get_origin(kind) is Literal:
+        _check_choice(value, get_args(kind), place)
+        return value
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{place} is {value!r}, not a list.")
@@ -82,6 +87,38 @@ def _value(kind: Any, value: object, place: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{place} is {value!r}, not a finite number.")
     return Path(value) if kind is Path else value
+
+
+def _variant(kinds: list[Any], value: object, place: str) -> Any:
+    """The dataclass of a table that comes in several variants, told apart by ``source``.
+
+    Without that key the table is of the first variant.
+
+    Raises:
+        ConfigError: If there is no such variant, or a key belongs to another one.
+    """
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{place} is {value!r}, not a table.")
+    by_name = {get_args(get_type_hints(kind)["source"])[0]: kind for kind in kinds}
+    name = value.get("source", next(iter(by_name)))
+    _check_choice(name, tuple(by_name), f"{place}.source")
+    keys = {n: {f.name for f in dataclasses.fields(k)} for n, k in by_name.items()}
+    for key in value:
+        owners = [n for n, known in keys.items() if key in known]
+        if owners and name not in owners:
+            raise ConfigError(
+                f"{place}.{key} does not apply to source = {name!r}.",
+                next_step=f"It belongs to source = {' or '.join(map(repr, owners))}.",
+            )
+    return by_name[name]
+
+
+def _check_choice(value: object, choices: tuple[str, ...], place: str) -> None:
+    if value not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        known = f"Choose one of: {', '.join(map(repr, choices))}."
+        hint = f"Did you mean {near[0]!r}?" if near else known
+        raise ConfigError(f"{place} is {value!r}.", next_step=hint)
 
 
 def to_table(value: Any) -> dict[str, Any]:

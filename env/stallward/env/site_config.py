@@ -9,7 +9,6 @@ from stallward.actuator.config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,
-    LatencyConfig,
     NodeConfig,
     ProtectedConfig,
     RecordConfig,
@@ -17,6 +16,7 @@ from stallward.actuator.config import (
     SlotConfig,
 )
 from stallward.actuator.guard import Budgets
+from stallward.actuator.latency.config import LinesLatency
 from stallward.env.block import BlockSite
 from stallward.env.scenario import LatencyLines
 
@@ -56,8 +56,8 @@ def site_config(
     )
 
 
-def _latency(lines: LatencyLines) -> LatencyConfig:
+def _latency(lines: LatencyLines) -> LinesLatency:
     """The daemon's form of a scenario's latency source."""
-    known = {f.name for f in fields(LatencyConfig)} & {f.name for f in fields(LatencyLines)}
+    known = {f.name for f in fields(LinesLatency)} & {f.name for f in fields(LatencyLines)}
     values = {name: getattr(lines, name) for name in known - {"path"}}
-    return LatencyConfig(path=Path(lines.path), **values)
+    return LinesLatency(path=Path(lines.path), **values)

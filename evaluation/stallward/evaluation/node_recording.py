@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from stallward.actuator.config import DaemonConfig, LatencyConfig, load_config
+from stallward.actuator.config import DaemonConfig, load_config
 from stallward.actuator.errors import FramesError
 from stallward.actuator.frames import FRAMES_NAME, extent, read_frames
+from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.env.errors import RecordingError
 from stallward.env.lines import parse_requests
 from stallward.env.recording import NodeInfo, Requests, RunInfo, Units, write_recording
@@ -161,10 +162,10 @@ def _requests(
     run: RunInfo,
 ) -> Requests:
     """The requests scheduled while the daemon ran; none where no log says when."""
-    if source is None:
+    if not isinstance(source, LinesLatency):  # the other sources leave no requests behind
         if named is not None:
             raise UsageError(
-                "The configuration has no [latency], so nothing says how to read requests.",
+                "The configuration has no [latency] of lines: nothing says how to read requests.",
                 next_step="Describe the log there; docs/reference/config.md says how.",
             )
         return Requests.empty()
@@ -183,8 +184,8 @@ def _requests(
     return found.where((found.scheduled_s >= run.start_s) & (found.scheduled_s < run.end_s))
 
 
-def _lines(source: LatencyConfig) -> LatencyLines:
-    known = {f.name for f in fields(LatencyConfig)} - {"path"}
+def _lines(source: LinesLatency) -> LatencyLines:
+    known = {f.name for f in fields(LinesLatency)} - {"path", "source"}
     return LatencyLines(path=str(source.path), **{name: getattr(source, name) for name in known})
 
 

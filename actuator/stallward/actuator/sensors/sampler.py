@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.latency.source import LatencySource
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_trees import Forest
 from stallward.actuator.sensors.cpu import parse_cpu_usage_us
 from stallward.actuator.sensors.freezer import parse_frozen
-from stallward.actuator.sensors.latency import LineSource
 from stallward.actuator.sensors.machine import machine_zone
 from stallward.actuator.sensors.memcg import GroupMemory, MemoryReader
 from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo
@@ -167,7 +167,7 @@ class Sampler:
         protected: AnyTarget,
         slots: Sequence[AnyTarget],
         forest: Forest | None = None,
-        latency_source: LineSource | None = None,
+        latency_source: LatencySource | None = None,
         needs_processes: bool = False,
     ) -> None:
         self._paths = paths

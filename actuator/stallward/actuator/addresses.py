@@ -1,0 +1,95 @@
+"""Where the daemon listens or asks: ``HOST:PORT`` or the path of a Unix socket."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.actuator.errors import ConfigError
+
+MAX_SOCKET_PATH_BYTES: Final = 107
+"""sockaddr_un holds 108 bytes with the final zero (unix(7))."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A place to listen at: a path, or else an IP address and a port."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """The address family."""
+        if self.path:
+            return socket.AF_UNIX
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+    @property
+    def bindable(self) -> str | tuple[str, int]:
+        """What bind(2) takes."""
+        return self.path or (self.host, self.port)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it."""
+        return bool(self.path) or is_loopback(self.host)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.path or f"{host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine's own address, or its name ``localhost``."""
+    if host == "localhost":
+        return True
+    if _is_ip(host, socket.AF_INET):
+        return socket.inet_pton(socket.AF_INET, host)[0] == 127
+    if _is_ip(host, socket.AF_INET6):
+        return socket.inet_pton(socket.AF_INET6, host) == b"\0" * 15 + b"\1"
+    return False
+
+
+def parse_address(text: str, what: str) -> Address:
+    """Read an address.
+
+    Args:
+        text: ``127.0.0.1:9180``, ``[::1]:9180``, ``localhost:9180`` or ``/run/x.sock``.
+        what: The key it stands for, for messages.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    if text.startswith("/"):
+        length = len(text.encode())
+        if length > MAX_SOCKET_PATH_BYTES:
+            raise ConfigError(
+                f"{what} is {length} bytes long, at most {MAX_SOCKET_PATH_BYTES} fit into a "
+                "socket address.",
+                next_step="Choose a shorter path.",
+            )
+        return Address(path=text)
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    host = "127.0.0.1" if host == "localhost" else host
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+    if not colon or not is_port or not any(_is_ip(host, f) for f in _FAMILIES):
+        raise ConfigError(
+            f"{what} is {text!r}, not an address.",
+            next_step="Write HOST:PORT, e.g. 127.0.0.1:9180, or the whole path of a Unix socket.",
+        )
+    return Address(host=host, port=int(port))
+
+
+_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
+
+
+def _is_ip(host: str, family: socket.AddressFamily) -> bool:
+    try:
+        socket.inet_pton(family, host)
+    except (OSError, ValueError):
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""The ``[latency]`` table: where request latencies come from. ``source`` says which keys apply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from stallward.actuator.addresses import Address, is_loopback, parse_address
+from stallward.actuator.errors import ConfigError
+from stallward.actuator.latency.selector import parse_selector
+
+Unit = Literal["s", "ms", "us"]
+UNIT_MS: Final[dict[str, float]] = {"s": 1e3, "ms": 1.0, "us": 1e-3}
+"""Milliseconds in each unit."""
+_PORTS: Final = 1 << 16
+_REMOTE_HINT: Final = "Ask on this machine, or write allow_remote = true if the way is trusted."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesLatency:
+    """A file or FIFO with one line per request; see ``sensors.line_format.LineFormat``."""
+
+    path: Path
+    source: Literal["lines"] = "lines"
+    start: str | None = None
+    """Field of the scheduled arrival: a column from 0, or a named group of ``pattern``."""
+    end: str | None = None
+    latency: str | None = None
+    ok: str | None = None
+    end_us: str | None = None
+    pattern: str | None = None
+    separator: str | None = None
+    time_unit_s: float = 1.0
+    latency_unit_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusLatency:
+    """A classic histogram that the application exposes by HTTP."""
+
+    source: Literal["prometheus"] = "prometheus"
+    url: str
+    """E.g. ``http://127.0.0.1:9100/metrics``."""
+    metric: str
+    """Name and matchers, as in PromQL; series that match are summed."""
+    unit: Unit = "s"
+    """Of the histogram's bounds."""
+    period_s: float = 0.25
+    timeout_s: float = 1.0
+    allow_remote: bool = False
+    """Whether the host may be another machine (or container)."""
+
+    def __post_init__(self) -> None:
+        host, _, _ = split_url(self.url)
+        if not (self.allow_remote or is_loopback(host)):
+            raise ConfigError(
+                f"config.latency.url is on {host!r}, not on this machine.", next_step=_REMOTE_HINT
+            )
+        parse_selector(self.metric, "config.latency.metric")
+        _check_range("period_s", self.period_s, 0.05, 10.0)
+        _check_range("timeout_s", self.timeout_s, 0.05, 10.0)
+
+    @property
+    def silent_s(self) -> float:
+        """Without news for so long the source counts as gone."""
+        return 2.0 * self.period_s + self.timeout_s + 0.5
+
+    @property
+    def window_s(self) -> float:
+        """At least two scrapes long, so that there is always one in it."""
+        return max(1.0, 2.0 * self.period_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsdLatency:
+    """StatsD timings that the application sends by datagrams."""
+
+    source: Literal["statsd"] = "statsd"
+    metric: str
+    """Its exact name."""
+    listen: str = "127.0.0.1:8125"
+    """``HOST:PORT`` for UDP, or the path of a Unix datagram socket."""
+    tags: tuple[str, ...] = ()
+    """Tags (``name:value``) that a line must all have."""
+    unit: Unit = "ms"
+    """Of histograms (``h``) and distributions (``d``); timings (``ms``) are in milliseconds."""
+    allow_remote: bool = False
+    """Whether other machines may reach ``listen``."""
+
+    def __post_init__(self) -> None:
+        if not (self.address.is_local or self.allow_remote):
+            raise ConfigError(
+                f"config.latency.listen is {self.listen!r}, which other machines reach.",
+                next_step="Listen on 127.0.0.1 or a Unix socket, or write allow_remote = true.",
+            )
+        for name, value in (("metric", self.metric), *(("tags", tag) for tag in self.tags)):
+            if not value or set(value) & set("|@#\n,") or (name == "metric" and ":" in value):
+                raise ConfigError(f"config.latency.{name}: {value!r} cannot be in a StatsD line.")
+
+    @property
+    def address(self) -> Address:
+        """Where datagrams come in."""
+        return parse_address(self.listen, "config.latency.listen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcLatency:
+    """What clients of the service report (``Report``)."""
+
+    source: Literal["grpc"] = "grpc"
+
+
+LatencyConfig = LinesLatency | PrometheusLatency | StatsdLatency | GrpcLatency
+
+
+def split_url(url: str) -> tuple[str, int, str]:
+    """Host, port and path of a plain HTTP address.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    scheme, colon, rest = url.partition("://")
+    where, slash, path = rest.partition("/")
+    host, port = where, "80"
+    if where.startswith("["):
+        host, _, tail = where[1:].partition("]")
+        port = tail.removeprefix(":") or "80"
+    elif ":" in where:
+        host, _, port = where.rpartition(":")
+    plain = url.isascii() and url.isprintable() and not set(url) & set(' "<>\\^`{|}#@')
+    is_port = port.isdigit() and 0 < int(port) < _PORTS
+    if not (scheme == "http" and colon and host and is_port and plain):
+        raise ConfigError(
+            f"config.latency.url is {url!r}, not an address that can be scraped.",
+            next_step="Write it as http://127.0.0.1:9100/metrics (plain HTTP, no password).",
+        )
+    return host, int(port), f"{slash or '/'}{path}"
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"config.latency.{name} is {value:g}, outside {low:g}..{high:g}.")
