@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,8 @@ from stallward.actuator.errors import (
     LeaseHeldError,
     RequestError,
 )
+from stallward.actuator.latency.reporting import Reported, ReportSummary, to_messages
+from stallward.actuator.latency.source import LatencyCounts
 from stallward.actuator.record import Mode, TickRecord
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import PolicyError
@@ -38,6 +40,17 @@ class PolicyInfo:
     path: str
     schema_hash: str
     sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyInfo:
+    """Where a daemon's latencies come from."""
+
+    source: str
+    """``lines``, ``prometheus``, ``statsd`` or ``grpc``."""
+    fault: str
+    """Why there are none now; empty if there are."""
+    counts: LatencyCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +76,8 @@ class DaemonStatus:
     """Ticks of this loop at which the default controller decided, by fault."""
     stepped_aside: int = 0
     """Times that this loop found a lever in somebody else's hands."""
+    latency: LatencyInfo | None
+    """``None`` if no source is configured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +240,25 @@ class ActuatorClient:
         answer = self._call(self._stub.SetMode, request)
         return convert.mode_from_wire(answer.mode) or mode
 
+    def report(self, batches: Iterable[Sequence[Reported]]) -> ReportSummary:
+        """Report requests of the protected application until ``batches`` ends.
+
+        Args:
+            batches: Iterated in a thread of gRPC; each batch is sent when it comes. An empty
+                one is a sign of life.
+
+        Raises:
+            RequestError: If the daemon's latencies come from elsewhere.
+            DaemonError: If it cannot be reached, or ends.
+        """
+        answer = self._call(self._stub.Report, to_messages(batches), timeout_s=None)
+        return ReportSummary(
+            accepted=answer.accepted,
+            failed=answer.failed,
+            malformed=answer.malformed,
+            late=answer.late,
+        )
+
     def watch(self, *, every: int = 1) -> Iterator[Watched]:
         """Tick records as they happen; closing the iterator ends the watching.
 
@@ -248,7 +282,7 @@ class ActuatorClient:
         method: Any,
         request: Any,
         *,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float | None = _TIMEOUT_S,
         precondition: type[DaemonError] = RequestError,
     ) -> Any:
         try:
@@ -282,4 +316,13 @@ def _status(wire: pb.StatusResponse) -> DaemonStatus:
         loop_restarts=wire.loop_restarts,
         fallbacks=tuple(sorted(wire.fallbacks.items())),
         stepped_aside=wire.stepped_aside,
+        latency=_latency(wire.latency_source) if wire.HasField("latency_source") else None,
+    )
+
+
+def _latency(wire: pb.LatencySourceStatus) -> LatencyInfo:
+    return LatencyInfo(
+        source=wire.source,
+        fault=wire.fault,
+        counts=LatencyCounts(malformed=wire.malformed, failed=wire.failed, lost=wire.lost),
     )

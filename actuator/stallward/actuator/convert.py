@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
+from stallward.actuator.latency.config import LatencyConfig
+from stallward.actuator.latency.source import LatencySource
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.record import Circumstances, Mode, NamedDecision, TickRecord, TickTimings
 from stallward.agent.controller import Decision
@@ -244,4 +246,20 @@ def record_from_wire(message: pb.TickRecord) -> TickRecord:
         shadow=decision_from_wire(message.shadow) if message.HasField("shadow") else None,
         fallback=message.fallback,
         circumstances=Circumstances(**_CIRCUMSTANCES.from_wire(message.circumstances)),
+    )
+
+
+def latency_status(
+    config: LatencyConfig | None, source: LatencySource | None
+) -> pb.LatencySourceStatus | None:
+    """What a client is told of the source of latencies; ``None`` if there is none."""
+    if config is None or source is None:
+        return None
+    counts = source.counts
+    return pb.LatencySourceStatus(
+        source=config.source,
+        fault=source.fault,
+        malformed=counts.malformed,
+        failed=counts.failed,
+        lost=counts.lost,
     )

@@ -31,6 +31,7 @@ _MODULES: Final = {
     "stallward.actuator.loop": "loop",
     "stallward.actuator.service": "service",
     "stallward.actuator.recorder": "recorder",
+    "stallward.actuator.latency.collector": "collector",
 }
 
 
@@ -42,11 +43,12 @@ class DaemonPids:
     loop: int | None = None
     service: int | None = None
     recorder: int | None = None
+    collector: int | None = None
 
     @property
     def all(self) -> tuple[int, ...]:
         """Every process that runs."""
-        found = (self.guardian, self.loop, self.service, self.recorder)
+        found = (self.guardian, self.loop, self.service, self.recorder, self.collector)
         return tuple(pid for pid in found if pid is not None)
 
 

@@ -31,6 +31,7 @@ from stallward.actuator.guardian_health import LoopHealth
 from stallward.actuator.guardian_journal import HeldJournal
 from stallward.actuator.guardian_wiring import Wiring
 from stallward.actuator.journal_disk import Journal
+from stallward.actuator.latency.config import PrometheusLatency, StatsdLatency
 from stallward.actuator.locks import claim_journal_path, claim_node
 from stallward.actuator.owned_folder import remove_folder
 from stallward.actuator.residence import run_first, stay_in_memory
@@ -82,6 +83,12 @@ class Guardian:
             launch = partial(wiring.launch_recorder, config.record)
             self.recorder = Child(name="recorder", launch=launch, policy=policy)
             self._children.insert(0, self.recorder)
+
+        self.collector: Child | None = None
+        if isinstance(config.latency, PrometheusLatency | StatsdLatency):
+            launch = partial(wiring.launch_collector, config.latency)
+            self.collector = Child(name="collector", launch=launch, policy=policy, vital=False)
+            self._children.append(self.collector)
 
     def _launch_loop(self) -> Launch:
         return self._wiring.launch_loop(self.loop.restarts)
@@ -216,6 +223,8 @@ class Guardian:
             self._answer_until_closed(self._wiring.link)
         self._undo(self.loop.end(_STOP_S))
         self.service.end(_STOP_S)
+        if self.collector is not None:
+            self.collector.end(_STOP_S)
         self._wiring.close()
         if self.recorder is not None:
             self.recorder.end(_STOP_S, ask=False)  # it ends by itself when all is on disk

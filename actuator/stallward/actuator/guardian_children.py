@@ -40,6 +40,8 @@ class Child:
     launch: Callable[[], Launch]
     """Called at every start."""
     policy: RestartConfig
+    vital: bool = True
+    """Whether the daemon gives up when it dies too often."""
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
     due_s: float | None = None
@@ -78,13 +80,14 @@ class Child:
         self._deaths.append(now_s)
         while self._deaths[0] < now_s - _MINUTE_S:
             self._deaths.popleft()
-        if len(self._deaths) > self.policy.max_per_minute:
+        tired = len(self._deaths) > self.policy.max_per_minute
+        if tired and self.vital:
             return False
         young = now_s - self._started_s < YOUNG_S
         longer_s = min(self._delay_s * 2, self.policy.max_delay_s)
         self._delay_s = max(longer_s, self.policy.delay_s) if young else self.policy.delay_s
         self.restarts += 1
-        self.due_s = now_s + self._delay_s
+        self.due_s = now_s + (self.policy.max_delay_s if tired else self._delay_s)
         return True
 
     def signal(self, number: signal.Signals) -> None:

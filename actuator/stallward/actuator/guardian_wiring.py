@@ -13,6 +13,13 @@ from stallward.actuator.channels import LOOP_DIED
 from stallward.actuator.config import DaemonConfig, RecordConfig, config_toml
 from stallward.actuator.frames import FRAMES_NAME
 from stallward.actuator.guardian_children import Launch
+from stallward.actuator.latency.config import (
+    UNIT_MS,
+    GrpcLatency,
+    LinesLatency,
+    PrometheusLatency,
+    StatsdLatency,
+)
 
 _KIND = socket.SOCK_SEQPACKET
 _SILENCE_S = 2.0
@@ -45,6 +52,9 @@ class Wiring:
         os.write(self._config_fd, config_toml(config).encode())
         self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, _KIND)
         self._loop_records, self._recorder_records = socket.socketpair(socket.AF_UNIX, _KIND)
+        self._latencies: tuple[socket.socket, socket.socket] | None = None
+        if config.latency is not None and not isinstance(config.latency, LinesLatency):
+            self._latencies = socket.socketpair(socket.AF_UNIX, _KIND)
         self._life_read, self._life_write = os.pipe()
         self.link: socket.socket | None = None
 
@@ -66,7 +76,12 @@ class Wiring:
         """Close what keeps the service and the recorder waiting for more."""
         os.close(self._life_write)
         commands = (self._loop_commands, self._service_commands)
-        for end in (self._loop_records, self._recorder_records, *commands):
+        for end in (
+            self._loop_records,
+            self._recorder_records,
+            *commands,
+            *(self._latencies or ()),
+        ):
             end.close()
 
     def launch_loop(self, restarts: int) -> Launch:
@@ -74,32 +89,67 @@ class Wiring:
         self.drop_link()
         self.link, theirs = socket.socketpair(socket.AF_UNIX, _KIND)
         records = self._loop_records.fileno() if self._config.record else -1
+        latencies = self._latencies[0].fileno() if self._latencies else -1
         fds = (theirs.fileno(), self._loop_commands.fileno(), self._config_fd, *self._lock_fds)
         arguments = (
             *("--config", f"/proc/self/fd/{self._config_fd}"),
             *("--guardian-fd", str(theirs.fileno())),
             *("--command-fd", str(self._loop_commands.fileno())),
             *("--record-fd", str(records)),
+            *("--latency-fd", str(latencies)),
             *("--restarts", str(restarts)),
             *("--daemon-start-s", repr(self._started_s)),
         )
         return Launch(
             module="stallward.actuator.loop",
             arguments=arguments,
-            fds=(*fds, *([records] if records >= 0 else [])),
+            fds=(*fds, *(fd for fd in (records, latencies) if fd >= 0)),
             handed_over=(theirs,),
         )
 
     def launch_service(self) -> Launch:
         """How to start the service."""
+        config = self._config
         fds = (self._service_commands.fileno(), self._life_read)
+        latency = config.latency
+        reports = -1
+        if self._latencies and isinstance(latency, GrpcLatency):
+            reports = self._latencies[1].fileno()
         return Launch(
             module="stallward.actuator.service",
             arguments=(
-                *("--socket", str(self._config.service.socket)),
+                *("--socket", str(config.service.socket)),
                 *("--command-fd", str(fds[0])),
                 *("--life-fd", str(fds[1])),
                 *("--silence-s", repr(self._service_silence_s)),
+                *("--latency-fd", str(reports)),
+                *("--latency-source", latency.source if latency else ""),
+                *("--metrics", config.service.metrics or ""),
+                *("--slo-ms", repr(config.control.slo_ms)),
+                *(f"--slot={slot.name}" for slot in config.background),
+            ),
+            fds=(*fds, *([reports] if reports >= 0 else [])),
+        )
+
+    def launch_collector(self, source: PrometheusLatency | StatsdLatency) -> Launch:
+        """How to start the collector of latencies."""
+        fds = (self._latencies[1].fileno() if self._latencies else -1, self._life_read)
+        if isinstance(source, PrometheusLatency):
+            own: tuple[str, ...] = (
+                f"--url={source.url}",
+                *("--period-s", repr(source.period_s)),
+                *("--timeout-s", repr(source.timeout_s)),
+            )
+        else:
+            own = (f"--listen={source.address}", *(f"--tag={tag}" for tag in source.tags))
+        return Launch(
+            module="stallward.actuator.latency.collector",
+            arguments=(
+                *("--fd", str(fds[0])),
+                *("--life-fd", str(fds[1])),
+                f"--metric={source.metric}",
+                *("--unit-ms", repr(UNIT_MS[source.unit])),
+                *own,
             ),
             fds=fds,
         )

@@ -80,6 +80,8 @@ class LoopOptions:
     guardian_fd: int
     command_fd: int
     record_fd: int
+    latency_fd: int
+    """Where another process sends latencies; -1 for none."""
     restarts: int
     daemon_start_s: float
 
@@ -101,8 +103,13 @@ class Loop:
         self._beat_at_s = self._status_at_s = float("-inf")
         self._rhythm = Rhythm(config.control.rates, config.control.slo_ms)
         controller = make_controller(config.control.controller)
+        latencies = options.latency_fd
         self._node = Node(
-            config, self._link.hold_one, self._link.release_one, options.daemon_start_s
+            config,
+            self._link.hold_one,
+            self._link.release_one,
+            options.daemon_start_s,
+            latencies=socket.socket(fileno=latencies) if latencies >= 0 else None,
         )
         if options.restarts:
             self._node.assume_paused(time.monotonic())
@@ -324,6 +331,9 @@ class Loop:
             calm=self._rhythm.calm,
             fallbacks=self._engine.counts.fallbacks,
             stepped_aside=self._engine.counts.stepped_aside,
+            latency_source=convert.latency_status(
+                self._options.config.latency, self._node.latency
+            ),
         )
 
 
@@ -349,7 +359,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The loop process; returns its exit status."""
     parser = argparse.ArgumentParser(prog="stallward.actuator.loop", description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
-    for name in ("--guardian-fd", "--command-fd", "--record-fd", "--restarts"):
+    for name in ("--guardian-fd", "--command-fd", "--record-fd", "--latency-fd", "--restarts"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--daemon-start-s", type=float, required=True)
     options = vars(parser.parse_args(arguments))

@@ -16,6 +16,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -26,6 +27,13 @@ from grpc_reflection.v1alpha import reflection
 
 from stallward.actuator.channels import EXIT_USER
 from stallward.actuator.errors import DaemonError
+from stallward.actuator.latency.feed import LatencyFeed
+from stallward.actuator.latency.report import (
+    MAX_REQUESTS,
+    MAX_STREAMS,
+    ReportDesk,
+    TooManyStreamsError,
+)
 from stallward.actuator.locks import lock_file
 from stallward.actuator.loop_link import LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -39,12 +47,28 @@ _RESTARTING: Final = "The loop does not answer: it is restarting. Try again in a
 
 
 class Servicer(pb_grpc.ActuatorServiceServicer):
-    """Answers clients by asking the loop. Every refused call says why and is counted."""
+    """Answers clients by asking the loop. Every refused call says why and is counted.
 
-    def __init__(self, link: LoopLink, silence_s: float) -> None:
+    Args:
+        link: The way to the loop.
+        silence_s: A loop that says nothing for so long is not there.
+        reports: Takes in reported latencies; ``None`` if they are configured to come from
+            ``latency_source``.
+        latency_source: The configured source; empty for none.
+    """
+
+    def __init__(
+        self,
+        link: LoopLink,
+        silence_s: float,
+        reports: ReportDesk | None = None,
+        latency_source: str = "",
+    ) -> None:
         self._link = link
         self._silence_s = silence_s
-        self._refused: Counter[str] = Counter()
+        self._reports = reports
+        self._latency_source = latency_source
+        self.refused: Counter[str] = Counter()
 
     async def Status(  # noqa: N802 - gRPC's name
         self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -55,7 +79,7 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
         if status is None or self._link.silent_s > self._silence_s:
             await self._refuse(context, grpc.StatusCode.UNAVAILABLE, _RESTARTING)
         status.version = version("stallward")
-        status.refused.update(self._refused)
+        status.refused.update(self.refused)
         status.records_dropped += self._link.skipped
         return status
 
@@ -95,6 +119,28 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
         """Turn the loaded policy active, shadow or off."""
         return (await self._ask(context, set_mode=request)).set_mode
 
+    async def Report(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[pb.ReportRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> pb.ReportResponse:
+        """The protected application's latencies; one message at a time is taken in."""
+        if self._reports is None:
+            now = self._latency_source or "nowhere"
+            why = f"Latencies come from {now!r} here. Set source = 'grpc' under [latency]."
+            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+        try:
+            with self._reports.stream() as stream:
+                async for request in request_iterator:
+                    if len(request.requests) > MAX_REQUESTS:
+                        why = f"{len(request.requests)} requests in a message, max {MAX_REQUESTS}."
+                        await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+                    stream.take(request)
+                return stream.response()
+        except TooManyStreamsError:
+            why = f"{MAX_STREAMS} clients report already."
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
     async def _ask(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
@@ -112,7 +158,7 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
     async def _refuse(
         self, context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str
     ) -> NoReturn:
-        self._refused[code.name] += 1
+        self.refused[code.name] += 1
         await context.abort(code, message)
         raise AssertionError  # abort raises
 
@@ -146,30 +192,60 @@ async def _follow_health(
         await asyncio.sleep(0.2)
 
 
-async def serve(path: Path, commands: socket.socket, life_fd: int, silence_s: float) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What the guardian tells its service."""
+
+    socket: Path
+    command_fd: int
+    life_fd: int
+    silence_s: float
+    """A loop that says nothing for so long is not there."""
+    latency_fd: int
+    """Where reported latencies go; -1 if they come from elsewhere."""
+    latency_source: str
+    metrics: str
+    """Where metrics are served; empty for nowhere."""
+    slo_ms: float
+    slots: tuple[str, ...]
+
+
+def _open_desk(latency_fd: int) -> ReportDesk | None:
+    if latency_fd < 0:
+        return None
+    return ReportDesk(LatencyFeed(socket.socket(fileno=latency_fd)))
+
+
+async def serve(options: ServeOptions) -> None:
     """Serve until the guardian ends or SIGTERM comes."""
     events = asyncio.get_running_loop()
     done = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         events.add_signal_handler(number, done.set)
-    events.add_reader(life_fd, done.set)
+    events.add_reader(options.life_fd, done.set)
+    commands = socket.socket(fileno=options.command_fd)
     link = LoopLink(commands)
     events.add_reader(commands.fileno(), link.take_in)
     server = grpc.aio.server()
-    pb_grpc.add_ActuatorServiceServicer_to_server(Servicer(link, silence_s), server)  # type: ignore[no-untyped-call]
+    desk = _open_desk(options.latency_fd)
+    servicer = Servicer(link, options.silence_s, desk, options.latency_source)
+    pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     mask = os.umask(0o177)
     try:
-        server.add_insecure_port(f"unix:{path}")
+        server.add_insecure_port(f"unix:{options.socket}")
         await server.start()
     finally:
         os.umask(mask)
-    following = asyncio.create_task(_follow_health(health_servicer, link, silence_s))
+    beside = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
+    if desk is not None:
+        beside.append(asyncio.create_task(desk.flush_for_ever()))
     await done.wait()
-    following.cancel()
+    for task in beside:
+        task.cancel()
     await health_servicer.enter_graceful_shutdown()
     await server.stop(0.2)
 
@@ -181,17 +257,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--command-fd", type=int, required=True)
     parser.add_argument("--life-fd", type=int, required=True)
     parser.add_argument("--silence-s", type=float, required=True)
-    options = parser.parse_args(arguments)
+    parser.add_argument("--latency-fd", type=int, default=-1)
+    parser.add_argument("--latency-source", default="")
+    parser.add_argument("--metrics", default="")
+    parser.add_argument("--slo-ms", type=float, default=0.0)
+    parser.add_argument("--slot", action="append", default=[], dest="slots")
+    values = vars(parser.parse_args(arguments))
+    options = ServeOptions(**{**values, "slots": tuple(values["slots"])})
     try:
         claim_socket(options.socket)
-        asyncio.run(
-            serve(
-                options.socket,
-                socket.socket(fileno=options.command_fd),
-                options.life_fd,
-                options.silence_s,
-            )
-        )
+        asyncio.run(serve(options))
         with contextlib.suppress(OSError):
             options.socket.unlink()
     except (DaemonError, RuntimeError) as error:

@@ -172,6 +172,7 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("policy", f"{policy.name} ({status.mode.name.lower()})" if policy else "none loaded"),
         ("slots", ", ".join(f"{i}:{name}" for i, name in enumerate(status.slots)) or "none"),
         ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
+        ("latencies from", _latency_row(status)),
         ("records dropped", f"{status.records_dropped}"),
         ("loop restarts", f"{status.loop_restarts}"),
         ("stepped aside", f"{status.stepped_aside}"),
@@ -179,6 +180,16 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
     return rows + [("missing", reason) for reason in status.missing]
+
+
+def _latency_row(status: DaemonStatus) -> str:
+    found = status.latency
+    if found is None:
+        return "nowhere"
+    counts = found.counts
+    odd = (("malformed", counts.malformed), ("failed", counts.failed), ("lost", counts.lost))
+    parts = [found.source, *(f"{count} {name}" for name, count in odd if count)]
+    return ", ".join([*parts, *([found.fault] if found.fault else [])])
 
 
 def parse_desired(*, pause: str, limits: Sequence[str], profile: str, slots: int) -> DesiredState:

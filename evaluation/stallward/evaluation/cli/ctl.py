@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -145,3 +146,40 @@ def mode(
     with _connect(socket) as client:
         client.set_mode(names[wanted])
     output.line(f"mode {wanted}")
+
+
+@ctl.command(epilog="Example: tail -Fn0 access.log | stallward ctl report --latency 3 --unit s")
+def report(
+    socket: Socket = DEFAULT_SOCKET,
+    latency: Annotated[str, typer.Option(help="Column from 0, or a group of --pattern.")] = "0",
+    ok: Annotated[str | None, typer.Option(help="Field that says if it was answered.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="Regular expression of a line.")] = None,
+    separator: Annotated[str | None, typer.Option(help="Between columns; white space.")] = None,
+    unit: Annotated[str, typer.Option(help="s, ms or us.")] = "ms",
+) -> None:
+    """Report the application's latencies from standard input.
+
+    Each line is a request that ended. The daemon must be configured with source = "grpc" under [latency].
+    """
+    from stallward.actuator.latency.config import UNIT_MS  # noqa: PLC0415
+    from stallward.actuator.latency.reporting import LineBatches  # noqa: PLC0415
+    from stallward.actuator.sensors.line_format import LineFormat  # noqa: PLC0415
+
+    if unit not in UNIT_MS:
+        raise UsageError(
+            f"{unit!r} is not a unit.", next_step=f"Choose one of: {', '.join(UNIT_MS)}."
+        )
+    line_format = LineFormat(
+        latency=latency,
+        ok=ok,
+        pattern=pattern,
+        separator=separator,
+        latency_unit_s=UNIT_MS[unit] / 1e3,
+    )
+    batches = LineBatches(sys.stdin.fileno(), line_format)
+    with _connect(socket) as client:
+        found = client.report(batches)
+    output.line(
+        f"{found.accepted} reported, {found.failed} failed, {found.late} too late, "
+        f"{found.malformed + batches.bad_lines} not understood"
+    )

@@ -417,7 +417,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -450,6 +450,7 @@ class StatusResponse(_message.Message):
     CALM_FIELD_NUMBER: _ClassVar[int]
     FALLBACKS_FIELD_NUMBER: _ClassVar[int]
     STEPPED_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_SOURCE_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
     controller: str
@@ -468,7 +469,22 @@ class StatusResponse(_message.Message):
     calm: bool
     fallbacks: _containers.ScalarMap[str, int]
     stepped_aside: int
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: _Optional[bool] = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: _Optional[bool] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ...) -> None: ...
+    latency_source: LatencySourceStatus
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: _Optional[bool] = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: _Optional[bool] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ...) -> None: ...
+
+class LatencySourceStatus(_message.Message):
+    __slots__ = ("source", "fault", "malformed", "failed", "lost")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    MALFORMED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    fault: str
+    malformed: int
+    failed: int
+    lost: int
+    def __init__(self, source: _Optional[str] = ..., fault: _Optional[str] = ..., malformed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("every",)
@@ -537,6 +553,34 @@ class SetModeResponse(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     mode: Mode
     def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
+
+class ReportedRequest(_message.Message):
+    __slots__ = ("latency_ms", "failed", "ended_ago_ms")
+    LATENCY_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AGO_MS_FIELD_NUMBER: _ClassVar[int]
+    latency_ms: float
+    failed: bool
+    ended_ago_ms: float
+    def __init__(self, latency_ms: _Optional[float] = ..., failed: _Optional[bool] = ..., ended_ago_ms: _Optional[float] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("requests",)
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[ReportedRequest]
+    def __init__(self, requests: _Optional[_Iterable[_Union[ReportedRequest, _Mapping]]] = ...) -> None: ...
+
+class ReportResponse(_message.Message):
+    __slots__ = ("accepted", "failed", "malformed", "late")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    MALFORMED_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    failed: int
+    malformed: int
+    late: int
+    def __init__(self, accepted: _Optional[int] = ..., failed: _Optional[int] = ..., malformed: _Optional[int] = ..., late: _Optional[int] = ...) -> None: ...
 
 class Command(_message.Message):
     __slots__ = ("id", "apply", "release", "load", "set_mode")

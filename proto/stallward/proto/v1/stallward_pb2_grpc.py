@@ -65,6 +65,11 @@ class ActuatorServiceStub:
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeRequest.SerializeToString,
                 response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeResponse.FromString,
                 _registered_method=True)
+        self.Report = channel.stream_unary(
+                '/stallward.proto.v1.ActuatorService/Report',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ReportRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ReportResponse.FromString,
+                _registered_method=True)
 
 
 class ActuatorServiceServicer:
@@ -115,6 +120,15 @@ class ActuatorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Report(self, request_iterator, context):
+        """The protected application's latencies, as its requests end. FAILED_PRECONDITION: latencies
+        are configured to come from elsewhere; RESOURCE_EXHAUSTED: too many streams;
+        INVALID_ARGUMENT: too many requests in one message.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ActuatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -147,6 +161,11 @@ def add_ActuatorServiceServicer_to_server(servicer, server):
                     servicer.SetMode,
                     request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeRequest.FromString,
                     response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeResponse.SerializeToString,
+            ),
+            'Report': grpc.stream_unary_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ReportRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ReportResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -312,6 +331,33 @@ class ActuatorService:
             '/stallward.proto.v1.ActuatorService/SetMode',
             stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeRequest.SerializeToString,
             stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Report(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/stallward.proto.v1.ActuatorService/Report',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.ReportRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.ReportResponse.FromString,
             options,
             channel_credentials,
             insecure,
