@@ -159,7 +159,8 @@ def report(
 ) -> None:
     """Report the application's latencies from standard input.
 
-    Each line is a request that ended. The daemon must be configured with source = "grpc" under [latency].
+    Each line is a request that ended. The daemon must be configured with source = "grpc" under
+    [latency].
     """
     from stallward.actuator.latency.config import UNIT_MS  # noqa: PLC0415
     from stallward.actuator.latency.reporting import LineBatches  # noqa: PLC0415
