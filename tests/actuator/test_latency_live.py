@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import ThreadingHTTPServer
@@ -39,6 +40,8 @@ from stallward.actuator.latency.config import (
 )
 from stallward.actuator.latency.reporting import Reported, ReportSummary
 from stallward.actuator.paths import Paths
+from stallward.actuator.record import Mode
+from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import LatencySample
 
 pytestmark = pytest.mark.live
@@ -158,12 +161,12 @@ def test_a_scraped_application_restarts_hangs_and_comes_back(
             assert sample.mean_ms == pytest.approx(30.0)
             application.hang.set()
             assert wait_for(lambda: "does not answer" in source_of(client).fault)
+            assert wait_for(lambda: "latency" in client.status().missing)
             status = client.status()
-            assert "latency" in status.missing
             assert any(f"{url}: does not answer within 0.3 s" in why for why in status.missing)
             assert status.last_tick is not None
             assert status.last_tick.sample.latency is None, "absent, not zero"
-            assert ticks_in(client, 1.0) >= 8, "the loop ticks on"
+            assert ticks_in(client, 2.0) >= 3, "the loop ticks on, twice a second when calm"
             application.stop()
             assert wait_for(lambda: "refuses the connection" in source_of(client).fault)
             application = Application(port)
@@ -171,7 +174,7 @@ def test_a_scraped_application_restarts_hangs_and_comes_back(
             for _ in range(5):
                 application.histogram.observe(0.002)
             assert wait_for(lambda: completed(client) == 5)
-            assert "latency" not in client.status().missing
+            assert wait_for(lambda: "latency" not in client.status().missing)
     finally:
         application.stop()
 
@@ -191,13 +194,13 @@ def test_statsd_arrives_floods_and_outlives_its_collector(
         assert wait_for(lambda: latest(client) is not None)
         application.sendto(b"app.ms:7.5|ms\nrubbish", address)
         assert wait_for(lambda: completed(client) == 1)
-        assert source_of(client).counts.malformed == 1
+        assert wait_for(lambda: source_of(client).counts.malformed == 1)
         before = client.status().ticks
         started_s = time.monotonic()
         for _ in range(20_000):
             application.sendto(b"app.ms:7.5|ms", address)
         took_s = time.monotonic() - started_s
-        assert client.status().ticks - before >= 8 * int(took_s)
+        assert client.status().ticks - before >= int(took_s)
         assert wait_for(lambda: completed(client) > 100)
         for _ in range(6):  # more often than the daemon's own processes may die
             pid = daemon.pids.collector
@@ -209,7 +212,7 @@ def test_statsd_arrives_floods_and_outlives_its_collector(
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         assert wait_for(lambda: "silent" in source_of(client).fault)
-        assert latest(client) is None
+        assert wait_for(lambda: latest(client) is None)
         os.kill(pid, signal.SIGCONT)
         assert wait_for(lambda: latest(client) is not None)
 
@@ -268,4 +271,39 @@ def test_reports_are_refused_where_latencies_come_from_elsewhere(
     with Daemon(config) as daemon, daemon.client() as client:
         with pytest.raises(RequestError, match=r"come from 'statsd' here\. Set source = 'grpc'"):
             client.report(iter([[Reported(latency_ms=1.0)]]))
-        assert client.status().refused == (("FAILED_PRECONDITION", 1),)
+        refused = dict(client.status().refused)
+        assert refused["FAILED_PRECONDITION"] == 1
+
+
+def test_metrics_are_served_while_clients_go_wrong(
+    start: Callable[..., DaemonConfig], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = start(GrpcLatency(), metrics=f"127.0.0.1:{port}")
+
+    def read() -> dict[str, float]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        lines = (line for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in (li.rpartition(" ") for li in lines)}
+
+    with Daemon(config) as daemon, daemon.client() as client:
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        with pytest.raises(RequestError):
+            client.set_mode(Mode.ACTIVE)
+        for connection in idle:
+            connection.close()
+        assert wait_for(lambda: read()["stallward_ticks_total"] > 5)
+        found = read()
+        assert found['stallward_refused_calls_total{code="FAILED_PRECONDITION"}'] == 1
+        up = 'stallward_latency_source_up{source="grpc"}'
+        assert wait_for(lambda: read().get(up) == 0)
+        client.report([[Reported(latency_ms=4.0)] * 20])
+        assert wait_for(lambda: read()["stallward_requests_total"] == 20)
+        state = DesiredState(slots=(SlotDesire(paused=True),))
+        client.apply(state, lease_s=5.0, holder="test")
+        paused = 'stallward_slot_paused_seconds_total{slot="bg"}'
+        assert wait_for(lambda: read()[paused] > 0.2)
+        assert read()['stallward_slot_pauses_total{slot="bg"}'] == 1
+        client.release(holder="test")

@@ -13,6 +13,13 @@ from typing import Any, Final, Self
 import grpc
 
 from stallward.actuator import convert
+from stallward.actuator.client_status import (
+    DaemonStatus,
+    LatencyInfo,
+    PolicyInfo,
+    policy_from_wire,
+    status_from_wire,
+)
 from stallward.actuator.errors import (
     DaemonError,
     DaemonUnavailableError,
@@ -20,64 +27,17 @@ from stallward.actuator.errors import (
     RequestError,
 )
 from stallward.actuator.latency.reporting import Reported, ReportSummary, to_messages
-from stallward.actuator.latency.source import LatencyCounts
 from stallward.actuator.record import Mode, TickRecord
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
+__all__ = ["ActuatorClient", "DaemonStatus", "Granted", "LatencyInfo", "PolicyInfo", "Watched"]
+
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0
 _RETRY_S: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyInfo:
-    """The policy a daemon has loaded."""
-
-    name: str
-    path: str
-    schema_hash: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyInfo:
-    """Where a daemon's latencies come from."""
-
-    source: str
-    """``lines``, ``prometheus``, ``statsd`` or ``grpc``."""
-    fault: str
-    """Why there are none now; empty if there are."""
-    counts: LatencyCounts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonStatus:
-    """What a daemon is doing."""
-
-    version: str
-    node_kind: str
-    controller: str
-    mode: Mode
-    policy: PolicyInfo | None
-    slots: tuple[str, ...]
-    lease_held: bool
-    lease_remaining_s: float
-    last_tick: TickRecord | None
-    ticks: int
-    records_dropped: int
-    refused: tuple[tuple[str, int], ...]
-    missing: tuple[str, ...]
-    uptime_s: float
-    loop_restarts: int
-    fallbacks: tuple[tuple[str, int], ...] = ()
-    """Ticks of this loop at which the default controller decided, by fault."""
-    stepped_aside: int = 0
-    """Times that this loop found a lever in somebody else's hands."""
-    latency: LatencyInfo | None
-    """``None`` if no source is configured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +129,7 @@ class ActuatorClient:
             try:
                 # Waits inside gRPC for the socket; returns early when the loop is restarting.
                 answer = self._stub.Status(pb.StatusRequest(), timeout=left_s, wait_for_ready=True)
-                return _status(answer)
+                return status_from_wire(answer)
             except grpc.RpcError as error:
                 if time.monotonic() + _RETRY_S >= deadline_s:
                     raise DaemonUnavailableError(
@@ -185,7 +145,7 @@ class ActuatorClient:
             DaemonError: If it cannot be reached.
         """
         answer = self._call(self._stub.Status, pb.StatusRequest())
-        return _status(answer)
+        return status_from_wire(answer)
 
     def apply(self, desired: DesiredState, *, lease_s: float, holder: str) -> Granted:
         """Hold a desired state for ``lease_s`` seconds (0.1 to 60).
@@ -227,7 +187,7 @@ class ActuatorClient:
         """
         request = pb.LoadRequest(path=policy)
         answer = self._call(self._stub.Load, request, timeout_s=_LOAD_TIMEOUT_S)
-        return _policy(answer.policy)
+        return policy_from_wire(answer.policy)
 
     def set_mode(self, mode: Mode) -> Mode:
         """Turn the loaded policy active, shadow or off.
@@ -289,40 +249,3 @@ class ActuatorClient:
             return method(request, timeout=timeout_s)
         except grpc.RpcError as error:
             raise to_error(error, self.socket_path, precondition) from error
-
-
-def _policy(wire: pb.PolicyStatus) -> PolicyInfo:
-    return PolicyInfo(
-        name=wire.name, path=wire.path, schema_hash=wire.schema_hash, sha256=wire.sha256
-    )
-
-
-def _status(wire: pb.StatusResponse) -> DaemonStatus:
-    return DaemonStatus(
-        version=wire.version,
-        node_kind=wire.node_kind,
-        controller=wire.controller,
-        mode=convert.mode_from_wire(wire.mode) or Mode.OFF,
-        policy=_policy(wire.policy) if wire.HasField("policy") else None,
-        slots=tuple(wire.slots),
-        lease_held=wire.lease_held,
-        lease_remaining_s=wire.lease_remaining_s,
-        last_tick=convert.record_from_wire(wire.last_tick) if wire.HasField("last_tick") else None,
-        ticks=wire.ticks,
-        records_dropped=wire.records_dropped,
-        refused=tuple(sorted(wire.refused.items())),
-        missing=tuple(wire.missing),
-        uptime_s=wire.uptime_s,
-        loop_restarts=wire.loop_restarts,
-        fallbacks=tuple(sorted(wire.fallbacks.items())),
-        stepped_aside=wire.stepped_aside,
-        latency=_latency(wire.latency_source) if wire.HasField("latency_source") else None,
-    )
-
-
-def _latency(wire: pb.LatencySourceStatus) -> LatencyInfo:
-    return LatencyInfo(
-        source=wire.source,
-        fault=wire.fault,
-        counts=LatencyCounts(malformed=wire.malformed, failed=wire.failed, lost=wire.lost),
-    )

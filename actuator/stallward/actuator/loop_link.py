@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,6 +47,8 @@ class LoopLink:
         self.last: pb.TickRecord | None = None
         """The newest tick record."""
         self._status: tuple[float, pb.StatusResponse] | None = None
+        self.on_tick: Callable[[pb.TickRecord], None] | None = None
+        """Called with every tick record."""
         self.skipped = 0
         """Records that watchers were too slow for, all together."""
 
@@ -123,6 +125,8 @@ class LoopLink:
 
     def _fan_out(self, record: pb.TickRecord) -> None:
         self.last, self._last_s = record, time.monotonic()
+        if self.on_tick is not None:
+            self.on_tick(record)
         for watcher in self._watchers:
             if watcher.queue.full():
                 watcher.queue.get_nowait()

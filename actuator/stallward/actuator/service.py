@@ -25,6 +25,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from stallward.actuator.addresses import parse_address
 from stallward.actuator.channels import EXIT_USER
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.latency.feed import LatencyFeed
@@ -36,6 +37,7 @@ from stallward.actuator.latency.report import (
 )
 from stallward.actuator.locks import lock_file
 from stallward.actuator.loop_link import LoopLink
+from stallward.actuator.metrics.serving import About, serve_metrics
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
@@ -243,7 +245,14 @@ async def serve(options: ServeOptions) -> None:
     beside = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
     if desk is not None:
         beside.append(asyncio.create_task(desk.flush_for_ever()))
+    metrics = None
+    if options.metrics:
+        address = parse_address(options.metrics, "--metrics")
+        about = About(slots=options.slots, slo_ms=options.slo_ms)
+        metrics = await serve_metrics(address, link, servicer.refused, about)
     await done.wait()
+    if metrics is not None:
+        await metrics.stop()
     for task in beside:
         task.cancel()
     await health_servicer.enter_graceful_shutdown()

@@ -1,0 +1,189 @@
+"""Which metrics there are; the code and docs/reference/metrics.md follow this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+PHASES: Final = ("sense", "observe", "decide", "guard", "apply")
+PHASE_BOUNDS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+LATE_S: Final = 0.01
+"""A tick that starts later than this is a late one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: Final = (
+    Metric(
+        name="stallward_build_info",
+        kind="gauge",
+        help="Always 1; the version and the kind of node are labels.",
+        labels=("version", "node_kind"),
+    ),
+    Metric(
+        name="stallward_start_time_seconds",
+        kind="gauge",
+        help="When the daemon was started, Unix time.",
+    ),
+    Metric(
+        name="stallward_loop_silence_seconds",
+        kind="gauge",
+        help="Time since the last tick; it grows while the loop is not there.",
+    ),
+    Metric(
+        name="stallward_loop_restarts_total",
+        kind="counter",
+        help="Times that the loop died and was started again.",
+    ),
+    Metric(name="stallward_ticks_total", kind="counter", help="Ticks."),
+    Metric(
+        name="stallward_late_ticks_total",
+        kind="counter",
+        help="Ticks that started more than 10 ms after they were due.",
+    ),
+    Metric(
+        name="stallward_tick_phase_seconds",
+        kind="histogram",
+        help="Time that a phase of a tick took.",
+        labels=("phase",),
+    ),
+    Metric(
+        name="stallward_controller_in_force",
+        kind="gauge",
+        help="1 for the controller whose decision the last tick applied.",
+        labels=("controller",),
+    ),
+    Metric(
+        name="stallward_policy_mode",
+        kind="gauge",
+        help="1 for the mode of the loaded policy.",
+        labels=("mode",),
+    ),
+    Metric(name="stallward_lease_held", kind="gauge", help="1 while a remote client decides."),
+    Metric(
+        name="stallward_fallback_ticks_total",
+        kind="counter",
+        help="Ticks at which the default controller decided instead, by the fault that was found.",
+        labels=("reason",),
+    ),
+    Metric(
+        name="stallward_guard_interventions_total",
+        kind="counter",
+        help="Times that the guard granted less than was wanted, by its rule.",
+        labels=("rule",),
+    ),
+    Metric(
+        name="stallward_lever_moves_total",
+        kind="counter",
+        help="Attempts to move a lever, and whether they succeeded.",
+        labels=("lever", "ok"),
+    ),
+    Metric(
+        name="stallward_step_asides_total",
+        kind="counter",
+        help="Times that a lever was found changed by somebody else, and left alone.",
+        labels=("lever",),
+    ),
+    Metric(
+        name="stallward_slot_paused",
+        kind="gauge",
+        help="1 while the slot is paused.",
+        labels=("slot",),
+    ),
+    Metric(
+        name="stallward_slot_pauses_total",
+        kind="counter",
+        help="Times that the slot was paused.",
+        labels=("slot",),
+    ),
+    Metric(
+        name="stallward_slot_paused_seconds_total",
+        kind="counter",
+        help="Time for which the slot was paused.",
+        labels=("slot",),
+    ),
+    Metric(
+        name="stallward_slot_limit_bytes",
+        kind="gauge",
+        help="The limit that the daemon has set; absent while there is none.",
+        labels=("slot",),
+    ),
+    Metric(
+        name="stallward_slot_memory_bytes",
+        kind="gauge",
+        help="Memory that the slot uses.",
+        labels=("slot",),
+    ),
+    Metric(
+        name="stallward_protected_memory_bytes",
+        kind="gauge",
+        help="Memory that the protected group uses.",
+    ),
+    Metric(
+        name="stallward_protected_stall_seconds_total",
+        kind="counter",
+        help="Pressure stall totals of the protected group.",
+        labels=("resource", "kind"),
+    ),
+    Metric(
+        name="stallward_slo_seconds",
+        kind="gauge",
+        help="The latency target of the configuration (slo_ms).",
+    ),
+    Metric(
+        name="stallward_request_latency_seconds",
+        kind="gauge",
+        help="Latency over the last window; absent without requests.",
+        labels=("stat",),
+    ),
+    Metric(
+        name="stallward_requests_total",
+        kind="counter",
+        help="Requests of the protected application whose latency was seen.",
+    ),
+    Metric(
+        name="stallward_latency_source_up",
+        kind="gauge",
+        help="1 while latencies come in; absent without a source.",
+        labels=("source",),
+    ),
+    Metric(
+        name="stallward_latency_rejected_total",
+        kind="counter",
+        help="What came from the source of latencies and did not become one.",
+        labels=("reason",),
+    ),
+    Metric(
+        name="stallward_missing_signals",
+        kind="gauge",
+        help="Signals and levers that this node does not have now.",
+    ),
+    Metric(
+        name="stallward_records_dropped_total",
+        kind="counter",
+        help="Tick records that a watcher or the recorder was too slow for.",
+    ),
+    Metric(
+        name="stallward_refused_calls_total",
+        kind="counter",
+        help="Calls of the service that were refused, by gRPC status code.",
+        labels=("code",),
+    ),
+)
+
+
+def metrics_page() -> str:
+    """The table of docs/reference/metrics.md."""
+    lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"
