@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallward.actuator.config import (
@@ -71,6 +71,7 @@ def _full(text: str, number: float) -> DaemonConfig:
     )
 
 
+@settings(deadline=None)
 @given(text=st.text(), number=st.floats(allow_nan=False, allow_infinity=False))
 def test_what_is_written_is_read_back(text: str, number: float) -> None:
     config = _full(text, number)
