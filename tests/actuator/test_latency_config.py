@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallward.actuator.addresses import is_loopback, parse_address
@@ -157,6 +157,7 @@ def test_what_is_no_selector_is_refused(text: str) -> None:
         parse_selector(text)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="abx_{}=~!\",\\ '|(", max_size=40))
 def test_hostile_selectors_are_refused_or_read(text: str) -> None:
     try:
@@ -183,6 +184,7 @@ def test_addresses(text: str, bindable: str | tuple[str, int], local: bool) -> N
     assert parse_address(str(address), "x") == address
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_hostile_addresses_are_refused_or_read(text: str) -> None:
     is_loopback(text)

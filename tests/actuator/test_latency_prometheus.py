@@ -131,6 +131,7 @@ def test_what_is_no_histogram_is_none() -> None:
     assert parse(torn[: torn.index("+Inf")]).series == {}
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_hostile_pages_never_raise(noise: bytes) -> None:
     found = parse(b"t_seconds_bucket" + noise + b"\n" + page(1, 2).encode() + noise)
@@ -139,7 +140,7 @@ def test_hostile_pages_never_raise(noise: bytes) -> None:
     increase.take(found, 0.1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b"]), st.floats(0.0, 1.0)), max_size=40),
     st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.floats(0.0, 1.0)), max_size=40),
@@ -296,6 +297,7 @@ def test_answers_of_all_kinds(endpoint: Endpoint, answer: bytes, outcome: bytes 
             scrape(endpoint.url, 5.0)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_garbage_is_an_error_or_a_body(answer: bytes) -> None:
     ours, theirs = socket.socketpair()

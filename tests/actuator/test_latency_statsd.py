@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallward.actuator.addresses import Address
@@ -76,6 +76,7 @@ def test_tags_must_all_be_there() -> None:
     assert taken(lines, wanted) == ([(1.0, 1.0)], 0)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_hostile_datagrams_never_raise(noise: bytes) -> None:
     taken(b"app.latency:" + noise)

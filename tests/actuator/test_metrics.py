@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
@@ -267,6 +267,7 @@ def test_why_the_engine_falls_back_is_a_label() -> None:
     assert fallback_reason(list(outcome.notes)) == "decision_late"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_notes_of_all_kinds_have_few_labels(note: str) -> None:
     guard_rule(note)
