@@ -92,7 +92,7 @@ def doctor(
     everything: Annotated[bool, typer.Option("--all", help="Also list what works.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what this machine can do, what is missing and what to do about it.
+    """Say what works on this machine and what does not.
 
     Nothing is changed. Exit code 0: an application can be protected here; 1: it cannot, and the
     last lines say why.
