@@ -388,7 +388,8 @@ def test_latd_acts_under_pressure_and_replays_bit_for_bit(little_sandbox: Little
         record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
     ]
     assert len(records) >= 30
-    assert any(r.granted.stopped for r in records), "there was pressure to react to"
+    notes = {note for r in records for note in r.guard_notes}
+    assert any(r.granted.stopped for r in records), f"there was pressure to react to; {notes}"
     assert replay(records, make_controller("latd"), settings=settings_of(little_sandbox)) is None
 
 

@@ -15,8 +15,8 @@ FALLBACK_NOTE: Final = "fallback, "
 """How the note starts that says why the default controller decided."""
 STEADY_TICKS: Final = 100
 """A controller that was followed for so many ticks since it returned has made up for a fault."""
-MOST_DOUBLINGS: Final = 5
-"""It waits at most 2 ** 5 times as long."""
+MOST_DOUBLINGS: Final = 3
+"""It waits at most 2 ** 3 times as long: four seconds at the full rate."""
 
 
 class Fault(enum.Enum):
