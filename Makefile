@@ -1,8 +1,8 @@
 # Two commands for a newcomer: `make demo` and `make test`.
-.PHONY: demo test setup proto recordings clean help
+.PHONY: demo test test-vm setup proto recordings clean help
 
 help:  ## what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 	@scripts/setup.sh gcc
@@ -11,6 +11,10 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 test:  ## everything this machine allows; says what it skipped and why
 	@scripts/setup.sh gcc memcached postgresql
 	@.venv/bin/python -m pytest -ra
+
+test-vm:  ## what needs cgroup v2, in an emulated machine (10 minutes); ARGS="-k psi" for some
+	@scripts/setup.sh vm
+	@.venv/bin/python tests/vm/boot.py $(ARGS)
 
 setup:  ## only the set-up: .venv and system packages
 	@scripts/setup.sh gcc memcached postgresql

@@ -1,17 +1,27 @@
 #!/bin/sh
 # Sets up everything a make target needs: system packages (apt, where root allows), uv, .venv.
-# usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs
+# usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs; "vm" stands for
+#                                        all that boots the machine of `make test-vm`
 set -eu
 cd "$(dirname "$0")/.."
+PATH="$PATH:/usr/sbin:/sbin"
 
 say() { printf 'setup: %s\n' "$*"; }
 
 missing=""
+vm=""
 for package in "$@"; do
   case "$package" in
     gcc)        command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev" ;;
     memcached)  command -v memcached >/dev/null 2>&1 || missing="$missing memcached" ;;
     postgresql) ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql" ;;
+    vm)
+      vm=yes
+      command -v qemu-system-x86_64 >/dev/null 2>&1 || missing="$missing qemu-system-x86"
+      command -v depmod >/dev/null 2>&1 || missing="$missing kmod"
+      command -v busybox >/dev/null 2>&1 || missing="$missing busybox-static"
+      command -v file >/dev/null 2>&1 || missing="$missing file"
+      command -v mkfs.ext4 >/dev/null 2>&1 || missing="$missing e2fsprogs" ;;
     *)          say "unknown package $package"; exit 2 ;;
   esac
 done
@@ -27,15 +37,21 @@ if [ -z "$uv" ] && ! "$python" -c 'import ensurepip' 2>/dev/null; then
   missing="$missing python3-venv"
 fi
 
+install_missing() {
+  # Servers are started by stallward itself, in its sandbox; never by the package.
+  export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+  apt-get update -q >/dev/null || return 1
+  # shellcheck disable=SC2086
+  apt-get install -q -y --no-install-recommends $missing >/dev/null
+}
+
 if [ -n "$missing" ]; then
+  installed=""
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     say "installing$missing"
-    # Servers are started by stallward itself, in its sandbox; never by the package.
-    export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
-    apt-get update -q >/dev/null
-    # shellcheck disable=SC2086
-    apt-get install -q -y --no-install-recommends $missing >/dev/null
-  else
+    if install_missing; then installed=yes; fi
+  fi
+  if [ -z "$installed" ]; then
     say "not installed:$missing"
     say "install them (as root: apt-get install$missing); what needs them is skipped until then."
     case "$missing" in *python3-venv*) exit 2 ;; esac
@@ -49,4 +65,14 @@ if [ -z "$uv" ]; then
   uv=build/uv/bin/uv
 fi
 UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras --python "$python"
+if [ -n "$vm" ] && ! cmp -s tests/vm/tools.txt build/vm/tools/installed.txt; then
+  say "installing virtme-ng into build/vm/tools"
+  rm -rf build/vm/tools
+  if "$uv" venv --quiet --python .venv/bin/python build/vm/tools &&
+    "$uv" pip install --quiet --python build/vm/tools/bin/python -r tests/vm/tools.txt; then
+    cp tests/vm/tools.txt build/vm/tools/installed.txt
+  else
+    say "virtme-ng cannot be installed; make test-vm is skipped until then."
+  fi
+fi
 say "ready ($(.venv/bin/python --version))"

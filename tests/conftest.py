@@ -22,9 +22,11 @@ def _why_not_live() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip live tests where the machine does not allow them, and say why."""
-    why = _why_not_live()
-    if why:
-        for item in items:
-            if "live" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason=f"live test: {why}"))
+    """Skip live and vm tests where the machine does not allow them, and say why."""
+    why = {"live": _why_not_live()}
+    if "STALLWARD_VM" not in os.environ:  # set by tests/vm/guest.sh
+        why["vm"] = "runs inside the machine of `make test-vm`"
+    for item in items:
+        for marker, reason in why.items():
+            if reason and marker in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=f"{marker} test: {reason}"))

@@ -1,0 +1,171 @@
+"""Every lever on real cgroup v2: what it writes, what it does, and that it is all put back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from pressed_zone import BUSY, HOG, IDLE, MIB, READER, Zone, wait_for
+
+from stallward.actuator.journal import JournalEntry, restore
+from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.result import LeverResult
+from stallward.actuator.paths import Paths
+from stallward.agent.desired import DesiredState, SlotDesire
+
+pytestmark = pytest.mark.vm
+
+
+class Bench:
+    """A lever set on a zone, and what it told the journal."""
+
+    def __init__(self, zone: Zone) -> None:
+        self.zone = zone
+        self.sent: list[JournalEntry] = []
+        self.levers = LeverSet(
+            Paths(),
+            zone.hierarchy,
+            zone.zone,
+            zone.app,
+            zone.slots,
+            96 * MIB,
+            self.sent.append,
+        )
+        self.noted = self.levers.originals()
+
+    def hold(self, desired: DesiredState, lever: str, timeout_s: float = 60.0) -> None:
+        """Apply a state until a lever reports; skip if this tree has no such lever yet."""
+        results: list[LeverResult] = []
+        deadline_s = time.monotonic() + timeout_s
+        while not any(r.lever.startswith(lever) for r in results):
+            results += self.levers.apply(desired)
+            time.sleep(0.05)
+            assert time.monotonic() < deadline_s, f"{lever} said nothing"
+        assert [r.error for r in results if not r.ok] == []
+
+
+@pytest.fixture
+def bench(zone: Zone) -> Iterator[Bench]:
+    made = Bench(zone)
+    yield made
+    made.levers.restore()
+
+
+# Field of a slot's desire -> its value, the lever, its file, and what the file says then.
+SETTINGS: dict[str, tuple[object, str, str, str]] = {
+    "paused": (True, "pause:", "cgroup.freeze", "1"),
+    "limit_bytes": (24 * MIB, "limit:", "memory.high", str(24 * MIB)),
+    "hard_limit_bytes": (40 * MIB, "hard_limit:", "memory.max", str(40 * MIB)),
+    "swap_max_bytes": (8 * MIB, "swap_max:", "memory.swap.max", str(8 * MIB)),
+    "cpu_weight": (7, "cpu_weight:", "cpu.weight", "7"),
+    "cpu_max_cores": (0.25, "cpu_max:", "cpu.max", "25000 100000"),
+    "io_weight": (13, "io_weight:", "io.bfq.weight", "default 13"),
+    "io_max_bytes_per_s": (4 * MIB, "io_max:", "io.max", f"rbps={4 * MIB} wbps={4 * MIB}"),
+}
+# What acts on processes, or once, has no file to look at: these have tests of their own.
+ACTIONS = {"reclaim_to_bytes", "nice", "cpus", "page_advice", "terminated"}
+
+
+def test_no_lever_of_a_slot_is_forgotten_here() -> None:
+    assert {f.name for f in fields(SlotDesire)} == set(SETTINGS) | ACTIONS
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("crashed", [False, True], ids=["released", "crashed"])
+def test_a_setting_is_written_and_put_back(bench: Bench, name: str, *, crashed: bool) -> None:
+    value, lever, file, expected = SETTINGS[name]
+    zone, slot = bench.zone, bench.zone.slots[0]
+    zone.start(slot, IDLE)
+    before = zone.read(slot, file)
+    desire = SlotDesire(**{name: value})  # type: ignore[arg-type]
+    bench.hold(DesiredState(slots=(desire,)), lever)
+    assert wait_for(lambda: expected in zone.read(slot, file)), zone.read(slot, file)
+    for other in (zone.app, zone.slots[1], zone.zone):
+        assert expected not in zone.read(other, file), "nobody else's"
+    if crashed:  # what a guardian does with what it was told before the change
+        assert restore((*bench.noted, *bench.sent), Paths()) == ()
+    else:
+        bench.levers.restore()
+        assert bench.levers.held() == ()
+    assert zone.read(slot, file) == before
+
+
+def test_memory_low_goes_to_the_application_alone_and_back(bench: Bench) -> None:
+    zone = bench.zone
+    bench.hold(DesiredState(protected_low_bytes=20 * MIB), "memory_low")
+    assert zone.read(zone.app, "memory.low") == str(20 * MIB)
+    assert zone.read(zone.slots[0], "memory.low") == "0"
+    bench.levers.restore()
+    assert zone.read(zone.app, "memory.low") == "0"
+
+
+def test_a_soft_limit_squeezes_a_paused_hog_and_it_survives(bench: Bench) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    process = zone.start(slot, HOG, 64)
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 60 * MIB)
+    bench.hold(DesiredState(slots=(SlotDesire(paused=True, limit_bytes=16 * MIB),)), "limit:")
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) <= 17 * MIB)
+    assert int(zone.read(slot, "memory.swap.current")) > 30 * MIB
+    assert zone.number(slot, "cgroup.events", "frozen") == 1
+    bench.levers.restore()
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 60 * MIB), "it runs again"
+    assert process.poll() is None
+    assert zone.number(slot, "memory.events", "oom_kill") == 0
+
+
+def test_a_paused_group_does_no_work(bench: Bench) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    zone.start(slot, BUSY)
+    bench.hold(DesiredState(slots=(SlotDesire(paused=True),)), "pause:")
+    assert wait_for(lambda: zone.number(slot, "cgroup.events", "frozen") == 1)
+    used = zone.number(slot, "cpu.stat", "usage_usec")
+    time.sleep(0.5)
+    assert zone.number(slot, "cpu.stat", "usage_usec") == used
+    bench.levers.restore()
+    assert wait_for(lambda: zone.number(slot, "cpu.stat", "usage_usec") > used)
+
+
+def test_a_reclaim_happens_once_and_leaves_no_limit(bench: Bench) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    zone.start(slot, READER, zone.data("data", 48), os.devnull, 3600)
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 40 * MIB)
+    bench.hold(DesiredState(slots=(SlotDesire(reclaim_to_bytes=16 * MIB),)), "reclaim:")
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) <= 20 * MIB)
+    assert (zone.read(slot, "memory.high"), zone.read(slot, "memory.max")) == ("max", "max")
+
+
+def test_the_kernel_says_whether_reclaim_takes_a_swappiness(zone: Zone) -> None:
+    """Kernel 6.1 refuses it: whoever writes it must have looked, and not fail without it."""
+    reclaim = zone.file(zone.slots[0], "memory.reclaim")
+    release = tuple(int(part) for part in os.uname().release.split(".")[:2])
+    zone.start(zone.slots[0], HOG, 16)
+    if release < (6, 9):
+        with pytest.raises(OSError, match="Invalid argument"):
+            reclaim.write_text("1M swappiness=0")
+    else:
+        reclaim.write_text("1M swappiness=200")
+    reclaim.write_text("1M")
+
+
+def test_a_cpu_limit_holds_back_and_a_disk_limit_is_on_every_disk(bench: Bench) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    zone.start(slot, BUSY)
+    desire = SlotDesire(cpu_max_cores=0.1, io_max_bytes_per_s=MIB)
+    bench.hold(DesiredState(slots=(desire,)), "cpu_max:")
+    assert wait_for(lambda: zone.number(slot, "cpu.stat", "throttled_usec") > 0)
+    disks = {p.read_text().strip() for p in Path("/sys/block").glob("vd*/dev")}
+    assert wait_for(
+        lambda: disks <= {line.split()[0] for line in zone.read(slot, "io.max").splitlines()}
+    )
+
+
+def test_what_somebody_else_sets_meanwhile_is_theirs(bench: Bench) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    bench.hold(DesiredState(slots=(SlotDesire(limit_bytes=32 * MIB),)), "limit:")
+    zone.file(slot, "memory.high").write_text(str(50 * MIB))
+    bench.levers.restore()
+    assert zone.read(slot, "memory.high") == str(50 * MIB)

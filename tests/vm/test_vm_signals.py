@@ -1,0 +1,192 @@
+"""Every signal of cgroup v2, read from real groups: there, plausible, and moving when it must."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pressed_zone import BUSY, HOG, IDLE, MIB, READER, Zone, wait_for
+
+from stallward.actuator.detect import detect, missing
+from stallward.actuator.paths import Paths
+from stallward.actuator.sensors.missing import missing_signals
+from stallward.actuator.sensors.sampler import Sampler
+from stallward.agent.sample import Sample
+
+pytestmark = pytest.mark.vm
+
+# Not of the groups' files: page-cache hits need eBPF, the others are read only when asked for.
+ELSEWHERE = {"page_cache_hits", "page_cache_misses", "pss_bytes", "run_delay_us"}
+
+
+@pytest.fixture
+def sampler(zone: Zone) -> Iterator[Sampler]:
+    made = Sampler(
+        paths=Paths(),
+        hierarchy=zone.hierarchy,
+        zone=zone.zone,
+        protected=zone.app,
+        slots=zone.slots,
+        needs_processes=True,
+    )
+    yield made
+    made.close()
+
+
+def read(sampler: Sampler) -> Sample:
+    sample = sampler.read(0, ())
+    assert sampler.faults == ()
+    return sample
+
+
+def grows(sampler: Sampler, counter: Callable[[Sample], int | None]) -> bool:
+    """Whether a counter rises while it is watched."""
+    first = counter(read(sampler))
+    assert first is not None
+    return wait_for(lambda: (counter(read(sampler)) or 0) > first)
+
+
+def test_this_machine_is_cgroup_v2_with_all_controllers(zone: Zone) -> None:
+    hierarchy = detect(Paths())
+    assert (hierarchy.kind, hierarchy.roots) == ("v2", (Path("/sys/fs/cgroup"),))
+    assert missing(Paths(), hierarchy) == ()
+    for group in (zone.zone, zone.app):
+        controllers = zone.read(group, "cgroup.controllers").split()
+        assert {"memory", "io", "cpu", "cpuset", "pids"} <= set(controllers)
+
+
+def test_no_signal_of_the_groups_is_missing(zone: Zone, sampler: Sampler) -> None:
+    zone.press()
+    sample = read(sampler)
+    names = {name.rpartition(".")[2] for name in missing_signals(sample)} - ELSEWHERE
+    assert names == {"latency"}, "nothing was configured to report latencies"
+
+
+def test_pressure_shows_in_the_groups_that_stall_and_in_no_other(
+    zone: Zone, sampler: Sampler
+) -> None:
+    zone.start(zone.app, IDLE)
+    zone.start(zone.slots[0], IDLE)
+    zone.start(zone.slots[1], HOG, 160)
+    for counter in (
+        lambda s: s.slots[1].psi.memory_some_us,
+        lambda s: s.slots[1].psi.memory_full_us,
+        lambda s: s.zone.psi.memory_some_us,
+        lambda s: s.node.psi.memory_some_us,
+        lambda s: s.slots[1].psi.io_some_us,
+        lambda s: s.slots[1].major_faults,
+        lambda s: s.slots[1].refault_anon_pages,
+        lambda s: s.node.swap_in_pages,
+        lambda s: s.node.swap_out_pages,
+        lambda s: s.zone.max_events,
+    ):
+        assert grows(sampler, counter)
+    sample = read(sampler)
+    hog, idle = sample.slots[1], sample.slots[0]
+    assert (idle.psi.memory_some_us or 0) < (hog.psi.memory_some_us or 0) / 10
+    assert (hog.swap_bytes or 0) > 40 * MIB
+    assert 20 * MIB < (hog.anon_bytes or 0) <= 96 * MIB
+    assert (hog.memory_usage_bytes or 0) >= (hog.anon_bytes or 0) / 2
+    assert (sample.zone.memory_usage_bytes or 0) <= 97 * MIB
+    assert (sample.zone.memory_limit_bytes, hog.memory_limit_bytes) == (96 * MIB, None)
+    assert hog.oom_kills == 0
+    assert (hog.working_set_bytes or 0) > (hog.memory_usage_bytes or 0), "it wants more"
+
+
+def test_file_pages_and_the_disk_are_seen(zone: Zone, sampler: Sampler) -> None:
+    data = zone.data("data", 48)
+    zone.start(zone.app, READER, data, os.devnull, 0.1)
+    assert wait_for(lambda: (read(sampler).protected.file_bytes or 0) > 40 * MIB)
+    sample = read(sampler).protected
+    assert (sample.io_read_bytes or 0) >= 40 * MIB
+    assert (sample.inactive_file_bytes or 0) > 0
+    assert sample.swap_bytes == 0
+    writer = zone.start(
+        zone.slots[0],
+        "import os, sys\nfile = open(sys.argv[1], 'wb')\nfile.write(bytes(8 << 20))\n"
+        "file.flush()\nprint(flush=True)\nsys.stdin.read(0)\nos.fsync(file.fileno())\n"
+        "import time; time.sleep(3600)",
+        zone.folder / "written",
+    )
+    assert writer.poll() is None
+    assert wait_for(lambda: (read(sampler).slots[0].io_written_bytes or 0) >= 8 * MIB)
+
+
+def test_file_pages_that_come_back_are_refaults(zone: Zone, sampler: Sampler) -> None:
+    zone.start(zone.slots[1], READER, zone.data("data", 128), os.devnull, 0)
+    assert grows(sampler, lambda s: s.slots[1].refault_file_pages)
+    assert grows(sampler, lambda s: s.slots[1].io_read_bytes)
+
+
+def test_dirty_pages_are_seen(zone: Zone, sampler: Sampler) -> None:
+    zone.start(
+        zone.slots[0],
+        "import sys, time\nprint(flush=True)\n"
+        "with open(sys.argv[1], 'wb') as file:\n"
+        "    while True:\n        file.seek(0); file.write(bytes(4 << 20)); time.sleep(0.1)",
+        zone.folder / "dirty",
+    )
+    assert wait_for(lambda: (read(sampler).slots[0].dirty_bytes or 0) >= 2 * MIB)
+
+
+def test_cpu_time_and_what_cpu_max_takes_away(zone: Zone, sampler: Sampler) -> None:
+    zone.start(zone.slots[0], BUSY)
+    assert grows(sampler, lambda s: s.slots[0].cpu_usage_us)
+    assert read(sampler).slots[0].cpu_throttled_us == 0
+    zone.file(zone.slots[0], "cpu.max").write_text("10000 100000")
+    assert grows(sampler, lambda s: s.slots[0].cpu_throttled_us)
+    assert grows(sampler, lambda s: s.slots[0].psi.cpu_some_us)
+
+
+def test_memory_high_is_counted(zone: Zone, sampler: Sampler) -> None:
+    zone.file(zone.slots[0], "memory.high").write_text(str(16 * MIB))
+    zone.start(zone.slots[0], HOG, 32)
+    assert grows(sampler, lambda s: s.slots[0].high_events)
+    assert read(sampler).slots[0].memory_limit_bytes == 16 * MIB
+
+
+def test_a_kill_for_memory_is_counted(zone: Zone, sampler: Sampler) -> None:
+    zone.file(zone.slots[0], "memory.max").write_text(str(16 * MIB))
+    zone.file(zone.slots[0], "memory.swap.max").write_text("0")
+    zone.start(zone.slots[0], HOG, 64)
+    assert wait_for(lambda: read(sampler).slots[0].oom_kills == 1)
+    sample = read(sampler)
+    assert (sample.zone.oom_kills, sample.protected.oom_kills) == (1, 0)
+
+
+def test_frozen_is_seen_when_it_is_so(zone: Zone, sampler: Sampler) -> None:
+    zone.start(zone.slots[0], BUSY)
+    assert read(sampler).slots[0].frozen is False
+    zone.file(zone.slots[0], "cgroup.freeze").write_text("1")
+    assert wait_for(lambda: read(sampler).slots[0].frozen)
+    assert read(sampler).slots[1].frozen is False
+
+
+def test_the_background_s_processes_are_listed(zone: Zone, sampler: Sampler) -> None:
+    process = zone.start(zone.slots[1], HOG, 32)
+    found = {p.pid: p for p in read(sampler).processes or () if p.slot >= 0}
+    assert set(found) == {process.pid}
+    assert wait_for(
+        lambda: any((p.rss_bytes or 0) > 30 * MIB for p in read(sampler).processes or ())
+    )
+
+
+@pytest.mark.parametrize("place", ["group", "node"])
+def test_a_trigger_of_half_a_second_wakes_up_under_pressure(zone: Zone, place: str) -> None:
+    path = Path("/proc/pressure/memory")
+    if place == "group":
+        path = zone.file(zone.zone, "memory.pressure")
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        os.write(fd, b"some 20000 500000\0")
+        poller = select.poll()
+        poller.register(fd, select.POLLPRI)
+        if place == "group":
+            assert poller.poll(1500) == [], "nothing stalls yet"
+        zone.start(zone.slots[1], HOG, 160)
+        assert poller.poll(60_000) == [(fd, select.POLLPRI)]
+    finally:
+        os.close(fd)
