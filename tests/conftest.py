@@ -28,5 +28,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         why["vm"] = "runs inside the machine of `make test-vm`"
     for item in items:
         for marker, reason in why.items():
-            if reason and marker in item.keywords:
+            if reason and item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=f"{marker} test: {reason}"))

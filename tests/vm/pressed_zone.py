@@ -40,9 +40,9 @@ KNOBS = (
 
 # Touches so many MiB of its own over and over.
 HOG = """
-import sys
+import mmap, sys
 size = int(sys.argv[1]) << 20
-held = bytearray(size)
+held = mmap.mmap(-1, size)
 print(flush=True)
 while True:
     for at in range(0, size, 4096):
@@ -123,6 +123,10 @@ class Zone:
             score = Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip()
             found[f"process {process.pid}"] = f"{'T' if stat[0] == 'T' else 'runs'} {score}"
         return found
+
+    def untouched(self, before: dict[str, str]) -> bool:
+        """Whether everything is as in ``before``; processes started since must simply run."""
+        return all(value == before.get(key, "runs 0") for key, value in self.settings().items())
 
     def start(self, group: Group, code: str, *arguments: object) -> subprocess.Popen[bytes]:
         """Run Python code in a group; returns when it has printed a line."""

@@ -1,6 +1,6 @@
 """The daemon on real cgroup v2 under real pressure: it acts, and whatever dies, all is undone.
 
-Emulated, a daemon takes half a minute to start, so each test makes the most of the one it has.
+Emulated, a daemon takes about a minute to start, so each test makes the most of the one it has.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def config_of(
 def running(config: DaemonConfig) -> Iterator[Daemon]:
     """A daemon, given the time that it takes here to start."""
     daemon = Daemon(config)
-    daemon.start(timeout_s=300)
+    daemon.start(timeout_s=400)
     try:
         yield daemon
     finally:
@@ -109,18 +109,18 @@ def everything(zone: Zone) -> DesiredState:
 def hold(client: ActuatorClient, zone: Zone, before: dict[str, str]) -> None:
     """Have everything in force."""
     desired = everything(zone)
+    stopped = f"process {zone.processes[2].pid}"
 
     def held() -> bool:
         with contextlib.suppress(DaemonError):
             client.apply(desired, lease_s=60.0, holder="test")
-        kinds = {
-            key.rpartition("/")[2].split()[0]
-            for key, value in zone.settings().items()
-            if value != before[key]
-        }
-        return {"cgroup.freeze", "memory.high", "vm.swappiness", "process"} <= kinds
+        now = zone.settings()
+        kinds = {key.rpartition("/")[2] for key, value in now.items() if value != before.get(key)}
+        return {"cgroup.freeze", "memory.high", "vm.swappiness"} <= kinds and (
+            now[stopped].startswith("T")
+        )
 
-    assert wait_for(held, 120.0), client.status()
+    assert wait_for(held, 180.0), zone.settings()
 
 
 def gone(pid: int) -> bool:
@@ -131,29 +131,48 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_after_a_kill_of_the_loop_and_of_the_guardian_all_is_back(zone: Zone) -> None:
-    zone.press()
-    before = zone.settings()
-    with running(config_of(zone)) as daemon, daemon.client() as client:
+@pytest.fixture
+def before(zone: Zone) -> dict[str, str]:
+    """All settings of a zone whose background is slow enough for a daemon to start beside it."""
+    for slot in zone.slots:
+        zone.file(slot, "cpu.max").write_text("25000 100000")
+    return zone.settings()
+
+
+def press_until_it_acts(zone: Zone, config: DaemonConfig) -> None:
+    """Put the zone under pressure and wait until the daemon does something about it."""
+    rounds = zone.press()
+    assert wait_for(lambda: any(acts(record) for record in records_of(config)), 120.0)
+    assert wait_for(rounds.exists), "the application goes on"
+
+
+def test_latd_acts_and_after_a_kill_of_loop_or_guardian_all_is_back(
+    zone: Zone, before: dict[str, str]
+) -> None:
+    config = config_of(zone, "latd")
+    with running(config) as daemon, daemon.client() as client:
+        press_until_it_acts(zone, config)
         hold(client, zone, before)
         loop = daemon.pids.loop
         assert loop is not None
+        os.kill(loop, signal.SIGSTOP)  # it does not act again before it is looked at
         os.kill(loop, signal.SIGKILL)
-        assert wait_for(lambda: zone.settings() == before), zone.settings()
-        assert wait_for(lambda: daemon.pids.loop not in {None, loop}, 120.0)
-        assert wait_for(lambda: daemon.pids.service is not None)
+        assert wait_for(lambda: zone.untouched(before)), zone.settings()
+        assert wait_for(lambda: daemon.pids.loop not in {None, loop})
         hold(client, zone, before)
         pids = daemon.pids
         os.kill(pids.guardian, signal.SIGKILL)
-        assert wait_for(lambda: zone.settings() == before), zone.settings()
+        assert wait_for(lambda: zone.untouched(before)), zone.settings()
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
+    assert any(record.applied for record in records_of(config) if acts(record))
 
 
-def test_after_a_kill_of_everything_the_next_start_restores(zone: Zone) -> None:
-    zone.press()
-    before = zone.settings()
-    config = config_of(zone)
+def test_the_policy_acts_and_after_a_kill_of_everything_the_next_start_restores(
+    zone: Zone, before: dict[str, str]
+) -> None:
+    config = config_of(zone, f"onnx:path={POLICY}")
     with running(config) as daemon, daemon.client() as client:
+        press_until_it_acts(zone, config)  # the default controller does nothing: it is the policy
         hold(client, zone, before)
         pids = daemon.pids
         for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody sees another die
@@ -161,31 +180,11 @@ def test_after_a_kill_of_everything_the_next_start_restores(zone: Zone) -> None:
                 os.kill(pid, number)
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
         time.sleep(1.0)
-        assert zone.settings() != before, "nobody was left to restore"
-    with running(config):
-        assert zone.settings() == before
-
-
-@pytest.mark.parametrize("controller", ["latd", f"onnx:path={POLICY}"], ids=["latd", "onnx"])
-def test_a_controller_acts_under_pressure_and_all_is_undone(
-    zone: Zone, controller: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rounds = zone.press()
-    before = zone.settings()
-    alone = rounds_in(rounds, 10.0)
-    config = config_of(zone, controller)
-    with running(config):
-        assert wait_for(lambda: any(acts(record) for record in records_of(config)), 120.0)
-        helped = rounds_in(rounds, 10.0)
-    assert zone.settings() == before
+        assert not zone.untouched(before), "nobody was left to restore"
     records = records_of(config)
-    with capsys.disabled():  # no figure to assert on an emulated machine, but one to look at
-        print(  # noqa: T201
-            f"\n{controller[:4]}: acted in {sum(map(acts, records))} of {len(records)} ticks, "
-            f"{sum(r.fallback for r in records)} fallbacks; the application did {alone} rounds "
-            f"in 10 s without and {helped} with it"
-        )
-    assert any(record.applied for record in records if acts(record))
+    assert {r.decision.controller for r in records if acts(r) and not r.fallback} >= {"onnx"}
+    with running(config_of(zone)):
+        assert zone.untouched(before)
 
 
 def acts(record: TickRecord) -> bool:
@@ -195,19 +194,11 @@ def acts(record: TickRecord) -> bool:
     return slots or bool(granted.stopped)
 
 
-def rounds_in(path: Path, seconds: float) -> int:
-    """Rounds of work that the application does in a while."""
-    first = int(path.read_text() or 0) if path.exists() else 0
-    time.sleep(seconds)
-    return int(path.read_text() or 0) - first
-
-
-def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone) -> None:
+def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone, before: dict[str, str]) -> None:
     """A controller that wants everything paused for ever is let have it in pieces."""
     budgets = Budgets(max_pause_s=2.0, min_run_s=1.0)
     config = config_of(zone, budgets=budgets)
     zone.press()
-    before = zone.settings()
     sent: list[JournalEntry] = []
     node = Node(config, sent.append)
     engine = Engine(
@@ -231,5 +222,5 @@ def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone) -> None:
         assert any(frozen)
     finally:
         assert node.close()
-    assert zone.settings() == before
+    assert zone.untouched(before)
     assert restore(tuple(sent), Paths()) == ()

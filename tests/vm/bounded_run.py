@@ -1,0 +1,112 @@
+"""Runs a command on a terminal of its own, bounded, and leaves nothing of it running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class Follower:
+    """Copies what is appended to a file to standard output."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def copy(self) -> None:
+        """Copy what is new."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        self._offset += len(data)
+        sys.stdout.write(data.decode("utf-8", "replace"))
+        sys.stdout.flush()
+
+
+def run_bounded(
+    command: Sequence[str], *, console: Path, follow: Path, env: dict[str, str], limit_s: float
+) -> bool:
+    """Run ``command`` on a terminal of its own until it ends; kill all of it at ``limit_s``.
+
+    Args:
+        command: What to run; virtme-ng wants a terminal.
+        console: Where the terminal's output goes.
+        follow: A file that is copied to standard output while it grows.
+        env: The environment.
+        limit_s: Hard bound.
+
+    Returns:
+        Whether it ended by itself.
+    """
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+    follower = Follower(follow)
+    deadline_s = time.monotonic() + limit_s
+    # timeout(1) ends it even if this process is killed.
+    bounded = ["timeout", "--kill-after=5", str(limit_s + 10), *command]
+    with console.open("wb") as log:
+        process = subprocess.Popen(
+            bounded, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
+        )
+        os.close(theirs)
+        try:
+            while process.poll() is None and time.monotonic() < deadline_s:
+                time.sleep(0.1)
+                log.write(_read_all(ours))
+                follower.copy()
+            return process.poll() is not None
+        finally:
+            kill_session(process)
+            log.write(_read_all(ours))
+            os.close(ours)
+            follower.copy()
+
+
+def _read_all(fd: int) -> bytes:
+    data = b""
+    while True:
+        try:
+            piece = os.read(fd, 65536)
+        except OSError:  # nothing more, or the other end is closed
+            return data
+        if not piece:
+            return data
+        data += piece
+
+
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """End a process and everything in the session that it leads, qemu among it."""
+    for number, wait_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+        members = _session(process.pid)
+        for pid in members:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+        deadline_s = time.monotonic() + wait_s
+        while _session(process.pid) and time.monotonic() < deadline_s:
+            process.poll()
+            time.sleep(0.02)
+    process.wait()
+
+
+def _session(session: int) -> list[int]:
+    """The processes of a session that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found

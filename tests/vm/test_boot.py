@@ -1,0 +1,122 @@
+"""What boots the machine: bounded, never leaves anything running, never passes by accident."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import boot
+import bounded_run
+import kernel_package
+import pytest
+
+# Prints, starts a child in the background and waits for ever.
+HANGS = "echo booted; sleep 1000 & echo $! >{pid}; wait"
+
+
+def alive(pid_file: Path) -> bool:
+    stat = Path(f"/proc/{pid_file.read_text().strip()}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def run(tmp_path: Path, script: str, limit_s: float) -> bool:
+    return bounded_run.run_bounded(
+        ["sh", "-c", script],
+        console=tmp_path / "console",
+        follow=tmp_path / "followed",
+        env=dict(os.environ),
+        limit_s=limit_s,
+    )
+
+
+def test_what_ends_by_itself_is_followed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, f"echo console; echo tests >{tmp_path / 'followed'}", 30.0)
+    assert capsys.readouterr().out == "tests\n"
+    assert (tmp_path / "console").read_text().split() == ["console"]
+
+
+def test_what_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    assert not run(tmp_path, HANGS.format(pid=pid), 0.5)
+    assert not alive(pid)
+    assert "booted" in (tmp_path / "console").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_kills_it_all(tmp_path: Path, number: signal.Signals) -> None:
+    pid = tmp_path / "pid"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import boot, bounded_run, os, pathlib\n"
+        "boot.end_on_sigterm()\n"
+        "here = pathlib.Path(sys.argv[2])\n"
+        "bounded_run.run_bounded(['sh', '-c', sys.argv[3]], console=here / 'c',\n"
+        "    follow=here / 'f', env=dict(os.environ), limit_s=60)\n"
+    )
+    folder = str(Path(boot.__file__).parent)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, folder, str(tmp_path), HANGS.format(pid=pid)],
+        stderr=subprocess.DEVNULL,
+    )
+    deadline_s = time.monotonic() + 20
+    while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert alive(pid)
+    process.send_signal(number)
+    assert process.wait(20) != 0
+    assert not alive(pid)
+
+
+@pytest.mark.parametrize(("wrote", "status"), [("0\n", 0), ("1\n", 1), ("94\n", 94)])
+def test_the_guest_s_status_is_passed_on(tmp_path: Path, wrote: str, status: int) -> None:
+    (tmp_path / "status").write_text(wrote)
+    assert boot.verdict(tmp_path, tmp_path / "console", ended=True) == status
+
+
+@pytest.mark.parametrize(("ended", "said"), [(True, "did not finish"), (False, "hung")])
+def test_no_status_is_a_failure_with_the_last_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, ended: bool, said: str
+) -> None:
+    console = tmp_path / "console"
+    console.write_text("Kernel panic\n")
+    assert boot.verdict(tmp_path, console, ended=ended) == 1
+    out = capsys.readouterr().out
+    assert said in out
+    assert "console: Kernel panic" in out
+
+
+def test_what_is_missing_is_named_with_its_package(tmp_path: Path) -> None:
+    with pytest.raises(kernel_package.SkippedError) as caught:
+        boot.check_tools(str(tmp_path), tmp_path / "vng")
+    text = str(caught.value)
+    for package in ("qemu-system-x86", "kmod", "busybox-static", "virtme-ng"):
+        assert package in text
+
+
+def test_a_machine_without_qemu_skips_and_says_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, boot.__file__],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("vm: SKIPPED, nothing was tested on cgroup v2: not installed: ")
+    assert "package qemu-system-x86" in done.stdout
+
+
+def test_only_what_boots_is_unpacked_of_the_kernel() -> None:
+    modules = "./lib/modules/6.1.0/kernel"
+    assert kernel_package.wanted("./boot/vmlinuz-6.1.0")
+    assert kernel_package.wanted(f"{modules}/fs/9p/9p.ko")
+    assert kernel_package.wanted("./usr/lib/modules/6.1.0/modules.builtin")
+    assert not kernel_package.wanted("./boot/System.map-6.1.0")
+    assert not kernel_package.wanted(f"{modules}/drivers/gpu/drm/amd/amdgpu/amdgpu.ko")
