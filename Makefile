@@ -1,4 +1,4 @@
-# Two commands for a newcomer: `make demo` and `make test`.
+# For a newcomer: `make demo` and `make test`.
 .PHONY: demo test test-vm setup proto recordings clean help
 
 help:  ## what there is
