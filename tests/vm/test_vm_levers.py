@@ -38,7 +38,7 @@ class Bench:
         self.noted = self.levers.originals()
 
     def hold(self, desired: DesiredState, lever: str, timeout_s: float = 60.0) -> None:
-        """Apply a state until a lever reports; skip if this tree has no such lever yet."""
+        """Apply a state, tick by tick, until a lever reports."""
         results: list[LeverResult] = []
         deadline_s = time.monotonic() + timeout_s
         while not any(r.lever.startswith(lever) for r in results):
