@@ -52,6 +52,8 @@ TARGETS: Final = (
     "tests/vm/test_vm_signals.py",
     "tests/vm/test_vm_levers.py",
     "tests/actuator/test_groups.py",
+    "tests/actuator/test_stall_watch.py",
+    "tests/actuator/test_doctor.py",
     "tests/actuator/test_levers_live.py",
     "tests/actuator/test_keeper.py",
     "tests/env/test_sandbox.py",

@@ -14,6 +14,7 @@ from pressed_zone import BUSY, HOG, IDLE, MIB, READER, Zone, wait_for
 from stallward.actuator.detect import detect, missing
 from stallward.actuator.paths import Paths
 from stallward.actuator.sensors.sampler import Sampler
+from stallward.actuator.stall_watch import StallWatch
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
 
 pytestmark = pytest.mark.vm
@@ -222,3 +223,22 @@ def test_a_trigger_of_half_a_second_wakes_up_under_pressure(zone: Zone, place: s
         assert poller.poll(60_000) == [(fd, select.POLLPRI)]
     finally:
         os.close(fd)
+
+
+def test_the_stall_watch_is_woken_by_the_group_it_watches_and_survives_its_end(zone: Zone) -> None:
+    watch = StallWatch(zone.file(zone.slots[1], "memory.pressure"))
+    try:
+        assert (watch.missing, watch.trigger_missing) == ("", "")
+        poller = select.poll()
+        poller.register(watch.trigger_fd, select.POLLPRI)
+        process = zone.start(zone.slots[1], HOG, 160)
+        assert poller.poll(60_000)
+        assert watch.trigger_alive()
+        assert watch.look()
+        process.kill()
+        process.wait()
+        zone.slots[1].remove(timeout_s=60)
+        assert wait_for(lambda: not watch.trigger_alive())
+        assert not watch.look()
+    finally:
+        watch.close()
