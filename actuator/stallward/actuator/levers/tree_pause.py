@@ -3,7 +3,8 @@
 Weaker than freezing a cgroup, and visibly so. A parent outside the tree sees its child stop (a
 shell says "Stopped"). A program may catch SIGCONT. A process that waits in the kernel for a
 disk stops when it comes back. Parents are stopped before their children and continued after
-them, so that inside the tree nobody sees anybody stop.
+them, so that inside the tree all but nobody sees anybody stop: one that runs when the signal
+comes may still look.
 
 What forks meanwhile is found and stopped at later ticks, within a few of which the tree stands
 still. Only what was stopped here is continued: a process that somebody else had stopped is left
