@@ -297,7 +297,8 @@ def test_a_program_that_catches_sigcont_is_stopped_again_and_again() -> None:
 def test_parents_are_stopped_first_and_continued_last(family: Setting) -> None:
     # Else a job-control parent inside the tree would see its child stop (all but always: the
     # kernel may still be about to stop the parent when the child stands).
-    parent, order = family.process.pid, []
+    parent = family.process.pid
+    order: list[JournalEntry] = []
     release = family.journal.release
 
     def noted(*entries: JournalEntry) -> None:
