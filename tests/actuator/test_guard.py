@@ -21,7 +21,7 @@ from stallward.agent.desired import (
     limit_level,
 )
 from stallward.agent.sample import Sample, SlotState
-from stallward.agent.testing import make_sample
+from stallward.agent.testing import PROTECTED_PROCESS, make_sample
 
 FLOOR = 16 * MIB
 PERIOD_S = 0.1
@@ -221,6 +221,18 @@ def test_only_background_processes_are_touched(ref: ProcessRef) -> None:
     assert verdict.granted.stopped == ()
     assert verdict.granted.terminate is None
     assert len(verdict.notes) == 2
+
+
+def test_processes_of_the_protected_application_are_never_touched() -> None:
+    sample = _sample()
+    moved = replace(PROTECTED_PROCESS, slot=0)  # it is still listed where it came from
+    sample = replace(sample, processes=(moved, *(sample.processes or ())))
+    ref = ProcessRef(
+        pid=PROTECTED_PROCESS.pid, start_time_ticks=PROTECTED_PROCESS.start_time_ticks
+    )
+    want = DesiredState(stopped=(ref,), terminate=ref)
+    granted = _guard(allow_terminate=True).review(want, sample, GuardMemory()).granted
+    assert (granted.stopped, granted.terminate) == ((), None)
 
 
 def test_without_known_processes_none_is_stopped() -> None:

@@ -19,7 +19,7 @@ from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.controllers.latd import LatdController
 from stallward.agent.controllers.none import NoneController
 from stallward.agent.controllers.static import SETTLE_S
-from stallward.agent.desired import MIB, ProcessRef
+from stallward.agent.desired import MIB, DesiredState, ProcessRef
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.agent.sample import Sample
@@ -86,8 +86,26 @@ class _Crowded(NoneController):
         )
 
 
+class _Reckless(NoneController):
+    """Stops the top scorer, whoever it is."""
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        top = max(sample.processes or (), key=lambda p: p.oom_score, default=None)
+        stopped = (
+            ()
+            if top is None
+            else (ProcessRef(pid=top.pid, start_time_ticks=top.start_time_ticks),)
+        )
+        return Decision(desired=DesiredState(stopped=stopped))
+
+
 @pytest.mark.parametrize(
-    ("make", "complaint"), [(_Forgetful, "after reset"), (_Crowded, "slots desired")]
+    ("make", "complaint"),
+    [
+        (_Forgetful, "after reset"),
+        (_Crowded, "slots desired"),
+        (_Reckless, "of the protected application"),
+    ],
 )
 def test_conformance_names_what_a_wrong_controller_does(
     make: type[Controller], complaint: str

@@ -11,6 +11,7 @@ To test a controller of your own::
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
@@ -32,6 +33,11 @@ from stallward.agent.sample import (
 CONTEXT = NodeContext(
     zone_limit_bytes=600 * MIB, slot_names=("hog0", "hog1"), floors_bytes=(16 * MIB, 16 * MIB)
 )
+
+PROTECTED_PROCESS: Final = ProcessSample(
+    pid=99, start_time_ticks=6, slot=-1, oom_score=1000, stopped=False
+)
+"""Of the protected application, and the first that the kernel would kill: to be left alone."""
 
 
 def make_sample(
@@ -69,11 +75,18 @@ def make_sample(
         slots=slots,
         slot_states=tuple(SlotState(reference_bytes=300 * MIB) for _ in slots),
         latency=LatencySample(completed=5, mean_ms=10.0, p95_ms=20.0, max_ms=30.0),
-        processes=tuple(
-            ProcessSample(
-                pid=100 + i, start_time_ticks=7 + i, slot=i, oom_score=score, stopped=stopped[i]
-            )
-            for i, score in enumerate(oom_scores)
+        processes=(
+            *(
+                ProcessSample(
+                    pid=100 + i,
+                    start_time_ticks=7 + i,
+                    slot=i,
+                    oom_score=score,
+                    stopped=stopped[i],
+                )
+                for i, score in enumerate(oom_scores)
+            ),
+            PROTECTED_PROCESS,
         ),
     )
 
@@ -140,6 +153,12 @@ def _check_decision(tick: int, decision: Decision) -> None:
                 f"Tick {tick}: slot {i} limited to {slot.limit_bytes} bytes, under its floor.",
                 next_step="Keep limits at or above context.floor(slot).",
             )
+    acted_on = (*decision.desired.stopped, decision.desired.terminate)
+    if any(ref is not None and ref.pid == PROTECTED_PROCESS.pid for ref in acted_on):
+        raise ControllerError(
+            f"Tick {tick}: a process of the protected application is to be stopped or ended.",
+            next_step="Leave out processes whose slot is -1.",
+        )
     if decision.action is not None and len(decision.action) != len(ACTION_SIZES):
         raise ControllerError(f"Tick {tick}: the action has {len(decision.action)} entries.")
     if decision.propensity is not None and not 0.0 < decision.propensity <= 1.0:

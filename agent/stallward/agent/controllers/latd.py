@@ -69,8 +69,8 @@ class LatdController:
 
     def _top(self, sample: Sample) -> ProcessSample | None:
         """The background process with the highest OOM score; ties go to the lower pid."""
-        processes = sample.processes or ()
-        return min(processes, key=lambda p: (-p.oom_score, p.pid), default=None)
+        background = (p for p in sample.processes or () if p.slot >= 0)
+        return min(background, key=lambda p: (-p.oom_score, p.pid), default=None)
 
     def _stop(self, top: ProcessSample | None) -> None:
         if top is not None and not top.stopped:
