@@ -43,7 +43,14 @@ def _fields(cls: type, **known: st.SearchStrategy[object]) -> dict[str, st.Searc
 
 psi = st.builds(PsiTotals, **_fields(PsiTotals))
 groups = st.builds(
-    GroupSample, **_fields(GroupSample, name=text, psi=psi, frozen=st.none() | st.booleans())
+    GroupSample,
+    **_fields(
+        GroupSample,
+        name=text,
+        psi=psi,
+        frozen=st.none() | st.booleans(),
+        turn_read_s=maybe_number,
+    ),
 )
 nodes = st.builds(NodeSample, **_fields(NodeSample, psi=psi))
 latencies = st.builds(

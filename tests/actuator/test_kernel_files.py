@@ -5,26 +5,28 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernelfile import OpenFile, read_bytes, read_text, write_text
-from stallward.actuator.process_identity import start_time_ticks
-from stallward.actuator.sensors.cpu import parse_cpu_usage_us
+from stallward.actuator.process_identity import start_time_ticks, stat_fields
+from stallward.actuator.sensors.cpu import CpuStat, parse_cpu_stat, parse_throttled_v1
 from stallward.actuator.sensors.flat import parse_count, parse_flat, parse_single
 from stallward.actuator.sensors.freezer import parse_frozen
 from stallward.actuator.sensors.memcg import (
     GroupMemory,
+    MemoryEvents,
     MemoryReader,
+    parse_events_v2,
     parse_limit_v1,
-    parse_oom_kills,
+    parse_oom_control_v1,
     parse_stat_v1,
     parse_stat_v2,
 )
 from stallward.actuator.sensors.meminfo import MemoryInfo, parse_meminfo
-from stallward.actuator.sensors.process import parse_process, read_process
 from stallward.actuator.sensors.psi import PsiReader, parse_psi
 from stallward.actuator.sensors.signal_file import AnySignal, SignalFile
 from stallward.actuator.sensors.vmstat import VmStat, parse_vmstat
@@ -186,9 +188,11 @@ FLAT_READERS: list[Callable[[bytes, Path], object]] = [
     parse_vmstat,
     parse_stat_v1,
     parse_stat_v2,
-    parse_cpu_usage_us,
+    parse_cpu_stat,
+    parse_throttled_v1,
     parse_frozen,
-    parse_oom_kills,
+    parse_oom_control_v1,
+    parse_events_v2,
 ]
 
 
@@ -208,9 +212,13 @@ def test_flat_files_malformed(reader: Callable[[bytes, Path], object], content: 
         (parse_vmstat, b"pswpin"),
         (parse_stat_v1, b"total_rss"),
         (parse_stat_v2, b"anon"),
-        (parse_cpu_usage_us, b"usage_usec"),
+        (parse_cpu_stat, b"usage_usec"),
+        (parse_cpu_stat, b"throttled_usec"),
+        (parse_throttled_v1, b"throttled_time"),
         (parse_frozen, b"frozen"),
-        (parse_oom_kills, b"oom_kill"),
+        (parse_oom_control_v1, b"oom_kill"),
+        (parse_events_v2, b"high"),
+        (parse_events_v2, b"max"),
     ],
 )
 @pytest.mark.parametrize(
@@ -234,18 +242,24 @@ def test_sums_and_sizes_beyond_64_bits_are_malformed() -> None:
 
 
 def test_flat_files_without_our_keys_are_absent_values() -> None:
-    assert parse_cpu_usage_us(b"user_usec 1\n", P) is None
+    assert parse_cpu_stat(b"user_usec 1\n", P) == CpuStat()
+    assert parse_throttled_v1(b"nr_periods 1\n", P) is None
     assert parse_frozen(b"populated 1\n", P) is None
-    assert parse_oom_kills(b"under_oom 0\n", P) is None
+    assert parse_oom_control_v1(b"under_oom 0\n", P) is None
+    assert parse_events_v2(b"low 0\n", P) == MemoryEvents()
     assert parse_stat_v1(b"cache 1\n", P) == GroupMemory()
     assert parse_stat_v2(b"pgfault 1\n", P) == GroupMemory()
 
 
 def test_flat_values_valid() -> None:
-    assert parse_cpu_usage_us(b"usage_usec %d\nuser_usec 2\n" % HUGE, P) == HUGE
+    cpu = b"usage_usec %d\nuser_usec 2\nnr_throttled 1\nthrottled_usec 5\n" % HUGE
+    assert parse_cpu_stat(cpu, P) == CpuStat(usage_us=HUGE, throttled_us=5)
+    assert parse_throttled_v1(b"nr_periods 9\nnr_throttled 2\nthrottled_time 7999\n", P) == 7
     assert parse_frozen(b"populated 1\nfrozen 1\n", P) is True
     assert parse_frozen(b"populated 1\nfrozen 0\n", P) is False
-    assert parse_oom_kills(b"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", P) == 3
+    assert parse_oom_control_v1(b"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", P) == 3
+    events = b"low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\noom_group_kill 6\n"
+    assert parse_events_v2(events, P) == MemoryEvents(oom_kills=5, high_events=2, max_events=3)
     assert parse_flat(b"a 1\nb 2\n", P) == {b"a": b"1", b"b": b"2"}
     with pytest.raises(SensorError, match="neither"):
         parse_frozen(b"frozen 2\n", P)
@@ -258,7 +272,7 @@ STAT_V1 = (
     b"total_pgmajfault 10\ntotal_inactive_file 11\n" % UNLIMITED_V1
 )
 STAT_V2 = (
-    b"anon 50\nfile 100\nshmem 30\nfile_dirty 5\nfile_writeback 6\ninactive_file 11\n"
+    b"pgsteal 12\nanon 50\nfile 100\nshmem 30\nfile_dirty 5\nfile_writeback 6\ninactive_file 11\n"
     b"workingset_refault_anon 7\nworkingset_refault_file 8\npgmajfault 10\n"
 )
 STAT = GroupMemory(
@@ -276,7 +290,7 @@ STAT = GroupMemory(
 def test_memory_stat_counts_the_whole_subtree() -> None:
     v1 = parse_stat_v1(STAT_V1, P)
     assert v1.swap_bytes == 9
-    assert parse_stat_v2(STAT_V2, P) == STAT
+    assert parse_stat_v2(STAT_V2, P) == replace(STAT, reclaimed_pages=12)
     assert (v1.anon_bytes, v1.file_bytes, v1.refault_file_pages) == (80, 70, 8)
     raced = parse_stat_v2(b"file 10\nshmem 30\n", P)
     assert raced.file_bytes == 0
@@ -299,37 +313,41 @@ def test_single_values_malformed(content: bytes) -> None:
 
 def test_a_v1_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
     reader = MemoryReader(tmp_path, v2=False)
-    assert reader.read() == GroupMemory()
+
+    def read() -> tuple[object, ...]:
+        found = (reader.stat.read(), reader.usage.read(), reader.read_limit_bytes())
+        return (*found, reader.read_swap_bytes(), reader.read_events())
+
+    assert read() == (GroupMemory(), None, None, None, MemoryEvents())
     (tmp_path / "memory.usage_in_bytes").write_bytes(b"1000\n")
     (tmp_path / "memory.limit_in_bytes").write_bytes(b"2000\n")
     (tmp_path / "memory.stat").write_bytes(STAT_V1)
     (tmp_path / "memory.oom_control").write_bytes(b"under_oom 0\noom_kill 3\n")
-    found = reader.read()
-    assert (found.usage_bytes, found.limit_bytes, found.swap_bytes) == (1000, 2000, 9)
-    assert (found.oom_kills, found.anon_bytes) == (3, 80)
+    (tmp_path / "memory.failcnt").write_bytes(b"4\n")
+    stat = replace(STAT, swap_bytes=9)
+    assert read() == (stat, 1000, 2000, 9, MemoryEvents(oom_kills=3, max_events=4))
     close(reader.signals)
 
 
 def test_a_v2_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
     reader = MemoryReader(tmp_path, v2=True)
-    assert reader.read() == GroupMemory()
+    assert (reader.usage.read(), reader.read_limit_bytes()) == (None, None)
+    assert (reader.read_swap_bytes(), reader.read_events()) == (None, MemoryEvents())
     for name, text in (
         ("current", "1000"),
         ("max", "3000"),
         ("high", "max"),
         ("swap.current", "9"),
-        ("events", "low 0\noom_kill 3"),
+        ("events", "low 0\nhigh 7\noom_kill 3"),
     ):
         (tmp_path / f"memory.{name}").write_text(text + "\n")
-    (tmp_path / "memory.stat").write_bytes(STAT_V2)
-    found = reader.read()
-    assert (found.usage_bytes, found.limit_bytes, found.swap_bytes) == (1000, 3000, 9)
-    assert found.oom_kills == 3
+    assert (reader.usage.read(), reader.read_limit_bytes()) == (1000, 3000)
+    assert reader.read_swap_bytes() == 9
+    assert reader.read_events() == MemoryEvents(oom_kills=3, high_events=7)
     (tmp_path / "memory.high").write_text("2500\n")
-    assert reader.read().limit_bytes == 2500
+    assert reader.read_limit_bytes() == 2500
     (tmp_path / "memory.max").write_text("lots\n")
-    found = reader.read()
-    assert (found.usage_bytes, found.limit_bytes) == (1000, 2500)
+    assert reader.read_limit_bytes() == 2500
     assert "memory.max: not a counter" in str(reader.limits[0].fault)
     close(reader.signals)
 
@@ -344,53 +362,27 @@ def stat_line(comm: bytes, state: bytes = b"S") -> bytes:
     [b"sleep", b"foo) Z 1 2", b") T (", b"a b\nc", b"", b"((((", b"\xff\xfe", b"x) R 1 1 1"],
 )
 def test_names_cannot_fake_a_process_state(comm: bytes) -> None:
-    found = parse_process(stat_line(comm), b"666\n", P, pid=42, slot=1)
-    assert found is not None
-    assert (found.start_time_ticks, found.stopped, found.oom_score) == (22, False, 666)
-    assert found.rss_bytes == 24 * os.sysconf("SC_PAGE_SIZE")
+    fields = stat_fields(stat_line(comm), P)
+    assert (fields[0], fields[19]) == (b"S", b"22")
 
 
 @pytest.mark.parametrize(
-    ("state", "stopped"), [(b"T", True), (b"t", True), (b"D", False), (b"R", False)]
-)
-def test_stopped_processes(state: bytes, stopped: bool) -> None:
-    found = parse_process(stat_line(b"a", state), b"0\n", P, pid=42, slot=0)
-    assert found is not None
-    assert found.stopped is stopped
-
-
-@pytest.mark.parametrize("state", [b"Z", b"X", b"x"])
-def test_ended_processes_are_none(state: bytes) -> None:
-    assert parse_process(stat_line(b"a", state), b"0\n", P, pid=42, slot=0) is None
-
-
-@pytest.mark.parametrize(
-    ("stat", "score"),
+    "stat",
     [
-        (b"", b"1\n"),
-        (b"42 (a) S 1 2\n", b"1\n"),
-        (b"42 a S" + b" 1" * 50, b"1\n"),
-        (stat_line(b"a"), b""),
-        (stat_line(b"a"), b"-5\n"),
-        (stat_line(b"a"), b"max\n"),
-        (stat_line(b"a").replace(b" 22 ", b" -2 "), b"1\n"),
-        (stat_line(b"a").replace(b" 24 ", b" x "), b"1\n"),
+        b"",
+        b"42 (a) S 1 2\n",
+        b"42 a S" + b" 1" * 50,
+        stat_line(b"a").replace(b" 22 ", b" -2 "),
     ],
 )
-def test_processes_malformed(stat: bytes, score: bytes) -> None:
+def test_processes_malformed(stat: bytes) -> None:
     with pytest.raises(SensorError):
-        parse_process(stat, score, P, pid=42, slot=0)
+        stat_fields(stat, P, SensorError)
 
 
-def test_processes_missing_and_real(tmp_path: Path) -> None:
-    assert read_process(tmp_path, 42, 0) is None
+def test_start_times_missing_and_real(tmp_path: Path) -> None:
     assert start_time_ticks(tmp_path, 42) is None
-    me = read_process(Path("/proc"), os.getpid(), 3)
-    assert me is not None
-    assert (me.slot, me.stopped) == (3, False)
-    assert me.start_time_ticks == start_time_ticks(Path("/proc"), os.getpid())
-    assert me.rss_bytes is not None
-    assert me.rss_bytes > 1_000_000
+    assert (start_time_ticks(Path("/proc"), os.getpid()) or 0) > 0
 
 
 def test_absent_files_read_as_none_and_others_raise(tmp_path: Path) -> None:

@@ -171,9 +171,11 @@ def test_latd_sees_the_processes_of_a_tree(programs: Programs) -> None:
     node.sampler.needs_processes = True
     processes = node.read(0, time.monotonic()).processes
     assert processes is not None
-    tree = node._forest.trees[1]
+    application, tree = node._forest.trees[:2]
+    assert application is not None
     assert tree is not None
-    assert {process.pid for process in processes} == set(tree.pids())
+    assert {p.pid for p in processes if p.slot == 0} == set(tree.pids())
+    assert {p.pid for p in processes if p.slot == -1} == set(application.pids())
     node.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import subprocess
 import time
@@ -16,8 +17,8 @@ from stallward.actuator.errors import SensorError
 from stallward.actuator.groups import Hierarchy
 from stallward.actuator.paths import Paths
 from stallward.actuator.sensors import LineFormat, LineSource, Sampler
-from stallward.actuator.sensors.missing import missing_signals
-from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample, SlotState
+from stallward.actuator.sensors.missing import Absence, Why, absences, broken
+from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, SlotState
 
 
 def write_group(root: Path, name: str, kills: int) -> None:
@@ -52,6 +53,7 @@ def test_a_sample_holds_every_signal(tmp_path: Path) -> None:
     numbers = " ".join(str(i) for i in range(4, 53))
     (paths.proc / "77/stat").write_text(f"77 (a b) T {numbers}\n")
     (paths.proc / "77/oom_score").write_text("5\n")
+    (paths.proc / "77/status").write_text("Name:\ta\nState:\tT (stopped)\nThreads:\t1\n")
     lines = tmp_path / "lines"
     sampler = Sampler(
         paths=paths,
@@ -82,6 +84,11 @@ def test_a_sample_holds_every_signal(tmp_path: Path) -> None:
         cpu_usage_us=9,
         oom_kills=2,
         frozen=True,
+        io_read_bytes=0,
+        io_written_bytes=0,
+        run_delay_us=0,
+        pss_bytes=0,
+        turn_read_s=sample.time_s,
     )
     assert sample.zone.oom_kills == 1 + 2 + 4  # not those outside the zone
     assert sample.slots[2] == GroupSample(name="gone")
@@ -135,33 +142,43 @@ def small_node(tmp_path: Path) -> Iterator[Sampler]:
 def test_one_malformed_file_is_one_absent_signal(
     small_node: Sampler, tmp_path: Path, file: str, signal: str
 ) -> None:
-    assert signal not in missing_signals(small_node.read(0, (SlotState(),)))
+    def absent(sequence: int) -> dict[str, Absence]:
+        found = absences(small_node, small_node.read(sequence, (SlotState(),)))
+        return {absence.signal: absence for absence in found}
+
+    assert signal not in absent(0)
     good = (tmp_path / file).read_text()
     (tmp_path / file).write_text("nonsense\n")
-    sample = small_node.read(1, (SlotState(),))
+    found = absent(1)
     assert [fault.split(":")[0] for fault in small_node.faults] == [str(tmp_path / file)]
-    found = missing_signals(sample, small_node.faults)
-    assert signal in found
-    assert found[-1].startswith(str(tmp_path / file))
-    assert sample.protected.memory_usage_bytes == 11, "the others are read"
+    assert found[signal].why is Why.MALFORMED
+    assert str(tmp_path / file) in found[signal].detail
+    said = broken(found.values(), small_node.faults)
+    assert sum(str(tmp_path / file) in line for line in said) == 1
+    assert "protected.memory_usage_bytes" not in found, "the others are read"
     (tmp_path / file).write_text(good)
-    assert signal not in missing_signals(small_node.read(2, (SlotState(),)))
+    assert signal not in absent(2)
     assert small_node.faults == ()
 
 
 def test_a_malformed_process_and_a_broken_latency_file_are_absent(
     small_node: Sampler, tmp_path: Path
 ) -> None:
+    (tmp_path / "proc/77/task").mkdir()
+    for name in ("oom_score", "status"):
+        (tmp_path / "proc/77" / name).write_text("5\n")
     (tmp_path / "proc/77/stat").write_text("nonsense")
-    (tmp_path / "proc/77/oom_score").write_text("5\n")
     (tmp_path / "lines").unlink()
     (tmp_path / "lines").mkdir()
     small_node.read(0, (SlotState(),))  # notices that the file has gone
     sample = small_node.read(1, (SlotState(),))
     assert (sample.latency, sample.processes) == (None, ())
     assert len(small_node.faults) == 2
-    assert "neither a file nor a FIFO" in small_node.faults[0]
-    assert "proc/77/stat" in small_node.faults[1]
+    assert "proc/77/stat" in small_node.faults[0]
+    assert "neither a file nor a FIFO" in small_node.faults[1]
+    found = {absence.signal: absence for absence in absences(small_node, sample)}
+    assert found["latency"].why is Why.UNREADABLE
+    assert found["slots[0].run_delay_us"].why is Why.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -200,30 +217,37 @@ def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def test_missing_signals_are_named() -> None:
-    whole = PsiTotals(
-        memory_some_us=0,
-        memory_full_us=0,
-        io_some_us=0,
-        io_full_us=0,
-        cpu_some_us=0,
-        cpu_full_us=0,
+def test_every_absent_signal_has_its_reason(small_node: Sampler, tmp_path: Path) -> None:
+    memory = tmp_path / "cg/memory/z"
+    (memory / "memory.oom_control").unlink()
+    shutil.rmtree(memory / "bg")
+    shutil.rmtree(tmp_path / "cg/unified/z/bg")
+    small_node.needs_processes = False
+    small_node.latency_source = None
+    found = {a.signal: a for a in absences(small_node, small_node.read(0, (SlotState(),)))}
+    assert found["node.psi.memory_some_us"].why is Why.NOT_THERE
+    assert found["node.psi.cpu_full_us"].why is Why.NOT_ON_THIS_NODE
+    assert found["node.memory_total_bytes"].detail == str(tmp_path / "proc/meminfo")
+    assert found["node.swap_out_pages"].why is Why.NOT_IN_FILE
+    assert found["zone.oom_kills"].why is Why.NOT_THERE
+    assert found["zone.high_events"].why is Why.NOT_ON_THIS_NODE
+    assert found["zone.run_delay_us"].why is Why.NOT_ON_THIS_NODE
+    assert found["protected.pss_bytes"].why is Why.OFF
+    assert found["protected.page_cache_hits"].why is Why.OFF
+    assert found["slots[0].memory_usage_bytes"] == Absence(
+        signal="slots[0].memory_usage_bytes", why=Why.GROUP_GONE, detail="z/bg"
     )
-    sample = Sample(
-        sequence=0,
-        time_s=0.0,
-        node=NodeSample(),
-        zone=GroupSample(name="z", psi=whole),
-        protected=GroupSample(name="app", memory_usage_bytes=0),
-    )
-    found = missing_signals(sample)
-    assert "node.psi.memory_some_us" in found
-    assert "protected.psi.io_full_us" in found
-    assert "zone.oom_kills" in found
-    assert "latency" in found
-    assert not [name for name in found if name.startswith("zone.psi")]
+    assert found["latency"].why is Why.OFF
+    assert found["processes"].why is Why.OFF
     assert "protected.memory_usage_bytes" not in found
-    assert "zone.memory_limit_bytes" not in found
+    assert not [name for name in found if name.endswith("memory_limit_bytes")]
+    said = "\n".join(broken(found.values()))
+    assert "zone.high_events" not in said, "nothing is broken there"
+    assert "zone.oom_kills: there is no such file (" in said
+    known = {"page_cache_hits": (Why.NOT_ALLOWED, "no CAP_BPF")}
+    sample = small_node.read(1, (SlotState(),))
+    told = {a.signal: a for a in absences(small_node, sample, known)}
+    assert told["protected.page_cache_hits"].detail == "no CAP_BPF"
 
 
 @pytest.mark.live

@@ -19,6 +19,8 @@ ABSENT: Final = frozenset(
 """Errors that mean "not there" (ENODEV: the group was removed; EOPNOTSUPP: PSI is off)."""
 
 _CHUNK_BYTES: Final = 65536
+_PIECE_BYTES: Final = 16384
+"""What a file kept open is read with: none that is read every tick is longer."""
 _WHOLE_BYTES: Final = 2048
 """A read that brings less has brought all: the kernel hands out whole records, and goes on to
 the next one until a page is full."""
@@ -36,11 +38,16 @@ def _failure(path: Path | str, error: OSError, verb: str) -> KernelFileError:
 
 def _drain(fd: int) -> bytes:
     """The whole file from its start; seq files longer than a page come in pieces."""
-    data = os.pread(fd, _CHUNK_BYTES, 0)
-    if len(data) < _WHOLE_BYTES:
-        return data  # asking for the end of each of forty files costs a tenth of a tick
-    while more := os.pread(fd, _CHUNK_BYTES, len(data)):
+    return _rest(fd, os.pread(fd, _CHUNK_BYTES, 0))
+
+
+def _rest(fd: int, data: bytes) -> bytes:
+    """The whole file of which ``data`` is the first piece."""
+    got = len(data)
+    while got >= _WHOLE_BYTES:  # asking each of forty files for its end costs a tenth of a tick
+        more = os.pread(fd, _CHUNK_BYTES, len(data))
         data += more
+        got = len(more)
     return data
 
 
@@ -99,13 +106,23 @@ class OpenFile:
     Args:
         path: The file.
         error: The error class raised for anything but absence.
+        one_piece: The kernel hands out the whole file in one read, however long it is (as it
+            does for a file that is a single record: memory.stat, meminfo); its end is then
+            not asked for, which would make the kernel write all of it again.
     """
 
-    __slots__ = ("_error", "_fd", "path")
+    __slots__ = ("_error", "_fd", "_one_piece", "path")
 
-    def __init__(self, path: Path, error: type[KernelFileError] = KernelFileError) -> None:
+    def __init__(
+        self,
+        path: Path,
+        error: type[KernelFileError] = KernelFileError,
+        *,
+        one_piece: bool = False,
+    ) -> None:
         self.path = path
         self._error = error
+        self._one_piece = one_piece
         self._fd = -1
 
     def read(self) -> bytes | None:
@@ -114,6 +131,16 @@ class OpenFile:
         Raises:
             KernelFileError: (or the class given) if it is there but cannot be read.
         """
+        try:  # without a check first: there is nothing shorter than this when all is well
+            data = os.pread(self._fd, _PIECE_BYTES, 0)
+            if len(data) < _WHOLE_BYTES or (self._one_piece and len(data) < _PIECE_BYTES):
+                return data
+            return _rest(self._fd, data)
+        except OSError:
+            return self._read_anew()
+
+    def _read_anew(self) -> bytes | None:
+        """Open the file (again) and read it; also says what is wrong with one that was open."""
         reopened = False
         while True:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from stallward.actuator.config import DaemonConfig
 from stallward.actuator.engine import EngineSettings
@@ -15,7 +16,6 @@ from stallward.actuator.levers.originals import ReleaseJournal, SendJournal
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.node_targets import find_targets
 from stallward.actuator.sensors.latency_sources import open_source
-from stallward.actuator.sensors.missing import missing_signals
 from stallward.actuator.sensors.online_cpus import read_online_cpus
 from stallward.actuator.sensors.page_cache_signal import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
@@ -24,6 +24,9 @@ from stallward.actuator.stall_watch import StallWatch
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
+
+if TYPE_CHECKING:
+    from stallward.actuator.sensors.missing import Absence
 
 
 class Node:
@@ -137,8 +140,22 @@ class Node:
 
     def missing_signals(self) -> tuple[str, ...]:
         """Signals that this node does not have, and why."""
-        signals = missing_signals(self._last, self.sampler.faults)
-        return (*signals, *self.sampler.absent, *self.page_cache.missing)
+        from stallward.actuator.sensors.missing import broken  # noqa: PLC0415 - only when asked
+
+        return (*broken(self.absences(), self.sampler.faults), *self.sampler.absent)
+
+    def absences(self) -> tuple[Absence, ...]:
+        """Every signal that the last sample did not have, and why; also what cannot be had."""
+        from stallward.actuator.sensors.missing import (  # noqa: PLC0415 - only when asked
+            Why,
+            absences,
+        )
+
+        off = self._config.node.page_cache == "off"
+        detail = f"page cache by eBPF: {self.page_cache.absent or 'not read'}"
+        reason = (Why.OFF if off else Why.UNREADABLE, detail)
+        known = dict.fromkeys(("page_cache_hits", "page_cache_misses"), reason)
+        return absences(self.sampler, self._last, known)
 
     def apply(
         self, granted: DesiredState, sample: Sample, now_s: float

@@ -60,6 +60,8 @@ class GroupSample:
     page_cache_hits: int | None = None
     """Page-cache lookups by its processes that found the page (eBPF)."""
     page_cache_misses: int | None = None
+    turn_read_s: float | None = None
+    """CLOCK_MONOTONIC when what is not read every tick was read (docs/reference/signals.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +180,9 @@ class Sample:
     slot_states: tuple[SlotState, ...] = ()
     latency: LatencySample | None = None
     processes: tuple[ProcessSample, ...] | None = None
-    """Processes of the background groups; ``None`` when no controller asked for them."""
+    """Processes of the protected and the background groups; ``None`` when nobody asked for them.
+
+    Those of the protected application have slot -1: they are never acted on."""
     profile: str = "default"
     """The tuning profile in force when the sample was read."""
     levers: tuple[LeverState, ...] = ()

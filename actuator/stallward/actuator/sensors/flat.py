@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,8 @@ from stallward.actuator.errors import SensorError
 
 MAX_COUNT: Final = 2**64 - 1
 """The kernel's counters are of 64 bits, and so are those of a record."""
+
+_FLAT: Final = re.compile(rb"(?:\S+ \S+\n)+")
 
 
 def checked_count(value: int, path: Path | str) -> int:
@@ -51,9 +54,9 @@ def parse_flat(content: bytes, path: Path) -> dict[bytes, bytes]:
     Raises:
         SensorError: If a line is not one key and one value, or the last one is cut short.
     """
-    words = content.split()
-    if len(words) != 2 * content.count(b"\n") or not content.endswith(b"\n"):
+    if _FLAT.fullmatch(content) is None:
         raise SensorError(path, f"not lines of key and value: {content[-60:]!r}")
+    words = content.split()
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
@@ -67,11 +70,56 @@ def count_of(table: dict[bytes, bytes], key: bytes, path: Path) -> int | None:
     return None if value is None else parse_count(value, path)
 
 
-def sum_of(table: dict[bytes, bytes], keys: tuple[bytes, ...], path: Path) -> int | None:
-    """The sum of those counters that this kernel has; ``None`` if it has none of them.
+class FlatLayout:
+    """Reads some counters of a flat keyed file, knowing where their lines are.
 
-    Raises:
-        SensorError: If a value is not a counter.
+    The kernel writes the lines of such a file in the same order every time. Where they are is
+    learned from the first content, by the strict parser, and checked at every use; content that
+    is otherwise is parsed strictly again. Lines that nobody asks for are not looked at.
+
+    Args:
+        wanted: The keys.
     """
-    values = [parse_count(table[key], path) for key in keys if key in table]
-    return checked_count(sum(values), path) if values else None
+
+    __slots__ = ("_count", "_places", "_wanted")
+
+    def __init__(self, wanted: tuple[bytes, ...]) -> None:
+        self._wanted = wanted
+        self._count = -1
+        self._places: tuple[tuple[int, bytes, int], ...] = ()
+
+    def counts(self, content: bytes, path: Path) -> list[int | None]:
+        """The counters, in the order of the keys; ``None`` for those that are not there.
+
+        Raises:
+            SensorError: If the content is malformed or cut short.
+        """
+        lines = content.split(b"\n")
+        if len(lines) != self._count or lines[-1]:
+            return self._learn(content, path)
+        found: list[int | None] = []
+        for index, start, length in self._places:
+            if index < 0:  # it was not there: is it still not?
+                if start in content:
+                    return self._learn(content, path)
+                found.append(None)
+                continue
+            line = lines[index]
+            digits = line[length:]
+            if line[:length] != start or not digits.isdigit() or len(digits) > 19:
+                return self._learn(content, path)
+            found.append(int(digits))
+        return found
+
+    def _learn(self, content: bytes, path: Path) -> list[int | None]:
+        self._count = -1
+        table = parse_flat(content, path)
+        found = [count_of(table, key, path) for key in self._wanted]
+        lines = content.split(b"\n")
+        numbers = {line.partition(b" ")[0]: i for i, line in enumerate(lines)}
+        if len(numbers) == len(lines):  # no key twice, and no other white space than " "
+            self._places = tuple(
+                (numbers.get(key, -1), key + b" ", len(key) + 1) for key in self._wanted
+            )
+            self._count = len(lines)
+        return found

@@ -13,19 +13,20 @@ _WANTED: Final = {
     b"MemTotal": "total_bytes",
     b"MemFree": "free_bytes",
     b"MemAvailable": "available_bytes",
+    b"Dirty": "dirty_bytes",
+    b"Writeback": "writeback_bytes",
+    b"SwapTotal": "swap_total_bytes",
+    b"SwapFree": "swap_free_bytes",
     b"Buffers": "buffer_bytes",
     b"Cached": "cached_bytes",
     b"Inactive(file)": "inactive_file_bytes",
     b"AnonPages": "anon_pages_bytes",
     b"Shmem": "shared_bytes",
-    b"Dirty": "dirty_bytes",
-    b"Writeback": "writeback_bytes",
-    b"SwapTotal": "swap_total_bytes",
-    b"SwapFree": "swap_free_bytes",
 }
+"""Key to field, in the order of the fields."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MemoryInfo:
     """The values used of /proc/meminfo; absent ones are ``None``."""
 
@@ -59,22 +60,55 @@ class MemoryInfo:
         return max(cached + (self.buffer_bytes or 0) - (self.shared_bytes or 0), 0)
 
 
+class MeminfoParser:
+    """Parses /proc/meminfo, knowing where the lines were the last time."""
+
+    def __init__(self) -> None:
+        self._count = -1
+        self._places: tuple[tuple[int, bytes, int], ...] = ()
+
+    def __call__(self, content: bytes, path: Path) -> MemoryInfo:
+        """Parse.
+
+        Raises:
+            SensorError: If a wanted line is malformed or there twice, or the end is cut off.
+        """
+        lines = content.split(b"\n")
+        if len(lines) != self._count or lines[-1]:
+            return self._learn(lines, path)
+        sizes: list[int] = []
+        for index, start, length in self._places:
+            line = lines[index]
+            digits = line[length:-3].lstrip(b" ")
+            usual = line[:length] == start and line[-3:] == b" kB" and digits.isdigit()
+            if not usual or len(digits) > 15:
+                return self._learn(lines, path)
+            sizes.append(int(digits) * 1024)
+        return MemoryInfo(*sizes)
+
+    def _learn(self, lines: list[bytes], path: Path) -> MemoryInfo:
+        self._count = -1
+        found: dict[bytes, tuple[int, int]] = {}
+        for index, line in enumerate(lines):
+            key, _, rest = line.partition(b":")
+            if key not in _WANTED:
+                continue
+            words = rest.split()
+            if len(words) != 2 or words[1] != b"kB" or key in found:
+                raise SensorError(path, f"not a size in kB: {line[:60]!r}")
+            found[key] = (index, checked_count(parse_count(words[0], path) * 1024, path))
+        if lines[-1] or len(lines) < 2:
+            raise SensorError(path, f"cut short: {lines[-1][-40:]!r}")
+        if len(found) == len(_WANTED):
+            self._places = tuple((found[k][0], k + b":", len(k) + 1) for k in _WANTED)
+            self._count = len(lines)
+        return MemoryInfo(**{_WANTED[key]: size for key, (_, size) in found.items()})
+
+
 def parse_meminfo(content: bytes, path: Path) -> MemoryInfo:
     """Parse /proc/meminfo.
 
     Raises:
         SensorError: If a wanted line is malformed, or the end is cut off.
     """
-    values: dict[str, int] = {}
-    for line in content.split(b"\n"):
-        key, _, rest = line.partition(b":")
-        name = _WANTED.get(key)
-        if name is None:
-            continue
-        words = rest.split()
-        if len(words) != 2 or words[1] != b"kB":
-            raise SensorError(path, f"not a size in kB: {line[:60]!r}")
-        values[name] = checked_count(parse_count(words[0], path) * 1024, path)
-    if not content.endswith(b"\n"):
-        raise SensorError(path, f"cut short: {content[-40:]!r}")
-    return MemoryInfo(**values)
+    return MeminfoParser()(content, path)

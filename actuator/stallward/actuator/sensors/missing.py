@@ -1,40 +1,216 @@
-"""Which signals a node does not have, and why."""
+"""Which signals are absent, and why each is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+import enum
+import errno
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
 
+from stallward.actuator.sensors.group_processes import GroupProcesses
+from stallward.actuator.sensors.group_reader import GroupReader
+from stallward.actuator.sensors.sampler import Sampler
+from stallward.actuator.sensors.signal_file import AnySignal
+from stallward.actuator.sensors.signal_table import (
+    EBPF,
+    GROUP_SIGNALS,
+    NODE_SIGNALS,
+    Signal,
+)
+from stallward.actuator.sensors.tree_reader import TreeReader
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
 
-_MAY_BE_UNLIMITED = frozenset({"memory_limit_bytes"})
+
+class Why(enum.Enum):
+    """Why a signal is absent."""
+
+    NOT_THERE = "there is no such file"
+    NOT_IN_FILE = "the file does not have it"
+    NOT_ALLOWED = "not allowed"
+    UNREADABLE = "cannot be read"
+    MALFORMED = "malformed"
+    GROUP_GONE = "it is gone, or empty"
+    OFF = "off in the configuration"
+    NOT_YET = "not known yet"
+    NOT_ON_THIS_NODE = "not on this kind of node"
+    """No controller here could have it: nothing is broken."""
 
 
-def missing_signals(sample: Sample, faults: Sequence[str] = ()) -> tuple[str, ...]:
-    """The signals absent in ``sample``, e.g. ``protected.psi.io_some_us``.
+_FINE: Final = frozenset({Why.NOT_ON_THIS_NODE, Why.NOT_YET})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absence:
+    """One absent signal."""
+
+    signal: str
+    """E.g. ``protected.psi.io_some_us``."""
+    why: Why
+    detail: str = ""
+    """The file, or what to do."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether something is wrong, or switched off, that could be put right."""
+        return self.why not in _FINE
+
+    def __str__(self) -> str:
+        reason = f"{self.why.value} ({self.detail})" if self.detail else self.why.value
+        return f"{self.signal}: {reason}"
+
+
+_MAY_BE_UNLIMITED: Final = frozenset({"memory_limit_bytes"})
+_GROUP: Final = {signal.name: signal for signal in GROUP_SIGNALS}
+_NODE: Final = {signal.name: signal for signal in NODE_SIGNALS}
+_SUMS: Final = frozenset({"run_delay_us", "io_read_bytes", "io_written_bytes", "pss_bytes"})
+ASK_FOR_PROCESSES: Final = "set control.read_processes"
+Known = Mapping[str, tuple[Why, str]]
+"""Reasons that somebody else knows, by the field's name."""
+
+
+def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tuple[Absence, ...]:
+    """Every signal that ``sample`` does not have, with its reason.
 
     A limit is never among them: there ``None`` means that there is none.
 
     Args:
-        sample: What was read.
-        faults: What was there but could not be understood; listed too.
+        sampler: What read it.
+        sample: What it read last.
+        known: Reasons that the sampler does not know, e.g. why there is no eBPF.
     """
-    parts: list[tuple[str, NodeSample | GroupSample]]
-    parts = [("node", sample.node), ("zone", sample.zone), ("protected", sample.protected)]
-    parts += [(f"slots[{i}]", slot) for i, slot in enumerate(sample.slots)]
-    names = [name for prefix, part in parts for name in _absent(prefix, part)]
+    known = known or {}
+    found = [
+        Absence(signal=f"node.{name}", why=why, detail=detail)
+        for name in _absent(sample.node)
+        for why, detail in (known.get(name) or _why_node(sampler, _NODE[name]),)
+    ]
+    parts: list[tuple[str, GroupReader | TreeReader, GroupSample]] = [
+        ("zone", sampler.zone, sample.zone),
+        ("protected", sampler.groups[0], sample.protected),
+    ]
+    slots = zip(sampler.groups[1:], sample.slots, strict=True)
+    parts += [(f"slots[{i}]", reader, group) for i, (reader, group) in enumerate(slots)]
+    for prefix, reader, group in parts:
+        for name in _absent(group):
+            signal = _GROUP[name]
+            if isinstance(reader, TreeReader):
+                why, detail = _why_tree(group, signal)
+            else:
+                why, detail = known.get(name) or _why_group(sampler, reader, group, signal)
+            found.append(Absence(signal=f"{prefix}.{name}", why=why, detail=detail))
     if sample.latency is None:
-        names.append("latency")
-    return (*names, *faults)
+        source = sampler.latency_source
+        detail = "add a [latency] section" if source is None else source.fault
+        why = Why.OFF if source is None else Why.UNREADABLE
+        found.append(Absence(signal="latency", why=why, detail=detail))
+    if sample.processes is None:
+        found.append(Absence(signal="processes", why=Why.OFF, detail=ASK_FOR_PROCESSES))
+    return tuple(found)
 
 
-def _absent(prefix: str, part: NodeSample | GroupSample | PsiTotals) -> list[str]:
+def broken(found: Iterable[Absence], faults: Sequence[str] = ()) -> tuple[str, ...]:
+    """What a person should know of ``found``: what could be there, one line for each reason.
+
+    Args:
+        found: Absent signals.
+        faults: What was there but could not be understood; listed too, each once.
+    """
+    signals: dict[tuple[Why, str], list[str]] = {}
+    for absence in found:
+        if absence.broken:
+            signals.setdefault((absence.why, absence.detail), []).append(absence.signal)
+    lines = (
+        str(Absence(signal=", ".join(names), why=why, detail=detail))
+        for (why, detail), names in signals.items()
+    )
+    said = "".join(detail for _, detail in signals)
+    return (*lines, *(fault for fault in faults if fault not in said))
+
+
+def _absent(part: NodeSample | GroupSample | PsiTotals, prefix: str = "") -> list[str]:
     names: list[str] = []
     for field in fields(part):
         value = getattr(part, field.name)
-        name = f"{prefix}.{field.name}"
         if isinstance(value, PsiTotals):
-            names += _absent(name, value)
+            names += _absent(value, "psi.")
         elif value is None and field.name not in _MAY_BE_UNLIMITED:
-            names.append(name)
+            names.append(prefix + field.name)
     return names
+
+
+def _why_node(sampler: Sampler, signal: Signal) -> tuple[Why, str]:
+    source = getattr(signal, sampler.kind)
+    if not source:
+        return Why.NOT_ON_THIS_NODE, signal.meaning
+    if source == EBPF:
+        return Why.OFF, EBPF
+    for file in sampler.node.signals:
+        if f"/proc/{file.path.relative_to(sampler.proc)}" == source:
+            return _why_file(file)
+    return Why.NOT_THERE, source
+
+
+def _why_group(
+    sampler: Sampler, reader: GroupReader, group: GroupSample, signal: Signal
+) -> tuple[Why, str]:
+    source = getattr(signal, sampler.kind)
+    if reader is sampler.zone and (reader.group.is_root or not signal.zone):
+        return Why.NOT_ON_THIS_NODE, "not of the zone"
+    if not source:
+        return Why.NOT_ON_THIS_NODE, ""
+    if source == EBPF:
+        return Why.OFF, EBPF
+    return _why_source(sampler, reader, group, signal, source)
+
+
+def _why_tree(tree: GroupSample, signal: Signal) -> tuple[Why, str]:
+    """Why a process tree lacks a signal; what it can have, ``Sampler.absent`` explains."""
+    if not signal.none or signal.none == EBPF:
+        return Why.NOT_ON_THIS_NODE, "a process tree has none of its own"
+    if tree.memory_usage_bytes is None:
+        return Why.GROUP_GONE, tree.name
+    return Why.NOT_YET, signal.none
+
+
+def _why_source(
+    sampler: Sampler, reader: GroupReader, group: GroupSample, signal: Signal, source: str
+) -> tuple[Why, str]:
+    """Why what ``source`` should give is not there."""
+    if group.turn_read_s is None:
+        return Why.GROUP_GONE, group.name or "/"
+    if signal.name in _SUMS and source.startswith("/proc/PID"):
+        return _why_sum(reader.processes, signal, asked=sampler.needs_processes)
+    if signal.name == "working_set_bytes" and group.refault_file_pages is not None:
+        return Why.NOT_YET, "nothing that it wants has been evicted"
+    names = source.split(", ")
+    files = (file for file in reader.signals if reader.label(file) in names)
+    return next(map(_why_file, files), (Why.NOT_THERE, source))
+
+
+def _why_sum(processes: GroupProcesses | None, signal: Signal, *, asked: bool) -> tuple[Why, str]:
+    if processes is None:
+        return Why.NOT_ON_THIS_NODE, ""
+    if processes.fault is not None:
+        return _why_fault(processes.fault.number), str(processes.fault)
+    if signal.name == "pss_bytes" and not asked:
+        return Why.OFF, ASK_FOR_PROCESSES
+    for process in processes.tracked.values():
+        if process.fault is not None:
+            return _why_fault(process.fault.number), str(process.fault)
+    if processes.unread or signal.name == "pss_bytes":
+        total = len(processes.tracked)
+        return Why.NOT_YET, f"{total - processes.unread} of {total} processes read so far"
+    return Why.NOT_THERE, signal.hybrid
+
+
+def _why_file(file: AnySignal) -> tuple[Why, str]:
+    if file.fault is not None:
+        return _why_fault(file.fault.number), str(file.fault)
+    return (Why.NOT_IN_FILE if file.there else Why.NOT_THERE), str(file.path)
+
+
+def _why_fault(number: int) -> Why:
+    if number in {errno.EACCES, errno.EPERM}:
+        return Why.NOT_ALLOWED
+    return Why.UNREADABLE if number else Why.MALFORMED

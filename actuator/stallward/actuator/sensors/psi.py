@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,8 @@ from stallward.agent.sample import PsiTotals
 
 _RESOURCES: Final = ("memory", "io", "cpu")
 _LINES: Final = frozenset({b"some", b"full"})
+_USUAL: Final = re.compile(rb"some [^\n]* total=(\d{1,19})\nfull [^\n]* total=(\d{1,19})\n")
+"""What the kernel writes; anything else is looked at line by line."""
 
 
 def parse_psi(content: bytes, path: Path) -> tuple[int | None, int | None]:
@@ -22,6 +25,9 @@ def parse_psi(content: bytes, path: Path) -> tuple[int | None, int | None]:
     Raises:
         SensorError: If a line is malformed or cut short.
     """
+    usual = _USUAL.fullmatch(content)
+    if usual is not None:
+        return int(usual[1]), int(usual[2])
     totals: dict[bytes, int] = {}
     for line in content.split(b"\n"):
         kind, _, rest = line.partition(b" ")
@@ -42,23 +48,36 @@ class PsiReader:
     Args:
         folder: Where they are.
         suffix: ``""`` for /proc/pressure/memory, ``".pressure"`` for a group's memory.pressure.
+        machine: Whether this is the whole machine, for which cpu's ``full`` is not defined: the
+            kernel writes 0 there.
     """
 
-    def __init__(self, folder: Path, suffix: str = "") -> None:
+    def __init__(self, folder: Path, suffix: str = "", *, machine: bool = False) -> None:
+        self._machine = machine
         absent: tuple[int | None, int | None] = (None, None)
         self.memory, self._io, self._cpu = self.signals = tuple(
             SignalFile(folder / f"{r}{suffix}", parse_psi, absent) for r in _RESOURCES
         )
+        self._parts: tuple[object, ...] = ()
+        self._totals = PsiTotals()
 
-    def read(self) -> PsiTotals:
-        """The present totals; absent ones are ``None``."""
-        memory_some, memory_full = self.memory.read()
-        io_some, io_full = self._io.read()
-        cpu_some, _ = self._cpu.read()
-        return PsiTotals(
-            memory_some_us=memory_some,
-            memory_full_us=memory_full,
-            io_some_us=io_some,
-            io_full_us=io_full,
-            cpu_some_us=cpu_some,
-        )
+    def read(self, *, memory_only: bool = False) -> PsiTotals:
+        """The present totals; absent ones are ``None``.
+
+        Args:
+            memory_only: Read only memory's; the others stay as they were.
+        """
+        memory = self.memory.read()
+        io = self._io.value if memory_only else self._io.read()
+        cpu = self._cpu.value if memory_only else self._cpu.read()
+        if (memory, io, cpu) != self._parts:  # making a value costs more than comparing
+            self._parts = (memory, io, cpu)
+            self._totals = PsiTotals(
+                memory_some_us=memory[0],
+                memory_full_us=memory[1],
+                io_some_us=io[0],
+                io_full_us=io[1],
+                cpu_some_us=cpu[0],
+                cpu_full_us=None if self._machine else cpu[1],
+            )
+        return self._totals

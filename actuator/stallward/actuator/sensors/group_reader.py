@@ -1,0 +1,239 @@
+"""The counters of one group, from its files and its processes."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from stallward.actuator.groups import Group
+from stallward.actuator.sensors.cpu import CpuStat, parse_cpu_stat, parse_throttled_v1
+from stallward.actuator.sensors.freezer import parse_frozen
+from stallward.actuator.sensors.group_processes import GroupProcesses
+from stallward.actuator.sensors.io_stat import IoBytes, parse_io_stat
+from stallward.actuator.sensors.memcg import GroupMemory, MemoryEvents, MemoryReader
+from stallward.actuator.sensors.psi import PsiReader
+from stallward.actuator.sensors.signal_file import AnySignal, SignalFile
+from stallward.actuator.sensors.working_set import RefaultCounters, WorkingSet
+from stallward.agent.sample import GroupSample, PsiTotals
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_NO_MEMORY: Final = GroupMemory()
+_NO_PSI: Final = PsiTotals()
+_NO_CPU: Final = CpuStat()
+_NO_IO: Final = IoBytes()
+
+
+class GroupReader:
+    """The counters of one group; all absent while it is not there.
+
+    Some files are read every tick; those whose values change slowly are read in turn. A reader
+    of a group that is not ``near`` reads only memory stall, usage and whether it is frozen every
+    tick, and everything else in turn.
+
+    Args:
+        group: The group; for the whole machine (``/``) only what the root directory has.
+        near: Whether most of it is read every tick.
+        processes: Its processes, where they are read.
+    """
+
+    def __init__(
+        self, group: Group, *, near: bool = True, processes: GroupProcesses | None = None
+    ) -> None:
+        unified, memory, cpu_v1 = group.unified_dir, group.memory_dir, group.v1_dir("cpu")
+        self.group = group
+        self.near = near
+        self.processes = processes
+        self.pss_bytes: int | None = None
+        """Set by who reads it."""
+        self._v2 = group.hierarchy.kind == "v2"
+        self._psi = self._memory = self._cpu = self._frozen = self._io = self._throttled = None
+        if memory is not None:
+            self._memory = MemoryReader(memory, v2=self._v2)
+        if unified is not None:
+            self._psi = PsiReader(unified, ".pressure", machine=group.is_root)
+            self._cpu = SignalFile(unified / "cpu.stat", parse_cpu_stat, CpuStat(), one_piece=True)
+            self._frozen = SignalFile(unified / "cgroup.events", parse_frozen, None)
+        if self._v2 and unified is not None:
+            self._io = SignalFile(unified / "io.stat", parse_io_stat, IoBytes(), one_piece=True)
+        elif cpu_v1 is not None:
+            self._throttled = SignalFile(cpu_v1 / "cpu.stat", parse_throttled_v1, None)
+        self._working_set = WorkingSet()
+        self._limit_bytes: int | None = None
+        self._swap_bytes: int | None = None
+        self._events = MemoryEvents()
+        self._turn_read_s: float | None = None
+        self._parts: tuple[object, ...] = ()
+        self._sample = self._nothing = GroupSample(name=group.name)
+
+    @property
+    def signals(self) -> tuple[AnySignal, ...]:
+        """Every file of the group."""
+        psi = () if self._psi is None else self._psi.signals
+        memory = () if self._memory is None else self._memory.signals
+        further = (self._cpu, self._frozen, self._io, self._throttled)
+        return (*psi, *memory, *(signal for signal in further if signal is not None))
+
+    def label(self, file: AnySignal) -> str:
+        """What the table of signals calls a file."""
+        return f"cpu/{file.path.name}" if file is self._throttled else file.path.name
+
+    @property
+    def demand(self) -> tuple[AnySignal, ...]:
+        """What says how much memory the group uses and how long it waits for more."""
+        psi = () if self._psi is None else (self._psi.memory,)
+        return psi if self._memory is None else (*psi, self._memory.usage)
+
+    @property
+    def limits(self) -> tuple[AnySignal, ...]:
+        """What says how much memory the group may use."""
+        return () if self._memory is None else self._memory.limits
+
+    @property
+    def frozen(self) -> tuple[AnySignal, ...]:
+        """What says whether the group is frozen."""
+        return () if self._frozen is None else (self._frozen,)
+
+    def read(self, now_s: float, *, turn: bool = True, kills_below: int = 0) -> GroupSample:
+        """The present values.
+
+        Args:
+            now_s: CLOCK_MONOTONIC.
+            turn: Whether to read also what is read in turn.
+            kills_below: OOM kills of the groups below it that its own files do not count.
+        """
+        memory = self._memory
+        usage = None if memory is None else memory.usage.read()
+        frozen = None if self._frozen is None else self._frozen.read()
+        turn = turn or self._turn_read_s is None or usage is None
+        whole = turn or self.near
+        psi = _NO_PSI if self._psi is None else self._psi.read(memory_only=not whole)
+        if whole:
+            self._read_whole(memory)
+        if turn:
+            self._read_turn(memory, now_s)
+            if self._turn_read_s is None:
+                return self._nothing
+        stat = _NO_MEMORY if memory is None else memory.stat.value
+        cpu = None if self._cpu is None else self._cpu.value
+        if usage is not None and now_s >= self._working_set.due_s and whole:
+            self._estimate(usage, stat, now_s)
+        processes = self.processes
+        sums = (None,) * 3 if processes is None else processes.sums
+        parts = (
+            psi,
+            usage,
+            frozen,
+            stat,
+            cpu,
+            self._limit_bytes,
+            self._swap_bytes,
+            self._events,
+            kills_below,
+            self._working_set.pages,
+            self.pss_bytes,
+            self._turn_read_s,
+            sums,
+        )
+        if parts != self._parts:  # making a sample costs three times as much as comparing
+            self._parts = parts
+            self._sample = self._make(psi, usage, frozen, stat, cpu or _NO_CPU, kills_below, sums)
+        return self._sample
+
+    def _read_whole(self, memory: MemoryReader | None) -> None:
+        """What a near group reads every tick."""
+        if memory is not None:
+            memory.stat.read()
+            self._limit_bytes = memory.read_limit_bytes()
+            self._swap_bytes = memory.read_swap_bytes()
+        if self._cpu is not None:
+            self._cpu.read()
+
+    def _read_turn(self, memory: MemoryReader | None, now_s: float) -> None:
+        """What every group reads in turn."""
+        if memory is not None:
+            self._events = memory.read_events()
+        for file in (self._io, self._throttled):
+            if file is not None:
+                file.read()
+        there = any(signal.there for signal in self.signals)
+        self._turn_read_s = now_s if there else None
+
+    def _estimate(self, usage: int, stat: GroupMemory, now_s: float) -> None:
+        """Take the working set's counters."""
+        file, anon = stat.refault_file_pages, stat.refault_anon_pages or 0
+        if file is None:
+            return
+        refaults = file + anon
+        away: int | None = None
+        evicted = stat.reclaimed_pages
+        if evicted is not None:
+            away = max(evicted - refaults, 0)
+        elif self._working_set.refaulted_since(refaults):
+            away, evicted = self._away_v1(stat, refaults, now_s)
+        self._working_set.update(
+            RefaultCounters(
+                time_s=now_s,
+                usage_pages=usage // PAGE_BYTES,
+                refault_pages=refaults,
+                away_pages=away,
+                evicted_pages=evicted,
+            )
+        )
+
+    def _away_v1(
+        self, stat: GroupMemory, refaults: int, now_s: float
+    ) -> tuple[int | None, int | None]:
+        """Pages evicted and not back, and pages evicted so far, from what was read from disk."""
+        processes = self.processes
+        if processes is None or not processes.read_now(now_s) or processes.read_bytes is None:
+            return None, None
+        swapped = (stat.swap_bytes or 0) // PAGE_BYTES
+        read = processes.read_bytes // PAGE_BYTES
+        held = (stat.file_bytes or 0) // PAGE_BYTES
+        not_held = read - refaults - held
+        if not_held < -max(held // 16, 256):  # it wrote some of it, or who read it has ended
+            return None, None
+        return max(not_held, 0) + swapped, read - held + swapped
+
+    def _make(
+        self,
+        psi: PsiTotals,
+        usage: int | None,
+        frozen: bool | None,
+        stat: GroupMemory,
+        cpu: CpuStat,
+        kills_below: int,
+        sums: tuple[int | None, int | None, int | None],
+    ) -> GroupSample:
+        kills, pages = self._events.oom_kills, self._working_set.pages
+        throttled = cpu.throttled_us if self._throttled is None else self._throttled.value
+        io = _NO_IO if self._io is None else self._io.value
+        if not self._v2:
+            io = IoBytes(read_bytes=sums[1], written_bytes=sums[2])
+        return GroupSample(
+            name=self.group.name,
+            psi=psi,
+            memory_usage_bytes=usage,
+            memory_limit_bytes=self._limit_bytes,
+            anon_bytes=stat.anon_bytes,
+            file_bytes=stat.file_bytes,
+            inactive_file_bytes=stat.inactive_file_bytes,
+            swap_bytes=self._swap_bytes,
+            dirty_bytes=stat.dirty_bytes,
+            writeback_bytes=stat.writeback_bytes,
+            refault_file_pages=stat.refault_file_pages,
+            refault_anon_pages=stat.refault_anon_pages,
+            major_faults=stat.major_faults,
+            cpu_usage_us=cpu.usage_us,
+            oom_kills=None if kills is None else kills + kills_below,
+            frozen=frozen,
+            working_set_bytes=None if pages is None else pages * PAGE_BYTES,
+            high_events=self._events.high_events,
+            max_events=self._events.max_events,
+            cpu_throttled_us=throttled,
+            io_read_bytes=io.read_bytes,
+            io_written_bytes=io.written_bytes,
+            run_delay_us=sums[0],
+            pss_bytes=self.pss_bytes,
+            turn_read_s=self._turn_read_s,
+        )

@@ -1,0 +1,345 @@
+"""Every signal: what it means, where it comes from on each kind of node, what reading it costs.
+
+docs/reference/signals.md is made from this table, and the reasons why a signal is absent are
+found with it. A test fails when a field of a sample is not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+TICK: Final = "tick"
+"""Read every tick."""
+NEAR: Final = "near"
+"""Read every tick of the zone, the protected application and the first four slots; of others in
+turn."""
+TURN: Final = "turn"
+"""Read in turn: of each group once in ten ticks."""
+PROCESS: Final = "process"
+"""Read process by process, in turn."""
+THREAD: Final = "thread"
+"""Read by a thread of its own, 0.1 % of a core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One field of a sample.
+
+    Attributes:
+        name: The field, ``psi.`` before those of ``PsiTotals``.
+        unit: Of its value.
+        meaning: One clause.
+        v2: File on a cgroup v2 node; empty if there is none.
+        hybrid: File on a node with the v1 memory controller.
+        none: File on a node without cgroups.
+        when: How often it is read: one of this module's constants.
+        zone: Whether the zone has it too.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    v2: str = ""
+    hybrid: str = ""
+    none: str = ""
+    when: str = NEAR
+    zone: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What reading and parsing one file costs, measured."""
+
+    file: str
+    cost_us: float
+    note: str = ""
+
+
+MEASURED_ON: Final = "Linux 6.18, hybrid, Python 3.11, a virtual machine with 2 CPUs"
+_SUMMED: Final = "; of all processes of the group, also of those that have ended"
+EBPF: Final = "eBPF"
+
+
+def _stat(name: str, unit: str, meaning: str, none: str = "") -> Signal:
+    file = "memory.stat"
+    return Signal(name=name, unit=unit, meaning=meaning, v2=file, hybrid=file, none=none)
+
+
+def _psi(resource: str, line: str, meaning: str, *, when: str) -> Signal:
+    return Signal(
+        name=f"psi.{resource}_{line}_us",
+        unit="us",
+        meaning=meaning,
+        v2=f"{resource}.pressure",
+        hybrid=f"{resource}.pressure",
+        when=when,
+    )
+
+
+GROUP_SIGNALS: Final = (
+    _psi("memory", "some", "stall: at least one task waited for memory", when=TICK),
+    _psi("memory", "full", "stall: all tasks waited for memory at once", when=TICK),
+    _psi("io", "some", "stall: at least one task waited for a disk", when=NEAR),
+    _psi("io", "full", "stall: all tasks waited for a disk at once", when=NEAR),
+    _psi("cpu", "some", "stall: at least one task waited for a CPU", when=NEAR),
+    _psi("cpu", "full", "stall: all tasks waited for a CPU at once", when=NEAR),
+    Signal(
+        name="memory_usage_bytes",
+        unit="bytes",
+        meaning="memory charged to the group and all below it",
+        v2="memory.current",
+        hybrid="memory.usage_in_bytes",
+        none="/proc/PID/status",
+        when=TICK,
+    ),
+    Signal(
+        name="memory_limit_bytes",
+        unit="bytes",
+        meaning="the lowest of its limits; absent: none",
+        v2="memory.max, memory.high",
+        hybrid="memory.limit_in_bytes",
+    ),
+    _stat(
+        "anon_bytes",
+        "bytes",
+        "anonymous and shared memory: reclaiming it needs swap",
+        "/proc/PID/status",
+    ),
+    _stat("file_bytes", "bytes", "page cache without shared memory", "/proc/PID/status"),
+    _stat("inactive_file_bytes", "bytes", "page cache that is reclaimed first"),
+    Signal(
+        name="swap_bytes",
+        unit="bytes",
+        meaning="its memory in swap",
+        v2="memory.swap.current",
+        hybrid="memory.stat",
+        none="/proc/PID/status",
+    ),
+    _stat("dirty_bytes", "bytes", "page cache to be written"),
+    _stat("writeback_bytes", "bytes", "page cache being written"),
+    _stat("refault_file_pages", "pages", "file pages read again after they had been evicted"),
+    _stat("refault_anon_pages", "pages", "anonymous pages swapped in after they had been evicted"),
+    _stat("major_faults", "faults", "page faults that waited for a disk", "/proc/PID/stat"),
+    Signal(
+        name="cpu_usage_us",
+        unit="us",
+        meaning="CPU time used",
+        v2="cpu.stat",
+        hybrid="cpu.stat",
+        none="/proc/PID/stat",
+    ),
+    Signal(
+        name="oom_kills",
+        unit="kills",
+        meaning="processes killed for want of memory",
+        v2="memory.events",
+        hybrid="memory.oom_control",
+        when=TURN,
+    ),
+    Signal(
+        name="frozen",
+        unit="yes or no",
+        meaning="whether every process of it is frozen",
+        v2="cgroup.events",
+        hybrid="cgroup.events",
+        none="/proc/PID/stat",
+        when=TICK,
+    ),
+    Signal(
+        name="working_set_bytes",
+        unit="bytes",
+        meaning="what it needs so as not to refault, estimated; absent without refaults",
+        v2="memory.stat, memory.current",
+        hybrid="memory.stat, memory.usage_in_bytes, /proc/PID/io",
+    ),
+    Signal(
+        name="high_events",
+        unit="times",
+        meaning="memory.high held the group back",
+        v2="memory.events",
+        when=TURN,
+    ),
+    Signal(
+        name="max_events",
+        unit="times",
+        meaning="usage was about to exceed the limit",
+        v2="memory.events",
+        hybrid="memory.failcnt",
+        when=TURN,
+    ),
+    Signal(
+        name="cpu_throttled_us",
+        unit="us",
+        meaning="time for which a CPU limit held the group back",
+        v2="cpu.stat",
+        hybrid="cpu/cpu.stat",
+        when=TURN,
+    ),
+    Signal(
+        name="io_read_bytes",
+        unit="bytes",
+        meaning="read from block devices" + _SUMMED,
+        v2="io.stat",
+        hybrid="/proc/PID/io",
+        none="/proc/PID/io",
+        when=TURN,
+        zone=False,
+    ),
+    Signal(
+        name="io_written_bytes",
+        unit="bytes",
+        meaning="written to block devices" + _SUMMED,
+        v2="io.stat",
+        hybrid="/proc/PID/io",
+        none="/proc/PID/io",
+        when=TURN,
+        zone=False,
+    ),
+    Signal(
+        name="run_delay_us",
+        unit="us",
+        meaning="time that threads waited for a CPU" + _SUMMED,
+        v2="/proc/PID/schedstat",
+        hybrid="/proc/PID/schedstat",
+        none="/proc/PID/schedstat",
+        when=PROCESS,
+        zone=False,
+    ),
+    Signal(
+        name="pss_bytes",
+        unit="bytes",
+        meaning="proportional share of resident memory, summed over processes",
+        v2="/proc/PID/smaps_rollup",
+        hybrid="/proc/PID/smaps_rollup",
+        when=THREAD,
+        zone=False,
+    ),
+    Signal(
+        name="page_cache_hits",
+        unit="lookups",
+        meaning="page-cache lookups that found the page",
+        v2=EBPF,
+        hybrid=EBPF,
+        none=EBPF,
+    ),
+    Signal(
+        name="page_cache_misses",
+        unit="lookups",
+        meaning="page-cache lookups that did not find the page",
+        v2=EBPF,
+        hybrid=EBPF,
+        none=EBPF,
+    ),
+    Signal(
+        name="turn_read_s",
+        unit="s",
+        meaning="when what is read in turn was read (CLOCK_MONOTONIC)",
+        v2="the clock",
+        hybrid="the clock",
+        when=TURN,
+    ),
+)
+
+
+def _node(name: str, unit: str, meaning: str, file: str) -> Signal:
+    return Signal(
+        name=name, unit=unit, meaning=meaning, v2=file, hybrid=file, none=file, when=TICK
+    )
+
+
+_MEMINFO: Final = "/proc/meminfo"
+_VMSTAT: Final = "/proc/vmstat"
+NODE_SIGNALS: Final = (
+    *(
+        _node(
+            signal.name,
+            signal.unit,
+            signal.meaning,
+            f"/proc/pressure/{signal.name.partition('.')[2].partition('_')[0]}",
+        )
+        for signal in GROUP_SIGNALS[:5]
+    ),
+    Signal(
+        name="psi.cpu_full_us",
+        unit="us",
+        meaning="always absent: not defined for a whole machine, where the kernel writes 0",
+    ),
+    _node("memory_total_bytes", "bytes", "memory of the machine", _MEMINFO),
+    _node("memory_available_bytes", "bytes", "what can be had without swapping", _MEMINFO),
+    _node("dirty_bytes", "bytes", "page cache to be written", _MEMINFO),
+    _node("writeback_bytes", "bytes", "page cache being written", _MEMINFO),
+    _node("swap_total_bytes", "bytes", "size of all swap", _MEMINFO),
+    _node("swap_free_bytes", "bytes", "swap not in use", _MEMINFO),
+    _node("swap_in_pages", "pages", "read from swap", _VMSTAT),
+    _node("swap_out_pages", "pages", "written to swap", _VMSTAT),
+    _node("major_faults", "faults", "page faults that waited for a disk", _VMSTAT),
+    _node("refault_file_pages", "pages", "file pages read again after eviction", _VMSTAT),
+    _node("refault_anon_pages", "pages", "anonymous pages wanted again", _VMSTAT),
+    _node("scan_kswapd_pages", "pages", "looked at by kswapd", _VMSTAT),
+    _node("scan_direct_pages", "pages", "looked at by tasks that wanted memory", _VMSTAT),
+    _node("steal_kswapd_pages", "pages", "reclaimed by kswapd", _VMSTAT),
+    _node("steal_direct_pages", "pages", "reclaimed by tasks that wanted memory", _VMSTAT),
+    _node("allocation_stalls", "times", "a task had to reclaim before it got memory", _VMSTAT),
+    _node("page_cache_hits", "lookups", "page-cache lookups that found the page", EBPF),
+    _node("page_cache_misses", "lookups", "page-cache lookups that did not", EBPF),
+)
+
+
+def _of_process(name: str, unit: str, meaning: str, file: str, when: str = PROCESS) -> Signal:
+    path = file if file == EBPF else f"/proc/PID/{file}"
+    return Signal(
+        name=name, unit=unit, meaning=meaning, v2=path, hybrid=path, none=path, when=when
+    )
+
+
+PROCESS_SIGNALS: Final = (
+    _of_process("pid", "", "the process", "stat"),
+    _of_process("start_time_ticks", "ticks", "when it started; with the pid it names it", "stat"),
+    _of_process("slot", "", "its slot; -1: the protected application, never acted on", "stat"),
+    _of_process("oom_score", "", "the kernel's out-of-memory score", "oom_score"),
+    _of_process("stopped", "yes or no", "whether it is stopped (SIGSTOP)", "status"),
+    _of_process("rss_bytes", "bytes", "resident memory", "status"),
+    _of_process("pss_bytes", "bytes", "proportional share of it", "smaps_rollup", THREAD),
+    _of_process("anon_bytes", "bytes", "resident anonymous and shared memory", "status"),
+    _of_process("file_bytes", "bytes", "resident file pages", "status"),
+    _of_process("swap_bytes", "bytes", "its memory in swap", "status"),
+    _of_process("run_delay_us", "us", "time that its threads waited for a CPU", "schedstat"),
+    _of_process("page_cache_hits", "lookups", "page-cache lookups that found the page", EBPF),
+    _of_process("page_cache_misses", "lookups", "page-cache lookups that did not", EBPF),
+    _of_process("read_s", "s", "when it was read (CLOCK_MONOTONIC)", "stat"),
+)
+LATENCY_SIGNALS: Final = (
+    Signal(name="window_s", unit="s", meaning="length of the window"),
+    Signal(name="completed", unit="requests", meaning="completed in the window"),
+    Signal(name="completed_total", unit="requests", meaning="completed since the start"),
+    Signal(name="mean_ms", unit="ms", meaning="mean latency in the window"),
+    Signal(name="p95_ms", unit="ms", meaning="95th percentile in the window"),
+    Signal(name="max_ms", unit="ms", meaning="longest in the window"),
+    Signal(name="last_completion_age_s", unit="s", meaning="since the last completion seen"),
+)
+_UNCHANGED: Final = "about 1.5 us less while it has not changed"
+COSTS: Final = (
+    Cost(file="memory.pressure", cost_us=3.0, note="io.pressure and cpu.pressure alike"),
+    Cost(file="memory.stat", cost_us=12.8, note="3 us less while it has not changed"),
+    Cost(file="memory.usage_in_bytes", cost_us=1.6),
+    Cost(file="memory.limit_in_bytes", cost_us=1.8),
+    Cost(file="memory.failcnt", cost_us=1.6),
+    Cost(file="memory.oom_control", cost_us=3.0, note=_UNCHANGED),
+    Cost(file="cpu.stat", cost_us=4.1),
+    Cost(file="cpu/cpu.stat", cost_us=3.3, note=_UNCHANGED),
+    Cost(file="cgroup.events", cost_us=2.8, note=_UNCHANGED),
+    Cost(file="cgroup.procs", cost_us=2.7, note="of one process"),
+    Cost(file="/proc/pressure/memory", cost_us=3.1, note="io and cpu alike"),
+    Cost(file="/proc/meminfo", cost_us=10.6),
+    Cost(file="/proc/vmstat", cost_us=28.7, note="its first piece only; all of it costs 75"),
+    Cost(file="/proc/PID/status", cost_us=12.1, note="kept open; opening any adds 5"),
+    Cost(file="/proc/PID/oom_score", cost_us=1.7),
+    Cost(file="/proc/PID/schedstat", cost_us=1.8, note="of each thread"),
+    Cost(file="/proc/PID/io", cost_us=3.9),
+    Cost(
+        file="/proc/PID/smaps_rollup",
+        cost_us=27.3,
+        note="of the smallest process; 10 ms of one with a gigabyte",
+    ),
+)
