@@ -15,6 +15,8 @@ import pytest
 
 from stallward.evaluation.cli import main
 
+PAGES = Path(__file__).parents[2] / "docs/reference"
+
 COMMANDS = (
     "demo",
     "record",
@@ -257,3 +259,10 @@ def test_a_closed_pipe_is_not_an_error() -> None:
         check=False,
     )
     assert "Traceback" not in done.stderr
+
+
+def test_describe_prints_the_reference_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "signals"]) == 0
+    assert capsys.readouterr().out == (PAGES / "signals.md").read_text()
+    assert main(["describe", "observation"]) == 0
+    assert capsys.readouterr().out == (PAGES / "observation.md").read_text()

@@ -33,3 +33,7 @@ class ComparisonError(EvaluationError):
 
 class UsageError(EvaluationError):
     """Raised when a command line is well-formed but cannot be meant."""
+
+
+class BenchError(EvaluationError):
+    """Raised when something cannot be measured on this machine."""

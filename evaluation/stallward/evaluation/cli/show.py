@@ -1,6 +1,8 @@
-"""``stallward arms`` and ``stallward scenarios``: what there is to choose from."""
+"""``stallward arms``, ``scenarios`` and ``describe``: what there is."""
 
 from __future__ import annotations
+
+import typer
 
 from stallward.evaluation.cli import output
 from stallward.evaluation.cli.options import Json
@@ -67,3 +69,25 @@ def scenarios(as_json: Json = False) -> None:
             for s in found
         ],
     )
+
+
+describe = typer.Typer(
+    help="Print a reference page, as Markdown.",
+    no_args_is_help=True,
+)
+
+
+@describe.command(epilog="Example: stallward describe signals")
+def signals() -> None:
+    """Every signal: unit, meaning, where it comes from on each kind of node, cost."""
+    from stallward.actuator.sensors.describe import signals_page  # noqa: PLC0415
+
+    typer.echo(signals_page(), nl=False)
+
+
+@describe.command(epilog="Example: stallward describe observation")
+def observation() -> None:
+    """The observation and the action table."""
+    from stallward.agent.describe import observation_page  # noqa: PLC0415
+
+    typer.echo(observation_page(), nl=False)

@@ -1,0 +1,176 @@
+"""What one sample costs, measured with real cgroups and real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from stallward.actuator.detect import require
+from stallward.actuator.errors import JournalError
+from stallward.actuator.groups import Group
+from stallward.actuator.journal import Keeper, OwnedGroup
+from stallward.actuator.paths import Paths
+from stallward.actuator.sensors import Sampler
+from stallward.agent.errors import StallwardError
+from stallward.agent.sample import SlotState
+from stallward.evaluation.errors import BenchError
+
+_WARM_UP: Final = 20
+_SAMPLES: Final = 200
+_START_S: Final = 60.0
+_GROUPS_BESIDE_SLOTS: Final = 2
+"""The zone and the protected application."""
+_CHILDREN: Final = "i=1; while [ $i -lt {count} ]; do (read x <&3) & i=$((i+1)); done; read x <&3"
+"""A shell and forks of it, all of which read a pipe: they end when its writer does, even if
+that is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleCost:
+    """Times of ``Sampler.read``."""
+
+    cgroups: int
+    processes: int
+    p50_ms: float
+    p99_ms: float
+    cpu_ms: float
+    """CPU time of a read, mean."""
+
+
+def sample_cost_ms(
+    cgroups: int,
+    processes: int,
+    *,
+    asked: bool = True,
+    period_s: float = 0.0,
+    samples: int = _SAMPLES,
+) -> SampleCost:
+    """Measure a full sample with ``cgroups`` groups and ``processes`` sleeping processes.
+
+    Args:
+        cgroups: How many groups, with the zone and the protected application; at least 3.
+        processes: How many processes there are in them.
+        asked: Whether a controller asks for processes.
+        period_s: Pause between samples: caches get cold; 0 for none.
+        samples: How many samples are timed.
+
+    Raises:
+        StallwardError: If this machine cannot hold the groups.
+    """
+    slots = cgroups - _GROUPS_BESIDE_SLOTS
+    if slots < 1 or processes < slots + 1:
+        raise BenchError(
+            f"{cgroups} groups with {processes} processes cannot be measured.",
+            next_step="Take at least 3 groups, and a process for each but the zone.",
+        )
+    paths = Paths()
+    hierarchy = require(paths)
+    zone = hierarchy.group(f"stallward/{os.getpid()}-{os.urandom(3).hex()}-sample")
+    groups = [zone.child("app"), *(zone.child(f"slot{i}") for i in range(slots))]
+    with _kept(zone, paths), _sleeping(groups, processes):
+        sampler = Sampler(
+            paths=paths,
+            hierarchy=hierarchy,
+            zone=zone,
+            protected=groups[0],
+            slots=groups[1:],
+            needs_processes=asked,
+        )
+        try:
+            return _measure(sampler, cgroups, processes, period_s, samples)
+        finally:
+            sampler.close()
+
+
+def _measure(
+    sampler: Sampler, cgroups: int, processes: int, period_s: float, samples: int
+) -> SampleCost:
+    states = (SlotState(),) * (cgroups - _GROUPS_BESIDE_SLOTS)
+    times_ms, cpu_ms = np.empty(samples), np.empty(samples)
+    for number in range(_WARM_UP + samples):
+        time.sleep(period_s)
+        cpu_ns, start_ns = time.thread_time_ns(), time.perf_counter_ns()
+        sampler.read(number, states)
+        took_ns = time.perf_counter_ns() - start_ns
+        if number >= _WARM_UP:
+            times_ms[number - _WARM_UP] = took_ns / 1e6
+            cpu_ms[number - _WARM_UP] = (time.thread_time_ns() - cpu_ns) / 1e6
+    return SampleCost(
+        cgroups=cgroups,
+        processes=processes,
+        p50_ms=float(np.quantile(times_ms, 0.5)),
+        p99_ms=float(np.quantile(times_ms, 0.99)),
+        cpu_ms=float(np.mean(cpu_ms)),
+    )
+
+
+@contextlib.contextmanager
+def _kept(zone: Group, paths: Paths) -> Iterator[None]:
+    """Have the zone and all in it removed, whatever ends this process."""
+    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
+        keeper = Keeper.start(paths, Path(folder))
+        try:
+            keeper.hold(OwnedGroup(zone.name))
+            yield
+        finally:
+            problems: Sequence[str] = ("the keeper process is gone",)
+            with contextlib.suppress(JournalError):
+                problems = keeper.restore()
+                keeper.close()
+        if problems:
+            raise BenchError(f"The groups could not be removed: {' '.join(problems)}")
+
+
+@contextlib.contextmanager
+def _sleeping(groups: Sequence[Group], processes: int) -> Iterator[None]:
+    """Put sleeping processes into new groups, as many into each as into the next."""
+    shells: list[subprocess.Popen[bytes]] = []
+    read_fd, write_fd = os.pipe()
+    try:
+        for number, group in enumerate(groups):
+            group.create()
+            count = processes // len(groups) + (number < processes % len(groups))
+            entries = " ".join(f"echo $$ > {path}/cgroup.procs;" for path in group.member_dirs)
+            script = f"exec 3<&0; {entries} {_CHILDREN.format(count=count)}"
+            shells.append(subprocess.Popen(["sh", "-c", script], stdin=read_fd))
+        _await(groups, processes)
+        yield
+    finally:
+        os.close(write_fd)
+        os.close(read_fd)
+        for shell in shells:
+            shell.wait()
+
+
+def _await(groups: Sequence[Group], processes: int) -> None:
+    deadline_s = time.monotonic() + _START_S
+    while (found := sum(len(group.pids()) for group in groups)) < processes:
+        if time.monotonic() > deadline_s:
+            raise BenchError(f"Only {found} of {processes} processes have started.")
+        time.sleep(0.05)
+
+
+COSTS: Final = ((20, 300), (100, 2000))
+"""Groups and processes that ``stallward bench`` measures."""
+
+
+def sample_costs() -> dict[str, float | None]:
+    """The figures of ``stallward bench``; ``None`` for what could not be measured."""
+    found: dict[str, float | None] = {}
+    for cgroups, processes in COSTS:
+        cost: SampleCost | None = None
+        with contextlib.suppress(StallwardError):
+            cost = sample_cost_ms(cgroups, processes)
+        for part in ("p50", "p99"):
+            key = f"sample_{cgroups}_groups_{processes}_processes_{part}_ms"
+            found[key] = None if cost is None else getattr(cost, f"{part}_ms")
+    return found
