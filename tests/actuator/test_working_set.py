@@ -199,3 +199,10 @@ def test_a_real_loop_is_estimated_within_a_tenth(
     for sample in (*limited[-10:], free[-1]):
         assert sample.working_set_bytes == pytest.approx(wanted, rel=0.1)
     assert (free[-1].memory_usage_bytes or 0) > LOOP_MIB << 20, "it has what it wants"
+
+
+def test_what_was_evicted_before_the_first_refault_is_wanted_on_a_machine_long_up() -> None:
+    estimate = WorkingSet()
+    now_s = feed(estimate, 10_000.0, 5, usage=96, away=72)
+    feed(estimate, now_s, 10, usage=96, away=72, rate=40)
+    assert estimate.pages == (96 + 72) * MIB_PAGES

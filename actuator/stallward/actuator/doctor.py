@@ -26,6 +26,7 @@ from stallward.actuator.privileges import (
     lockable_bytes,
     other_daemons,
 )
+from stallward.actuator.sensors.missing import Why
 from stallward.actuator.stall_watch import StallWatch
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import Sample
@@ -93,6 +94,8 @@ def examine(paths: Paths, config: DaemonConfig | None = None) -> Diagnosis:
 
 
 _LOOKED_AT: Final = "the loop looks at the file itself, 26 to 50 times a second"
+_NAMED: Final = 2
+"""Signals that are absent for one reason and named one by one."""
 _HOLD_BACK: Final = "hold back"
 _ESSENTIAL: Final = frozenset({_HOLD_BACK})
 
@@ -247,10 +250,7 @@ def _configured(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
         return findings, obstacles
     try:
         sample = node.read(0, 0.0)
-        findings += [
-            Finding(area="signal", name=name, state="missing", why=why.strip())
-            for name, _, why in (text.partition(":") for text in node.missing_signals())
-        ]
+        findings += _signals_of(node)
         findings += [
             Finding(area="lever", name=name, state="missing" if why else "works", why=why)
             for name, why in node.levers.survey()
@@ -262,6 +262,22 @@ def _configured(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
     finally:
         node.close()
     return findings, obstacles
+
+
+def _signals_of(node: Node) -> Iterable[Finding]:
+    """The absent signals, those of one reason together."""
+    reasons: dict[tuple[Why, str], list[str]] = {}
+    for absence in node.absences():
+        if absence.broken:
+            reasons.setdefault((absence.why, absence.detail), []).append(absence.signal)
+    for (why, detail), names in reasons.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield Finding(
+            area="signal",
+            name=", ".join(names[:_NAMED]) + more,
+            state="degraded" if why is Why.OFF else "missing",
+            why=f"{why.value} ({detail})" if detail else why.value,
+        )
 
 
 def _blind(sample: Sample) -> bool:

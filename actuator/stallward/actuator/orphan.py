@@ -51,7 +51,9 @@ def end_and_restore(
             for fd in sockets:
                 os.close(fd)
             restore(entries, paths)  # what is paused must not wait for a thread to die
-            select.select([read], [], [], _DEATH_S)  # the last thread to end closes the other end
+            ended = select.poll()  # the last thread to end closes the other end
+            ended.register(read)
+            ended.poll(_DEATH_S * 1e3)
             status = _undo(entries, paths, journal)
         finally:
             os._exit(status)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 from pathlib import Path
 from typing import Final
 
@@ -86,12 +85,6 @@ class StallWatch:
             return False
         before, self._total_us = self._total_us, int(digits)
         return self._total_us - before >= STALL_US
-
-    def trigger_alive(self) -> bool:
-        """Whether what the trigger reported is a stall, not the end of its group."""
-        poller = select.poll()
-        poller.register(self.trigger_fd, select.POLLPRI)
-        return all(not event & select.POLLERR for _, event in poller.poll(0))
 
     def close(self) -> None:
         """Close the files; nothing is seen any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import select
 import time
 from collections.abc import Callable
@@ -49,8 +50,11 @@ class Waiter:
         self._command_fd = command_fd
         self._answer = answer
         self._watch = watch
-        self._readable = [self._guardian_fd, wake_fd, command_fd]
-        self._urgent = [] if watch.trigger_fd < 0 else [watch.trigger_fd]
+        self._poller = select.poll()  # not select(2): a big node has descriptors beyond 1023
+        for fd in (self._guardian_fd, wake_fd, command_fd):
+            self._poller.register(fd, select.POLLIN)
+        if watch.trigger_fd >= 0:
+            self._poller.register(watch.trigger_fd, select.POLLPRI)
 
     def until(self, due_s: float, rhythm: Rhythm, *, watching: bool) -> Woken:
         """Wait until ``due_s`` at the latest.
@@ -66,23 +70,21 @@ class Waiter:
             look()  # what the tick has seen is no news
         while (left_s := due_s - time.monotonic()) > 0:
             wait_s = min(left_s, watch_s) if watching else left_s
-            # Not poll(2): its milliseconds are too coarse for the deadline of a tick.
-            asked = self._urgent if watching else ()
-            ready, _, urgent = select.select(self._readable, (), asked, wait_s)
+            ready = dict(self._poller.poll(math.ceil(wait_s * 1e3)))
             if ready and self._stopped(ready):
                 return Woken.STOPPED
-            if watching and ((urgent and self._triggered()) or look()):
+            if watching and (self._triggered(ready) or look()):
                 return Woken.STALLED
         return Woken.DUE
 
-    def _stopped(self, ready: list[int]) -> bool:
+    def _stopped(self, ready: dict[int, int]) -> bool:
         if self._command_fd in ready:
             self._answer()
         return self._wake_fd in ready or (self._guardian_fd in ready and self._link.gone)
 
-    def _triggered(self) -> bool:
-        """Whether the kernel reports a stall; one that cannot any more is given up."""
-        if self._watch.trigger_alive():
-            return True
-        self._urgent = []
-        return False
+    def _triggered(self, ready: dict[int, int]) -> bool:
+        """Whether the kernel reports a stall; a trigger whose group is gone is given up."""
+        event = ready.get(self._watch.trigger_fd, 0)
+        if event & select.POLLERR:
+            self._poller.unregister(self._watch.trigger_fd)
+        return bool(event & select.POLLPRI) and not event & select.POLLERR

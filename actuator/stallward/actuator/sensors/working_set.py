@@ -29,6 +29,7 @@ until the kernel has evicted that. Reading with O_DIRECT counts as data that is 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -76,7 +77,8 @@ class WorkingSet:
     def __init__(self) -> None:
         self.pages: int | None = None
         self._history: deque[RefaultCounters] = deque()
-        self._evidence_s = 0.0
+        self._evidence_s = math.inf
+        """When the group last missed something, or was first seen."""
         self._given_up = 0
 
     @property
@@ -93,8 +95,9 @@ class WorkingSet:
         history = self._history
         if history and now.refault_pages < history[-1].refault_pages:
             history.clear()  # another group of the same name
-            self.pages, self._given_up = None, 0
+            self.pages, self._given_up, self._evidence_s = None, 0, now.time_s
         history.append(now)
+        self._evidence_s = min(self._evidence_s, now.time_s)
         while len(history) > 2 and history[1].time_s <= now.time_s - WINDOW_S:
             history.popleft()
         if self._refaulting():
