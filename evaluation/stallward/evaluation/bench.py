@@ -24,6 +24,7 @@ from stallward.actuator.daemon import Daemon, DaemonPids
 from stallward.agent.errors import StallwardError
 from stallward.env.recording import Recording, load_recording
 from stallward.env.scenario_file import load_scenario
+from stallward.evaluation import bench_sample
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.bench_peer import Earlyoom
 from stallward.evaluation.compare import find_policy_of
@@ -52,6 +53,7 @@ MEANINGS: Final = {
     "onset_to_pause_p50_ms": "first stall of the protected group to everything frozen",
     "onset_to_pause_p99_ms": "the same, 99th percentile",
     "onsets": "how many such stalls were seen",
+    **bench_sample.MEANINGS,
     "earlyoom_cpu_share_pressure": "share of one core that earlyoom uses meanwhile",
     "earlyoom_rss_mib": "resident memory of earlyoom",
     "earlyoom_actions": "how often earlyoom would have ended a process in that block",
@@ -155,6 +157,8 @@ def bench_node(
             pressed, watched = rig.run("together", arm, policy)
         report("onset to pause", 0.65)
         onsets = onset_to_pause_ms(session, Path(folder) / "onset", seconds=seconds)
+    report("full samples", 0.9)
+    samples = bench_sample.sample_costs()
     report("done", 1.0)
     loop_share, limits_share = watched.loop_shares()
     return {
@@ -169,6 +173,7 @@ def bench_node(
         "onset_to_pause_p50_ms": _quantile(onsets, 0.5),
         "onset_to_pause_p99_ms": _quantile(onsets, 0.99),
         "onsets": float(onsets.size),
+        **samples,
         "earlyoom_cpu_share_pressure": peer.cpu_share,
         "earlyoom_rss_mib": peer.rss_mib,
         "earlyoom_actions": peer.actions,

@@ -163,6 +163,17 @@ COSTS: Final = ((20, 300), (100, 2000))
 """Groups and processes that ``stallward bench`` measures."""
 
 
+MEANINGS: Final = {
+    f"sample_{cgroups}_groups_{processes}_processes_{part}_ms": (
+        f"a full sample of {cgroups} groups and {processes} processes"
+        if part == "p50"
+        else "the same, 99th percentile"
+    )
+    for cgroups, processes in COSTS
+    for part in ("p50", "p99")
+}
+
+
 def sample_costs() -> dict[str, float | None]:
     """The figures of ``stallward bench``; ``None`` for what could not be measured."""
     found: dict[str, float | None] = {}
