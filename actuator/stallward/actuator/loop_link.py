@@ -47,6 +47,7 @@ class LoopLink:
         self.last: pb.TickRecord | None = None
         """The newest tick record."""
         self._status: tuple[float, pb.StatusResponse] | None = None
+        self._said = asyncio.Event()
         self.on_tick: Callable[[pb.TickRecord], None] | None = None
         """Called with every tick record."""
         self.skipped = 0
@@ -56,6 +57,12 @@ class LoopLink:
     def silent_s(self) -> float:
         """How long no tick has come in."""
         return time.monotonic() - self._last_s
+
+    async def hear(self, timeout_s: float) -> None:
+        """Wait until the loop has said something of itself, but not for longer."""
+        if not self._said.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._said.wait(), timeout_s)
 
     def status(self) -> pb.StatusResponse | None:
         """What the loop said of itself last, as of now; ``None`` while there is no loop."""
@@ -111,6 +118,7 @@ class LoopLink:
                 self._fan_out(message.tick)
             elif message.HasField("status"):
                 self._status = (time.monotonic(), message.status)
+                self._said.set()
             else:
                 self._answer(message.result)
 
@@ -118,6 +126,7 @@ class LoopLink:
         # Without an id it is the guardian's: the loop died, nothing will be answered.
         if not result.id:
             self._status = None
+            self._said.clear()
         for ticket in [result.id] if result.id else list(self._waiting):
             waiting = self._waiting.get(ticket)
             if waiting is not None and not waiting.done():

@@ -77,6 +77,7 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
     ) -> pb.StatusResponse:
         """What the daemon is doing now."""
         # Not asked of the loop: a thousand of these a second must not cost it a tick.
+        await self._link.hear(_ANSWER_S)  # at the start a client need not try again and again
         status = self._link.status()
         if status is None or self._link.silent_s > self._silence_s:
             await self._refuse(context, grpc.StatusCode.UNAVAILABLE, _RESTARTING)
