@@ -1,0 +1,373 @@
+"""Targets: the kernel's files."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import fuzz_reference as reference
+from fuzz_mutations import Material
+from fuzz_target import Folder, Target, sound, sound_signed
+
+from stallward.actuator.detect import detect
+from stallward.actuator.errors import KernelFileError, SensorError
+from stallward.actuator.journal_restore import is_swap
+from stallward.actuator.kernelfile import OpenFile, read_text
+from stallward.actuator.levers.advice import private_ranges
+from stallward.actuator.paths import Paths
+from stallward.actuator.process_table import parse_seen
+from stallward.actuator.sensors import tree_process
+from stallward.actuator.sensors.btf import Btf
+from stallward.actuator.sensors.flat import parse_single
+from stallward.actuator.sensors.freezer import parse_frozen
+from stallward.actuator.sensors.memcg import (
+    parse_limit_v1,
+    parse_stat_v1,
+    parse_stat_v2,
+)
+from stallward.actuator.sensors.psi import parse_psi
+from stallward.actuator.sensors.signal_file import SignalFile
+from stallward.actuator.sensors.vmstat import parse_vmstat
+
+PATH: Final = Path("/proc/x")
+SAMPLES: Final = Path(__file__).parent / "samples"
+FLAT_KEYS: Final = (b"max", b"total_rss", b"anon", b"frozen", b"oom_kill")
+
+Check = Callable[[bytes, Any], None]
+
+
+def sample(*names: str) -> tuple[bytes, ...]:
+    """The contents of files in ``samples``."""
+    return tuple((SAMPLES / name).read_bytes() for name in names)
+
+
+def same_as(read: Callable[[bytes], Any]) -> Check:
+    """What was understood is what the reference reads; it must not have refused."""
+
+    def check(content: bytes, value: Any) -> None:
+        sound_signed(content, value)
+        expected = read(content)
+        assert expected is not None, "the reference refuses it"
+        assert value == expected, f"the reference reads {expected!r}"
+
+    return check
+
+
+def kernel(
+    name: str,
+    parse: Callable[[bytes, Path], Any],
+    samples: tuple[bytes, ...],
+    check: Check = sound,
+    values: tuple[bytes, ...] = (),
+    *,
+    errors: tuple[type[KernelFileError], ...] = (SensorError,),
+    slow: int = 1,
+) -> Target:
+    """A reader of one kernel file."""
+    return Target(
+        name=name,
+        run=lambda content: parse(content, PATH),
+        material=Material(samples=samples, values=values),
+        errors=errors,
+        names=str(PATH),
+        check=check,
+        slow=slow,
+    )
+
+
+def flat_check(pairs: dict[str, str]) -> Check:
+    """Field of the value -> key in the file."""
+
+    def check(content: bytes, value: Any) -> None:
+        sound(content, value)
+        found = reference.flat(content, [key.encode() for key in pairs.values()])
+        assert found is not None, "the reference refuses it"
+        for (name, key), expected in zip(pairs.items(), found, strict=True):
+            assert getattr(value, name) == expected, f"{key} is {expected}"
+
+    return check
+
+
+def one_check(key: bytes, convert: Callable[[int], Any] = lambda value: value) -> Check:
+    def check(content: bytes, value: Any) -> None:
+        found = reference.flat(content, [key])
+        assert found is not None, "the reference refuses it"
+        assert value == (None if found[0] is None else convert(found[0]))
+
+    return check
+
+
+def _limit_v1(content: bytes) -> tuple[int | None] | None:
+    found = reference.single(content)
+    return found if found is None or (found[0] or 0) < 1 << 62 else (None,)
+
+
+def _unpacked(read: Callable[[bytes], tuple[Any] | None]) -> Check:
+    """For readers whose ``None`` means "no limit"."""
+
+    def check(content: bytes, value: Any) -> None:
+        expected = read(content)
+        assert expected is not None, "the reference refuses it"
+        assert value == expected[0], f"the reference reads {expected[0]!r}"
+
+    return check
+
+
+def _memory_v2(content: bytes, value: Any) -> None:
+    sound(content, value)
+    keys = [b"anon", b"shmem", b"file", b"inactive_file", b"pgmajfault", b"file_dirty"]
+    found = reference.flat(content, keys)
+    assert found is not None, "the reference refuses it"
+    anon, shared, file, inactive, faults, dirty = found
+    assert value.inactive_file_bytes == inactive
+    assert (value.major_faults, value.dirty_bytes) == (faults, dirty)
+    assert value.file_bytes == (None if file is None else max(file - (shared or 0), 0))
+    assert value.anon_bytes == (shared if anon is None else anon + (shared or 0))
+
+
+def _memory_v1(content: bytes, value: Any) -> None:
+    sound(content, value)
+    found = reference.flat(content, [b"total_inactive_file", b"total_pgmajfault", b"total_swap"])
+    assert found == [value.inactive_file_bytes, value.major_faults, value.swap_bytes]
+
+
+def check_schedstat(content: bytes, value: int) -> None:
+    parts = reference.words(content.replace(b"\n", b" "))
+    assert len(parts) == 3
+    waited = reference.count(parts[1])
+    assert waited is not None
+    assert value == waited // 1000
+
+
+def size_lines(pairs: dict[str, bytes]) -> Check:
+    """Fields of the value and the line of the file that each comes from, in kB."""
+
+    def check(content: bytes, value: Any) -> None:
+        sound(content, value)
+        for name, key in pairs.items():
+            texts = reference.keyed(content, key)
+            found = value if name == "" else getattr(value, name)
+            if found is None:
+                assert not texts
+                continue
+            first = reference.words(texts[0]) if texts else []
+            assert len(first) == 2, f"{key!r} is not there"
+            assert first[1] == b"kB"
+            size = reference.count(first[0])
+            assert size is not None
+            assert found == size * 1024
+
+    return check
+
+
+def _seen(content: bytes, value: Any) -> None:
+    assert value.start_time_ticks == reference.count(reference.stat_field(content, 22) or b"")
+    assert -1 <= value.parent < 1 << 31, f"the parent {value.parent} is no pid"
+
+
+def _ranges(content: bytes, path: Path) -> list[tuple[int, int]]:
+    found = list(itertools.islice(private_ranges(content), 100_000))
+    assert len(found) < 100_000, "pieces without end"
+    return found
+
+
+def _ranges_check(content: bytes, value: Any) -> None:
+    for address, length in value:
+        assert 0 <= address < 1 << 64
+        assert 0 < length <= 1 << 64
+
+
+BTF_NAMES: Final = ("read_it", "btf_trace_hit", "outer", "colours", "nothing")
+
+
+def make_btf() -> bytes:
+    """Type information of a kernel with a function, a tracepoint, a structure and an enum."""
+    names, types = b"\0", b""
+
+    def name(text: str) -> int:
+        nonlocal names
+        names += text.encode() + b"\0" if text else b""
+        return len(names) - len(text) - 1 if text else 0
+
+    def add(text: str, kind: int, size: int, *rest: int, count: int = 0) -> None:
+        nonlocal types
+        types += struct.pack(f"<{3 + len(rest)}I", name(text), kind << 24 | count, size, *rest)
+
+    add("int", 1, 4, 0x20)
+    add("", 4, 16, name("near"), 1, 0, name("far"), 1, 64, count=2)
+    add("", 10, 2)
+    add("outer", 4, 24, name("first"), 1, 0, 0, 3, 64, count=2)
+    add("", 13, 1, name("what"), 1, name("where"), 1, count=2)
+    add("read_it", 12, 5)
+    add("", 2, 5)
+    add("btf_trace_hit", 8, 7)
+    add("colours", 6, 4, name("RED"), 3, name("GREEN"), 7, count=2)
+    add("", 17, 0, 0)
+    header = struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(names))
+    return header + types + names
+
+
+def _btf(content: bytes, path: Path) -> tuple[Any, ...]:
+    btf = Btf(content, path, BTF_NAMES)
+    return (
+        btf.function("read_it"),
+        btf.tracepoint("btf_trace_hit"),
+        btf.field_offset("outer", "far", "first"),
+        btf.field_offset("nothing", "x"),
+        btf.enumerator("colours", "GREEN"),
+    )
+
+
+def _in_file(read: Callable[[Path], Any]) -> Callable[[bytes, Path], Any]:
+    """Runs a reader of files on a real file that holds the input."""
+    folder = Folder()
+    path = folder.path / "file"
+
+    def run(content: bytes, _path: Path) -> Any:
+        assert folder is not None  # keeps it
+        path.write_bytes(content)
+        return read(path)
+
+    return run
+
+
+def _open_file(path: Path) -> tuple[bytes | None, str | None, bytes]:
+    file = OpenFile(path, SensorError)
+    try:
+        first = file.read()
+        assert file.read() == first, "the second read differs"
+        return first, read_text(path), path.read_bytes()
+    finally:
+        file.close()
+
+
+def _whole_file(content: bytes, value: Any) -> None:
+    read, text, there = value
+    assert read == there == content
+    assert text == content.decode("utf-8", "replace").strip()
+
+
+def _psi_file(path: Path) -> Any:
+    absent: tuple[int | None, int | None] = (None, None)
+    file = SignalFile(path, parse_psi, absent)
+    try:
+        return file.read(), file.fault
+    finally:
+        file.close()
+
+
+def _psi_file_check(content: bytes, value: Any) -> None:
+    totals, fault = value
+    assert (fault is None) == (reference.psi(content) is not None)
+    assert totals == (reference.psi(content) or (None, None))
+
+
+def _tables() -> tuple[Target, ...]:
+    """Mounts and swaps."""
+    folder = Folder()
+    root = folder.path
+    (root / "proc/self").mkdir(parents=True)
+    cgroup = root / "cgroup"
+    for name in ("unified", "memory", "cpu"):
+        (cgroup / name).mkdir(parents=True)
+    paths = Paths(proc=root / "proc", cgroup=cgroup)
+
+    def mounts(content: bytes, _path: Path) -> Any:
+        assert folder is not None  # keeps it
+        (root / "proc/self/mounts").write_bytes(content)
+        return detect(paths)
+
+    def check(_content: bytes, value: Any) -> None:
+        assert value.kind in {"v2", "hybrid", "none"}
+        assert value.why
+        assert all(found.is_relative_to(cgroup) for found in value.roots)
+        assert (value.kind == "none") == (value.memory_root is None)
+
+    def swaps(content: bytes, _path: Path) -> bool:
+        return is_swap(Path("/var/swap file"), content.decode("utf-8", "replace"))
+
+    def check_swaps(content: bytes, value: bool) -> None:
+        assert value == (b"/var/swap\\040file" in content and value), (
+            "a swap file that is not listed"
+        )
+
+    return (
+        kernel("mounts", mounts, sample("mounts.txt", "mounts-v2.txt"), check),
+        kernel("swaps", swaps, sample("swaps.txt"), check_swaps),
+    )
+
+
+def targets() -> tuple[Target, ...]:
+    """All targets of this file."""
+    vmstat = sample("vmstat.txt")
+    stat_v2 = sample("memory-stat-v2.txt", "memory-stat-v2-old.txt")
+    stat_v1 = sample("memory-stat-v1.txt")
+    stat = sample("stat.txt", "stat-hostile-name.txt")
+    status = sample("status.txt")
+    vmstat_keys = {"major_faults": "pgmajfault", "swap_in_pages": "pswpin"}
+    return (
+        kernel(
+            "psi",
+            parse_psi,
+            sample("psi-memory.txt", "psi-io.txt", "psi-cpu.txt"),
+            same_as(reference.psi),
+        ),
+        kernel("vmstat", parse_vmstat, vmstat, flat_check(vmstat_keys), (b"pgmajfault",)),
+        kernel("memory-stat-v2", parse_stat_v2, stat_v2, _memory_v2, (b"anon", b"shmem")),
+        kernel("memory-stat-v1", parse_stat_v1, stat_v1, _memory_v1, (b"total_rss",)),
+        kernel(
+            "cgroup-events",
+            parse_frozen,
+            sample("cgroup-events.txt"),
+            one_check(b"frozen", bool),
+            FLAT_KEYS,
+        ),
+        kernel(
+            "single",
+            parse_single,
+            sample("single.txt", "single-max.txt"),
+            _unpacked(reference.single),
+            (b"max",),
+        ),
+        kernel(
+            "limit-v1",
+            parse_limit_v1,
+            sample("single.txt", "limit-v1-none.txt"),
+            _unpacked(_limit_v1),
+        ),
+        kernel(
+            "process-stat-tree",
+            lambda content, path: parse_seen(content, path, 7),
+            stat,
+            _seen,
+            errors=(KernelFileError,),
+        ),
+        kernel("process-stat-used", tree_process.parse_used, stat, sound),
+        kernel(
+            "process-status-tree",
+            tree_process.parse_status,
+            status,
+            sound,
+            (b"kB",),
+        ),
+        kernel(
+            "schedstat-tree",
+            tree_process.parse_schedstat,
+            sample("schedstat.txt"),
+            check_schedstat,
+        ),
+        kernel("process-io-tree", tree_process.parse_io, sample("process-io.txt"), sound),
+        kernel("process-maps", _ranges, sample("maps.txt"), _ranges_check, (b"rw-p",)),
+        kernel("btf", _btf, (make_btf(),), sound),
+        kernel(
+            "open-file",
+            _in_file(_open_file),
+            sample("psi-memory.txt", "vmstat.txt"),
+            _whole_file,
+        ),
+        kernel("psi-file", _in_file(_psi_file), sample("psi-memory.txt"), _psi_file_check),
+        *_tables(),
+    )
