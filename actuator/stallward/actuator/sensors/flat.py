@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +9,6 @@ from stallward.actuator.errors import SensorError
 
 MAX_COUNT: Final = 2**64 - 1
 """The kernel's counters are of 64 bits, and so are those of a record."""
-
-_FLAT: Final = re.compile(rb"(?:\S+ \S+\n)+")
 
 
 def checked_count(value: int, path: Path | str) -> int:
@@ -52,12 +49,16 @@ def parse_flat(content: bytes, path: Path) -> dict[bytes, bytes]:
     """All pairs of a flat keyed file; values are checked when they are used.
 
     Raises:
-        SensorError: If a line is not one key and one value, or the last one is cut short.
+        SensorError: If a line is not one key and one value, or the last one is cut short, or a
+            key is there twice.
     """
-    if _FLAT.fullmatch(content) is None:
-        raise SensorError(path, f"not lines of key and value: {content[-60:]!r}")
-    words = content.split()
-    return dict(zip(words[::2], words[1::2], strict=True))
+    pairs = [line.split(b" ") for line in content.split(b"\n")]
+    try:
+        if pairs.pop() == [b""] and len(table := dict(pairs)) == len(pairs) > 0:
+            return table
+    except ValueError:
+        pass
+    raise SensorError(path, f"not lines of key and value: {content[-60:]!r}")
 
 
 def count_of(table: dict[bytes, bytes], key: bytes, path: Path) -> int | None:

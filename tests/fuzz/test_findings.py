@@ -1,0 +1,32 @@
+"""Everything that the fuzzer ever found, by name: fixed once, and it stays so."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz_registry import targets
+from fuzz_target import try_input
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of patterns that users write
+
+
+def changed(name: str, old: str | bytes, new: str | bytes, sample: int = 0) -> bytes:
+    """A real content of a target with one part of it replaced."""
+    content = targets()[name].material.samples[sample]
+    old, new = (part.encode() if isinstance(part, str) else part for part in (old, new))
+    assert old in content, f"{old!r} is not in {name}"
+    return content.replace(old, new, 1)
+
+
+REFUSED: list[tuple[str, str, bytes]] = [
+    ("cgroup-events", "pairs over the end of a line", b"populated frozen 0\n1\n"),
+    ("cgroup-events", "a key twice", b"frozen 0\nfrozen 1\n"),
+]
+UNDERSTOOD: list[tuple[str, str, bytes]] = []
+
+
+@pytest.mark.parametrize(
+    ("target", "content"),
+    [pytest.param(target, content, id=f"{target}: {what}") for target, what, content in REFUSED],
+)
+def test_refused(target: str, content: bytes) -> None:
+    assert not try_input(targets()[target], content)
