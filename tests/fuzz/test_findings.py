@@ -20,6 +20,26 @@ def changed(name: str, old: str | bytes, new: str | bytes, sample: int = 0) -> b
 REFUSED: list[tuple[str, str, bytes]] = [
     ("cgroup-events", "pairs over the end of a line", b"populated frozen 0\n1\n"),
     ("cgroup-events", "a key twice", b"frozen 0\nfrozen 1\n"),
+    (
+        "process-stat-tree",
+        "a start time of 5000 digits",
+        changed("process-stat-tree", " 3905356 ", " " + "9" * 5000 + " "),
+    ),
+    (
+        "process-stat-tree",
+        "a parent that is no pid",
+        changed("process-stat-tree", " S 21790 ", " S 4294967296 "),
+    ),
+    (
+        "process-stat-used",
+        "processor time beyond 64 bits",
+        changed("process-stat-used", " 0 0 0 0 20 ", " 18446744073709551615 0 0 0 20 "),
+    ),
+    (
+        "process-status-tree",
+        "a size beyond 64 bits",
+        changed("process-status-tree", "RssFile:\t", "RssFile:\t18446744073709551615 kB\nX: "),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = []
 

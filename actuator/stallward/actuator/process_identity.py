@@ -22,9 +22,14 @@ def stat_fields(
         KernelFileError: (or the class given) if the content is cut short or not of this form.
     """
     fields = content[content.rfind(b")") + 1 :].split()
-    if b")" not in content or len(fields) < 22 or not fields[19].isdigit():
+    if b")" not in content or len(fields) < 22 or not _is_count(fields[19]):
         raise error(path, f"not a process's stat: {content[:80]!r}")
     return fields
+
+
+def _is_count(value: bytes) -> bool:
+    """Whether it is a number of at most 64 bits."""
+    return value.isdigit() and len(value) < 20
 
 
 def start_time_ticks(proc: Path, pid: int) -> int | None:

@@ -21,6 +21,7 @@ from stallward.agent.desired import ProcessRef
 NEW_PER_REFRESH: Final = 256
 """New processes taken in by one refresh; more wait for the next."""
 RECHECKED_PER_REFRESH: Final = 8
+_PIDS: Final = 1 << 31
 _KERNEL_THREAD: Final = 0x0020_0000
 """PF_KTHREAD (include/linux/sched.h)."""
 _ENDED: Final = frozenset({b"Z", b"X", b"x"})
@@ -63,6 +64,9 @@ def parse_seen(content: bytes, path: Path | str, pid: int) -> Seen:
     try:
         parent, group, session, flags = (int(fields[i]) for i in (1, 2, 3, 6))
         threads = int(fields[17])
+        # A pid is an int of the kernel; without a group or session it is 0 or -1.
+        if not 0 <= parent < _PIDS or max(abs(group), abs(session)) >= _PIDS:
+            raise ValueError("no pid")
     except ValueError as error:
         raise KernelFileError(path, f"not a process's stat: {content[:80]!r}") from error
     return Seen(

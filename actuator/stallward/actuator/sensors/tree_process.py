@@ -12,7 +12,7 @@ from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.process_identity import stat_fields
 from stallward.actuator.process_table import Seen, parse_seen
-from stallward.actuator.sensors.flat import parse_count
+from stallward.actuator.sensors.flat import checked_count, parse_count
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def parse_status(content: bytes, path: Path | str) -> Memory:
         words = line.split()
         if len(words) != 2 or words[1] != b"kB":
             raise SensorError(path, f"not a size in kB: {key[1:] + line[:60]!r}")
-        setattr(found, name, parse_count(words[0], path) * 1024)
+        setattr(found, name, checked_count(parse_count(words[0], path) * 1024, path))
     return found
 
 
@@ -107,7 +107,7 @@ def parse_used(stat: bytes, path: Path | str) -> tuple[int, int]:
     """
     fields = stat_fields(stat, path, SensorError)
     ticks = parse_count(fields[11], path) + parse_count(fields[12], path)
-    return ticks * _TICK_US, parse_count(fields[9], path)
+    return checked_count(ticks * _TICK_US, path), parse_count(fields[9], path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
