@@ -41,7 +41,14 @@ REFUSED: list[tuple[str, str, bytes]] = [
         changed("process-status-tree", "RssFile:\t", "RssFile:\t18446744073709551615 kB\nX: "),
     ),
 ]
-UNDERSTOOD: list[tuple[str, str, bytes]] = []
+UNDERSTOOD: list[tuple[str, str, bytes]] = [
+    ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),
+    (
+        "process-maps",
+        "beyond all addresses",
+        b"0-fffffffffffffffffffffffff rw-p 00000000 00:00 0\n",
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -50,3 +57,14 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = []
 )
 def test_refused(target: str, content: bytes) -> None:
     assert not try_input(targets()[target], content)
+
+
+@pytest.mark.parametrize(
+    ("target", "content"),
+    [
+        pytest.param(target, content, id=f"{target}: {what}")
+        for target, what, content in UNDERSTOOD
+    ],
+)
+def test_understood(target: str, content: bytes) -> None:
+    assert try_input(targets()[target], content)

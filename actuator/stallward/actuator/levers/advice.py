@@ -33,12 +33,21 @@ _SKIPPED: Final = frozenset({errno.EINVAL, errno.ENOMEM, errno.EFAULT, errno.EBU
 """Of one range: locked, of huge pages of its own, or unmapped meanwhile."""
 _CAP_SYS_NICE: Final = 23
 
+_MAX_PIECES: Final = 1 << 16
+"""2 TiB of one process: the list of them takes some 8 MB."""
+_ADDRESSES: Final = 1 << 64
+
 Advise = Callable[[int, list[tuple[int, int]], int], int]
 """pidfd, (address, bytes) and the advice to bytes advised; raises OSError."""
 
 
 def private_ranges(maps: bytes) -> Iterator[tuple[int, int]]:
-    """(address, bytes) of the private writable ranges of /proc/PID/maps, in pieces of a call."""
+    """(address, bytes) of the private writable ranges of /proc/PID/maps, in pieces of a call.
+
+    A process may map terabytes that it never touches; what is beyond :data:`_MAX_PIECES` of them
+    is left out.
+    """
+    left = _MAX_PIECES
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) < 5 or len(fields[1]) != 4 or fields[1][3:] != b"p":
@@ -51,7 +60,10 @@ def private_ranges(maps: bytes) -> Iterator[tuple[int, int]]:
             first, last = int(start, 16), int(end, 16)
         except ValueError:
             continue
-        for address in range(first, last, CALL_BYTES):
+        if last > _ADDRESSES:
+            continue
+        for address in range(first, min(last, first + left * CALL_BYTES), CALL_BYTES):
+            left -= 1
             yield address, min(CALL_BYTES, last - address)
 
 
