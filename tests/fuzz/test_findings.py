@@ -40,6 +40,36 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "a size beyond 64 bits",
         changed("process-status-tree", "RssFile:\t", "RssFile:\t18446744073709551615 kB\nX: "),
     ),
+    (
+        "daemon-config",
+        "a number of 5000 digits",
+        changed("daemon-config", "seed = 4", "seed = " + "9" * 5000),
+    ),
+    (
+        "daemon-config",
+        "a hexadecimal number of 5000 digits",
+        changed("daemon-config", "seed = 4", "seed = 0x" + "f" * 5000),
+    ),
+    (
+        "daemon-config",
+        "a float as a number beyond all floats",
+        changed("daemon-config", "slo_ms = 60.0", "slo_ms = 1" + "0" * 400),
+    ),
+    (
+        "daemon-config",
+        "lists without end",
+        changed("daemon-config", "pids = [", "pids = " + "[" * 20000),
+    ),
+    (
+        "daemon-config",
+        "NUL in a path",
+        changed("daemon-config", "/run/stallward/journal", "/run/\\u0000"),
+    ),
+    (
+        "daemon-config",
+        "a list of huge numbers for a text",
+        changed("daemon-config", 'zone = "edge"', "zone = [0x" + "f" * 5000 + "]"),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

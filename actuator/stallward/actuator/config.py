@@ -196,7 +196,7 @@ def parse_config(text: str, name: str = "config") -> DaemonConfig:
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and nesting without end
         raise ConfigError(f"{name} is not TOML: {error}.") from error
     try:
         return from_table(DaemonConfig, table, "config")

@@ -19,6 +19,10 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from stallward.actuator.errors import ConfigError
 
 _T = TypeVar("_T")
+_INT64 = 1 << 63
+"""Beyond a signed integer of 64 bits TOML promises nothing."""
+_SHOWN = 200
+"""So much of a wrong value is in a message."""
 _SAID = {
     str: "a string",
     Path: "a path",
@@ -41,14 +45,14 @@ def from_table(cls: type[_T], table: object, where: str) -> _T:
             nearest known key.
     """
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{where} is {table!r}, not a table.")
+        raise ConfigError(f"{where} is {_shown(table)}, not a table.")
     hints = get_type_hints(cls)
     known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in table:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
-            raise ConfigError(f"{where} has an unknown key {key!r}.", next_step=hint)
+            raise ConfigError(f"{where} has an unknown key {_shown(key)}.", next_step=hint)
     values = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         place = f"{where}.{field.name}"
@@ -73,17 +77,21 @@ def _value(kind: Any, value: object, place: str) -> Any:
         return value
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
-            raise ConfigError(f"{place} is {value!r}, not a list.")
+            raise ConfigError(f"{place} is {_shown(value)}, not a list.")
         item = get_args(kind)[0]
         return tuple(_value(item, v, f"{place}[{i}]") for i, v in enumerate(value))
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return from_table(kind, value, place)
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise ConfigError(f"{place} does not fit into 64 bits.")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     wanted = str if kind is Path else kind
     wrong_bool = isinstance(value, bool) and kind is not bool
     if not isinstance(value, wanted) or wrong_bool:
-        raise ConfigError(f"{place} is {value!r}, not {_SAID[kind]}.")
+        raise ConfigError(f"{place} is {_shown(value)}, not {_SAID[kind]}.")
+    if isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{place} is {_shown(value)}: it holds a NUL, which no name can.")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{place} is {value!r}, not a finite number.")
     return Path(value) if kind is Path else value
@@ -98,7 +106,7 @@ def _variant(kinds: list[Any], value: object, place: str) -> Any:
         ConfigError: If there is no such variant, or a key belongs to another one.
     """
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{place} is {value!r}, not a table.")
+        raise ConfigError(f"{place} is {_shown(value)}, not a table.")
     by_name = {get_args(get_type_hints(kind)["source"])[0]: kind for kind in kinds}
     name = value.get("source", next(iter(by_name)))
     _check_choice(name, tuple(by_name), f"{place}.source")
@@ -114,11 +122,20 @@ def _variant(kinds: list[Any], value: object, place: str) -> Any:
 
 
 def _check_choice(value: object, choices: tuple[str, ...], place: str) -> None:
-    if value not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
+    if not isinstance(value, str) or value not in choices:
+        near = difflib.get_close_matches(_shown(value).strip("'"), choices, n=1)
         known = f"Choose one of: {', '.join(map(repr, choices))}."
         hint = f"Did you mean {near[0]!r}?" if near else known
-        raise ConfigError(f"{place} is {value!r}.", next_step=hint)
+        raise ConfigError(f"{place} is {_shown(value)}.", next_step=hint)
+
+
+def _shown(value: object) -> str:
+    """What the file says, for a message."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python prints no number of more than 4300 digits
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def to_table(value: Any) -> dict[str, Any]:

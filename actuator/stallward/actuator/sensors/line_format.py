@@ -74,7 +74,7 @@ class LineFormat:
             return
         try:
             regex = re.compile(self.pattern)
-        except (re.error, RecursionError) as error:
+        except (re.error, RecursionError, OverflowError) as error:
             raise ConfigError(f"The pattern {self.pattern!r} is not valid ({error}).") from error
         absent = [value for _, value in given if value not in regex.groupindex]
         if absent:
@@ -88,11 +88,11 @@ class LineFormat:
         """The latency of the request in ``line``; ``None`` if it says that it failed.
 
         Raises:
-            ValueError: If the line is not of this format (:class:`LookupError` is mapped to it).
+            ValueError: If the line is not of this format.
         """
         try:
             return self._latency_ms(line)
-        except LookupError as error:
+        except (LookupError, TypeError) as error:  # no such column, or a group without a match
             raise ValueError(f"a field is missing: {line[:80]!r}") from error
 
     def _latency_ms(self, line: str) -> float | None:
