@@ -70,6 +70,13 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "a list of huge numbers for a text",
         changed("daemon-config", 'zone = "edge"', "zone = [0x" + "f" * 5000 + "]"),
     ),
+    (
+        "daemon-config",
+        "a name of a megabyte",
+        changed(
+            "daemon-config", 'group = "edge/training"', 'group = "edge/' + "a" * 1_000_000 + '"'
+        ),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -11,18 +11,24 @@ The tree::
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+_LONGEST: Final = 2000
+"""Characters of a cause."""
 
 
 class StallwardError(Exception):
     """Something went wrong that the user can act on.
 
     Args:
-        cause: What happened, one sentence, with the numbers and the path in it.
+        cause: What happened, one sentence, with the numbers and the path in it; cut off where
+            it is far too long for one, as when a broken file is quoted.
         next_step: What the user can do about it, one sentence; empty if nothing can be done.
     """
 
     def __init__(self, cause: str, *, next_step: str = "") -> None:
+        if len(cause) > _LONGEST:
+            cause = f"{cause[:_LONGEST]}..."
         super().__init__(cause, next_step)
         self.cause = cause
         self.next_step = next_step
