@@ -77,6 +77,32 @@ REFUSED: list[tuple[str, str, bytes]] = [
             "daemon-config", 'group = "edge/training"', 'group = "edge/' + "a" * 1_000_000 + '"'
         ),
     ),
+    ("scenario", "infinite swap", changed("scenario", "swap_mib = 2048", "swap_mib = 1e999")),
+    (
+        "scenario",
+        "a limit that is no number",
+        changed("scenario", "limit_mib = 600", "limit_mib = nan"),
+    ),
+    (
+        "scenario",
+        "memory beyond 64 bits",
+        changed("scenario", "ample_mib = 4096", "ample_mib = 9223372036854775807"),
+    ),
+    (
+        "scenario",
+        "a number of 5000 digits",
+        changed("scenario", "swap_mib = 2048", "swap_mib = " + "9" * 5000),
+    ),
+    (
+        "scenario",
+        "a repetition beyond all counts",
+        changed("scenario", "[0-9.]+) (?P<ms>", "[0-9.]{99999999999}) (?P<ms>"),
+    ),
+    (
+        "scenario",
+        "digits of another script",
+        changed("scenario", 'cpus = "0-1"', 'cpus = "\u0660-\u0661"'),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

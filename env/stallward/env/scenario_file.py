@@ -32,6 +32,8 @@ from stallward.env.scenario import (
 from stallward.env.toml_table import Table
 
 MIB = 1024 * 1024
+_MAX_MIB = 2.0**40
+"""What files of the kernel can hold, in 64 bits."""
 _UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _FIELDS = ("start", "end", "latency", "sent", "ok", "end_us")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -80,7 +82,7 @@ def parse_scenario(path: Path) -> Scenario:
             f"{path} cannot be read: {error.strerror or error}.",
             next_step="Check the path; `stallward scenarios` lists the shipped ones.",
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers and nesting without end
         raise ScenarioError(f"{path} is not valid TOML: {error}.") from error
     return scenario_from(values, path)
 
@@ -116,9 +118,9 @@ def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
 
 def _sandbox(table: Table) -> SandboxSpec:
     spec = SandboxSpec(
-        limit_bytes=int(table.number("limit_mib", low=32) * MIB),
-        ample_bytes=int(table.number("ample_mib", low=32) * MIB),
-        swap_bytes=int(table.number("swap_mib", default=2048.0, low=64) * MIB),
+        limit_bytes=int(table.number("limit_mib", low=32, high=_MAX_MIB) * MIB),
+        ample_bytes=int(table.number("ample_mib", low=32, high=_MAX_MIB) * MIB),
+        swap_bytes=int(table.number("swap_mib", default=2048.0, low=64, high=_MAX_MIB) * MIB),
     )
     if spec.ample_bytes <= spec.limit_bytes:
         raise table.fail(
@@ -203,7 +205,7 @@ def _field(table: Table, name: str, *, named: bool) -> str | None:
 def _check_pattern(table: Table, pattern: str, fields: dict[str, str | None]) -> None:
     try:
         groups = re.compile(pattern).groupindex
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise table.fail("pattern", f"is not a regular expression: {error}.") from error
     for name, group in fields.items():
         if group is not None and group not in groups:
@@ -247,7 +249,7 @@ def _background(table: Table) -> BackgroundSpec:
         units=_units(table.table("units")),
         phases=_phases(table, repeat_s),
         repeat_s=repeat_s,
-        floor_bytes=int(table.number("floor_mib", default=16.0, low=1) * MIB),
+        floor_bytes=int(table.number("floor_mib", default=16.0, low=1, high=_MAX_MIB) * MIB),
     )
     table.done()
     return spec
@@ -296,7 +298,7 @@ def _command_keys(table: Table) -> Command:
     if not 0 <= nice <= 19:
         raise table.fail("nice", f"is {nice}, but must be from 0 to 19.")
     cpus = table.maybe("cpus", str)
-    if cpus is not None and not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", cpus):
+    if cpus is not None and not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", cpus, re.ASCII):
         raise table.fail("cpus", f"is {cpus!r}.", 'Write it as for taskset, e.g. "0" or "0-1,3".')
     return Command(argv=argv, nice=nice, cpus=cpus)
 

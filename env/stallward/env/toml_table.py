@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,10 @@ from stallward.env.errors import ScenarioError
 
 T = TypeVar("T")
 
+_INT64 = 1 << 63
+"""Beyond a signed integer of 64 bits TOML promises nothing."""
+_SHOWN = 200
+"""So much of a wrong value is in a message."""
 _TYPE_NAMES = {
     str: "a string",
     int: "a whole number",
@@ -138,10 +143,27 @@ class Table:
         return self.fail(key, "is missing.", f"Add it; it is {_TYPE_NAMES[kind]}.{hint}")
 
     def _typed(self, key: str, value: object, kind: type[T]) -> T:
+        if isinstance(value, int) and not -_INT64 <= value < _INT64:
+            raise self.fail(key, "does not fit into 64 bits.")
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         # bool is an int in Python, but `nice = true` is a mistake.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             got = _TYPE_NAMES.get(type(value), type(value).__name__)
-            raise self.fail(key, f"must be {_TYPE_NAMES[kind]}, but it is {got} ({value!r}).")
+            raise self.fail(
+                key, f"must be {_TYPE_NAMES[kind]}, but it is {got} ({_shown(value)})."
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self.fail(key, f"is {value}, but must be a finite number.")
+        if kind is str and "\0" in str(value):
+            raise self.fail(key, f"is {_shown(value)}: it holds a NUL, which no name can.")
         return value
+
+
+def _shown(value: object) -> str:
+    """What the file says, for a message."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python prints no number of more than 4300 digits
+        return "..."
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
