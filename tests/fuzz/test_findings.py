@@ -103,6 +103,28 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "digits of another script",
         changed("scenario", 'cpus = "0-1"', 'cpus = "\u0660-\u0661"'),
     ),
+    (
+        "record-plan",
+        "an arm that is a number",
+        changed("record-plan", 'arms = ["excite"]', "arms = [1.5]"),
+    ),
+    (
+        "record-plan",
+        "an unknown arm",
+        changed("record-plan", 'arms = ["excite"]', 'arms = ["excited"]'),
+    ),
+    ("record-plan", "an unknown condition", changed("record-plan", '"ample"]', '"amPle"]')),
+    (
+        "record-plan",
+        "a burn-in without end",
+        changed("record-plan", "burn_in_s = 8.0", "burn_in_s = 1e999"),
+    ),
+    (
+        "record-plan",
+        "a scenario that is a number",
+        changed("record-plan", 'scenario = "detector-anon"', "scenario = 18446744073709551616"),
+    ),
+    ("record-plan", "no arm", changed("record-plan", 'arms = ["excite"]', 'arms = [""]')),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

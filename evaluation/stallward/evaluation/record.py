@@ -20,6 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from stallward.agent.errors import StallwardError
 from stallward.env.recording import load_run
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.calibration import calibrate_ms, recorded_ms
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from stallward.evaluation.live import LiveSession
 
 _ATTEMPTS: Final = 3
+_LONGEST_S: Final = 7 * 86_400.0
+_SEEDS: Final = 1 << 32
 _PLAN_KEYS: Final = frozenset({"seconds", "burn_in_s", "seed", "policy", "runs"})
 _RUN_KEYS: Final = frozenset({"scenario", "arms", "conditions", "seconds", "seeds"})
 
@@ -41,7 +44,8 @@ class RecordRequest:
     """One run to be recorded.
 
     Raises:
-        UsageError: If there is no such condition, or several arms are named.
+        UsageError: If there is no such condition, several arms are named, or a number is out of
+            range.
     """
 
     scenario: str
@@ -63,6 +67,13 @@ class RecordRequest:
             raise UsageError(
                 f"{self.arm!r} names several arms.", next_step="Record them one by one."
             )
+        if not (0.0 < self.seconds <= _LONGEST_S and 0.0 <= self.burn_in_s <= _LONGEST_S):
+            raise UsageError(
+                f"A run of {self.seconds:g} s after {self.burn_in_s:g} s cannot be recorded.",
+                next_step=f"Give seconds above 0 and at most {_LONGEST_S:g}.",
+            )
+        if not 0 <= self.seed < _SEEDS:
+            raise UsageError(f"The seed is outside 0..{_SEEDS - 1}.")
 
     @property
     def name(self) -> str:
@@ -143,12 +154,16 @@ def load_plan(path: Path | None) -> list[RecordRequest]:
     )
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # TOML, UTF-8, endless numbers
         raise PlanError(f"The plan {file} cannot be read: {error}.") from error
     _refuse_unknown(file, table, _PLAN_KEYS)
     try:
         return [request for run in table["runs"] for request in _runs(file, table, run)]
-    except (KeyError, TypeError, ValueError) as error:
+    except StallwardError as error:
+        if str(file) in error.cause:
+            raise
+        raise PlanError(f"The plan {file}: {error.cause}", next_step=error.next_step) from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise PlanError(
             f"The plan {file} lacks a key or has one of the wrong type: {error}.",
             next_step="Each [[runs]] has a scenario and a list of arms.",
@@ -160,6 +175,9 @@ def _runs(file: Path, plan: dict[str, Any], run: dict[str, Any]) -> list[RecordR
     seeds = run.get("seeds", [plan.get("seed", 1)])
     whats = [(arm, "together") for arm in run.get("arms", [])]
     whats += [("none", condition) for condition in run.get("conditions", [])]
+    texts = [run["scenario"], *(text for what in whats for text in what)]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("scenario, arms and conditions are strings")
     return [
         RecordRequest(
             scenario=run["scenario"],
@@ -176,7 +194,7 @@ def _runs(file: Path, plan: dict[str, Any], run: dict[str, Any]) -> list[RecordR
 
 
 def _refuse_unknown(file: Path, table: dict[str, Any], known: frozenset[str]) -> None:
-    for key in table:
+    for key in table.keys():  # noqa: SIM118 - what is no table has none
         if key not in known:
             raise PlanError(
                 f"The plan {file} has the unknown key {key!r}.",
