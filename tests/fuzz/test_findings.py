@@ -125,6 +125,27 @@ REFUSED: list[tuple[str, str, bytes]] = [
         changed("record-plan", 'scenario = "detector-anon"', "scenario = 18446744073709551616"),
     ),
     ("record-plan", "no arm", changed("record-plan", 'arms = ["excite"]', 'arms = [""]')),
+    (
+        "journal-line-sealed",
+        "a pid beyond 31 bits",
+        b'{"kind":"stopped","op":"hold","pid":4294967296,"start_time_ticks":3905356}',
+    ),
+    (
+        "journal-line-sealed",
+        "a negative pid",
+        b'{"kind":"oom","op":"hold","pid":-1,"start_time_ticks":1,"value":-500}',
+    ),
+    (
+        "journal-line-sealed",
+        "NUL in a path",
+        b'{"kind":"frozen","op":"hold","path":"/sys/\\u0000"}',
+    ),
+    (
+        "journal-line-sealed",
+        "half a surrogate",
+        b'{"kind":"file","op":"hold","path":"/sys/x","value":"\\ud800"}',
+    ),
+    ("journal-line-sealed", "a relative path", b'{"kind":"swap","op":"hold","path":"swap"}'),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -7,6 +7,7 @@ standard library only: the processes that hold entries must start fast and stay 
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +148,14 @@ _FIELDS: Final[dict[str, dict[str, type[Any]]]] = {
     "folder": {"path": Path},
 }
 
+_RANGES: Final = {
+    "pid": (1, 1 << 31),
+    "tid": (1, 1 << 31),
+    "start_time_ticks": (0, 1 << 63),
+}
+"""Of numbers: from, and up to but not including."""
+_PATHS: Final = frozenset({"path", "folder"})
+
 
 def _body(fields: dict[str, object]) -> str:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -193,17 +202,38 @@ def from_fields(fields: dict[str, object]) -> tuple[Operation, JournalEntry]:
     known = _FIELDS.get(kind) if isinstance(kind, str) else None
     operation = fields.get("op")
     if known is None or set(fields) != {"op", "kind", *known}:
-        raise JournalError(f"Not a journal entry of this version: {fields}.")
+        raise JournalError(f"Not a journal entry of this version: {fields!s:.200}.")
     if operation != "hold" and operation != "release":  # noqa: PLR1714 - narrows the type
-        raise JournalError(f"Not a journal operation: {fields}.")
+        raise JournalError(f"Not a journal operation: {fields!s:.200}.")
     values: dict[str, object] = {}
     for name, cls in known.items():
         value = fields[name]
         if type(value) is not (str if cls is Path else cls):
-            raise JournalError(f"Wrong type of {name} in a journal entry: {fields}.")
+            raise JournalError(f"Wrong type of {name} in a journal entry: {fields!s:.200}.")
+        _check(name, value)
         values[name] = Path(str(value)) if cls is Path else value
     entry: JournalEntry = _KINDS[str(kind)](**values)
     return operation, entry
+
+
+def _check(name: str, value: object) -> None:
+    """Refuse what no entry of ours holds: acting on it would fail, and hold up the others.
+
+    Raises:
+        JournalError: If it is that.
+    """
+    if isinstance(value, int):
+        low, high = _RANGES.get(name, (-(1 << 63), 1 << 63))
+        usable = low <= value < high
+    else:
+        text = str(value)
+        try:
+            usable = b"\0" not in (os.fsencode(text) if name in _PATHS else text.encode())
+        except UnicodeEncodeError:
+            usable = False
+        usable = usable and (name not in _PATHS or text.startswith("/"))
+    if not usable:
+        raise JournalError(f"{name} of a journal entry cannot be {value!r:.80}.")
 
 
 def from_line(line: str) -> tuple[Operation, JournalEntry]:
