@@ -146,6 +146,33 @@ REFUSED: list[tuple[str, str, bytes]] = [
         b'{"kind":"file","op":"hold","path":"/sys/x","value":"\\ud800"}',
     ),
     ("journal-line-sealed", "a relative path", b'{"kind":"swap","op":"hold","path":"swap"}'),
+    (
+        "recording-run.json",
+        "a size that is a fraction",
+        changed("recording-run.json", '"sandbox_bytes": 629145600', '"sandbox_bytes": 1000.5'),
+    ),
+    (
+        "recording-run.json",
+        "a time that is no number",
+        changed("recording-run.json", '"end_s": 104.0', '"end_s": NaN'),
+    ),
+    (
+        "recording-run.json",
+        "a quantile without end",
+        changed("recording-run.json", '"quantile": 0.95', '"quantile": 1e999'),
+    ),
+    ("recording-run.json", "names that are none", changed("recording-run.json", '"a"', "null")),
+    (
+        "recording-run.json",
+        "a number of 5000 digits",
+        changed("recording-run.json", '"seed": 3', '"seed": ' + "9" * 5000),
+    ),
+    ("recording-run.json", "lists without end", b"[" * 50_000),
+    (
+        "recording-requests.parquet",
+        "a column name that is no Unicode",
+        changed("recording-requests.parquet", b"sojourn_us", b"soj\xefurn_us"),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from stallward.env.errors import RecordingError
+from stallward.env.field_check import check_fields
 from stallward.env.recording_columns import action_columns, tick_columns
 from stallward.env.scenario import Slo
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -79,11 +80,19 @@ class RunInfo:
 
     @property
     def slo_quantile(self) -> float:
-        """The quantile that the scenario's target is about."""
+        """The quantile that the scenario's target is about.
+
+        Raises:
+            RecordingError: If the recording's scenario holds none that can be.
+        """
         found: Any = self.scenario_parameters
         for key in ("protected", "slo", "quantile"):
             found = found.get(key, {}) if isinstance(found, Mapping) else {}
-        return float(found) if isinstance(found, int | float) else Slo().quantile
+        if not isinstance(found, int | float):
+            return Slo().quantile
+        if not 0.0 < found < 1.0:
+            raise RecordingError(f"A recording's slo.quantile is {found!r:.80}.")
+        return float(found)
 
     @property
     def measured_from_s(self) -> float:
@@ -216,7 +225,9 @@ def load_recording(path: Path) -> Recording:
         RecordingError: If it is missing, not a recording, truncated, or of another version.
     """
     run = load_run(path)
-    requests = _read_table(path / "requests.parquet", ("scheduled_us", "wait_us", "sojourn_us"))
+    requests = _read_table(
+        path / "requests.parquet", ("scheduled_us", "wait_us", "sojourn_us", "ok")
+    )
     units = _read_table(path / "units.parquet", ("slot", "time_us", "units"))
     scheduled_s = requests["scheduled_us"] * 1e-6
     return Recording(
@@ -253,13 +264,14 @@ def load_run(path: Path) -> RunInfo:
             f"{path} is not a recording: it has no run.json.",
             next_step="Give the directory that `stallward record` wrote.",
         ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # UTF-8, JSON, endless numbers
         raise RecordingError(f"{file} cannot be read: {error}.", next_step=again) from error
     if not isinstance(data, dict) or "schema" not in data or "scenario" not in data:
         raise RecordingError(f"{file} is not a recording's run.json.", next_step=again)
     if data["schema"] != SCHEMA_VERSION:
         raise RecordingError(
-            f"{path} has recording schema {data['schema']}, this program reads {SCHEMA_VERSION}.",
+            f"{path} has recording schema {data['schema']!r:.80}, this program reads "
+            f"{SCHEMA_VERSION}.",
             next_step=again,
         )
     try:
@@ -267,8 +279,14 @@ def load_run(path: Path) -> RunInfo:
         data["slot_names"] = tuple(data["slot_names"])
         known = {f.name for f in fields(RunInfo)}
         run = RunInfo(**{key: value for key, value in data.items() if key in known})
-    except (KeyError, TypeError) as error:
-        raise RecordingError(f"{file} lacks a field: {error}.", next_step=again) from error
+        check_fields(run)
+        run.slo_quantile  # noqa: B018 - refused here rather than where it is used
+    except RecordingError as error:
+        raise RecordingError(f"{file}: {error.cause}", next_step=again) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordingError(
+            f"{file} lacks a field, or has a wrong one: {error}.", next_step=again
+        ) from error
     if run.condition not in CONDITIONS:
         raise RecordingError(f"{file} has the unknown condition {run.condition!r}.")
     return run
@@ -318,23 +336,27 @@ def _write_table(file: Path, columns: Mapping[str, pa.Array]) -> None:
 def _read_table(file: Path, needed: tuple[str, ...]) -> dict[str, Column]:
     try:
         table = pq.read_table(file, memory_map=False)
+        columns = {name: _to_numpy(table[name]) for name in table.column_names}
     except FileNotFoundError as error:
         raise RecordingError(
             f"{file.parent} is not a whole recording: {file.name} is missing.",
             next_step="Record it again with `stallward record`.",
         ) from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        # Names that are no Unicode and columns of one name twice are no ArrowException.
         raise RecordingError(
             f"{file} is truncated or not Parquet ({type(error).__name__}).",
             next_step="Record it again with `stallward record`.",
         ) from error
-    missing = [name for name in needed if name not in table.column_names]
-    if missing:
-        raise RecordingError(
-            f"{file} is not a recording's: it has no column {missing[0]!r}.",
-            next_step="Give the directory that `stallward record` wrote.",
-        )
-    return {name: _to_numpy(table[name]) for name in table.column_names}
+    for name in needed:
+        column = columns.get(name)
+        if column is None or column.dtype == object or not np.isfinite(column).all():
+            what = "no column" if column is None else "no numbers in its column"
+            raise RecordingError(
+                f"{file} is not a recording's: it has {what} {name!r}.",
+                next_step="Give the directory that `stallward record` wrote.",
+            )
+    return columns
 
 
 def _to_numpy(column: pa.ChunkedArray) -> Column:
