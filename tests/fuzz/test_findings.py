@@ -173,6 +173,31 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "a column name that is no Unicode",
         changed("recording-requests.parquet", b"sojourn_us", b"soj\xefurn_us"),
     ),
+    (
+        "fitted-twin",
+        "an infinite zone",
+        changed("fitted-twin", '"zone_bytes": 629145600', '"zone_bytes": Infinity'),
+    ),
+    (
+        "fitted-twin",
+        "a size beyond 64 bits",
+        changed("fitted-twin", '"swap_bytes": 2147483648', '"swap_bytes": 18446744073709551616'),
+    ),
+    (
+        "fitted-twin",
+        "a parameter that is a table",
+        changed("fitted-twin", '"anon_weight": 1.0', '"anon_weight": {"a": 1}'),
+    ),
+    (
+        "fitted-twin",
+        "pages beyond all floats",
+        changed("fitted-twin", '"anon_pages": 0.0', '"anon_pages": 1' + "0" * 400),
+    ),
+    (
+        "fitted-twin",
+        "a wrong range, without the file's name",
+        changed("fitted-twin", '"read_pages_per_s": 250000.0', '"read_pages_per_s": 1.0'),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -91,7 +91,7 @@ def load_fitted(path: Path) -> FittedTwin:
     again = "Fit it again with `stallward fit`."
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # UTF-8, JSON, endless numbers
         raise TwinError(f"The twin {path} cannot be read: {error}.", next_step=again) from error
     if not isinstance(data, dict) or data.get("schema") != TWIN_SCHEMA:
         raise TwinError(f"{path} is not a fitted twin of schema {TWIN_SCHEMA}.", next_step=again)
@@ -100,11 +100,13 @@ def load_fitted(path: Path) -> FittedTwin:
         weights = tuple(float(item.pop("weight")) for item in items)
         scenario = scenario_from_json(data["scenario"])
         provenance = dict(data["provenance"])
-    except (KeyError, TypeError, ValueError) as error:
+        return FittedTwin(
+            scenario=scenario,
+            draws=tuple(from_mapping(item) for item in items),
+            weights=weights,
+            provenance=provenance,
+        )
+    except TwinError as error:
+        raise TwinError(f"{path}: {error.cause}", next_step=error.next_step) from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TwinError(f"{path} lacks a field: {error}.", next_step=again) from error
-    return FittedTwin(
-        scenario=scenario,
-        draws=tuple(from_mapping(item) for item in items),
-        weights=weights,
-        provenance=provenance,
-    )

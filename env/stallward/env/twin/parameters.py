@@ -150,9 +150,11 @@ def from_mapping(values: Mapping[str, float]) -> TwinParameters:
         )
     for name, value in values.items():
         bounds = RANGES[name]
-        if not bounds.low * (1 - 1e-9) <= float(value) <= bounds.high * (1 + 1e-9):
+        usable = isinstance(value, int | float)  # no matter what a file says
+        if not usable or not bounds.low * (1 - 1e-9) <= value <= bounds.high * (1 + 1e-9):
             raise TwinError(
-                f"Twin parameter {name} is {value}, outside {bounds.low:g} to {bounds.high:g}.",
+                f"Twin parameter {name} is {value!r:.80}, outside {bounds.low:g} "
+                f"to {bounds.high:g}.",
                 next_step="Fit the twin again with `stallward fit`.",
             )
     return TwinParameters(**{name: float(value) for name, value in values.items()})

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, SLOTS
 from stallward.env.errors import TwinError
+from stallward.env.field_check import check_fields
 
 PAGE_BYTES: Final = 4096
 
@@ -117,9 +118,11 @@ def scenario_from_json(data: Mapping[str, Any]) -> TwinScenario:
                 slot[name] = tuple(float(v) for v in slot[name])
             slots.append(SlotProgram(**slot))
         protected = ProtectedProgram(**values.pop("protected"))
-        return TwinScenario(protected=protected, slots=tuple(slots), **values)
-    except (KeyError, TypeError, ValueError) as error:
+        scenario = TwinScenario(protected=protected, slots=tuple(slots), **values)
+        check_fields(scenario)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TwinError(
             f"A twin's scenario does not fit this version: {error}.",
             next_step="Fit the twin again with `stallward fit`.",
         ) from error
+    return scenario
