@@ -198,6 +198,40 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "a wrong range, without the file's name",
         changed("fitted-twin", '"read_pages_per_s": 250000.0', '"read_pages_per_s": 1.0'),
     ),
+    (
+        "policy-metadata",
+        "a bound that is a table",
+        changed("policy-metadata", "observation_low: [-1.0", "observation_low: [{}"),
+    ),
+    (
+        "policy-metadata",
+        "a bound beyond all floats",
+        changed("policy-metadata", "observation_high: [3.0", "observation_high: [1e999"),
+    ),
+    (
+        "policy-metadata",
+        "a schema that is none",
+        changed(
+            "policy-metadata",
+            "stallward.schema: {",
+            "stallward.schema_hash: 0\nstallward.schema: [1]\nx: {",
+        ),
+    ),
+    (
+        "policy-metadata",
+        "as many ticks as atoms",
+        changed("policy-metadata", "ticks_per_action: 2", "ticks_per_action: 1" + "0" * 400),
+    ),
+    (
+        "policy-metadata",
+        "a provenance that is a list",
+        changed("policy-metadata", 'provenance: {"seed": 1}', "provenance: [1]"),
+    ),
+    (
+        "policy-metadata",
+        "lists without end",
+        changed("policy-metadata", "observation_low: ", "observation_low: " + "[" * 50_000),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -26,6 +26,8 @@ from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, sch
 from stallward.agent.sample import Sample
 
 _PREFIX = "stallward."
+_MAX_TICKS: Final = 1_000_000
+_MOST: Final = float(np.finfo(np.float32).max)
 _INPUT: Final = "observation"
 _OUTPUTS: Final = ("action", "logits")
 _NOTHING: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
@@ -48,8 +50,10 @@ class PolicyMetadata:
     sha256: str
 
 
-def _first_difference(theirs: Mapping[str, Any]) -> str:
+def _first_difference(theirs: object) -> str:
     """Name the first entry of the schema in which a policy differs from this node."""
+    if not isinstance(theirs, Mapping):
+        return "it says nothing of its own"
     for key, ours in schema().items():
         other = theirs.get(key)
         if other == ours:
@@ -73,10 +77,10 @@ def _parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Poli
             observation_low=tuple(json.loads(entries[f"{_PREFIX}observation_low"])),
             observation_high=tuple(json.loads(entries[f"{_PREFIX}observation_high"])),
             ood_limit=float(entries[f"{_PREFIX}ood_limit"]),
-            provenance=json.loads(entries.get(f"{_PREFIX}provenance", "{}")),
+            provenance=dict(json.loads(entries.get(f"{_PREFIX}provenance", "{}"))),
             sha256=sha256,
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise PolicyError(
             f"{path} is an ONNX file but not a stallward policy ({error!r}).",
             next_step="Export it with `stallward export`.",
@@ -87,7 +91,7 @@ def _parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Poli
             next_step="Train and export it again with this version.",
         )
     bounds = {len(metadata.observation_low), len(metadata.observation_high)}
-    if bounds != {OBSERVATION_SIZE} or metadata.ticks_per_action < 1:
+    if bounds != {OBSERVATION_SIZE} or not 1 <= metadata.ticks_per_action <= _MAX_TICKS:
         raise PolicyError(
             f"{path} has training bounds for {sorted(bounds)} features, not {OBSERVATION_SIZE}.",
             next_step="Export it again with `stallward export`.",
@@ -102,6 +106,9 @@ def _parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Poli
 
 def _bounds_make_sense(metadata: PolicyMetadata) -> bool:
     """Whether an observation can be outside them: of a NaN nothing ever is."""
+    bounds = (*metadata.observation_low, *metadata.observation_high)
+    if not all(isinstance(bound, int | float) and -_MOST < bound < _MOST for bound in bounds):
+        return False
     pairs = zip(metadata.observation_low, metadata.observation_high, strict=True)
     return all(low <= high for low, high in pairs) and 0 <= metadata.ood_limit <= 1
 
