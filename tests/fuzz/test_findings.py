@@ -240,6 +240,7 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
         "beyond all addresses",
         b"0-fffffffffffffffffffffffff rw-p 00000000 00:00 0\n",
     ),
+    ("any-json", "lists without end", b"[" * 100_000),
 ]
 
 

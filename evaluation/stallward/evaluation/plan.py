@@ -194,7 +194,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object, or ``None`` where there is no readable one."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
