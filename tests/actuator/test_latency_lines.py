@@ -194,3 +194,13 @@ def test_hostile_bytes_in_any_pieces_never_raise(
         file.write(b"\n1\n")
     assert source.read(0.0).completed >= 1
     source.close()
+
+
+def test_a_line_that_is_too_long_is_bad_also_if_it_comes_in_one_piece(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.touch()
+    source = LineSource(path, LineFormat(latency="0"))
+    path.write_bytes(b"5 " + b"x" * 60_000 + b"\n7 x\n")
+    sample = source.read(10.0)
+    assert (sample.completed, sample.max_ms) == (1, 7000.0)
+    source.close()

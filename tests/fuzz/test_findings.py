@@ -241,6 +241,12 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
         b"0-fffffffffffffffffffffffff rw-p 00000000 00:00 0\n",
     ),
     ("any-json", "lists without end", b"[" * 100_000),
+    ("latency-lines-pattern", "a group without a match", b"200 ms=\n"),
+    ("latency-lines-pattern", "a line of 60 KB", b"9" * 60_000 + b"\n"),
+    ("request-lines", "times that are not finite", b"nan 1 2 1\n1 inf 2 1\n1 1 1e999 1\n"),
+    ("request-lines-pattern", "a latency beyond all floats", b"200 ms=" + b"9" * 400 + b"\n"),
+    ("unit-lines", "times and work that are not finite", b"NaN 17\n1 inf\n2 3\n"),
+    ("unit-lines", "work that goes back", b"1 5\n2 -7\n3 6\n"),
 ]
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from stallward.actuator.sensors.latency import LINE_BYTES
 from stallward.actuator.sensors.line_format import says_answered
 from stallward.env.recording import Requests, Units
 from stallward.env.scenario import LatencyLines, UnitLines
+
+_MOST_UNITS = 1e18
+"""No program does more work: beyond, sums of it would not be exact by far."""
 
 Fields = Callable[[str], str | None]
 
@@ -25,6 +30,7 @@ def parse_requests(text: str, source: LatencyLines, *, realtime_offset_s: float 
     offset_s = realtime_offset_s if source.realtime else 0.0
     rows = [row for row in map(_request_reader(source), _whole_lines(text)) if row is not None]
     table = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    table = table[np.isfinite(table).all(axis=1)]
     table = table[np.argsort(table[:, 0], kind="stable")]
     return Requests(
         scheduled_s=table[:, 0] - offset_s,
@@ -68,6 +74,8 @@ def _cumulated(text: str, source: UnitLines) -> Iterable[tuple[float, float]]:
             time_s, value = float(fields[0]), float(fields[1])
         except (IndexError, ValueError):
             continue
+        if not (math.isfinite(time_s) and 0.0 <= value < _MOST_UNITS):
+            continue
         if not source.cumulative:
             total += value
         else:
@@ -88,6 +96,8 @@ def _request_reader(
         return None if text is None else float(text) * unit
 
     def read(line: str) -> tuple[float, float, float, float] | None:
+        if len(line) > LINE_BYTES:  # the daemon takes none either
+            return None
         fields = fields_of(line)
         try:
             start = number(fields, source.start, source.time_unit_s)

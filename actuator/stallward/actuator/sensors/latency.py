@@ -26,7 +26,7 @@ TICK_BYTES: Final = 65536
 """At most this much is read and parsed per tick."""
 _LAG_BYTES: Final = 16 * TICK_BYTES
 """A backlog beyond this is skipped: old latencies must not pass for new ones."""
-_LINE_BYTES: Final = 4096
+LINE_BYTES: Final = 4096
 """A longer line is not one: it is dropped and counted as bad."""
 
 
@@ -99,11 +99,14 @@ class LineSource:
         if self._overlong and lines:  # the end of a line that was given up
             del lines[0]
             self._overlong = False
-        if len(self._partial) > _LINE_BYTES:
+        if len(self._partial) > LINE_BYTES:
             self.bad_lines += not self._overlong
             self._partial, self._overlong = b"", True
         for line in lines:
             if not line.strip():
+                continue
+            if len(line) > LINE_BYTES:  # a pattern may take a time that is its square
+                self.bad_lines += 1
                 continue
             try:
                 value = self._format.latency_ms(line.decode("utf-8", "replace"))
