@@ -247,6 +247,8 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("request-lines-pattern", "a latency beyond all floats", b"200 ms=" + b"9" * 400 + b"\n"),
     ("unit-lines", "times and work that are not finite", b"NaN 17\n1 inf\n2 3\n"),
     ("unit-lines", "work that goes back", b"1 5\n2 -7\n3 6\n"),
+    ("keeper-messages", "no text", b"\x9e"),
+    ("loop-messages", "no message", b"#"),
 ]
 
 

@@ -65,7 +65,7 @@ def _answer(held: _Held, message: bytes) -> bytes:
         if message == RESTORE:
             return json.dumps({"problems": [p[:400] for p in held.restore()[:100]]}).encode()
         held.take(message)
-    except ActuatorError as error:
+    except (ActuatorError, UnicodeDecodeError) as error:
         return b"!" + str(error).encode()
     return b"ok"
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
 from stallward.actuator.channels import MESSAGE_BYTES
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -113,7 +115,10 @@ class LoopLink:
                 return
             if not data:
                 return
-            message = pb.LoopMessage.FromString(data)
+            try:
+                message = pb.LoopMessage.FromString(data)
+            except DecodeError:  # the service must not end of it: whoever asked gets no answer
+                continue
             if message.HasField("tick"):
                 self._fan_out(message.tick)
             elif message.HasField("status"):
