@@ -232,6 +232,8 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "lists without end",
         changed("policy-metadata", "observation_low: ", "observation_low: " + "[" * 50_000),
     ),
+    ("controller-spec", "a negative seed", b"excite:seed=-1"),
+    ("controller-spec", "a limit beyond 64 bits", b"static:limit_mib=9007199254740993"),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -6,6 +6,7 @@ To write a controller, copy ``controllers/none.py``, register it with one line, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -162,11 +163,21 @@ def make_controller(spec: str) -> Controller:
     return entry.make(arguments)
 
 
-def number(arguments: Mapping[str, str], key: str, default: float) -> float:
+MAX_SEED: Final = (1 << 32) - 1
+
+
+def number(
+    arguments: Mapping[str, str],
+    key: str,
+    default: float,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> float:
     """Read one numeric argument of a controller spec.
 
     Raises:
-        ControllerError: If it is not a finite number.
+        ControllerError: If it is not a finite number from ``low`` to ``high``.
     """
     text = arguments.get(key)
     if text is None:
@@ -179,4 +190,6 @@ def number(arguments: Mapping[str, str], key: str, default: float) -> float:
         raise ControllerError(
             f"{key}={text!r} is not a number.", next_step=f"Try {key}={default}."
         )
+    if not low <= value <= high:
+        raise ControllerError(f"{key}={value:g} is outside {low:g} to {high:g}.")
     return value

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.controller import (
+    MAX_SEED,
     ControllerEntry,
     Decision,
     NodeContext,
@@ -41,7 +42,7 @@ class ExciteController:
     def __init__(self, arguments: Mapping[str, str]) -> None:
         self._dwell_s = number(arguments, "dwell_s", 3.0)
         self._pause_probability = number(arguments, "pause", 0.35)
-        self._seed_offset = int(number(arguments, "seed", 0))
+        self._seed_offset = int(number(arguments, "seed", 0, low=0, high=MAX_SEED))
         if self._dwell_s <= 0.0 or not 0.0 <= self._pause_probability <= 1.0:
             raise ControllerError(
                 "dwell_s must be positive and pause a probability.",

@@ -32,6 +32,8 @@ def _slots(text: str, key: str) -> frozenset[int] | None:
         ) from None
 
 
+_MAX_LIMIT_MIB: Final = 2.0**40
+"""What a limit of 64 bits can say."""
 SETTLE_S: Final = 3.0
 """A share is taken of what a group holds when it has had this long to start."""
 
@@ -53,16 +55,16 @@ class StaticController:
         self._paused = _slots(arguments.get("pause", ""), "pause")
         self._limited = _slots(arguments.get("slots", "all"), "slots")
         self._ratio = number(arguments, "limit", 1.0)
-        self._limit_mib = number(arguments, "limit_mib", 0.0)
+        self._limit_mib = number(arguments, "limit_mib", 0.0, low=0.0, high=_MAX_LIMIT_MIB)
         self._zone_share = number(arguments, "zone_share", 0.0)
         self._tuning = _profile(arguments.get("profile", "default"))
         if not 0.0 < self._ratio <= 1.0:
             raise ControllerError(
                 f"limit={self._ratio:g} is not a ratio.", next_step="Give 0 < limit <= 1."
             )
-        if self._limit_mib < 0.0 or not 0.0 <= self._zone_share <= 1.0:
+        if not 0.0 <= self._zone_share <= 1.0:
             raise ControllerError(
-                "limit_mib must be positive and zone_share between 0 and 1.",
+                "zone_share must be between 0 and 1.",
                 next_step="For example static:limit_mib=200 or static:zone_share=0.3.",
             )
         self._context: NodeContext | None = None

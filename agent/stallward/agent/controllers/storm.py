@@ -11,7 +11,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import ControllerEntry, Decision, NodeContext, number, register
+from stallward.agent.controller import (
+    MAX_SEED,
+    ControllerEntry,
+    Decision,
+    NodeContext,
+    number,
+    register,
+)
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import Sample
 
@@ -36,7 +43,7 @@ class StormController:
     def __init__(self, arguments: Mapping[str, str]) -> None:
         self._hold = number(arguments, "hold", 0.7)
         self._idle_s = number(arguments, "idle_s", 0.0)
-        self._seed_offset = int(number(arguments, "seed", 0))
+        self._seed_offset = int(number(arguments, "seed", 0, low=0, high=MAX_SEED))
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def reset(self, context: NodeContext) -> None:
