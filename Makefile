@@ -1,5 +1,5 @@
 # For a newcomer: `make demo` and `make test`.
-.PHONY: demo test test-vm setup proto recordings clean help
+.PHONY: demo test test-vm fuzz setup proto recordings clean help
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -15,6 +15,10 @@ test:  ## everything this machine allows; says what it skipped and why
 test-vm:  ## what needs cgroup v2, in an emulated machine (10 minutes); ARGS="-k psi" for some
 	@scripts/setup.sh vm
 	@.venv/bin/python tests/vm/boot.py $(ARGS)
+
+fuzz:  ## bad input for every reader, 100,000 each (about an hour; INPUTS=N, TARGETS="a b")
+	@OMP_NUM_THREADS=1 nice -n 19 .venv/bin/python tests/fuzz/fuzz_run.py \
+	  --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),1) $(TARGETS)
 
 setup:  ## only the set-up: .venv and system packages
 	@scripts/setup.sh gcc memcached postgresql

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 import pytest
+from fuzz_mutations import Recipe, make, recipes
 from fuzz_registry import targets
 from fuzz_run import fuzz
 from fuzz_target import FindingError, Target, sound, try_input
+from hypothesis import HealthCheck, given, settings
 
 from stallward.actuator.errors import SensorError
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of patterns that users write
 
 _EXAMPLES = 120
+
+
+@pytest.mark.parametrize("name", targets())
+def test_real_contents_are_understood(name: str) -> None:
+    target = targets()[name]
+    assert all(try_input(target, content) for content in target.material.samples)
+
+
+@pytest.mark.parametrize("name", targets())
+def test_bad_input_is_refused_or_understood(name: str) -> None:
+    target = targets()[name]
+
+    @settings(
+        max_examples=max(_EXAMPLES // target.slow, 10),
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(recipes())
+    def run(recipe: Recipe) -> None:
+        try_input(target, make(recipe, target.material))
+
+    run()
 
 
 def test_the_fuzzer_notices_a_reader_that_breaks(
