@@ -251,6 +251,7 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("unit-lines", "work that goes back", b"1 5\n2 -7\n3 6\n"),
     ("keeper-messages", "no text", b"\x9e"),
     ("loop-messages", "no message", b"#"),
+    ("btf", "a modifier of itself", changed("btf", b"\n\x02\0\0\0", b"\n\x03\0\0\0")),
 ]
 
 

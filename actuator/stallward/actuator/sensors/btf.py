@@ -150,17 +150,23 @@ class Btf:
         """Bytes from the start of a structure to the first of ``fields`` that it has."""
         for number in self._named(structure, _STRUCT):
             for field in fields:
-                bits = self._find_field(number, self._offsets(field), _MAX_DEPTH)
+                bits = self._find_field(number, self._offsets(field), _MAX_DEPTH, set())
                 if bits is not None:
                     return bits // 8
         return None
 
-    def _find_field(self, number: int, names: frozenset[int], depth: int) -> int | None:
+    def _find_field(
+        self, number: int, names: frozenset[int], depth: int, seen: set[int]
+    ) -> int | None:
+        """Bits to a field; a type in ``seen`` is not looked at again, whoever refers to it."""
         _, kind, count, target, rest = self._type(number)
-        while kind in _MODIFIERS:
-            _, kind, count, target, rest = self._type(target)
-        if kind not in {_STRUCT, _UNION} or depth == 0:
+        while kind in _MODIFIERS and number not in seen:
+            seen.add(number)
+            number = target
+            _, kind, count, target, rest = self._type(number)
+        if kind not in {_STRUCT, _UNION} or depth == 0 or number in seen:
             return None
+        seen.add(number)
         for name, member, bits in _MEMBER.iter_unpack(
             self._content[rest : rest + count * _MEMBER.size]
         ):
@@ -168,7 +174,7 @@ class Btf:
             if name in names:
                 return int(offset)
             if name == 0:
-                inner = self._find_field(member, names, depth - 1)
+                inner = self._find_field(member, names, depth - 1, seen)
                 if inner is not None:
                     return int(offset) + inner
         return None
