@@ -252,6 +252,11 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("keeper-messages", "no text", b"\x9e"),
     ("loop-messages", "no message", b"#"),
     ("btf", "a modifier of itself", changed("btf", b"\n\x02\0\0\0", b"\n\x03\0\0\0")),
+    (
+        "mounts",
+        "a mount point that is too long",
+        b"c /sys/fs/cgroup/" + b"4" * 300 + b" cgroup2 rw 0 0\n",
+    ),
 ]
 
 
