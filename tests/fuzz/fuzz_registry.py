@@ -6,6 +6,7 @@ from functools import cache
 
 import fuzz_targets_files
 import fuzz_targets_kernel
+import fuzz_targets_sources
 import fuzz_targets_wire
 from fuzz_target import Target
 
@@ -13,7 +14,12 @@ from fuzz_target import Target
 @cache
 def targets() -> dict[str, Target]:
     """Every target by name."""
-    modules = (fuzz_targets_kernel, fuzz_targets_files, fuzz_targets_wire)
+    modules = (
+        fuzz_targets_kernel,
+        fuzz_targets_files,
+        fuzz_targets_wire,
+        fuzz_targets_sources,
+    )
     found = [target for module in modules for target in module.targets()]
     by_name = {target.name: target for target in found}
     assert len(by_name) == len(found), "two targets have one name"

@@ -127,7 +127,7 @@ def _tomls() -> tuple[Target, ...]:
         toml(
             "daemon-config",
             load_config,
-            sample("daemon.toml", "daemon-processes.toml"),
+            sample("daemon.toml", "daemon-prometheus.toml", "daemon-processes.toml"),
             (ConfigError,),
             file="daemon.toml",
             check=_config_check,

@@ -234,6 +234,14 @@ REFUSED: list[tuple[str, str, bytes]] = [
     ),
     ("controller-spec", "a negative seed", b"excite:seed=-1"),
     ("controller-spec", "a limit beyond 64 bits", b"static:limit_mib=9007199254740993"),
+    (
+        "latency-frames",
+        "a span of more requests than 64 bits hold",
+        targets()["latency-frames"].material.samples[0][:-8] + b"\x7f" * 8,
+    ),
+    ("address", "NUL in a path", b"/run/x\0"),
+    ("address", "a port of 5000 digits", b"127.0.0.1:" + b"9" * 5000),
+    ("url", "a port in another script", "http://h:\u00b2/".encode()),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),
@@ -256,6 +264,11 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
         "mounts",
         "a mount point that is too long",
         b"c /sys/fs/cgroup/" + b"4" * 300 + b" cgroup2 rw 0 0\n",
+    ),
+    (
+        "prometheus",
+        "a bucket of more requests than 64 bits hold",
+        changed("prometheus", b'le="0.005"} 12', b'le="0.005"} 19223372036854775808'),
     ),
 ]
 

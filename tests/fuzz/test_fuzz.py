@@ -13,7 +13,7 @@ from stallward.actuator.errors import SensorError
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of patterns that users write
 
-_EXAMPLES = 120
+_EXAMPLES = 60
 
 
 @pytest.mark.parametrize("name", targets())

@@ -71,14 +71,16 @@ def parse_address(text: str, what: str) -> Address:
                 "socket address.",
                 next_step="Choose a shorter path.",
             )
+        if "\0" in text:
+            raise ConfigError(f"{what} is {text!r}: no path holds a NUL.")
         return Address(path=text)
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     host = "127.0.0.1" if host == "localhost" else host
-    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+    is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 1 << 16
     if not colon or not is_port or not any(_is_ip(host, f) for f in _FAMILIES):
         raise ConfigError(
-            f"{what} is {text!r}, not an address.",
+            f"{what} is {text!r:.200}, not an address.",
             next_step="Write HOST:PORT, e.g. 127.0.0.1:9180, or the whole path of a Unix socket.",
         )
     return Address(host=host, port=int(port))

@@ -129,7 +129,7 @@ def split_url(url: str) -> tuple[str, int, str]:
     elif ":" in where:
         host, _, port = where.rpartition(":")
     plain = url.isascii() and url.isprintable() and not set(url) & set(' "<>\\^`{|}#@')
-    is_port = port.isdigit() and 0 < int(port) < _PORTS
+    is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < _PORTS
     if not (scheme == "http" and colon and host and is_port and plain):
         raise ConfigError(
             f"config.latency.url is {url!r}, not an address that can be scraped.",

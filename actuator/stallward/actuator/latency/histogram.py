@@ -24,6 +24,8 @@ _VALUE: Final = re.compile(
     re.IGNORECASE,
 )
 MAX_SERIES: Final = 10_000
+MAX_REQUESTS: Final = 2.0**48
+"""In a bucket: with all series together still a number of 64 bits."""
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -108,7 +110,7 @@ class HistogramParser:
 
 def _take_bucket(series: Series, bound: str | None, value: float) -> bool:
     edge = None if bound is None else _VALUE.fullmatch(bound)
-    if edge is None or not 0.0 <= value < math.inf:
+    if edge is None or not 0.0 <= value < MAX_REQUESTS:
         return False
     upper = float(edge[1])
     if math.isnan(upper) or upper in series.buckets:

@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.errors import FramesError, SensorError
+from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.frames import MAX_MESSAGE_BYTES, Completed, Fault, unpack
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.agent.sample import LatencySample
 
+MAX_REQUESTS: Final = 2.0**48
+"""In one span: with all others still a number of 64 bits."""
 _TICK_FRAMES: Final = 256
 """At most so many frames are read in one tick; ten a second are sent."""
 
@@ -126,7 +129,8 @@ def _spans(frame: Completed | Fault) -> NDArray[np.float64]:
         FramesError: If they cannot be latencies.
     """
     spans = np.frombuffer(frame.spans if isinstance(frame, Completed) else b"").reshape(-1, 3)
-    ordered = (spans[:, 0] >= 0) & (spans[:, 0] <= spans[:, 1]) & (spans[:, 2] > 0)
-    if not (np.isfinite(spans).all() and ordered.all()):
+    low, high, count = spans.T
+    ordered = (low >= 0) & (low <= high) & (high <= MAX_LATENCY_MS)
+    if not (ordered & (count > 0) & (count <= MAX_REQUESTS)).all():  # which NaN is not
         raise FramesError("The spans of a latency frame are damaged.")
     return spans

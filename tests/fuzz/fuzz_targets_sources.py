@@ -1,0 +1,163 @@
+"""Targets: sources of latencies beside lines, and the addresses they are reached at."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from fuzz_mutations import Material
+from fuzz_target import Target, sound, sound_signed
+from fuzz_targets_kernel import sample
+from fuzz_targets_wire import never_raises, text_of, typed
+
+from stallward.actuator.addresses import parse_address
+from stallward.actuator.errors import ConfigError, FramesError
+from stallward.actuator.latency.config import split_url
+from stallward.actuator.latency.feed import MAX_LATENCY_MS
+from stallward.actuator.latency.frames import Completed, Fault, pack, unpack
+from stallward.actuator.latency.histogram import HistogramIncrease, HistogramParser
+from stallward.actuator.latency.selector import parse_selector
+from stallward.actuator.latency.source import _spans
+from stallward.actuator.latency.statsd import StatsdFilter, take_datagram
+from stallward.actuator.latency.window import LatencyWindow
+
+
+def _statsd() -> Target:
+    wanted = StatsdFilter(metric=b"app.request", tags=frozenset({b"env:prod"}), unit_ms=1e3)
+
+    def run(content: bytes) -> Any:
+        taken: list[tuple[float, float]] = []
+
+        def add(latency_ms: float, weight: float) -> bool:
+            if not (0.0 <= latency_ms < MAX_LATENCY_MS and 0.0 < weight < math.inf):
+                return False
+            taken.append((latency_ms, weight))
+            return True
+
+        return take_datagram(content, wanted, add), taken
+
+    def check(content: bytes, value: Any) -> None:
+        malformed, taken = value
+        assert 0 <= malformed <= content.count(b"\n") + 1
+        assert not taken or b"app.request" in content
+        for latency_ms, weight in taken:
+            assert np.isfinite(latency_ms)
+            assert 1.0 <= weight <= 1e6 * (1 + 1e-9)
+
+    datagrams = (
+        b"app.request:12.5|ms|@0.1|#env:prod,host:a\nother:1|c",
+        b"app.request:0.5:0.25|d|#env:prod\napp.request:3|h|#env:prod",
+        b"_e{5,4}:title|text\n_sc|check|0\napp.request:1e2|ms|#env:prod",
+    )
+    return never_raises("statsd", run, datagrams, check, values=(b"ms", b"@0.1", b"@nan"))
+
+
+def _prometheus() -> tuple[Target, ...]:
+    parser = HistogramParser(parse_selector('request_seconds{code=~"2.."}'))
+    page = sample("histogram.prom")
+    before = parser.parse(page[0].replace(b" 250", b" 200").replace(b" 26", b" 21"))
+
+    def run(content: bytes) -> Any:
+        increase = HistogramIncrease(unit_ms=1e3)
+        increase.take(before, 1.0)
+        found = increase.take(parser.parse(content), 2.0)
+        window = LatencyWindow(1.0)
+        if found is not None and found.spans:
+            spans = np.array(found.spans, dtype=np.float64)
+            frame = Completed(sent_s=2.0, spans=spans.tobytes(), total_ms=found.total_ms)
+            unpacked = unpack(pack(frame))
+            assert isinstance(unpacked, Completed)
+            window.add_spans(2.0, _spans(unpacked), unpacked.total_ms)
+        return found, window.sample(2.0)
+
+    def check(content: bytes, value: Any) -> None:
+        sound(content, value)
+        found, summed = value
+        for low, high, count in found.spans:
+            assert 0 <= low <= high <= MAX_LATENCY_MS
+            assert count > 0
+        if summed.completed:
+            assert 0 <= summed.p95_ms <= summed.max_ms
+
+    def selector(content: bytes) -> Any:
+        found = parse_selector(text_of(content))
+        found.matches({"code": "200"})
+        return found
+
+    return (
+        never_raises("prometheus", run, page, check, values=(b'le="+Inf"', b"{", b"}")),
+        Target(
+            name="prometheus-selector",
+            run=selector,
+            material=Material(
+                samples=(b'request_seconds{handler="/infer",code=~"2..|3..",a!=\'b\'}', b"up")
+            ),
+            errors=(ConfigError,),
+            check=lambda _content, value: _assert(value.name.isascii()),
+        ),
+    )
+
+
+def _assert(condition: bool) -> None:
+    assert condition
+
+
+def _latency_frames() -> Target:
+    spans = np.array([[1.0, 1.0, 1.0], [2.0, 5.0, 3.5]]).tobytes()
+    frames = (
+        pack(Completed(sent_s=5.0, spans=spans, total_ms=12.0, malformed=1)),
+        pack(Fault(sent_s=5.0, reason="refuses the connection")),
+    )
+
+    def run(content: bytes) -> Any:
+        frame = unpack(content)
+        return frame, _spans(frame)
+
+    def check(content: bytes, value: Any) -> None:
+        frame, found = value
+        if isinstance(frame, Completed):
+            sound_signed(b"", frame)
+            assert unpack(pack(frame)) == frame
+        assert np.isfinite(found).all()
+        window = LatencyWindow(1.0)
+        if isinstance(frame, Completed) and frame.total_ms >= 0:
+            window.add_spans(1.0, found, frame.total_ms)
+            sound(content, window.sample(1.0))
+
+    return Target(
+        name="latency-frames",
+        run=run,
+        material=Material(samples=frames),
+        errors=(FramesError,),
+        check=check,
+    )
+
+
+def _address(content: bytes) -> Any:
+    found = parse_address(text_of(content), "listen")
+    assert parse_address(str(found), "listen") == found
+    return found
+
+
+def targets() -> tuple[Target, ...]:
+    """All targets of this file."""
+    return (
+        _statsd(),
+        *_prometheus(),
+        _latency_frames(),
+        typed(
+            "address",
+            _address,
+            (b"127.0.0.1:9180", b"[::1]:9180", b"/run/x.sock", b"localhost:1"),
+            (ConfigError,),
+            sound,
+        ),
+        typed(
+            "url",
+            lambda content: split_url(text_of(content)),
+            (b"http://127.0.0.1:9100/metrics", b"http://[::1]/m?x=1"),
+            (ConfigError,),
+            sound,
+        ),
+    )
