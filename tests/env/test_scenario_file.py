@@ -97,7 +97,7 @@ def test_a_slo_may_be_left_to_the_measurement(tmp_path: Path) -> None:
         ("limit_mib = 100", 'limit_mib = "100"', ["sandbox.limit_mib", "a number", "a string"]),
         ("limit_mib = 100", "limit_mib = true", ["sandbox.limit_mib", "true or false"]),
         ("limit_mib = 100", "limit_mib = 500", ["ample_mib", "400", "500"]),
-        ("limit_mib = 100", "limit_mib = -1", ["at least 32"]),
+        ("limit_mib = 100", "limit_mib = -1", ["from 32"]),
         ("{seed}", "{sead}", ["protected.load.command", "{sead}", "Did you mean {seed}"]),
         ("nice = 0", "nice = 42", ["protected.server.nice", "0 to 19"]),
         ('cpus = "0-1"', 'cpus = "all"', ["protected.load.cpus", "taskset"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tomllib
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict
@@ -100,12 +99,11 @@ def _config_check(content: bytes, value: Any) -> None:
     assert parse_config(config_toml(value)) == value, "it does not survive being written"
 
 
-def _scenario_check(content: bytes, value: Any) -> None:
+def _scenario_check(_content: bytes, value: Any) -> None:
     limit = value.sandbox.limit_bytes
     assert 32 << 20 <= limit < value.sandbox.ample_bytes < 2**63
     assert value.sandbox.swap_bytes < 2**63
     assert all(0 < spec.floor_bytes < 2**63 for spec in value.background)
-    assert tomllib.loads(content.decode()) == value.content or b"nan" in content
     for spec in value.background:
         for phase in spec.phases:
             assert 0 <= phase.start_s <= (phase.stop_s or np.inf)

@@ -242,6 +242,14 @@ REFUSED: list[tuple[str, str, bytes]] = [
     ("address", "NUL in a path", b"/run/x\0"),
     ("address", "a port of 5000 digits", b"127.0.0.1:" + b"9" * 5000),
     ("url", "a port in another script", "http://h:\u00b2/".encode()),
+    ("scenario", "a key of 20,000 parts", b"a." * 20_000 + b"a = 1"),
+    ("record-plan", "a key of 20,000 parts", b"a." * 20_000 + b"a = 1"),
+    ("daemon-config", "a key of 20,000 parts", b"a." * 20_000 + b"a = 1"),
+    (
+        "scenario",
+        "a group of a megabyte",
+        changed("scenario", 'start = "at"', 'start = "' + "a" * 900_000 + '"'),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from stallward.actuator.pacing import Rates
 from stallward.actuator.paths import Paths
 from stallward.actuator.toml_schema import from_table, to_toml
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
+from stallward.agent.toml_text import read_toml
 
 PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
 
@@ -195,8 +195,8 @@ def parse_config(text: str, name: str = "config") -> DaemonConfig:
         ConfigError: If anything is unknown, missing, mistyped or out of range.
     """
     try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also numbers and nesting without end
+        table = read_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{name} is not TOML: {error}.") from error
     try:
         return from_table(DaemonConfig, table, "config")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 _LONGEST: Final = 2000
-"""Characters of a cause."""
+"""Characters of a cause, and of a next step."""
 
 
 class StallwardError(Exception):
@@ -27,8 +27,7 @@ class StallwardError(Exception):
     """
 
     def __init__(self, cause: str, *, next_step: str = "") -> None:
-        if len(cause) > _LONGEST:
-            cause = f"{cause[:_LONGEST]}..."
+        cause, next_step = _shortened(cause), _shortened(next_step)
         super().__init__(cause, next_step)
         self.cause = cause
         self.next_step = next_step
@@ -39,6 +38,10 @@ class StallwardError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Let it cross to another process, whatever arguments a subclass takes."""
         return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _rebuilt(kind: type[StallwardError], args: Any, state: dict[str, Any]) -> StallwardError:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from stallward.agent.errors import StallwardError
+from stallward.agent.toml_text import read_toml
 from stallward.env.recording import load_run
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.calibration import calibrate_ms, recorded_ms
@@ -153,8 +153,8 @@ def load_plan(path: Path | None) -> list[RecordRequest]:
         path or Path(str(resources.files("stallward.evaluation"))) / "assets" / "recordings.toml"
     )
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # TOML, UTF-8, endless numbers
+        table = read_toml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise PlanError(f"The plan {file} cannot be read: {error}.") from error
     _refuse_unknown(file, table, _PLAN_KEYS)
     try:
