@@ -39,13 +39,15 @@ from stallward.actuator.process_identity import start_time_ticks
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40)
 FILES = TEXTS.map(lambda t: Path("/") / t)
 INTS = st.integers(-(2**40), 2**40)
+PIDS = st.integers(1, 2**31 - 1)
+TICKS = st.integers(0, 2**40)
 ENTRIES: st.SearchStrategy[JournalEntry] = st.one_of(
     st.builds(FileValue, FILES, TEXTS),
     st.builds(KeyedValue, FILES, TEXTS, TEXTS),
     st.builds(Frozen, FILES),
-    st.builds(Stopped, INTS, INTS),
-    st.builds(OomScore, INTS, INTS, INTS),
-    st.builds(ThreadValue, TEXTS, INTS, INTS, TEXTS),
+    st.builds(Stopped, PIDS, TICKS),
+    st.builds(OomScore, PIDS, TICKS, INTS),
+    st.builds(ThreadValue, TEXTS, PIDS, TICKS, TEXTS),
     st.builds(GroupThreads, TEXTS, FILES, TEXTS, TEXTS),
     st.builds(OwnedGroup, TEXTS),
     st.builds(SwapFile, FILES),

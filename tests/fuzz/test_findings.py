@@ -250,6 +250,11 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "a group of a megabyte",
         changed("scenario", 'start = "at"', 'start = "' + "a" * 900_000 + '"'),
     ),
+    (
+        "recording-run.json",
+        "half a surrogate for a key",
+        changed("recording-run.json", '"disk"', '"\\ud800"'),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -27,7 +27,7 @@ class StallwardError(Exception):
     """
 
     def __init__(self, cause: str, *, next_step: str = "") -> None:
-        cause, next_step = _shortened(cause), _shortened(next_step)
+        cause, next_step = _printable(cause), _printable(next_step)
         super().__init__(cause, next_step)
         self.cause = cause
         self.next_step = next_step
@@ -40,8 +40,12 @@ class StallwardError(Exception):
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+def _printable(text: str) -> str:
+    """A text that is no longer than a message, and that can be written to a terminal or log."""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}..."
+    # JSON may hold half a surrogate, which no encoding takes.
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _rebuilt(kind: type[StallwardError], args: Any, state: dict[str, Any]) -> StallwardError:
