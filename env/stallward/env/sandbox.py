@@ -175,7 +175,8 @@ def open_sandbox(
     identity = f"{os.getpid()}-{os.urandom(3).hex()}"
     swap_path = None
     if swapfile.foreign_swap_bytes(paths.proc) == 0:
-        swap_path = cache_dir / f"{identity}{swapfile.NAME_SUFFIX}"
+        # Absolute: whoever undoes what a crash left may work in another folder.
+        swap_path = (cache_dir / f"{identity}{swapfile.NAME_SUFFIX}").absolute()
     sandbox = _plan(hierarchy, identity, slots, swap_path)
     state_dir = state_dir or default_state_dir()
     with _ended_by_sigterm(), _kept(_entries(sandbox), paths, state_dir):
