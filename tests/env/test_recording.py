@@ -174,3 +174,13 @@ def test_truncated_and_foreign_parquet_are_refused(recorded: Path) -> None:
 def test_a_missing_directory_is_no_recording(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="not a recording"):
         load_run(tmp_path / "nowhere")
+
+
+def test_times_of_another_type_are_refused(recorded: Path) -> None:
+    """One flipped bit in a schema makes two whole numbers of each time."""
+    file = recorded / "ticks.parquet"
+    table = pq.read_table(file)
+    times = table["time_s"].cast(pa.int64(), safe=False)
+    pq.write_table(table.set_column(table.column_names.index("time_s"), "time_s", times), file)
+    with pytest.raises(RecordingError, match="no numbers in its column 'time_s'"):
+        load_recording(recorded)

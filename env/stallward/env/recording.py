@@ -350,7 +350,8 @@ def _read_table(file: Path, needed: tuple[str, ...]) -> dict[str, Column]:
         ) from error
     for name in needed:
         column = columns.get(name)
-        if column is None or column.dtype == object or not np.isfinite(column).all():
+        kinds = "f" if name.endswith("_s") else "iuf" if name != "ok" else "biu"
+        if column is None or column.dtype.kind not in kinds or not np.isfinite(column).all():
             what = "no column" if column is None else "no numbers in its column"
             raise RecordingError(
                 f"{file} is not a recording's: it has {what} {name!r}.",
