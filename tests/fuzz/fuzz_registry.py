@@ -6,6 +6,7 @@ from functools import cache
 
 import fuzz_targets_files
 import fuzz_targets_kernel
+import fuzz_targets_signals
 import fuzz_targets_sources
 import fuzz_targets_wire
 from fuzz_target import Target
@@ -16,6 +17,7 @@ def targets() -> dict[str, Target]:
     """Every target by name."""
     modules = (
         fuzz_targets_kernel,
+        fuzz_targets_signals,
         fuzz_targets_files,
         fuzz_targets_wire,
         fuzz_targets_sources,

@@ -255,6 +255,11 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "half a surrogate for a key",
         changed("recording-run.json", '"disk"', '"\\ud800"'),
     ),
+    (
+        "process-status",
+        "a size on the next line",
+        changed("process-status", "VmRSS:\t", "VmRSS:\n"),
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),

@@ -13,8 +13,8 @@ from stallward.actuator.sensors.io_stat import IoBytes
 
 _KIB: Final = 1024
 _SIZES: Final = re.compile(
-    rb"\nVmRSS:\s+(\d{1,15}) kB\nRssAnon:\s+(\d{1,15}) kB"
-    rb"\nRssFile:\s+(\d{1,15}) kB\nRssShmem:\s+(\d{1,15}) kB\n"
+    rb"\nVmRSS:[\t ]+(\d{1,15}) kB\nRssAnon:[\t ]+(\d{1,15}) kB"
+    rb"\nRssFile:[\t ]+(\d{1,15}) kB\nRssShmem:[\t ]+(\d{1,15}) kB\n"
 )
 """How they stand since kernel 4.5; anything else is looked at line by line."""
 _RESIDENT: Final = (b"VmRSS", b"RssAnon", b"RssFile", b"RssShmem")

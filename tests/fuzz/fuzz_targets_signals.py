@@ -1,0 +1,153 @@
+"""Targets: the files that the fuller sample reads, and readers that remember where lines were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fuzz_reference as reference
+from fuzz_target import Target, sound
+from fuzz_targets_kernel import (
+    FLAT_KEYS,
+    PATH,
+    Check,
+    check_schedstat,
+    flat_check,
+    kernel,
+    one_check,
+    same_as,
+    sample,
+    size_lines,
+)
+
+from stallward.actuator.errors import SensorError
+from stallward.actuator.sensors import process_files
+from stallward.actuator.sensors.cpu import parse_cpu_stat, parse_throttled_v1
+from stallward.actuator.sensors.io_stat import parse_io_stat
+from stallward.actuator.sensors.members import parse_pids
+from stallward.actuator.sensors.memcg import (
+    StatParser,
+    parse_events_v2,
+    parse_oom_control_v1,
+    parse_stat_v2,
+)
+from stallward.actuator.sensors.meminfo import _WANTED, MeminfoParser, parse_meminfo
+from stallward.actuator.sensors.vmstat import VmStatParser, parse_vmstat
+
+
+def _twice(
+    make: Callable[[], Callable[[bytes, Path], Any]],
+    strict: Callable[[bytes, Path], Any],
+    learned: bytes,
+) -> tuple[Callable[[bytes, Path], Any], Check]:
+    """A reader that remembers where lines were: after ``learned`` it reads the input, twice.
+
+    What it says then is what a fresh one says of the same input, unless the fresh one refuses a
+    line that nobody asked for; and a line that was not there before may be missed.
+    """
+
+    def run(content: bytes, path: Path) -> Any:
+        parser = make()
+        parser(learned, path)
+        first = parser(content, path)
+        assert parser(content, path) == first, "it reads the same file in another way"
+        return first
+
+    def check(content: bytes, value: Any) -> None:
+        sound(content, value)
+        try:
+            fresh = strict(content, PATH)
+        except SensorError:
+            return
+        before = strict(learned, PATH)
+        for name in fresh.__slots__:
+            mine, other = getattr(value, name), getattr(fresh, name)
+            known = getattr(before, name) is not None
+            assert mine == other or not known, f"{name} is {other} when read afresh"
+
+    return run, check
+
+
+def _io(content: bytes, value: Any) -> None:
+    assert (value.read_bytes, value.written_bytes) == reference.io_stat(content)
+
+
+def _status(content: bytes, value: Any) -> None:
+    size_lines({"rss_bytes": b"VmRSS", "swap_bytes": b"VmSwap"})(content, value)
+    assert reference.keyed(content, b"Threads")[0].lstrip(b"0") in {b"%d" % value.threads, b""}
+    assert reference.keyed(content, b"State")[0][:1] == value.state
+
+
+def _process_io(content: bytes, value: Any) -> None:
+    for key, found in ((b"read_bytes", value.read_bytes), (b"write_bytes", value.written_bytes)):
+        assert reference.keyed(content, key)[:1] == [b"%d" % found] or any(
+            reference.count(text) == found for text in reference.keyed(content, key)[:1]
+        )
+
+
+def _meminfo(content: bytes, value: Any) -> None:
+    found = reference.sizes(content, list(_WANTED))
+    assert found is not None, "the reference refuses it"
+    assert [getattr(value, name) for name in _WANTED.values()] == found
+
+
+def targets() -> tuple[Target, ...]:
+    """All targets of this file."""
+    vmstat = sample("vmstat.txt")
+    stat_v2 = sample("memory-stat-v2.txt", "memory-stat-v2-old.txt")
+    meminfo = sample("meminfo.txt")
+    status = sample("status.txt")
+    again_vmstat = _twice(VmStatParser, parse_vmstat, vmstat[0])
+    again_v2 = _twice(lambda: StatParser(v2=True), parse_stat_v2, stat_v2[0])
+    again_meminfo = _twice(MeminfoParser, parse_meminfo, meminfo[0])
+    event_keys = {"oom_kills": "oom_kill", "high_events": "high", "max_events": "max"}
+    cpu_keys = {"usage_us": "usage_usec", "throttled_us": "throttled_usec"}
+    return (
+        kernel("meminfo", parse_meminfo, meminfo, _meminfo, (b"kB", b"MemTotal")),
+        kernel("meminfo-again", again_meminfo[0], meminfo, again_meminfo[1]),
+        kernel("vmstat-again", again_vmstat[0], vmstat, again_vmstat[1], (b"pswpin",)),
+        kernel("memory-stat-v2-again", again_v2[0], stat_v2, again_v2[1], (b"anon",)),
+        kernel(
+            "memory-events-v2",
+            parse_events_v2,
+            sample("memory-events-v2.txt"),
+            flat_check(event_keys),
+            FLAT_KEYS,
+        ),
+        kernel(
+            "oom-control-v1",
+            parse_oom_control_v1,
+            sample("oom-control-v1.txt"),
+            one_check(b"oom_kill"),
+            FLAT_KEYS,
+        ),
+        kernel("io-stat", parse_io_stat, sample("io-stat-v2.txt"), _io, (b"rbytes=1",)),
+        kernel(
+            "cpu-stat-v2",
+            parse_cpu_stat,
+            sample("cpu-stat-v2.txt", "cpu-stat-v2-limited.txt"),
+            flat_check(cpu_keys),
+        ),
+        kernel(
+            "cpu-stat-v1",
+            parse_throttled_v1,
+            sample("cpu-stat-v1.txt"),
+            one_check(b"throttled_time", lambda value: value // 1000),
+        ),
+        kernel("cgroup-procs", parse_pids, sample("cgroup-procs.txt"), same_as(reference.pids)),
+        kernel("process-status", process_files.parse_status, status, _status, (b"kB",)),
+        kernel(
+            "schedstat", process_files.parse_schedstat, sample("schedstat.txt"), check_schedstat
+        ),
+        kernel(
+            "process-io", process_files.parse_process_io, sample("process-io.txt"), _process_io
+        ),
+        kernel(
+            "smaps-rollup",
+            process_files.parse_pss,
+            sample("smaps-rollup.txt"),
+            size_lines({"": b"Pss"}),
+            (b"kB",),
+        ),
+    )
