@@ -6,6 +6,8 @@ from functools import cache
 
 import fuzz_targets_files
 import fuzz_targets_kernel
+import fuzz_targets_process
+import fuzz_targets_results
 import fuzz_targets_signals
 import fuzz_targets_sources
 import fuzz_targets_wire
@@ -17,8 +19,10 @@ def targets() -> dict[str, Target]:
     """Every target by name."""
     modules = (
         fuzz_targets_kernel,
+        fuzz_targets_process,
         fuzz_targets_signals,
         fuzz_targets_files,
+        fuzz_targets_results,
         fuzz_targets_wire,
         fuzz_targets_sources,
     )

@@ -1,0 +1,108 @@
+"""Targets: the files of one process, and the kernel's own type information."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from pathlib import Path
+from typing import Any, Final
+
+import fuzz_reference as reference
+from fuzz_target import Target, sound
+from fuzz_targets_kernel import check_schedstat, kernel, sample
+
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.levers.advice import private_ranges
+from stallward.actuator.process_table import parse_seen
+from stallward.actuator.sensors import tree_process
+from stallward.actuator.sensors.btf import Btf
+
+
+def _seen(content: bytes, value: Any) -> None:
+    assert value.start_time_ticks == reference.count(reference.stat_field(content, 22) or b"")
+    assert -1 <= value.parent < 1 << 31, f"the parent {value.parent} is no pid"
+
+
+def _ranges(content: bytes, path: Path) -> list[tuple[int, int]]:
+    found = list(itertools.islice(private_ranges(content), 100_000))
+    assert len(found) < 100_000, "pieces without end"
+    return found
+
+
+def _ranges_check(content: bytes, value: Any) -> None:
+    for address, length in value:
+        assert 0 <= address < 1 << 64
+        assert 0 < length <= 1 << 64
+
+
+BTF_NAMES: Final = ("read_it", "btf_trace_hit", "outer", "colours", "nothing")
+
+
+def make_btf() -> bytes:
+    """Type information of a kernel with a function, a tracepoint, a structure and an enum."""
+    names, types = b"\0", b""
+
+    def name(text: str) -> int:
+        nonlocal names
+        names += text.encode() + b"\0" if text else b""
+        return len(names) - len(text) - 1 if text else 0
+
+    def add(text: str, kind: int, size: int, *rest: int, count: int = 0) -> None:
+        nonlocal types
+        types += struct.pack(f"<{3 + len(rest)}I", name(text), kind << 24 | count, size, *rest)
+
+    add("int", 1, 4, 0x20)
+    add("", 4, 16, name("near"), 1, 0, name("far"), 1, 64, count=2)
+    add("", 10, 2)
+    add("outer", 4, 24, name("first"), 1, 0, 0, 3, 64, count=2)
+    add("", 13, 1, name("what"), 1, name("where"), 1, count=2)
+    add("read_it", 12, 5)
+    add("", 2, 5)
+    add("btf_trace_hit", 8, 7)
+    add("colours", 6, 4, name("RED"), 3, name("GREEN"), 7, count=2)
+    add("", 17, 0, 0)
+    header = struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(names))
+    return header + types + names
+
+
+def _btf(content: bytes, path: Path) -> tuple[Any, ...]:
+    btf = Btf(content, path, BTF_NAMES)
+    return (
+        btf.function("read_it"),
+        btf.tracepoint("btf_trace_hit"),
+        btf.field_offset("outer", "far", "first"),
+        btf.field_offset("nothing", "x"),
+        btf.enumerator("colours", "GREEN"),
+    )
+
+
+def targets() -> tuple[Target, ...]:
+    """All targets of this file."""
+    stat = sample("stat.txt", "stat-hostile-name.txt")
+    status = sample("status.txt")
+    return (
+        kernel(
+            "process-stat-tree",
+            lambda content, path: parse_seen(content, path, 7),
+            stat,
+            _seen,
+            errors=(KernelFileError,),
+        ),
+        kernel("process-stat-used", tree_process.parse_used, stat, sound),
+        kernel(
+            "process-status-tree",
+            tree_process.parse_status,
+            status,
+            sound,
+            (b"kB",),
+        ),
+        kernel(
+            "schedstat-tree",
+            tree_process.parse_schedstat,
+            sample("schedstat.txt"),
+            check_schedstat,
+        ),
+        kernel("process-io-tree", tree_process.parse_io, sample("process-io.txt"), sound),
+        kernel("process-maps", _ranges, sample("maps.txt"), _ranges_check, (b"rw-p",)),
+        kernel("btf", _btf, (make_btf(),), sound),
+    )

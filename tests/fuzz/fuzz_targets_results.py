@@ -1,0 +1,203 @@
+"""Targets: recordings, fitted twins, policies and results: what training and comparing leave."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from fuzz_mutations import JSON_VALUES, Material
+from fuzz_target import Folder, Target, sound, sound_signed
+from fuzz_targets_files import json_bytes, make_tick, of_file
+
+from stallward.agent.controllers.onnx import _parse_metadata
+from stallward.agent.errors import PolicyError
+from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
+from stallward.env.errors import RecordingError, TwinError
+from stallward.env.recording import (
+    NodeInfo,
+    Requests,
+    RunInfo,
+    Units,
+    load_recording,
+    write_recording,
+)
+from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.evaluation.plan import read_json
+
+_RUN: Final = RunInfo(
+    scenario="detector-anon",
+    condition="together",
+    arm="none",
+    seed=3,
+    start_s=100.0,
+    end_s=104.0,
+    burn_in_s=0.0,
+    sandbox_bytes=600 << 20,
+    slo_ms=20.0,
+    node=NodeInfo(kind="hybrid", kernel="6.18", cpu_count=2, memory_total_bytes=8 << 30),
+    slot_names=("a",),
+    scenario_parameters={"protected": {"slo": {"quantile": 0.95}}},
+)
+
+
+def _recordings() -> tuple[Target, ...]:
+    """A recording of which one file is the input."""
+    folder = Folder()
+    times = np.linspace(100.0, 103.9, 40)
+    requests = Requests(
+        scheduled_s=times, start_s=times + 0.001, end_s=times + 0.01, ok=np.ones(40, dtype=bool)
+    )
+    units = Units(slot=np.zeros(4, dtype=np.int32), time_s=times[:4], units=np.arange(4.0))
+    whole = folder.path / "whole"
+    write_recording(
+        whole, run=_RUN, ticks=[make_tick(i) for i in range(4)], requests=requests, units=units
+    )
+
+    def target(name: str, values: tuple[bytes, ...] = (), slow: int = 4) -> Target:
+        copy = folder.path / name.partition(".")[0]
+        shutil.copytree(whole, copy)
+
+        def run(content: bytes) -> Any:
+            (copy / name).write_bytes(content)
+            return load_recording(copy)
+
+        return Target(
+            name=f"recording-{name}",
+            run=run,
+            material=Material(samples=((whole / name).read_bytes(),), values=values),
+            errors=(RecordingError,),
+            names=copy.name,
+            check=_recording_check,
+            slow=slow,
+        )
+
+    return (
+        target("run.json", JSON_VALUES),
+        target("ticks.parquet"),
+        target("requests.parquet"),
+        target("units.parquet"),
+        target("actions.parquet"),
+    )
+
+
+def _recording_check(_content: bytes, value: Any) -> None:
+    run = value.run
+    assert all(isinstance(name, str) for name in run.slot_names)
+    for number in (run.start_s, run.end_s, run.burn_in_s, run.slo_ms, run.slo_quantile):
+        assert isinstance(number, int | float)
+        assert np.isfinite(number)
+    for number in (run.sandbox_bytes, run.seed, run.oom_kills, run.node.memory_total_bytes):
+        assert isinstance(number, int)
+        assert number >= 0
+    sizes = {getattr(value.requests, n).size for n in ("scheduled_s", "start_s", "end_s", "ok")}
+    assert len(sizes) == 1
+    assert np.isfinite(value.requests.sojourn_ms).all()
+    assert len({value.units.slot.size, value.units.time_s.size, value.units.units.size}) == 1
+    for table in (value.ticks, value.actions):
+        assert len({len(column) for column in table.values()}) == 1
+        assert np.issubdtype(table["time_s"].dtype, np.floating)
+
+
+def _twin() -> Target:
+    scenario = TwinScenario(
+        name="small",
+        zone_bytes=600 << 20,
+        swap_bytes=2 << 30,
+        slo_ms=20.0,
+        protected=ProtectedProgram(request_rate_per_s=15.0, service_s=0.02),
+        slots=(SlotProgram(name="a", units_per_s=350.0, anon_pages=(1.0, 2.0)),),
+    )
+    folder = Folder()
+    draws = (TwinParameters(), TwinParameters(service_scale=1.1))
+    twin = FittedTwin(scenario=scenario, draws=draws, weights=(0.5, 0.5), provenance={"a": 1})
+    save_fitted(folder.path / "twin.json", twin)
+
+    def check(_content: bytes, value: Any) -> None:
+        parts = (value.scenario, value.draws, value.weights)
+        sound_signed(b"", asdict(parts[0]) | {"stream_span_pages": 0, "slots": ()})
+        sound(b"", parts[1:])
+        for slot in value.scenario.slots:
+            numbers = {k: v for k, v in asdict(slot).items() if k != "stream_span_pages"}
+            sound(b"", numbers)
+            assert slot.stream_span_pages >= 0
+        save_fitted(folder.path / "again.json", value)
+        assert load_fitted(folder.path / "again.json") == value, "it does not survive writing"
+        value.choose(np.random.default_rng(1), 3)
+
+    return of_file(
+        "fitted-twin",
+        load_fitted,
+        ((folder.path / "twin.json").read_bytes(),),
+        (TwinError,),
+        file="twin.json",
+        check=check,
+        values=JSON_VALUES,
+        slow=4,
+    )
+
+
+def _policy() -> Target:
+    entries = {
+        "stallward.schema_hash": schema_hash(),
+        "stallward.schema": json.dumps(schema()),
+        "stallward.ticks_per_action": "2",
+        "stallward.observation_low": json.dumps([-1.0] * OBSERVATION_SIZE),
+        "stallward.observation_high": json.dumps([3.0] * OBSERVATION_SIZE),
+        "stallward.ood_limit": "0.2",
+        "stallward.provenance": '{"seed": 1}',
+    }
+
+    def run(content: bytes) -> Any:
+        found = dict(entries)
+        for line in content.decode("utf-8", "replace").split("\n"):
+            key, _, value = line.partition(": ")
+            found[key] = value
+        return _parse_metadata(Path("p.onnx"), found, "0" * 64)
+
+    def check(_content: bytes, value: Any) -> None:
+        assert len(value.observation_low) == len(value.observation_high) == OBSERVATION_SIZE
+        low, high = np.float32(value.observation_low), np.float32(value.observation_high)
+        assert np.isfinite(low).all()
+        assert np.isfinite(high).all()
+        assert (low <= high).all()
+        assert 0.0 <= value.ood_limit < np.inf
+        assert 1 <= value.ticks_per_action < 1 << 31
+        assert isinstance(value.provenance, dict)
+
+    lines = [f"{key}: {value}" for key, value in entries.items() if key != "stallward.schema"]
+    lines.append("stallward.schema: " + json.dumps({"names": ["a", "b"], "version": 1}))
+    return Target(
+        name="policy-metadata",
+        run=run,
+        material=Material(samples=("\n".join(lines).encode(),), values=JSON_VALUES),
+        errors=(PolicyError,),
+        names="p.onnx",
+        check=check,
+        slow=2,
+    )
+
+
+def _any_json() -> Target:
+    def check(_content: bytes, value: Any) -> None:
+        assert value is None or isinstance(value, dict)
+
+    return of_file(
+        "any-json",
+        read_json,
+        (json_bytes({"schema": 1, "arms": {"none": [1.5, None, True, "x"]}}),),
+        (),
+        file="block.json",
+        check=check,
+        values=JSON_VALUES,
+    )
+
+
+def targets() -> tuple[Target, ...]:
+    """All targets of this file."""
+    return (*_recordings(), _twin(), _policy(), _any_json())
