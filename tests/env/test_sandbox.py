@@ -139,9 +139,10 @@ def test_a_swap_file_larger_than_the_disk_is_refused_and_not_left(tmp_path: Path
 
 
 SCRIPT = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from pathlib import Path
 from stallward.env.sandbox import open_sandbox
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's background
 size = 64 << 20
 cache = Path(sys.argv[1])
 with open_sandbox(
@@ -185,7 +186,11 @@ def test_nothing_stays_however_it_ends(tmp_path: Path, number: signal.Signals) -
         left = traces(words)
         process.send_signal(number)
         assert len(left) == traces_of_all()
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
         deadline_s = time.monotonic() + 10
         while traces(words) and time.monotonic() < deadline_s:
             time.sleep(0.05)
