@@ -235,7 +235,7 @@ def test_threads_get_back_what_they_had_and_so_do_their_children(tmp_path: Path)
             entries = (
                 ThreadValue("cpus", parent.pid, start_of_parent, "nonsense"),
                 ThreadValue("nice", child, ticks, "3"),
-                ThreadValue("nice", parent.pid, ticks - 1, "9"),
+                ThreadValue("nice", parent.pid, start_of_parent - 1, "9"),
                 GroupThreads("nice", tmp_path, "5", "1"),
             )
             (problem,) = restore(entries, Paths())
