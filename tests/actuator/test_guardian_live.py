@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config import (
     ControlConfig,
@@ -61,6 +62,8 @@ class QuietNode:
             "restart": RestartConfig(delay_s=0.02, max_delay_s=0.05, max_per_minute=1000),
             **changes,
         }
+        # Else a restarted loop pauses nothing for a while.
+        values.setdefault("guard", Budgets(lift_budgets=True))
         return DaemonConfig(**values)  # type: ignore[arg-type]
 
     @property
