@@ -98,7 +98,7 @@ def p95_ms(twin: TwinBatch) -> float:
 
 
 def quantile_ms(twin: TwinBatch, quantile: float) -> float:
-    pooled = twin.application.pooled.sum(axis=1, keepdims=True)
+    pooled = twin.pooled.sum(axis=1, keepdims=True)
     return float(pooled_quantiles(pooled, (quantile,))[0, 0])
 
 
@@ -111,41 +111,41 @@ def test_pages_are_conserved_and_never_negative_under_random_parameters_and_leve
     for _ in range(80):
         paused = rng.random((4, batch)) < 0.4
         limits = np.where(rng.random((4, batch)) < 0.5, np.inf, rng.uniform(4e3, 1e5, (4, batch)))
-        before_units = twin.counters.units.copy()
+        before_units = twin.nodes.units.copy()
         twin.tick(paused, limits, rng.choice([0.0, 60.0, 200.0]))
-        zone = twin.columns.zone_pages
-        assert (twin.memory.resident >= 0.0).all()
-        assert (twin.memory.resident.sum(axis=(0, 1)) <= zone * (1 + 1e-9)).all(), (
+        zone = twin.nodes.zone_pages
+        assert (twin.nodes.resident >= 0.0).all()
+        assert (twin.nodes.resident.sum(axis=(0, 1)) <= zone * (1 + 1e-9)).all(), (
             "more than there is"
         )
-        assert (twin.memory.resident <= twin.memory.wanted + 1e-6).all(), (
+        assert (twin.nodes.resident <= twin.nodes.wanted + 1e-6).all(), (
             "in memory but owned by nobody"
         )
-        swapped = (twin.memory.wanted[:, ANON] - twin.memory.resident[:, ANON]).sum(axis=0)
-        assert (swapped <= twin.columns.swap_pages + 1e-3).all(), "more swapped than swap holds"
-        assert (twin.memory.dirty >= 0.0).all()
-        assert (twin.memory.dirty <= twin.memory.resident[:, COLD] + 1e-6).all()
-        assert (twin.counters.units >= before_units).all()
-        for share in (twin.stalled, twin.some, twin.full, twin.background.progress):
+        swapped = (twin.nodes.wanted[:, ANON] - twin.nodes.resident[:, ANON]).sum(axis=0)
+        assert (swapped <= twin.nodes.swap_pages + 1e-3).all(), "more swapped than swap holds"
+        assert (twin.nodes.dirty >= 0.0).all()
+        assert (twin.nodes.dirty <= twin.nodes.resident[:, COLD] + 1e-6).all()
+        assert (twin.nodes.units >= before_units).all()
+        for share in (twin.nodes.stalled, twin.nodes.some, twin.nodes.full, twin.nodes.progress):
             assert np.isfinite(share).all()
             assert (share >= 0.0).all()
             assert (share <= 1.0 + 1e-9).all()
-        assert (twin.full <= twin.some + 1e-9).all()
-        assert (twin.background.progress[3] == 0.0).all(), "an absent slot does no work"
-        assert (twin.memory.resident[4] == 0.0).all()
+        assert (twin.nodes.full <= twin.nodes.some + 1e-9).all()
+        assert (twin.nodes.progress[3] == 0.0).all(), "an absent slot does no work"
+        assert (twin.nodes.resident[4] == 0.0).all()
 
 
 def test_a_paused_slot_does_nothing_and_goes_on_where_it_stopped() -> None:
     twin = make(4)
     run(twin, 20)
     run(twin, 3, pause=(1, 1, 1))
-    cursor, units = twin.background.cursor_s.copy(), twin.counters.units.copy()
+    cursor, units = twin.nodes.cursor_s.copy(), twin.nodes.units.copy()
     run(twin, 30, pause=(1, 1, 1))
-    np.testing.assert_array_equal(twin.background.cursor_s, cursor)
-    np.testing.assert_array_equal(twin.counters.units, units)
+    np.testing.assert_array_equal(twin.nodes.cursor_s, cursor)
+    np.testing.assert_array_equal(twin.nodes.units, units)
     run(twin, 3)
-    assert (twin.background.cursor_s[:3] > cursor[:3]).all()
-    assert (twin.background.cursor_s[:3] <= cursor[:3] + 0.3 + 1e-9).all(), (
+    assert (twin.nodes.cursor_s[:3] > cursor[:3]).all()
+    assert (twin.nodes.cursor_s[:3] <= cursor[:3] + 0.3 + 1e-9).all(), (
         "stopped work is not caught up"
     )
 
@@ -153,20 +153,20 @@ def test_a_paused_slot_does_nothing_and_goes_on_where_it_stopped() -> None:
 def test_pausing_alone_leaves_pages_and_squeezing_takes_them() -> None:
     twin = make(4)
     run(twin, 30)
-    before = twin.memory.resident[1, ANON].mean()
+    before = twin.nodes.resident[1, ANON].mean()
     run(twin, 3, pause=(1, 1, 1))
-    left = twin.memory.resident[1, ANON].mean()
+    left = twin.nodes.resident[1, ANON].mean()
     assert left > 0.7 * before
     run(twin, 12, pause=(1, 1, 1), limit_mib=(16, 16, 16))
-    assert twin.memory.resident[1].sum(axis=0).max() <= 16 * MIB_PAGES + 1.0
+    assert twin.nodes.resident[1].sum(axis=0).max() <= 16 * MIB_PAGES + 1.0
 
 
 def test_a_squeeze_takes_time() -> None:
     twin = make(1, squeeze_pages_per_s=150e3)
     run(twin, 30)
-    held = float(twin.memory.resident[1].sum())
+    held = float(twin.nodes.resident[1].sum())
     run(twin, 1, pause=(1, 1, 1), limit_mib=(16,))
-    assert float(twin.memory.resident[1].sum()) > held - 0.1 * 150e3 - 1.0
+    assert float(twin.nodes.resident[1].sum()) > held - 0.1 * 150e3 - 1.0
 
 
 def test_pressure_hurts_latency_and_each_lever_helps() -> None:
@@ -179,14 +179,13 @@ def test_pressure_hurts_latency_and_each_lever_helps() -> None:
     for name, levers in arms.items():
         twin = make(16)
         run(twin, 40, **levers)
-        twin.application.pooled[:] = 0.0
-        twin.stalled[:] = 0.0
-        before = twin.counters.psi_some_us[0].mean()
+        twin.forget_pooled(slice(None))
+        before = twin.nodes.psi_some_us[0].mean()
         run(twin, 150, **levers)
         outcomes[name] = (
             p95_ms(twin),
-            twin.counters.psi_some_us[0].mean() - before,
-            twin.counters.units[0].mean(),
+            twin.nodes.psi_some_us[0].mean() - before,
+            twin.nodes.units[0].mean(),
         )
     assert outcomes["none"][0] > 3.0 * outcomes["paused"][0]
     assert outcomes["none"][0] > outcomes["limited"][0]
@@ -218,7 +217,7 @@ def test_more_memory_means_less_latency_and_more_work() -> None:
     for mib in (500, 700, 2000):
         twin = make(16, replace(DETECTOR, zone_bytes=mib << 20))
         run(twin, 150)
-        results.append((p95_ms(twin), twin.counters.units[:3].sum()))
+        results.append((p95_ms(twin), twin.nodes.units[:3].sum()))
     assert results[0][0] > results[1][0] > results[2][0]
     assert results[0][1] < results[1][1] < results[2][1]
     assert results[2][0] < 20.0, "with room for all it is as alone"
@@ -228,8 +227,8 @@ def test_with_memory_for_all_nobody_stalls_and_work_runs_at_full_speed() -> None
     scenario = replace(DETECTOR, zone_bytes=8 << 30, cores=8.0)
     twin = make(4, scenario)
     run(twin, 100)
-    assert twin.counters.psi_some_us[0].max() < 1.0
-    assert twin.counters.units[0].mean() == pytest.approx(1000.0, rel=0.02)
+    assert twin.nodes.psi_some_us[0].max() < 1.0
+    assert twin.nodes.units[0].mean() == pytest.approx(1000.0, rel=0.02)
 
 
 def test_an_ended_program_gives_its_memory_back_and_does_no_more() -> None:
@@ -238,19 +237,19 @@ def test_an_ended_program_gives_its_memory_back_and_does_no_more() -> None:
     ended = np.zeros((4, 2), dtype=bool)
     ended[0, 1] = True
     twin.end_slots(ended)
-    assert twin.memory.resident[1, :, 1].sum() == 0.0
-    assert twin.memory.resident[1, :, 0].sum() > 0.0
-    units = twin.counters.units[0].copy()
+    assert twin.nodes.resident[1, :, 1].sum() == 0.0
+    assert twin.nodes.resident[1, :, 0].sum() > 0.0
+    units = twin.nodes.units[0].copy()
     run(twin, 10)
-    assert twin.counters.units[0, 1] == units[1]
-    assert twin.counters.units[0, 0] > units[0]
+    assert twin.nodes.units[0, 1] == units[1]
+    assert twin.nodes.units[0, 0] > units[0]
 
 
 def test_early_writeback_keeps_fewer_dirty_pages() -> None:
     normal, flush = make(4), make(4)
     run(normal, 60)
     run(flush, 60, dirty_ratios=(0.02, 1.0))
-    assert flush.memory.dirty.sum() < normal.memory.dirty.sum()
+    assert flush.nodes.dirty.sum() < normal.nodes.dirty.sum()
 
 
 def test_swappiness_shifts_reclaim_from_files_to_anonymous_pages() -> None:
@@ -258,21 +257,21 @@ def test_swappiness_shifts_reclaim_from_files_to_anonymous_pages() -> None:
     low, high = make(8, scenario), make(8, scenario)
     run(low, 80, swappiness=10.0)
     run(high, 80, swappiness=150.0)
-    assert high.memory.resident[0, 1:].sum() > low.memory.resident[0, 1:].sum()
+    assert high.nodes.resident[0, 1:].sum() > low.nodes.resident[0, 1:].sum()
 
 
 def test_the_same_seed_gives_the_same_run_and_a_reset_starts_afresh() -> None:
     first, second = make(3, seed=5), make(3, seed=5)
     run(first, 30)
     run(second, 30)
-    np.testing.assert_array_equal(first.application.pooled, second.application.pooled)
-    np.testing.assert_array_equal(first.memory.resident, second.memory.resident)
+    np.testing.assert_array_equal(first.pooled, second.pooled)
+    np.testing.assert_array_equal(first.nodes.resident, second.nodes.resident)
     rows = np.array([False, True, False])
-    kept = first.memory.resident[:, :, 0].copy()
+    kept = first.nodes.resident[:, :, 0].copy()
     first.reset(rows, np.zeros(1, dtype=np.int64), to_array([TwinParameters()]))
-    assert first.time_s.tolist() == [pytest.approx(3.0), 0.0, pytest.approx(3.0)]
-    assert first.counters.units[:, 1].sum() == 0.0
-    np.testing.assert_array_equal(first.memory.resident[:, :, 0], kept)
+    assert first.nodes.time_s.tolist() == [pytest.approx(3.0), 0.0, pytest.approx(3.0)]
+    assert first.nodes.units[:, 1].sum() == 0.0
+    np.testing.assert_array_equal(first.nodes.resident[:, :, 0], kept)
 
 
 def test_overload_builds_a_queue_whose_waits_grow() -> None:
@@ -281,9 +280,9 @@ def test_overload_builds_a_queue_whose_waits_grow() -> None:
     )
     twin = make(1, slow)
     run(twin, 20)
-    early = twin.application.probe_ms.max()
+    early = twin.nodes.probe_ms.max()
     run(twin, 40)
-    late = twin.application.probe_ms.max()
+    late = twin.nodes.probe_ms.max()
     # 15 requests a second of 0.1 s each: after 6 s the queue is 3 s long.
     assert early < 2000.0 < late < 5000.0
 
@@ -312,18 +311,14 @@ def test_impossible_scenarios_are_refused(change: dict[str, Any]) -> None:
 
 
 def test_a_lack_hurts_a_scan_most_and_skewed_access_least() -> None:
-    wanted = np.array([1000.0])
     for lack in (0.02, 0.1, 0.5):
         scan, even, skewed = (
-            float(miss_probability(wanted * (1.0 - lack), wanted, np.array([e]))[0])
-            for e in (0.1, 1.0, 2.5)
+            miss_probability(1000.0 * (1.0 - lack), 1000.0, e) for e in (0.1, 1.0, 2.5)
         )
         assert even == pytest.approx(lack)
         assert skewed < even < scan < 1.0
-    assert miss_probability(np.zeros(1), np.zeros(1), np.ones(1))[0] == 0.0
-    near = [
-        float(miss_probability(0.7 * wanted, wanted, np.array([e]))[0]) for e in (0.999, 1.001)
-    ]
+    assert miss_probability(0.0, 0.0, 1.0) == 0.0
+    near = [miss_probability(700.0, 1000.0, e) for e in (0.999, 1.001)]
     assert near[0] == pytest.approx(near[1], rel=0.01)
 
 
@@ -333,26 +328,26 @@ def test_a_program_that_stops_frees_its_memory_and_begins_anew() -> None:
     )
     twin = make(2, replace(DETECTOR, slots=(slot,)))
     run(twin, 19)
-    assert (twin.memory.wanted[1, ANON] == 100 * MIB_PAGES).all()
-    cursor_s, units = twin.background.cursor_s[0].copy(), twin.counters.units[0].copy()
+    assert (twin.nodes.wanted[1, ANON] == 100 * MIB_PAGES).all()
+    cursor_s, units = twin.nodes.cursor_s[0].copy(), twin.nodes.units[0].copy()
     assert (cursor_s > 1.0).all()
     run(twin, 5)
-    assert (twin.memory.wanted[1] == 0.0).all()
-    assert (twin.memory.resident[1] == 0.0).all()
+    assert (twin.nodes.wanted[1] == 0.0).all()
+    assert (twin.nodes.resident[1] == 0.0).all()
     run(twin, 14)
-    assert (twin.counters.units[0] <= units + 1.1).all(), "what was done while the program was off"
+    assert (twin.nodes.units[0] <= units + 1.1).all(), "what was done while the program was off"
     run(twin, 5)
-    assert (twin.memory.wanted[1, ANON] > 0.0).all()
-    assert (twin.background.cursor_s[0] < cursor_s).all()
+    assert (twin.nodes.wanted[1, ANON] > 0.0).all()
+    assert (twin.nodes.cursor_s[0] < cursor_s).all()
 
 
 def test_the_first_read_of_a_page_waits_for_the_disk_but_is_no_memory_stall() -> None:
     cold = replace(DETECTOR.protected, touch_anon_pages=0.0, touch_file_pages=0.0)
     twin = make(4, replace(DETECTOR, zone_bytes=8 << 30, protected=cold, slots=()))
     run(twin, 50)
-    assert (twin.counters.refault_pages[0] < 1.0).all()
-    assert (twin.counters.psi_some_us[0] < 1.0).all()
-    assert (twin.counters.psi_io_us[0] > 100.0).all()
+    assert (twin.nodes.refault_pages[0] < 1.0).all()
+    assert (twin.nodes.psi_some_us[0] < 1.0).all()
+    assert (twin.nodes.psi_io_us[0] > 100.0).all()
 
 
 def test_faults_of_the_background_take_processor_time_from_the_application() -> None:
@@ -368,6 +363,10 @@ def test_working_sets_repeat_without_the_start_up() -> None:
     slot = SlotProgram(
         name="grows", units_per_s=1.0, anon_pages=(5.0, 50.0, 60.0, 70.0), loop_from_s=2.0
     )
-    columns = make(1, replace(DETECTOR, slots=(slot,))).columns
-    seen = [columns.targets(np.full((4, 1), s + 0.5))[0, 0, 0] for s in range(8)]
+    twin = make(1, replace(DETECTOR, slots=(slot,)))
+    seen = []
+    for k in range(8):
+        twin.nodes.cursor_s = k + 0.5
+        run(twin, 1)
+        seen.append(twin.nodes.target_anon[0, 0])
     assert seen == [5.0, 50.0, 60.0, 70.0, 60.0, 70.0, 60.0, 70.0]

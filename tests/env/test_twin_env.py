@@ -122,13 +122,27 @@ def test_pausing_protects_and_running_gets_work_done() -> None:
     assert outcomes[0][1] > outcomes[1][1]
 
 
+def test_a_nodes_run_does_not_depend_on_how_many_run_beside_it() -> None:
+    runs = []
+    for batch in (3, 20):
+        simulation = Simulation([TWIN], batch, SimulationSettings(episode_s=3.0), seed=11)
+        simulation.reset(np.ones(batch, dtype=bool))
+        rewards = []
+        for _ in range(40):
+            result = simulation.step(np.tile(RUN, (batch, 1)))
+            rewards.append(result.reward[:3].copy())
+            simulation.reset(result.done)
+        runs.append(np.array(rewards))
+    np.testing.assert_array_equal(runs[0], runs[1])
+
+
 def test_the_guard_stands_between_a_policy_and_the_twin() -> None:
     simulation = Simulation([TWIN], 4, SimulationSettings(nuisance=NO_NUISANCE), seed=1)
     simulation.reset(np.ones(4, dtype=bool))
     longest = np.zeros(4)
     for _ in range(60):
         simulation.step(np.tile(PAUSE, (4, 1)))
-        longest = np.maximum(longest, simulation.levers.paused_for_s.max(axis=0))
+        longest = np.maximum(longest, simulation.twin.nodes.paused_for_s.max(axis=0))
     assert longest.min() > 4.0
     assert longest.max() <= 5.0 + 1e-6
 
@@ -136,30 +150,29 @@ def test_the_guard_stands_between_a_policy_and_the_twin() -> None:
 def test_nuisance_varies_the_nodes_and_keeps_one_slot() -> None:
     simulation = Simulation([TWIN], 200, SimulationSettings(), seed=1)
     simulation.reset(np.ones(200, dtype=bool))
-    c = simulation.twin.columns
+    c = simulation.twin.nodes
     assert len(np.unique(c.rate_per_s)) > 100
     assert len(np.unique(c.zone_pages)) > 100
     assert set(c.present.sum(axis=0).tolist()) == {1.0, 2.0}
 
 
 def test_rewards_are_in_slo_units() -> None:
-    slo = np.array([20.0])
-    assert severity(np.array([10.0]), slo)[0] == 0.0
-    assert 0.0 < severity(np.array([20.0]), slo)[0] < severity(np.array([40.0]), slo)[0] < 1.0
-    assert severity(np.array([500.0]), slo)[0] == 1.0
+    assert severity(10.0, 20.0) == 0.0
+    assert 0.0 < severity(20.0, 20.0) < severity(40.0, 20.0) < 1.0
+    assert severity(500.0, 20.0) == 1.0
     nan = np.nan
-    bad = window_severity(
-        np.array([10.0, 500.0, nan, nan, nan, 20.0, nan, nan]),
-        np.array([0.1, 0.1, 0.1, 1.5, nan, 0.1, nan, 1.5]),
-        np.array([9.0, 9.0, 9.0, 9.0, 0.5, 9.0, 1.1, 9.0]),
-        np.full(8, 20.0),
-        np.array([10.0] * 7 + [2.0]),
-    )
-    assert bad.tolist() == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0, AT_TARGET, 1.0, 0.0])
-    bad = np.array([0.25])
-    share = mean_progress(np.array([[1.0], [0.5], [9.0]]), np.array([[1.0], [1.0], [0.0]]))
-    assert share[0] == 0.75
-    assert reward(share, bad, np.array([2.0]), 4.0, 0.01)[0] == pytest.approx(0.75 - 1.0 - 0.02)
+    bad = [
+        window_severity(p95_ms, age_s, running_s, 20.0, rate_per_s)
+        for p95_ms, age_s, running_s, rate_per_s in (
+            (10.0, 0.1, 9.0, 10.0), (500.0, 0.1, 9.0, 10.0), (nan, 0.1, 9.0, 10.0),
+            (nan, 1.5, 9.0, 10.0), (nan, nan, 0.5, 10.0), (20.0, 0.1, 9.0, 10.0),
+            (nan, nan, 1.1, 10.0), (nan, 1.5, 9.0, 2.0),
+        )
+    ]  # fmt: skip
+    assert bad == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0, AT_TARGET, 1.0, 0.0])
+    assert mean_progress(1.5, 2.0) == 0.75
+    assert mean_progress(0.0, 0.0) == 1.0
+    assert reward(0.75, 0.25, 2.0, 4.0, 0.01) == pytest.approx(0.75 - 1.0 - 0.02)
 
 
 def test_fitted_twins_survive_a_file_and_broken_ones_are_refused(tmp_path: Path) -> None:
@@ -183,7 +196,7 @@ def test_each_twin_has_its_own_price_and_its_own_count_of_violations() -> None:
     settings = SimulationSettings(episode_s=1e4, switch_cost=0.0, nuisance=NO_NUISANCE)
     vec = TwinVec([TWIN, roomy], 32, settings, seed=1)
     vec.reset()
-    which = vec.simulation.twin.columns.scenario.copy()
+    which = vec.simulation.scenario.copy()
     vec.simulation.price = np.array([1e6, 0.0])
     for _ in range(20):
         _, rewards, _, _ = vec.step(np.tile(RUN, (32, 1)))

@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from stallward.actuator.guard import Budgets, Guard, GuardMemory
-from stallward.actuator.slots import SlotFacts, SlotTracker
+from stallward.actuator.budgets import Budgets
+from stallward.actuator.guard import Guard, GuardMemory
+from stallward.actuator.slots import NEVER_PAUSED_S, SlotFacts, SlotTracker
 from stallward.agent.desired import ACTION_SIZES, SLOTS, DesiredState, SlotDesire, decode_action
 from stallward.agent.sample import GroupSample, NodeSample, Sample
 from stallward.env.twin.levers import (
-    LeverStates,
+    Rules,
+    advance,
     granted_limit_bytes,
+    make_ring,
     may_pause,
+    paused_share,
+    put,
+    reference_bytes,
+    rules_of,
     wanted_limit_bytes,
 )
+from stallward.env.twin.state import Node
 
 MIB = 1 << 20
 FLOORS = (16 * MIB, 32 * MIB, 16 * MIB, 64 * MIB)
+
+
+class OneNode:
+    """The levers of one node of the twin, stepped in Python."""
+
+    def __init__(self) -> None:
+        self.paused = [0.0] * SLOTS
+        self.limit_bytes = [np.nan] * SLOTS
+        self.paused_for_s = [0.0] * SLOTS
+        self.since_thaw_s = [NEVER_PAUSED_S] * SLOTS
+        self.paused_ticks = [0.0] * SLOTS
+        self.kept_bytes = [0.0] * SLOTS
+        self.floor_bytes = [float(floor) for floor in FLOORS]
+        self.want_paused = [0.0] * SLOTS
+        self.want_limit_pages = [np.inf] * SLOTS
+        self.seen = 0.0
+        self._ring = make_ring(1)
+        self._ticks = 0
+
+    @property
+    def node(self) -> Node:
+        return cast("Node", self)
+
+    def grant(self, action: NDArray[np.int64], rules: Rules, i: int) -> tuple[float, float]:
+        paused = float(action[2 * i] == 1 and may_pause(self.node, rules, i))
+        want = wanted_limit_bytes(self.node, float(action[2 * i + 1]), i)
+        return paused, granted_limit_bytes(self.node, rules, want, paused, i)
+
+    def pass_tick(self, held_bytes: Sequence[float]) -> None:
+        for i, held in enumerate(held_bytes):
+            advance(self.node, self._ring, held, 0, self._ticks, i)
+        self.seen = 1.0
+        self._ticks += 1
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -34,8 +79,7 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
     rng = np.random.default_rng(seed)
     guard = Guard(budgets=budgets, floors_bytes=FLOORS)
     tracker, memory = SlotTracker(SLOTS), GuardMemory()
-    levers = LeverStates(1, 0.1)
-    floors = np.array(FLOORS, dtype=float)[:, None]
+    levers, rules = OneNode(), rules_of(budgets)
     action = np.zeros(9, dtype=int)
     for k in range(400):
         time_s = 0.1 * k
@@ -56,22 +100,18 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
         desired = decode_action(action.tolist(), states, FLOORS)
         verdict = guard.review(desired, sample, memory)
         memory = verdict.memory
-        allowed = may_pause(levers, budgets, 0.1)
-        paused = (action[0:8:2][:, None] == 1) & allowed
-        want = wanted_limit_bytes(action[1:8:2][:, None], levers.reference_bytes, floors)
-        limit = granted_limit_bytes(want, levers, floors, paused, budgets)
+        granted = [levers.grant(action, rules, i) for i in range(SLOTS)]
         mine = DesiredState(
             slots=tuple(
                 SlotDesire(
-                    paused=bool(paused[i, 0]),
-                    limit_bytes=None if np.isnan(limit[i, 0]) else int(limit[i, 0]),
+                    paused=paused > 0.0, limit_bytes=None if np.isnan(limit) else int(limit)
                 )
-                for i in range(SLOTS)
+                for paused, limit in granted
             )
         )
         for i in range(SLOTS):
             known = states[i].reference_bytes
-            mine_known = levers.reference_bytes[i, 0]
+            mine_known = reference_bytes(levers.node, i)
             assert mine_known == pytest.approx(np.nan if known is None else known, nan_ok=True)
             theirs = verdict.granted.slot(i)
             assert mine.slot(i).paused == theirs.paused, (k, i)
@@ -90,31 +130,23 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
             for i, s in enumerate(verdict.granted.slots)
         ]
         tracker.update(time_s, facts)
-        exact = np.array(
-            [[np.nan if s.limit_bytes is None else s.limit_bytes] for s in verdict.granted.slots]
-        )
-        levers.apply(paused, exact)
-        levers.advance((usage + swap)[:, None].astype(float))
+        for i, slot in enumerate(verdict.granted.slots):
+            exact = np.nan if slot.limit_bytes is None else float(slot.limit_bytes)
+            put(levers.node, granted[i][0], exact, i)
+        levers.pass_tick((usage + swap).astype(float))
 
 
-def test_moves_are_counted_and_a_reset_forgets() -> None:
-    levers = LeverStates(2, 0.1)
-    none = np.full((SLOTS, 2), np.nan)
-    paused = np.zeros((SLOTS, 2), dtype=bool)
-    paused[0, 1] = True
-    limit = none.copy()
-    limit[2, 1] = 1e8
-    assert levers.apply(paused, limit).tolist() == [0.0, 2.0]
-    assert levers.apply(paused, limit).tolist() == [0.0, 0.0]
-    levers.advance(np.full((SLOTS, 2), 1e6))
-    assert levers.paused_share[0, 1] == pytest.approx(0.1 / 60)
-    assert np.isnan(levers.reference_bytes).all(), "none has held anything to speak of"
-    levers.advance(np.full((SLOTS, 2), 5e7))
-    assert np.isnan(levers.reference_bytes[0, 1]), "a paused group shows nothing new"
-    assert levers.reference_bytes[1, 1] == 5e7
-    levers.reset(np.array([False, True]))
-    assert not levers.paused.any()
-    assert np.isnan(levers.limit_bytes).all()
-    assert levers.paused_share.sum() == 0.0
-    assert np.isnan(levers.reference_bytes[:, 1]).all()
-    assert levers.reference_bytes[1, 0] == 5e7
+def test_moves_are_counted() -> None:
+    levers = OneNode()
+    assert put(levers.node, 1.0, np.nan, 0) == 1.0
+    assert put(levers.node, 0.0, 1e8, 2) == 1.0
+    assert put(levers.node, 1.0, np.nan, 0) == 0.0
+    assert put(levers.node, 0.0, 1e8, 2) == 0.0
+    assert levers.want_paused == [1.0, 0.0, 0.0, 0.0]
+    assert levers.want_limit_pages[1:3] == [np.inf, 1e8 / 4096]
+    levers.pass_tick([1e6] * SLOTS)
+    assert paused_share(levers.node, 0) == pytest.approx(0.1 / 60)
+    assert np.isnan(reference_bytes(levers.node, 1)), "none has held anything to speak of"
+    levers.pass_tick([5e7] * SLOTS)
+    assert np.isnan(reference_bytes(levers.node, 0)), "a paused group shows nothing new"
+    assert reference_bytes(levers.node, 1) == 5e7

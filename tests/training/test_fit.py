@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.engine import Engine, EngineSettings
-from stallward.actuator.guard import Budgets
 from stallward.agent.controller import make_controller
 from stallward.env.recording import (
     Condition,

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from stallward.training.errors import DatasetError, WorkerError
-from stallward.training.workers import Job, Report, side_by_side, time_for_each, worker_count
+from stallward.training.progress import Report
+from stallward.training.workers import Job, side_by_side, time_for_each, worker_count
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 

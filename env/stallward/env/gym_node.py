@@ -136,10 +136,12 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         self._steps += 1
         # It is a rate over the last second, and reading it means reading the logs of all work.
         progress = self._progress()
-        value = reward(
-            np.array([progress]), violated, switches, self.settings.price,
-            self.settings.switch_cost,
-        ).mean()  # fmt: skip
+        price, switch_cost = self.settings.price, self.settings.switch_cost
+        rewards = [
+            reward(progress, float(bad), float(moved), price, switch_cost)
+            for bad, moved in zip(violated, switches, strict=True)
+        ]
+        value = sum(rewards) / ticks
         ended = self._steps * ticks * TICK_S >= self.settings.episode_s
         info = {
             "progress": progress,
@@ -147,7 +149,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
             "window_violated": float(violated[-1] > AT_TARGET),
             "switches": float(switches.sum()),
         }
-        return observation, float(value), False, bool(ended), info
+        return observation, value, False, bool(ended), info
 
     def close(self) -> None:
         """End the block and remove the sandbox and everything in it."""
@@ -201,16 +203,15 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
             ]
         )
         self._full_per_s = np.maximum(self._full_per_s, rates)
-        share = np.clip(rates / np.maximum(self._full_per_s, 1e-9), 0.0, 1.0)[:, None]
-        return float(mean_progress(share, np.ones_like(share))[0])
+        share = np.clip(rates / np.maximum(self._full_per_s, 1e-9), 0.0, 1.0)
+        return mean_progress(float(share.sum()), float(len(share)))
 
     def _violated(self, raw: RawFrame) -> float:
         """Severity of the last second."""
-        bad = window_severity(
-            raw.node[:, NODE["latency_p95_ms"]],
-            raw.node[:, NODE["latency_age_s"]],
-            np.array([time.monotonic() - self._began_s]),
-            np.array([self.slo_ms]),
-            np.array([self._rate_per_s]),
+        return window_severity(
+            float(raw.node[0, NODE["latency_p95_ms"]]),
+            float(raw.node[0, NODE["latency_age_s"]]),
+            time.monotonic() - self._began_s,
+            self.slo_ms,
+            self._rate_per_s,
         )
-        return float(bad[0])

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.config import ControlConfig
-from stallward.actuator.guard import Budgets
 from stallward.actuator.keeper import Keeper
 from stallward.actuator.locks import claim_node
 from stallward.actuator.node import Node

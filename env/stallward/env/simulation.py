@@ -14,51 +14,30 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.guard import Budgets
-from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
-from stallward.agent.observation import OBSERVATION_SIZE, ObservationEncoder
-from stallward.agent.raw import NODE, RawFrame
+from stallward.actuator.budgets import Budgets
+from stallward.agent.desired import SLOTS
+from stallward.agent.raw import RawFrame
+from stallward.env.deciding import MEASURES, Results, Seen, make_seen, observe_first, step_all
+from stallward.env.encoding import ENCODER
 from stallward.env.errors import TwinError
-from stallward.env.reward import (
-    AT_TARGET,
-    check_quantile,
-    mean_progress,
-    reward,
-    window_severity,
-)
-from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
+from stallward.env.lanes.layout import Columns
+from stallward.env.lanes.vectors import WIDTH
+from stallward.env.reward import check_quantile
+from stallward.env.twin.core import TICK_S, TwinBatch
 from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.frame import fill_frame, held_bytes
-from stallward.env.twin.levers import (
-    LeverStates,
-    granted_limit_bytes,
-    may_pause,
-    wanted_limit_bytes,
-)
+from stallward.env.twin.frame import raw_frame
+from stallward.env.twin.levers import rules_of
 from stallward.env.twin.parameters import to_array
-from stallward.env.twin.scenario import PAGE_BYTES
+from stallward.env.twin.randomness import keys_of, uniforms
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 OBSERVATION_BOUND: Final = 64.0
 """Observations are within this, far outside what any node gives."""
-_P95: Final = NODE["latency_p95_ms"]
-_AGE: Final = NODE["latency_age_s"]
-_SWAPPINESS: Final = np.array(
-    [NODE_SWAPPINESS if p.swappiness is None else float(p.swappiness) for p in PROFILES]
-)
-_DIRTY_START: Final = np.array(
-    [
-        NODE_DIRTY_RATIOS[0]
-        if p.dirty_background_ratio is None
-        else p.dirty_background_ratio / 100
-        for p in PROFILES
-    ]
-)
-_DIRTY_BLOCK: Final = np.array(
-    [NODE_DIRTY_RATIOS[1] if p.dirty_ratio is None else p.dirty_ratio / 100 for p in PROFILES]
-)
+_EPISODES_FROM: Final = 1 << 40
+"""From here on, a node's numbers are those of its episodes; before, those of its decisions."""
+_PER_EPISODE: Final = 9 + 2 * SLOTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +95,8 @@ class StepResult:
 class Simulation:
     """``B`` twin nodes behind the guard.
 
+    A node's run follows from the seed and its place in the batch, whatever runs beside it.
+
     Args:
         twins: Fitted twins to draw episodes from, evenly.
         batch: Nodes, ``B``.
@@ -124,6 +105,8 @@ class Simulation:
 
     Attributes:
         price: The price in force for each twin, ``(len(twins),)``; a trainer may change it.
+        observation: What the policies are shown, ``(B, OBSERVATION_SIZE)``; a step overwrites it.
+        steps: Decisions since each node's reset, ``(B,)``.
     """
 
     def __init__(
@@ -147,121 +130,98 @@ class Simulation:
         )
         self._draws = [to_array(t.draws) for t in self.twins]
         self.twin = TwinBatch([t.scenario for t in self.twins], batch, seed=seed)
-        self.levers = LeverStates(batch, TICK_S)
-        self.encoder = ObservationEncoder(batch)
-        self.frame = RawFrame.empty(batch)
-        self.rng = np.random.default_rng(seed)
+        self._seen: Seen = make_seen(batch)
+        self._rules = rules_of(settings.budgets)
         self.steps = np.zeros(batch, dtype=np.int64)
-        self._slow = np.zeros(batch, dtype=bool)
-        self._profile = np.zeros(batch, dtype=np.int64)
-        self._action = np.zeros((len(ACTION_SIZES), batch), dtype=np.int64)
-        self.observation = np.zeros((batch, OBSERVATION_SIZE), dtype=np.float32)
+        self.scenario = np.zeros(batch, dtype=np.int64)
+        self.observation = self._seen.observation[:batch]
+        self._episodes = np.zeros(batch, dtype=np.int64)
+        self._decisions = np.zeros(batch, dtype=np.int64)
+        self._keys = keys_of(seed + 1, batch)
 
     def seed(self, seed: int) -> None:
         """Start the random streams afresh."""
-        self.rng = np.random.default_rng(seed)
-        self.twin.seed(seed + 1)
+        self._keys = keys_of(seed + 1, self.batch)
+        self._episodes[:] = 0
+        self._decisions[:] = 0
+        self.twin.seed(seed)
 
     def reset(self, rows: Mask) -> None:
         """Begin new episodes on the nodes in ``rows``; ``observation`` then holds their first."""
-        count = int(rows.sum())
-        if not count:
+        index = np.flatnonzero(rows)
+        if not len(index):
             return
-        which = self.rng.integers(len(self.twins), size=count)
-        parameters = np.empty((len(self._draws[0]), count))
+        first = _EPISODES_FROM + _PER_EPISODE * self._episodes[index]
+        numbers = uniforms(self._keys[index], first, _PER_EPISODE)
+        self._episodes[index] += 1
+        which = (numbers[0] * len(self.twins)).astype(np.int64)
+        parameters = np.empty((len(self._draws[0]), len(index)))
         for k, twin in enumerate(self.twins):
             mine = np.flatnonzero(which == k)
-            parameters[:, mine] = self._draws[k][:, twin.choose(self.rng, len(mine))]
-        index = np.flatnonzero(rows)
+            parameters[:, mine] = self._draws[k][:, twin.choose_by(numbers[1, mine])]
         random_start = self.settings.nuisance != NO_NUISANCE
-        cursor = self.rng.uniform(0, 60, (SLOTS, count)) if random_start else 0.0
-        phase = self.rng.uniform(0, 60, count) if random_start else 0.0
-        self.twin.reset(rows, which, parameters, cursor_s=cursor, phase_s=phase)
-        self._vary(index)
-        self.levers.reset(rows)
-        self.encoder.reset(rows)
-        self.encoder.set_slo(self.twin.columns.slo_ms, rows)
-        self.steps[rows] = 0
-        self._profile[rows] = 0
-        self._action[:, rows] = 0
-        fill_frame(self.frame, self.twin, self.levers, self._profile.astype(np.float64))
-        # The other nodes' histories must not see this frame: it has a tick less for them.
-        first = ObservationEncoder(count, self.twin.columns.slo_ms[index])
-        self.observation[index] = first.encode(
-            RawFrame(node=self.frame.node[index], slots=self.frame.slots[index])
+        self.twin.reset(
+            rows,
+            which,
+            parameters,
+            cursor_s=60.0 * numbers[2 : 2 + SLOTS].T if random_start else 0.0,
+            phase_s=60.0 * numbers[2 + SLOTS] if random_start else 0.0,
+            vary=lambda nodes: self._vary(nodes, numbers[3 + SLOTS :]),
         )
+        seen = self._seen
+        seen.slow[index] = numbers[-1] < self.settings.nuisance.slow_lever_share
+        seen.action[index] = 0
+        seen.ring[:, :, index] = 0
+        fresh, _ = ENCODER.fields["fresh"]
+        seen.encoders[index // WIDTH, fresh, index % WIDTH] = 1.0
+        self.scenario[index] = which
+        self.steps[index] = 0
+        observe_first(self.twin.world, seen, index)
 
-    def _vary(self, index: NDArray[np.int64]) -> None:
-        """Draw the nuisance of the nodes ``index``."""
-        nuisance, c, rng = self.settings.nuisance, self.twin.columns, self.rng
-        count = len(index)
-        c.rate_per_s[index] *= rng.uniform(*nuisance.rate_ratio, count)
-        c.zone_pages[index] *= rng.uniform(*nuisance.zone_ratio, count)
-        present = c.present[:, index]
-        keep = present * (rng.random(present.shape) >= nuisance.slot_missing_share)
-        c.present[:, index] = np.where(keep.sum(axis=0) > 0, keep, present)
-        c.there[:, index] = c.present[:, index]
-        self._slow[index] = rng.random(count) < nuisance.slow_lever_share
+    def frames(self) -> RawFrame:
+        """What every node reports now, as a node does."""
+        return raw_frame(self._seen.frames, np.arange(self.batch))
+
+    def stagger(self) -> None:
+        """Let the running episodes end at different times, as if they had begun so."""
+        last = _EPISODES_FROM - 1 - self._episodes
+        number = uniforms(self._keys, last, 1)[0]
+        self.steps[:] = (number * self.steps_per_episode).astype(np.int64)
+
+    def _vary(self, nodes: Columns, numbers: Array) -> None:
+        """Change the descriptions of new nodes as the nuisance has it."""
+        nuisance = self.settings.nuisance
+        nodes["rate_per_s"] *= _between(nuisance.rate_ratio, numbers[0])
+        nodes["zone_pages"] *= _between(nuisance.zone_ratio, numbers[1])
+        present = nodes["present"]
+        keep = present * (nuisance.slot_missing_share <= numbers[2 : 2 + SLOTS].T)
+        some = keep.sum(axis=1, keepdims=True) > 0
+        nodes["present"] = np.where(some, keep, present)
+        nodes["there"] = nodes["present"]
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """Hold ``actions`` ``(B, len(ACTION_SIZES))`` for the ticks of one decision."""
-        ticks = self.settings.ticks_per_action
-        wanted = actions.T
-        before = self.observation
-        total, progress, violated, bad = np.zeros((4, self.batch))
-        price = self.price[self.twin.columns.scenario]
-        moved = np.zeros(self.batch)
-        for k in range(ticks):
-            late = self._slow if k == 0 else np.zeros(self.batch, dtype=bool)
-            action = np.where(late, self._action, wanted)
-            changed = self._tick(action)
-            done_share = mean_progress(self.twin.background.progress, self.twin.background.on)
-            bad = self._window_severity()
-            total += reward(done_share, bad, changed, price, self.settings.switch_cost)
-            progress += done_share / ticks
-            violated += bad / ticks
-            moved += changed
-            if k == ticks - 2:
-                before = self.observation
-        self._action = wanted.copy()
+        settings, seen, twin = self.settings, self._seen, self.twin
+        ticks = settings.ticks_per_action
+        late = uniforms(self._keys, self._decisions, 1)[0] < settings.nuisance.late_share
+        self._decisions += 1
+        seen.wanted[: self.batch] = actions
+        seen.late[: self.batch] = late
+        results = Results(np.empty((len(seen.wanted), len(MEASURES))))
+        step_all(
+            twin.world, seen, results, self._rules, self.price, settings.switch_cost,
+            twin.ticks, ticks,
+        )  # fmt: skip
+        twin.ticks += ticks
         self.steps += 1
-        late = self.rng.random(self.batch) < self.settings.nuisance.late_share
-        seen = (
-            np.where(late[:, None], before, self.observation) if late.any() else self.observation
-        )
+        measured = results.values[: self.batch].T
         return StepResult(
-            observation=seen,
-            reward=total / ticks,
+            observation=self.observation,
             done=self.steps >= self.steps_per_episode,
-            progress=progress,
-            violated=violated,
-            window_violated=(bad > AT_TARGET).astype(np.float64),
-            moved=moved,
+            **dict(zip(MEASURES, measured, strict=True)),
         )
 
-    def _tick(self, action: NDArray[np.int64]) -> Array:
-        budgets, c, levers = self.settings.budgets, self.twin.columns, self.levers
-        paused = (action[0 : 2 * SLOTS : 2] == 1) & may_pause(levers, budgets, TICK_S)
-        paused &= c.present > 0
-        want = wanted_limit_bytes(action[1 : 2 * SLOTS : 2], levers.reference_bytes, c.floor_bytes)
-        limit = granted_limit_bytes(want, levers, c.floor_bytes, paused, budgets)
-        limit[c.present == 0] = np.nan
-        profile = action[-1]
-        moved = levers.apply(paused, limit) + (profile != self._profile)
-        self._profile = profile.copy()
-        self.twin.tick(
-            paused,
-            np.where(np.isnan(limit), np.inf, limit / PAGE_BYTES),
-            _SWAPPINESS[profile],
-            (_DIRTY_START[profile], _DIRTY_BLOCK[profile]),
-        )
-        levers.advance(held_bytes(self.twin))
-        fill_frame(self.frame, self.twin, levers, profile.astype(np.float64))
-        self.observation = self.encoder.encode(self.frame)
-        return np.asarray(moved)
 
-    def _window_severity(self) -> Array:
-        node, c = self.frame.node, self.twin.columns
-        return window_severity(
-            node[:, _P95], node[:, _AGE], self.twin.time_s, c.slo_ms, c.rate_per_s
-        )
+def _between(bounds: tuple[float, float], numbers: Array) -> Array:
+    low, high = bounds
+    return low + (high - low) * numbers

@@ -55,9 +55,7 @@ class TwinVec(VecEnv):
             self.simulation.seed(int(self._seeds[0]))
         everyone = np.ones(self.num_envs, dtype=bool)
         self.simulation.reset(everyone)
-        self.simulation.steps[:] = self.simulation.rng.integers(
-            self.simulation.steps_per_episode, size=self.num_envs
-        )
+        self.simulation.stagger()
         self._sums[:] = 0.0
         self._reset_seeds()
         self._reset_options()
@@ -73,11 +71,11 @@ class TwinVec(VecEnv):
         self._sums += (
             result.reward, result.progress, result.violated, result.window_violated, result.moved,
         )  # fmt: skip
-        observation = np.array(result.observation)
+        observation = result.observation.copy()
         for i in self._finished:
             self._infos[i] = {}
         self._finished = np.flatnonzero(result.done)
-        which = self.simulation.twin.columns.scenario
+        which = self.simulation.scenario
         for row, weight in enumerate((result.window_violated, None)):
             self._violation[row] += np.bincount(which, weight, minlength=self._violation.shape[1])
         if len(self._finished):
@@ -114,7 +112,7 @@ class TwinVec(VecEnv):
                 "violated": float(means[2, k]),
                 "window_violated": float(means[3, k]),
                 "switches_per_s": float(means[4, k] / step_s),
-                "scenario": int(self.simulation.twin.columns.scenario[i]),
+                "scenario": int(self.simulation.scenario[i]),
             }
         self._sums[:, index] = 0.0
         self.simulation.reset(done)

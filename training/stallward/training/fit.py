@@ -29,8 +29,8 @@ from stallward.env.twin.parameters import (
 from stallward.env.twin.scenario import TwinScenario
 from stallward.training.dataset import dataset_hash
 from stallward.training.describe import describe
+from stallward.training.progress import Report
 from stallward.training.summary import NAMES, live_summary, loss, twin_summaries
-from stallward.training.workers import Report
 
 _SMOOTHING: Final = 0.7
 """How far mean and spread of the search follow the elite."""

@@ -29,6 +29,7 @@ from stallward.env.twin.fitted import FittedTwin
 from stallward.env.vec import TwinVec
 from stallward.training.errors import TrainingError
 from stallward.training.policy import TrainedPolicy
+from stallward.training.progress import Report
 from stallward.training.rollout import (
     Act,
     Outcome,
@@ -38,7 +39,7 @@ from stallward.training.rollout import (
     evaluate,
 )
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
-from stallward.training.workers import Report, side_by_side, time_for_each
+from stallward.training.workers import side_by_side, time_for_each
 
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""

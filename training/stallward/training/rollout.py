@@ -65,9 +65,10 @@ def evaluate(
     simulation = Simulation(twins, episodes, replace(settings, episode_s=1e6), seed=seed)
     simulation.reset(np.ones(episodes, dtype=bool))
     observation = simulation.observation
-    steps = round(seconds * 10.0 / settings.ticks_per_action)
+    total = rollout_steps(seconds, settings)
+    steps = total - _BURN_IN_STEPS
     sums = np.zeros((4, episodes))
-    for k in range(_BURN_IN_STEPS + steps):
+    for k in range(total):
         result = simulation.step(act(observation))
         observation = result.observation
         if watch is not None:
@@ -75,7 +76,7 @@ def evaluate(
         if k >= _BURN_IN_STEPS:
             sums += (result.progress, result.violated, result.window_violated, result.moved)
     progress, violated, windows, moved = sums / steps
-    scores = constrained_score(progress, windows, allowed[simulation.twin.columns.scenario])
+    scores = constrained_score(progress, windows, allowed[simulation.scenario])
     spread = float(scores.std(ddof=1) / np.sqrt(episodes)) if episodes > 1 else 0.0
     return Outcome(
         score=float(scores.mean()),
@@ -85,6 +86,11 @@ def evaluate(
         window_violated=float(windows.mean()),
         switches_per_s=float(moved.mean() / (0.1 * settings.ticks_per_action)),
     )
+
+
+def rollout_steps(seconds: float, settings: SimulationSettings) -> int:
+    """Decisions that :func:`evaluate` spends on a node, its burn-in included."""
+    return _BURN_IN_STEPS + round(seconds * 10.0 / settings.ticks_per_action)
 
 
 def constrained_score(
@@ -109,7 +115,7 @@ def _alone_violation(twin: FittedTwin, settings: SimulationSettings, seed: int) 
     nodes = 32
     simulation = Simulation([twin], nodes, replace(settings, nuisance=NO_NUISANCE), seed=seed)
     simulation.reset(np.ones(nodes, dtype=bool))
-    simulation.twin.columns.present[:] = 0.0
+    simulation.twin.nodes.present = 0.0
     idle = np.zeros((nodes, len(ACTION_SIZES)), dtype=np.int64)
     return float(np.mean([simulation.step(idle).window_violated.mean() for _ in range(100)]))
 
@@ -154,7 +160,7 @@ def best_static(
         if k >= _BURN_IN_STEPS:
             sums += np.stack([result.progress, result.window_violated]) / (125 - _BURN_IN_STEPS)
     progress, windows = sums
-    scores = constrained_score(progress, windows, allowed[simulation.twin.columns.scenario])
+    scores = constrained_score(progress, windows, allowed[simulation.scenario])
     best: NDArray[np.int64] = actions[int(scores.reshape(-1, nodes).mean(axis=1).argmax())]
     return best
 

@@ -169,8 +169,8 @@ class _Held:
         self.on_ticks = np.zeros((SLOTS, twin.batch))
 
     def add(self, twin: TwinBatch) -> None:
-        self.pages += twin.memory.resident.sum(axis=1)
-        self.on_ticks += twin.background.on
+        self.pages += twin.nodes.resident.sum(axis=1)
+        self.on_ticks += twin.nodes.on
 
 
 class _Replay:
@@ -187,13 +187,13 @@ class _Replay:
 
     def furnish(self, twin: TwinBatch) -> None:
         """Give the nodes the size and company of the recorded one."""
-        columns, rows = twin.columns, self._rows
-        columns.zone_pages[rows] = self._run.sandbox_bytes / PAGE_BYTES
+        nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
+        nodes.zone_pages = self._run.sandbox_bytes / PAGE_BYTES
         if self._run.condition == "alone":
-            columns.present[:, rows] = 0.0
+            nodes.present = 0.0
         if self._run.condition == "background":
-            columns.rate_per_s[rows] = 1e-9
-        self._full_speed = columns.units_per_s[:, rows].copy()
+            nodes.rate_per_s = 1e-9
+        self._full_speed = nodes.units_per_s
 
     def before_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
         """End what ended, and begin to measure."""
@@ -202,7 +202,7 @@ class _Replay:
             gone[self._ended[k], self._rows] = True
             twin.end_slots(gone)
         if k == self._first:
-            twin.application.pooled[:, self._rows] = 0.0
+            twin.forget_pooled(self._rows)
             self._change = {n: -v for n, v in self._counters(twin, held).items()}
 
     def after_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
@@ -210,10 +210,11 @@ class _Replay:
         if k == self.ticks - 1:
             for name, value in self._counters(twin, held).items():
                 self._change[name] += value
-            self._histogram = twin.application.pooled[:, self._rows].copy()
+            self._histogram = twin.pooled[:, self._rows]
 
     def _counters(self, twin: TwinBatch, held: _Held) -> dict[str, Array]:
-        named = {name: getattr(twin.counters, name)[..., self._rows].copy() for name in _COUNTERS}
+        nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
+        named = {name: getattr(nodes, name) for name in _COUNTERS}
         named["pages"] = held.pages[:, self._rows].copy()
         named["on_ticks"] = held.on_ticks[:, self._rows].copy()
         return named

@@ -16,9 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from stallward.agent.errors import StallwardError
 from stallward.training.errors import WorkerError
+from stallward.training.progress import Report
 
-Report = Callable[[str, float], None]
-"""Told what is being done and how much of it is, from 0 to 1."""
 Result = TypeVar("Result")
 Job = Callable[[Report], Result]
 

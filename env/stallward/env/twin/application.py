@@ -2,155 +2,140 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from stallward.env.lanes.compiling import model
+from stallward.env.lanes.elementary import exp
+from stallward.env.lanes.layout import Layout, Rows
+from stallward.env.lanes.records import local_reader
+from stallward.env.lanes.values import floor, maximum, minimum, where
 from stallward.env.twin import latency as queue
-from stallward.env.twin.pages import ANON, COLD, EPSILON, FILE
-from stallward.env.twin.tables import NodeColumns
+from stallward.env.twin.pages import ANON, COLD, EPSILON, FILE, POOLS, total
+from stallward.env.twin.state import Node, Noise, Parameters
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What serving requests for a moment came to, one entry a node."""
-
-    pages: Array
-    """Pages the requests fault in, ``(POOLS, B)``."""
-    refaults: Array
-    """Those of them that had been in memory before, ``(B,)``."""
-    touches_per_s: Array
-    """Accesses to each page of a pool, ``(POOLS, B)``."""
-    stall_s: Array
-    """Time spent waiting for pages, ``(B,)``."""
-    refault_stall_s: Array
-    """The part of it spent on pages that had been in memory before: a stall for memory."""
-    work_s: Array
-    """Processor time spent, ``(B,)``."""
+_WARMTH_S: Final = 0.5
+"""Time constant with which a page's warmth follows how often it is touched."""
 
 
-class Application:
-    """The open-loop queue of ``B`` applications.
+class Moment:
+    """What everybody meets in a sub-step, and what serving requests in it comes to."""
+
+    device: float
+    """Factor on the device's times, 1 on average."""
+    anon_s: float
+    """Wait for one missing anonymous page."""
+    file_s: float
+    """Wait for one missing page of a file."""
+    service_s: float
+    """Mean service time of a request without waits for pages."""
+    pages: Annotated[Rows, POOLS]
+    """Pages that the requests fault in."""
+    refaults: float
+    """Those of them that had been in memory before."""
+    stall_s: float
+    """Time that requests wait for pages."""
+    refault_stall_s: float
+    """The part of it for pages that had been in memory before: a stall for memory."""
+    work_s: float
+    """Processor time spent."""
+    written: float
+    """Dirty pages written back."""
+    open_share: float
+    """Share of full speed that writers have."""
+    swapped_out: float
+    """Anonymous pages written to swap."""
+
+
+moment: Final = local_reader(Moment, Layout(Moment))
+
+
+@model
+def warmed(before: float, touches_per_s: float, elapsed_s: float) -> float:
+    """The warmth of pages after they were touched ``touches_per_s`` times for a moment."""
+    return before + (elapsed_s / _WARMTH_S) * (touches_per_s - before)
+
+
+@model
+def serve(
+    node: Node,
+    parameters: Parameters,
+    noise: Noise,
+    now: Moment,
+    miss: Rows,
+    k: int,
+    step_s: float,
+) -> None:
+    """Serve the requests of a sub-step.
 
     Args:
-        columns: The description and parameters of the nodes.
-        rng: Shared with the twin.
-        substeps: Sub-steps of a tick; one request stands for all that arrive in each.
+        node: Whose they are.
+        parameters: The node's.
+        noise: The tick's.
+        now: The waits; what serving comes to is put into it.
+        miss: Chance that a touched page of each pool is missing.
+        k: Which sub-step of the tick.
         step_s: Length of a sub-step.
-
-    Attributes:
-        probe_ms, probe_weight: The last tick's requests: their latency and how many each
-            stands for, ``(substeps, B)``.
-        pooled: Histogram of all requests, ``(POOL_BINS, B)``.
-        reported: What the latency source says: completed, mean, p95, max, age, ``(5, B)``.
     """
+    arrived = _arrivals(node, noise, k, step_s)
+    anon = node.request_touches[ANON] * miss[ANON]
+    cold = node.request_touches[COLD] * miss[COLD]
+    file = node.request_touches[FILE] * miss[FILE] + cold
+    stall_s = anon * now.anon_s + file * now.file_s
+    work_s = (
+        now.service_s + anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
+    )
+    request_s = work_s + stall_s
+    load = minimum(node.rate_per_s * request_s / node.workers, 1.0)
+    wait_s = queue.wait_s(node.queued, request_s, node.workers, noise.meets[k], load)
+    own_s = _own_s(parameters, noise, work_s, anon + file, stall_s, k)
+    node.probe_ms[k] = 1e3 * (wait_s + own_s)
+    node.probe_weight[k] = arrived
+    served = queue.serve(node.queued, arrived, request_s, node.workers * step_s)
+    node.queued = node.queued + arrived - served
+    for pool in range(POOLS):
+        missed = node.request_touches[pool] * miss[pool]
+        lacks = maximum(node.wanted[pool] - node.resident[pool], 0.0)
+        now.pages[pool] = minimum(served * missed, lacks)
+        per_s = served / step_s * node.request_touches[pool] / maximum(node.wanted[pool], 1.0)
+        node.touches_per_s[pool] = warmed(node.touches_per_s[pool], per_s, step_s)
+    fresh = _first_reads(node, now.pages[COLD])
+    first_s = cold * now.file_s * fresh / maximum(now.pages[COLD], EPSILON)
+    now.refaults = total(now.pages, POOLS) - fresh
+    now.stall_s = served * stall_s
+    now.refault_stall_s = served * (stall_s - first_s)
+    now.work_s = served * work_s
 
-    def __init__(
-        self, columns: NodeColumns, rng: np.random.Generator, substeps: int, step_s: float
-    ) -> None:
-        batch = len(columns.rate_per_s)
-        self.rng = rng
-        self._columns = columns
-        self._step_s = step_s
-        self._at = np.arange(batch)
-        self._window = queue.LatencyWindow(batch)
-        self._queued = np.zeros(batch)
-        self._due = np.zeros(batch)
-        self._cold_seen = np.zeros(batch)
-        """Pages of the cold pool that were read at least once."""
-        self.probe_ms = np.zeros((substeps, batch))
-        self.probe_weight = np.zeros((substeps, batch))
-        self.pooled = np.zeros((queue.POOL_BINS, batch))
-        self.reported = np.full((5, batch), np.nan)
-        self.reported[0] = 0.0
 
-    def reset(self, rows: Mask) -> None:
-        """Forget the requests of the nodes in ``rows``."""
-        for array in (
-            self._queued, self._due, self._cold_seen, self.probe_ms, self.probe_weight,
-            self.pooled,
-        ):  # fmt: skip
-            array[..., rows] = 0.0
-        self._window.reset(rows)
-        self.reported[0, rows] = 0.0
-        self.reported[1:, rows] = np.nan
+@model
+def _arrivals(node: Node, noise: Noise, k: int, step_s: float) -> float:
+    """Requests that arrive in the sub-step."""
+    due = node.due + node.rate_per_s * step_s
+    even = floor(due + 1e-9)
+    random = node.poisson > 0.0
+    node.due = where(random, node.due, due - even)
+    return where(random, noise.arrivals[k], even)
 
-    def serve(
-        self,
-        k: int,
-        miss: Array,
-        resident: Array,
-        service_s: Array,
-        page_s: tuple[Array, Array],
-        page_cpu_s: tuple[Array, Array],
-    ) -> Served:
-        """Serve the requests of sub-step ``k``.
 
-        Args:
-            k: Which sub-step of the tick.
-            miss: Chance that a touched page is missing, ``(POOLS, B)``.
-            resident: Pages in memory, ``(POOLS, B)``.
-            service_s: Mean service time without waits for pages, ``(B,)``.
-            page_s: Wait for one missing page (anonymous, file), ``(B,)`` each.
-            page_cpu_s: Processor time that it costs, likewise.
-        """
-        c = self._columns
-        expected = c.rate_per_s * self._step_s
-        self._due += expected
-        arrived = np.where(c.poisson > 0, self.rng.poisson(expected), np.floor(self._due + 1e-9))
-        self._due -= np.where(c.poisson > 0, expected, arrived)
-        missed = c.touches * miss
-        anon, file = missed[ANON], missed[FILE] + missed[COLD]
-        stall_s = anon * page_s[0] + file * page_s[1]
-        work_s = service_s + anon * page_cpu_s[0] + file * page_cpu_s[1]
-        request_s = work_s + stall_s
-        load = np.minimum(c.rate_per_s * request_s / c.workers, 1.0)
-        luck = self.rng.random((3, len(arrived)), dtype=np.float64)
-        wait_s = queue.wait_s(self._queued, request_s, c.workers, luck[0], load)
-        ms = 1e3 * (wait_s + self._own_s(work_s, anon + file, stall_s, luck))
-        self.probe_ms[k], self.probe_weight[k] = ms, arrived
-        self.pooled[queue.pool_bin(ms), self._at] += arrived
-        self._window.add(ms, arrived, c.slo_ms, k * self._step_s)
-        served = queue.serve(self._queued, arrived, request_s, c.workers * self._step_s)
-        self._queued += arrived - served
-        pages = np.minimum(served * missed, np.maximum(c.wanted - resident, 0.0))
-        fresh = self._first_reads(pages[COLD], resident[COLD])
-        first_s = missed[COLD] * page_s[1] * fresh / np.maximum(pages[COLD], EPSILON)
-        return Served(
-            pages=pages,
-            refaults=pages.sum(axis=0) - fresh,
-            touches_per_s=served / self._step_s * c.touches / np.maximum(c.wanted, 1.0),
-            stall_s=served * stall_s,
-            refault_stall_s=served * (stall_s - first_s),
-            work_s=served * work_s,
-        )
+@model
+def _own_s(
+    parameters: Parameters, noise: Noise, work_s: float, missed: float, stall_s: float, k: int
+) -> float:
+    """Work and fault wait of one request of its own."""
+    sigma, spread = parameters.service_sigma, parameters.fault_sigma
+    base = work_s * exp(sigma * noise.spread[k] - 0.5 * sigma * sigma)
+    # Below one expected miss, few requests wait, and those for a whole page.
+    whole = where(noise.misses[k] < missed, stall_s / maximum(missed, 1e-9), 0.0)
+    each = where(missed < 1.0, whole, stall_s)
+    wait = each * exp(spread * noise.fault_spread[k] - 0.5 * spread * spread)
+    hit = noise.hiccups[k] < parameters.hiccup_share
+    return base * where(hit, parameters.hiccup_factor, 1.0) + wait
 
-    def report(self, time_s: Array) -> None:
-        """Close the tick: ``reported`` becomes what the latency source says now."""
-        self.reported[:] = self._window.report(time_s, self._columns.slo_ms)
 
-    def _own_s(self, work_s: Array, missed: Array, stall_s: Array, luck: Array) -> Array:
-        """Work and fault wait of one request of its own."""
-        c = self._columns
-        sigma, spread = c.parameter("service_sigma"), c.parameter("fault_sigma")
-        normal = self.rng.standard_normal((2, len(missed)))
-        base = work_s * np.exp(sigma * normal[0] - 0.5 * sigma * sigma)
-        # Below one expected miss, few requests wait, and those for a whole page.
-        hit = luck[1] < missed
-        each = np.where(missed < 1.0, hit * stall_s / np.maximum(missed, 1e-9), stall_s)
-        wait = each * np.exp(spread * normal[1] - 0.5 * spread * spread)
-        hiccup = luck[2] < c.parameter("hiccup_share")
-        factor = np.where(hiccup, c.parameter("hiccup_factor"), 1.0)
-        return np.asarray(base * factor + wait)
-
-    def _first_reads(self, read: Array, resident: Array) -> Array:
-        """How many of the cold pages ``read`` had never been in memory."""
-        missing = self._columns.wanted[COLD] - resident
-        unseen = np.maximum(self._columns.wanted[COLD] - self._cold_seen, 0.0)
-        fresh = read * np.minimum(unseen / np.maximum(missing, EPSILON), 1.0)
-        self._cold_seen += fresh
-        return np.asarray(fresh)
+@model
+def _first_reads(node: Node, read: float) -> float:
+    """How many of the cold pages ``read`` had never been in memory."""
+    missing = node.wanted[COLD] - node.resident[COLD]
+    unseen = maximum(node.wanted[COLD] - node.cold_seen, 0.0)
+    fresh = read * minimum(unseen / maximum(missing, EPSILON), 1.0)
+    node.cold_seen = node.cold_seen + fresh
+    return fresh

@@ -2,205 +2,219 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
+from stallward.env.lanes.compiling import model
+from stallward.env.lanes.elementary import remainder
+from stallward.env.lanes.layout import Layout, Rows
+from stallward.env.lanes.records import local_reader, local_rows
+from stallward.env.lanes.single import set_lane, value_of_lane
+from stallward.env.lanes.values import anywhere, floor, maximum, minimum, negate, where
+from stallward.env.lanes.vectors import WIDTH
 from stallward.env.twin import pages, stalls
-from stallward.env.twin.memory import Memory, warmed
-from stallward.env.twin.pages import ANON, COLD, FILE
-from stallward.env.twin.tables import NodeColumns
+from stallward.env.twin.application import Moment, warmed
+from stallward.env.twin.pages import ANON, COLD, FILE, POOLS, clip
+from stallward.env.twin.state import Node, OfSlots, Parameters
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _ALLOCATING: Final = 0.5
 """Share of its accesses that a growing program spends on new pages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strides:
-    """What the programs do in a moment, if they get the pages they ask for."""
-
-    run: Array
-    """Share of full speed, ``(SLOTS, B)``."""
-    stalled: Array
-    """Share of the time spent waiting for pages, ``(SLOTS, B)``."""
-    fresh: Array
-    """Anonymous pages allocated newly, ``(SLOTS, B)``."""
-    faults: Array
-    """Pages faulted in, anonymous and file, ``(SLOTS, 2, B)``."""
-    demand: Array
-    """All pages asked for, ``(SLOTS, POOLS, B)``."""
+@model
+def slots_in_use(node: Node) -> int:
+    """How many slots any of the nodes has; those behind need not be computed."""
+    count = SLOTS
+    while count > 0 and not anywhere(node.there[count - 1] > 0.0):
+        count -= 1
+    return count
 
 
-class Background:
-    """The programs of ``B`` nodes, each with a time of its own that passes as it gets on.
+@model
+def demand_cores(node: Node, slots: int) -> float:
+    """Processors asked for: by the programs and, for them, by the kernel."""
+    cores = 0.0
+    for i in range(slots):
+        cores = cores + (node.slot_cores[i] * node.progress[i] + node.kernel_cores[i])
+    return cores
+
+
+@model
+def come_and_go(node: Node, running: Array, slots: int) -> None:
+    """Let programs come and go: one that stops frees its memory, one that starts begins anew.
 
     Args:
-        columns: The description and parameters of the nodes.
-        memory: Shared with the twin; rows 1 and up are the slots'.
-        step_s: Length of a sub-step.
-
-    Attributes:
-        cursor_s: Each program's own time, ``(SLOTS, B)``.
-        progress: Share of full speed of each slot in the last tick, ``(SLOTS, B)``.
-        on: Whether somebody runs each slot's program, ``(SLOTS, B)``.
-        limit_pages: The limits in force, ``(SLOTS, B)``; infinite for none.
+        node: Whose programs they are.
+        running: When the programs run, ``(scenarios, SLOTS, seconds)``.
+        slots: Slots there are.
     """
+    second, on = local_rows(1), local_rows(1)
+    for i in range(slots):
+        second[0] = remainder(node.time_s + node.phase_s, maximum(node.cycle_s[i], 1.0))
+        for lane in range(WIDTH):
+            which = int(value_of_lane(node.scenario, lane))
+            set_lane(on, 0, lane, running[which, i, int(value_of_lane(second[0], lane))])
+        now = node.present[i] * on[0]
+        changed = negate(now == node.on[i])
+        if anywhere(changed):
+            free_pages(node, i, changed & (now == 0.0))
+            node.cursor_s[i] = where(changed, 0.0, node.cursor_s[i])
+            node.on[i] = now
 
-    def __init__(self, columns: NodeColumns, memory: Memory, step_s: float) -> None:
-        self._columns = columns
-        self._memory = memory
-        self._step_s = step_s
-        shape = (SLOTS, len(columns.rate_per_s))
-        self.cursor_s = np.zeros(shape)
-        self.progress = np.zeros(shape)
-        self.on = np.zeros(shape)
-        self.limit_pages = np.full(shape, np.inf)
-        self._limit_change_s = np.zeros(shape)
-        self._running = np.ones(shape)
-        self._change_s = np.zeros(shape)
-        self._kernel_cores = np.zeros(shape)
-        self._kernel_s = np.zeros(shape)
-        self._phase_s = np.zeros(shape[1])
-        self._cpu = np.ones(shape[1])
-        self._target = np.zeros((2, *shape))
 
-    def reset(
-        self, index: NDArray[np.int64], cursor_s: Array | float, phase_s: Array | float
-    ) -> None:
-        """Start the programs of the nodes ``index`` at ``cursor_s`` and ``phase_s``."""
-        for array in (self.progress, self._kernel_cores, self._change_s, self._limit_change_s):
-            array[:, index] = 0.0
-        self.cursor_s[:, index] = cursor_s
-        self._running[:, index] = 1.0
-        self.limit_pages[:, index] = np.inf
-        self._phase_s[index] = phase_s
-        self.on[:, index] = self._columns.running(self._phase_s)[:, index]
+@model
+def free_pages(node: Node, slot: int, gone: bool) -> None:
+    """Where a slot's program is ``gone``, so are its pages."""
+    for pool in range(POOLS):
+        i = (1 + slot) * POOLS + pool
+        node.resident[i] = where(gone, 0.0, node.resident[i])
+        node.wanted[i] = where(gone, 0.0, node.wanted[i])
+        node.touches_per_s[i] = where(gone, 0.0, node.touches_per_s[i])
+    node.dirty[1 + slot] = where(gone, 0.0, node.dirty[1 + slot])
 
-    def demand_cores(self) -> Array:
-        """Processors asked for, ``(SLOTS, B)``: by the programs and, for them, by the kernel."""
-        return np.asarray(self._columns.slot_cores * self.progress + self._kernel_cores)
 
-    def begin_tick(self, time_s: Array, cpu: Array) -> None:
-        """Let programs come and go: one that stops frees its memory, one that starts begins anew.
+@model
+def aim(node: Node, programs: Array, slots: int) -> None:
+    """Set what each program owns at its own time.
 
-        Args:
-            time_s: Since the nodes' resets, ``(B,)``.
-            cpu: Speed that the processors allow, ``(B,)``.
-        """
-        on = self._columns.running(time_s + self._phase_s)
-        changed = on != self.on
-        if changed.any():
-            self._memory.free(changed & (on == 0.0))
-            self.cursor_s[changed] = 0.0
-            self.on = on
-        self._target = self._columns.targets(self.cursor_s)
-        self._cpu = cpu
-        self.progress[:] = 0.0
-        self._kernel_s[:] = 0.0
+    Args:
+        node: Whose programs they are.
+        programs: Working sets, ``(scenarios, SLOTS, 2, seconds)`` pages (anonymous, file).
+        slots: Slots there are.
+    """
+    second = local_rows(1)
+    for i in range(slots):
+        second[0] = program_second(node.cursor_s[i], node.length_s[i], node.loop_from_s[i])
+        for lane in range(WIDTH):
+            which = int(value_of_lane(node.scenario, lane))
+            at = int(value_of_lane(second[0], lane))
+            set_lane(node.target_anon, i, lane, programs[which, i, 0, at])
+            set_lane(node.target_file, i, lane, programs[which, i, 1, at])
 
-    def move_levers(self, paused: Mask, limit_pages: Array) -> None:
-        """Let settings take hold after their delays."""
-        c, step_s = self._columns, self._step_s
-        run = 1.0 - paused
-        self._change_s = np.where(run != self._running, self._change_s + step_s, 0.0)
-        held = self._change_s >= c.parameter("pause_delay_s")
-        self._running = np.where(held, run, self._running)
-        self._limit_change_s = np.where(
-            limit_pages != self.limit_pages, self._limit_change_s + step_s, 0.0
-        )
-        held = self._limit_change_s >= c.parameter("limit_delay_s")
-        self.limit_pages = np.where(held, limit_pages, self.limit_pages)
 
-    def stride(
-        self,
-        miss: Array,
-        page_s: tuple[Array, Array],
-        page_cpu_s: tuple[Array, Array],
-        open_share: Array,
-    ) -> Strides:
-        """What the programs do in a sub-step.
+@model
+def program_second(cursor_s: float, length_s: float, loop_from_s: float) -> float:
+    """Which second of its working sets a program is in, when its own time is ``cursor_s``."""
+    past = maximum(cursor_s - length_s, 0.0)
+    looped = loop_from_s + remainder(past, maximum(length_s - loop_from_s, 1.0))
+    return floor(where(cursor_s < length_s, cursor_s, looped))
 
-        Args:
-            miss: Chance that a touched page is missing, ``(SLOTS, POOLS, B)``.
-            page_s: Wait for one missing page (anonymous, file), ``(B,)`` each.
-            page_cpu_s: Processor time that it costs, likewise.
-            open_share: Share of full speed that writers have, ``(B,)``.
-        """
-        c = self._columns
-        active = self.on * self._running
-        wanted, resident = self._memory.wanted[1:], self._memory.resident[1:]
-        anon, file = wanted[:, ANON], wanted[:, FILE]
-        share = anon / np.maximum(anon + file, 1.0)
-        stream = c.stream_per_s / np.maximum(c.touch_per_s, 1.0)
-        unread = np.clip(1.0 - resident[:, COLD] / np.maximum(c.stream_span, 1.0), 0.0, 1.0)
-        reading = stream * unread * (1.0 - c.dirty_share) / c.parameter("read_pages_per_s")
-        stall = (
-            share * miss[:, ANON] * page_s[0] + (1.0 - share) * miss[:, FILE] * page_s[1] + reading
-        )
-        kernel = (
-            share * miss[:, ANON] * page_cpu_s[0] + (1.0 - share) * miss[:, FILE] * page_cpu_s[1]
-        )
-        raw = stalls.speed(c.touch_per_s, stall + kernel, np.clip(c.slot_cores, 0.0, 1.0))
-        run = active * raw * self._cpu * np.where(c.dirty_share > 0, open_share, 1.0)
-        demand = np.empty_like(resident)
-        fresh, faults = self._working_sets(active, run, share, miss, demand)
-        demand[:, COLD] = c.stream_per_s * unread * run * self._step_s
-        return Strides(
-            run=run,
-            stalled=np.minimum(active * raw * c.touch_per_s * stall, 1.0),
-            fresh=fresh,
-            faults=faults,
-            demand=demand,
-        )
 
-    def _working_sets(
-        self, active: Array, run: Array, share: Array, miss: Array, demand: Array
-    ) -> tuple[Array, Array]:
-        """Touch, grow and shrink the sets; fills ``demand``, returns fresh pages and faults."""
-        c, step_s = self._columns, self._step_s
-        wanted, resident = self._memory.wanted[1:], self._memory.resident[1:]
-        owned = wanted[:, :COLD].sum(axis=1)
-        touched = c.touch_per_s * run * step_s
-        faults = demand[:, :COLD]
-        faults[:, ANON] = touched * share * miss[:, ANON]
-        faults[:, FILE] = touched * (1.0 - share) * miss[:, FILE]
-        np.minimum(faults, wanted[:, :COLD] - resident[:, :COLD], out=faults)
-        np.maximum(faults, 0.0, out=faults)
-        growth = _ALLOCATING * c.touch_per_s * active * step_s
-        target = np.where(active > 0.0, self._target, wanted[:, :COLD].swapaxes(0, 1))
-        resident[:, ANON], wanted[:, ANON], fresh = pages.resize(
-            resident[:, ANON], wanted[:, ANON], target[0], growth
-        )
-        wanted[:, FILE] = target[1]
-        np.minimum(resident[:, FILE], wanted[:, FILE], out=resident[:, FILE])
-        warm = c.touch_per_s * run / np.maximum(owned, 1.0)
-        touches = self._memory.touches_per_s[1:, :COLD]
-        touches[:] = warmed(touches, warm[:, None], step_s)
-        result = faults.copy()
-        np.minimum(faults[:, FILE], wanted[:, FILE] - resident[:, FILE], out=faults[:, FILE])
-        np.maximum(faults, 0.0, out=faults)
-        demand[:, ANON] = faults[:, ANON] + fresh
-        return fresh, result
+@model
+def move_levers(node: Node, parameters: Parameters, step_s: float, slots: int) -> None:
+    """Let settings take hold after their delays."""
+    for i in range(slots):
+        run = 1.0 - node.want_paused[i]
+        changed_s = where(run == node.unpaused[i], 0.0, node.pause_change_s[i] + step_s)
+        held = changed_s >= parameters.pause_delay_s
+        node.pause_change_s[i] = changed_s
+        node.unpaused[i] = where(held, run, node.unpaused[i])
+        limit = node.want_limit_pages[i]
+        changed_s = where(limit == node.limit_pages[i], 0.0, node.limit_change_s[i] + step_s)
+        held = changed_s >= parameters.limit_delay_s
+        node.limit_change_s[i] = changed_s
+        node.limit_pages[i] = where(held, limit, node.limit_pages[i])
 
-    def advance(
-        self, run: Array, faults: Array, page_cpu_s: tuple[Array, Array], part: float
-    ) -> None:
-        """Count a sub-step, ``part`` of a tick, in which the programs ran at speed ``run``."""
-        self._kernel_s += faults[:, ANON] * page_cpu_s[0] + faults[:, FILE] * page_cpu_s[1]
-        self.progress += part * run
 
-    def end_tick(self, tick_s: float) -> Array:
-        """Let the programs' own time pass.
+class Strides:
+    """What the programs do in a sub-step, if they get the pages they ask for."""
 
-        Returns:
-            Processors in use, ``(SLOTS, B)``.
-        """
-        self._kernel_cores = np.minimum(self._kernel_s / tick_s, 1.0)
-        self.cursor_s += self.progress * tick_s
-        return np.asarray(self._kernel_cores + self.progress * self._columns.slot_cores)
+    run: OfSlots
+    """Share of full speed."""
+    stalled: OfSlots
+    """Share of the time spent waiting for pages."""
+    fresh: OfSlots
+    """Anonymous pages allocated newly."""
+    anon_faults: OfSlots
+    """Pages faulted in."""
+    file_faults: OfSlots
+
+
+strides: Final = local_reader(Strides, Layout(Strides))
+
+
+@model
+def stride(
+    node: Node,
+    parameters: Parameters,
+    now: Moment,
+    miss: Rows,
+    does: Strides,
+    demand: Rows,
+    step_s: float,
+    i: int,
+) -> None:
+    """What the program of slot ``i`` does in a sub-step.
+
+    Args:
+        node: Where it runs; its working sets are moved.
+        parameters: The node's.
+        now: What everybody waits for a missing page.
+        miss: Chance that a touched page of each pool of the slot is missing.
+        does: Set.
+        demand: Set to the pages of each pool that it asks for.
+        step_s: Length of a sub-step.
+        i: The slot.
+    """
+    anon, file = (1 + i) * POOLS + ANON, (1 + i) * POOLS + FILE
+    active = node.on[i] * node.unpaused[i]
+    owned = node.wanted[anon] + node.wanted[file]
+    share = node.wanted[anon] / maximum(owned, 1.0)
+    stream = node.stream_per_s[i] / maximum(node.touch_per_s[i], 1.0)
+    cached = node.resident[(1 + i) * POOLS + COLD] / maximum(node.stream_span[i], 1.0)
+    unread = clip(1.0 - cached, 0.0, 1.0)
+    reading = stream * unread * (1.0 - node.dirty_share[i]) / parameters.read_pages_per_s
+    missed_anon, missed_file = share * miss[ANON], (1.0 - share) * miss[FILE]
+    stall = missed_anon * now.anon_s + missed_file * now.file_s + reading
+    kernel = missed_anon * parameters.anon_fault_cpu_s + missed_file * parameters.file_fault_cpu_s
+    busy = clip(node.slot_cores[i], 0.0, 1.0)
+    raw = stalls.speed(node.touch_per_s[i], stall + kernel, busy)
+    does.run[i] = active * raw * node.cpu * where(node.dirty_share[i] > 0.0, now.open_share, 1.0)
+    does.stalled[i] = minimum(active * raw * node.touch_per_s[i] * stall, 1.0)
+    touched = node.touch_per_s[i] * does.run[i]
+    does.anon_faults[i] = _faults(touched * step_s * missed_anon, node, anon)
+    does.file_faults[i] = _faults(touched * step_s * missed_file, node, file)
+    _resize(node, does, active, step_s, i)
+    warm = touched / maximum(owned, 1.0)
+    node.touches_per_s[anon] = warmed(node.touches_per_s[anon], warm, step_s)
+    node.touches_per_s[file] = warmed(node.touches_per_s[file], warm, step_s)
+    demand[ANON] = does.anon_faults[i] + does.fresh[i]
+    demand[FILE] = _faults(does.file_faults[i], node, file)
+    demand[COLD] = node.stream_per_s[i] * unread * does.run[i] * step_s
+
+
+@model
+def _faults(touched: float, node: Node, pool: int) -> float:
+    """Of the missing pages ``touched``, those that are there to be faulted in."""
+    return maximum(minimum(touched, node.wanted[pool] - node.resident[pool]), 0.0)
+
+
+@model
+def _resize(node: Node, does: Strides, active: float, step_s: float, i: int) -> None:
+    """Let the working sets of slot ``i`` grow and shrink while it runs."""
+    anon, file = (1 + i) * POOLS + ANON, (1 + i) * POOLS + FILE
+    growth = _ALLOCATING * node.touch_per_s[i] * active * step_s
+    runs = active > 0.0
+    target = where(runs, node.target_anon[i], node.wanted[anon])
+    resident, wanted, fresh = pages.resize(node.resident[anon], node.wanted[anon], target, growth)
+    node.resident[anon] = resident
+    node.wanted[anon] = wanted
+    does.fresh[i] = fresh
+    node.wanted[file] = where(runs, node.target_file[i], node.wanted[file])
+    node.resident[file] = minimum(node.resident[file], node.wanted[file])
+
+
+@model
+def end_tick(node: Node, tick_s: float, slots: int) -> None:
+    """Let the programs' own time pass, and count what they used."""
+    for i in range(slots):
+        node.kernel_cores[i] = minimum(node.kernel_s[i] / tick_s, 1.0)
+        node.cursor_s[i] = node.cursor_s[i] + node.progress[i] * tick_s
+        cores = node.kernel_cores[i] + node.progress[i] * node.slot_cores[i]
+        node.cpu_us[1 + i] = node.cpu_us[1 + i] + 1e6 * tick_s * cores
+        node.units[i] = node.units[i] + node.units_per_s[i] * node.progress[i] * tick_s

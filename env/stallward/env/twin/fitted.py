@@ -42,13 +42,19 @@ class FittedTwin:
         Raises:
             TwinError: If there are none, or their numbers differ, or a weight is negative.
         """
-        usable = self.draws and len(self.draws) == len(self.weights) and min(self.weights) >= 0.0
-        if not usable or abs(sum(self.weights) - 1.0) > 1e-6:
+        usable = self.draws and len(self.draws) == len(self.weights)
+        usable = usable and all(weight >= 0.0 for weight in self.weights)
+        if not usable or not abs(sum(self.weights) - 1.0) <= 1e-6:  # which NaN is not
             raise TwinError(
                 f"The twin of {self.scenario.name} has {len(self.draws)} draws and weights "
                 f"that do not belong to them.",
                 next_step="Fit the twin again with `stallward fit`.",
             )
+
+    def choose_by(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Indices of draws by weight, of numbers uniform in [0, 1)."""
+        edges = np.cumsum(self.weights)
+        return np.searchsorted(edges[:-1] / edges[-1], numbers, side="right").astype(np.int64)
 
     def choose(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Indices of ``count`` draws by weight."""

@@ -1,4 +1,4 @@
-"""What a node in the twin would report: raw frames for many, a sample for one."""
+"""What nodes in the twin would report: the raw columns that observations are made of."""
 
 from __future__ import annotations
 
@@ -7,234 +7,150 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.desired import PROFILES
-from stallward.agent.raw import NODE, SLOT, RawFrame
-from stallward.agent.sample import (
-    GroupSample,
-    LatencySample,
-    NodeSample,
-    ProcessSample,
-    PsiTotals,
-    Sample,
-    SlotState,
-)
-from stallward.env.twin.core import TwinBatch
-from stallward.env.twin.levers import LeverStates
-from stallward.env.twin.pages import ANON, FILE, GROUPS
+from stallward.agent.desired import SLOTS
+from stallward.agent.raw import NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+from stallward.env.lanes.compiling import model
+from stallward.env.lanes.layout import Layout
+from stallward.env.lanes.records import reader
+from stallward.env.lanes.values import maximum
+from stallward.env.lanes.vectors import WIDTH
+from stallward.env.twin import levers
+from stallward.env.twin.pages import ANON, COLD, FILE, GROUPS, POOLS
 from stallward.env.twin.scenario import PAGE_BYTES
+from stallward.env.twin.state import (
+    COMPLETED,
+    LAST_S,
+    MAX_MS,
+    MEAN_MS,
+    P95_MS,
+    Node,
+    OfSlots,
+)
 
 Array = NDArray[np.float64]
-FIRST_PID: Final = 1000
-"""Slot ``i`` of a twin node runs as one process with the pid ``FIRST_PID + i``."""
-_OOM_SCORE_FULL: Final = 1000
 
 
-def fill_frame(frame: RawFrame, twin: TwinBatch, levers: LeverStates, profile: Array) -> None:
-    """Fill ``frame`` (of the twin's batch) with what the nodes report now.
+class Frame:
+    """The raw columns of :mod:`stallward.agent.raw`, in their order; then what scales them."""
 
-    Args:
-        frame: To be filled.
-        twin: The nodes.
-        levers: Their levers.
-        profile: Index of the tuning profile in force, ``(B,)``.
-    """
-    c = twin.columns
-    used = twin.memory.resident.sum(axis=1)
-    total = used.sum(axis=0)
-    completed, mean, p95, worst, age = twin.application.reported
-    swapped = (twin.memory.wanted[:, ANON] - twin.memory.resident[:, ANON]).sum(axis=0)
-    files = twin.memory.resident[:, FILE:].sum(axis=1)
-    values: dict[str, Array] = {
-        "time_s": twin.time_s,
-        "zone_psi_memory_some_us": twin.counters.psi_some_us[GROUPS],
-        "zone_psi_memory_full_us": twin.counters.psi_full_us[GROUPS],
-        "zone_psi_io_some_us": twin.counters.psi_io_us[GROUPS],
-        "zone_psi_cpu_some_us": twin.counters.cpu_stall_us,
-        "zone_usage_bytes": total * PAGE_BYTES,
-        "zone_limit_bytes": c.zone_pages * PAGE_BYTES,
-        "zone_file_bytes": files.sum(axis=0) * PAGE_BYTES,
-        "zone_dirty_bytes": twin.memory.dirty.sum(axis=0) * PAGE_BYTES,
-        "swap_used_ratio": swapped / np.maximum(c.swap_pages, 1.0),
-        "swap_in_pages": twin.counters.swap_in_pages,
-        "swap_out_pages": twin.counters.swap_out_pages,
-        "protected_psi_memory_some_us": twin.counters.psi_some_us[0],
-        "protected_psi_memory_full_us": twin.counters.psi_full_us[0],
-        "protected_psi_io_some_us": twin.counters.psi_io_us[0],
-        "protected_usage_bytes": used[0] * PAGE_BYTES,
-        "protected_file_bytes": files[0] * PAGE_BYTES,
-        "protected_refault_pages": twin.counters.refault_pages[0],
-        "protected_major_faults": twin.counters.major_faults[0],
-        "latency_completed": completed,
-        "latency_mean_ms": mean,
-        "latency_p95_ms": p95,
-        "latency_max_ms": worst,
-        "latency_age_s": age,
-        "profile_index": profile,
-    }
-    for name, value in values.items():
-        frame.node[:, NODE[name]] = value
-    slot_values: dict[str, Array] = {
-        "present": c.there,
-        "psi_memory_some_us": twin.counters.psi_some_us[1:GROUPS],
-        "psi_io_some_us": twin.counters.psi_io_us[1:GROUPS],
-        "usage_bytes": used[1:] * PAGE_BYTES,
-        "anon_bytes": twin.memory.resident[1:, ANON] * PAGE_BYTES,
-        "file_bytes": files[1:] * PAGE_BYTES,
-        "swap_bytes": (twin.memory.wanted[1:, ANON] - twin.memory.resident[1:, ANON]) * PAGE_BYTES,
-        "refault_pages": twin.counters.refault_pages[1:],
-        "cpu_usage_us": twin.counters.cpu_us[1:],
-        "paused": levers.paused.astype(np.float64),
-        "paused_for_s": levers.paused_for_s,
-        "since_thaw_s": levers.since_thaw_s,
-        "paused_share": levers.paused_share,
-        "limit_bytes": levers.limit_bytes,
-        "reference_bytes": levers.reference_bytes,
-    }
-    for name, value in slot_values.items():
-        frame.slots[:, :, SLOT[name]] = value.T
-    frame.slots[c.there.T == 0, 1:] = np.nan
+    time_s: float
+    zone_psi_memory_some_us: float
+    zone_psi_memory_full_us: float
+    zone_psi_io_some_us: float
+    zone_psi_cpu_some_us: float
+    zone_usage_bytes: float
+    zone_limit_bytes: float
+    zone_file_bytes: float
+    zone_dirty_bytes: float
+    swap_used_ratio: float
+    swap_in_pages: float
+    swap_out_pages: float
+    protected_psi_memory_some_us: float
+    protected_psi_memory_full_us: float
+    protected_psi_io_some_us: float
+    protected_usage_bytes: float
+    protected_file_bytes: float
+    protected_refault_pages: float
+    protected_major_faults: float
+    latency_completed: float
+    latency_mean_ms: float
+    latency_p95_ms: float
+    latency_max_ms: float
+    latency_age_s: float
+    profile_index: float
+    present: OfSlots
+    psi_memory_some_us: OfSlots
+    psi_io_some_us: OfSlots
+    usage_bytes: OfSlots
+    anon_bytes: OfSlots
+    file_bytes: OfSlots
+    swap_bytes: OfSlots
+    refault_pages: OfSlots
+    cpu_usage_us: OfSlots
+    paused: OfSlots
+    paused_for_s: OfSlots
+    since_thaw_s: OfSlots
+    paused_share: OfSlots
+    limit_bytes: OfSlots
+    reference_bytes: OfSlots
+    slo_ms: float
+    one: float
+    five: float
 
 
-def held_bytes(twin: TwinBatch) -> Array:
-    """What each slot holds in memory and swap, ``(SLOTS, B)``."""
-    # What is not resident of the file pools is on disk anyway.
-    pages = twin.memory.wanted[1:, ANON] + twin.memory.resident[1:, FILE:].sum(axis=1)
-    return np.asarray(pages * PAGE_BYTES)
+FRAME: Final = Layout(Frame)
+frame_at: Final = reader(Frame, FRAME)
 
 
-def _count(value: float) -> int | None:
-    return None if np.isnan(value) else int(value)
+@model
+def fill_frame(node: Node, frame: Frame, slots: int) -> None:
+    """Set what the nodes report now; of slots that are not there, only that."""
+    frame.time_s = node.time_s
+    frame.slo_ms, frame.one, frame.five = node.slo_ms, 1.0, 5.0
+    frame.zone_psi_memory_some_us = node.psi_some_us[GROUPS]
+    frame.zone_psi_memory_full_us = node.psi_full_us[GROUPS]
+    frame.zone_psi_io_some_us = node.psi_io_us[GROUPS]
+    frame.zone_psi_cpu_some_us = node.cpu_stall_us
+    frame.zone_limit_bytes = node.zone_pages * PAGE_BYTES
+    frame.swap_in_pages = node.swap_in_pages
+    frame.swap_out_pages = node.swap_out_pages
+    frame.protected_psi_memory_some_us = node.psi_some_us[0]
+    frame.protected_psi_memory_full_us = node.psi_full_us[0]
+    frame.protected_psi_io_some_us = node.psi_io_us[0]
+    frame.protected_refault_pages = node.refault_pages[0]
+    frame.protected_major_faults = node.major_faults
+    frame.latency_completed = node.reported[COMPLETED]
+    frame.latency_mean_ms = node.reported[MEAN_MS]
+    frame.latency_p95_ms = node.reported[P95_MS]
+    frame.latency_max_ms = node.reported[MAX_MS]
+    frame.latency_age_s = node.time_s - node.reported[LAST_S]
+    frame.profile_index = node.profile
+    file = node.resident[FILE] + node.resident[COLD]
+    used, dirty = node.resident[ANON] + file, node.dirty[0]
+    swapped = node.wanted[ANON] - node.resident[ANON]
+    frame.protected_usage_bytes = used * PAGE_BYTES
+    frame.protected_file_bytes = file * PAGE_BYTES
+    for i in range(slots):
+        _fill_slot(node, frame, i)
+        file = file + frame.file_bytes[i] / PAGE_BYTES
+        used = used + frame.usage_bytes[i] / PAGE_BYTES
+        swapped = swapped + frame.swap_bytes[i] / PAGE_BYTES
+        dirty = dirty + node.dirty[1 + i]
+    for i in range(slots, SLOTS):
+        frame.present[i] = 0.0
+    frame.zone_usage_bytes = used * PAGE_BYTES
+    frame.zone_file_bytes = file * PAGE_BYTES
+    frame.zone_dirty_bytes = dirty * PAGE_BYTES
+    frame.swap_used_ratio = swapped / maximum(node.swap_pages, 1.0)
 
 
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+@model
+def _fill_slot(node: Node, frame: Frame, i: int) -> None:
+    first, group = (1 + i) * POOLS, 1 + i
+    anon = node.resident[first + ANON]
+    file = node.resident[first + FILE] + node.resident[first + COLD]
+    frame.present[i] = node.there[i]
+    frame.psi_memory_some_us[i] = node.psi_some_us[group]
+    frame.psi_io_some_us[i] = node.psi_io_us[group]
+    frame.usage_bytes[i] = (anon + file) * PAGE_BYTES
+    frame.anon_bytes[i] = anon * PAGE_BYTES
+    frame.file_bytes[i] = file * PAGE_BYTES
+    frame.swap_bytes[i] = (node.wanted[first + ANON] - anon) * PAGE_BYTES
+    frame.refault_pages[i] = node.refault_pages[group]
+    frame.cpu_usage_us[i] = node.cpu_us[group]
+    frame.paused[i] = node.paused[i]
+    frame.paused_for_s[i] = node.paused_for_s[i]
+    frame.since_thaw_s[i] = node.since_thaw_s[i]
+    frame.paused_share[i] = levers.paused_share(node, i)
+    frame.limit_bytes[i] = node.limit_bytes[i]
+    frame.reference_bytes[i] = levers.reference_bytes(node, i)
 
 
-def to_sample(
-    frame: RawFrame, row: int, sequence: int, twin: TwinBatch, stopped: frozenset[int]
-) -> Sample:
-    """One node's sample, processes included.
-
-    Args:
-        frame: As filled by :func:`fill_frame`.
-        row: Which node.
-        sequence: The tick's number.
-        twin: Where the frame came from.
-        stopped: Slots whose process is stopped.
-    """
-    node, slots = frame.node[row], frame.slots[row]
-    scenario = twin.columns.table.scenarios[int(twin.columns.scenario[row])]
-    latency_known = not np.isnan(node[NODE["latency_age_s"]])
-    present = range(len(scenario.slots))
-    swap_total = scenario.swap_bytes
-    swap_free = int(swap_total * (1.0 - node[NODE["swap_used_ratio"]]))
-    zone_limit = scenario.zone_bytes
-    return Sample(
-        sequence=sequence,
-        time_s=float(node[NODE["time_s"]]),
-        node=NodeSample(
-            psi=_psi(node, "zone_"),
-            memory_total_bytes=zone_limit,
-            memory_available_bytes=_available(node, zone_limit),
-            swap_total_bytes=swap_total,
-            swap_free_bytes=swap_free,
-            swap_in_pages=_count(node[NODE["swap_in_pages"]]),
-            swap_out_pages=_count(node[NODE["swap_out_pages"]]),
-        ),
-        zone=GroupSample(
-            name="zone",
-            psi=_psi(node, "zone_"),
-            memory_usage_bytes=_count(node[NODE["zone_usage_bytes"]]),
-            memory_limit_bytes=zone_limit,
-            file_bytes=_count(node[NODE["zone_file_bytes"]]),
-            inactive_file_bytes=_count(0.5 * node[NODE["zone_file_bytes"]]),
-            dirty_bytes=_count(node[NODE["zone_dirty_bytes"]]),
-            writeback_bytes=0,
-            swap_bytes=swap_total - swap_free,
-        ),
-        protected=GroupSample(
-            name="protected",
-            psi=_psi(node, "protected_"),
-            memory_usage_bytes=_count(node[NODE["protected_usage_bytes"]]),
-            file_bytes=_count(node[NODE["protected_file_bytes"]]),
-            refault_file_pages=_count(node[NODE["protected_refault_pages"]]),
-            major_faults=_count(node[NODE["protected_major_faults"]]),
-            frozen=False,
-        ),
-        slots=tuple(_group(slots[i], scenario.slots[i].name) for i in present),
-        slot_states=tuple(_state(slots[i]) for i in present),
-        latency=LatencySample(
-            completed=int(node[NODE["latency_completed"]]),
-            mean_ms=_number(node[NODE["latency_mean_ms"]]),
-            p95_ms=_number(node[NODE["latency_p95_ms"]]),
-            max_ms=_number(node[NODE["latency_max_ms"]]),
-            last_completion_age_s=_number(node[NODE["latency_age_s"]]),
-        )
-        if latency_known
-        else LatencySample(),
-        processes=tuple(
-            _process(i, slots[i], zone_limit, i in stopped)
-            for i in present
-            if twin.columns.present[i, row] > 0
-        ),
-        profile=PROFILES[int(node[NODE["profile_index"]])].name,
-    )
-
-
-def _psi(node: Array, prefix: str) -> PsiTotals:
-    full = f"{prefix}psi_memory_full_us"
-    cpu = f"{prefix}psi_cpu_some_us"
-    return PsiTotals(
-        memory_some_us=_count(node[NODE[f"{prefix}psi_memory_some_us"]]),
-        memory_full_us=_count(node[NODE[full]]),
-        io_some_us=_count(node[NODE[f"{prefix}psi_io_some_us"]]),
-        cpu_some_us=_count(node[NODE[cpu]]) if cpu in NODE else None,
-    )
-
-
-def _available(node: Array, zone_limit: int) -> int:
-    used = node[NODE["zone_usage_bytes"]] - 0.5 * node[NODE["zone_file_bytes"]]
-    return max(int(zone_limit - used), 0)
-
-
-def _group(row: Array, name: str) -> GroupSample:
-    return GroupSample(
-        name=name,
-        psi=PsiTotals(
-            memory_some_us=_count(row[SLOT["psi_memory_some_us"]]),
-            memory_full_us=_count(row[SLOT["psi_memory_some_us"]]),
-            io_some_us=_count(row[SLOT["psi_io_some_us"]]),
-        ),
-        memory_usage_bytes=_count(row[SLOT["usage_bytes"]]),
-        memory_limit_bytes=_count(row[SLOT["limit_bytes"]]),
-        anon_bytes=_count(row[SLOT["anon_bytes"]]),
-        file_bytes=_count(row[SLOT["file_bytes"]]),
-        swap_bytes=_count(row[SLOT["swap_bytes"]]),
-        refault_anon_pages=_count(row[SLOT["refault_pages"]]),
-        cpu_usage_us=_count(row[SLOT["cpu_usage_us"]]),
-        frozen=bool(row[SLOT["paused"]]),
-    )
-
-
-def _state(row: Array) -> SlotState:
-    return SlotState(
-        paused=bool(row[SLOT["paused"]]),
-        paused_for_s=float(row[SLOT["paused_for_s"]]),
-        since_thaw_s=float(row[SLOT["since_thaw_s"]]),
-        paused_share=float(row[SLOT["paused_share"]]),
-        limit_bytes=_count(row[SLOT["limit_bytes"]]),
-        reference_bytes=_count(row[SLOT["reference_bytes"]]),
-    )
-
-
-def _process(slot: int, row: Array, zone_limit: int, stopped: bool) -> ProcessSample:
-    # As the kernel scores: resident and swapped anonymous memory against what there is.
-    held = row[SLOT["usage_bytes"]] + row[SLOT["swap_bytes"]]
-    return ProcessSample(
-        pid=FIRST_PID + slot,
-        start_time_ticks=slot,
-        slot=slot,
-        oom_score=int(min(_OOM_SCORE_FULL * held / (2 * zone_limit), 1999)),
-        stopped=stopped,
-        rss_bytes=int(row[SLOT["usage_bytes"]]),
-    )
+def raw_frame(frames: Array, index: NDArray[np.int64]) -> RawFrame:
+    """The frames of the nodes ``index`` as a node makes them; absent slots are NaN."""
+    rows = frames[index // WIDTH, :, index % WIDTH]
+    count = len(NODE_COLUMNS)
+    by_slot = rows[:, count : count + SLOTS * len(SLOT_COLUMNS)]
+    slots = by_slot.reshape(len(index), len(SLOT_COLUMNS), SLOTS).swapaxes(1, 2).copy()
+    slots[slots[:, :, SLOT["present"]] == 0.0, 1:] = np.nan
+    return RawFrame(node=rows[:, :count].copy(), slots=slots)

@@ -1,135 +1,176 @@
-"""Levers of many nodes at once: what a slot's pause and limit have been doing, and the guard.
+"""Levers of the nodes: what a slot's pause and limit have been doing, and the guard.
 
-The rules are those of ``stallward.actuator.guard`` and ``stallward.actuator.slots``, on arrays;
-a test holds both to the same answers.
+The rules are those of ``stallward.actuator.guard`` and ``stallward.actuator.slots``; a test holds
+both to the same answers.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.guard import Budgets
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.slots import (
     NEVER_PAUSED_S,
     REFERENCE_DECAY_S,
     SHARE_WINDOW_S,
     STARTED_BYTES,
 )
-from stallward.agent.desired import LIMIT_RATIOS, SLOTS
+from stallward.agent.desired import LIMIT_RATIOS, LIMIT_SLACK_RATIO, SLOTS
+from stallward.env.lanes.compiling import model
+from stallward.env.lanes.layout import tiles
+from stallward.env.lanes.single import exchange
+from stallward.env.lanes.values import floor, is_nan, maximum, minimum, negate, where
+from stallward.env.lanes.vectors import WIDTH
+from stallward.env.twin.pages import ANON, COLD, FILE, POOLS
+from stallward.env.twin.scenario import PAGE_BYTES
+from stallward.env.twin.state import Node
+from stallward.env.twin.ticking import TICK_S
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
+SHARE_TICKS: Final = round(SHARE_WINDOW_S / TICK_S)
+_KEPT: Final = math.exp(-TICK_S / REFERENCE_DECAY_S)
+"""What is left of a reference after a tick."""
 _RATIOS: Final = np.array(LIMIT_RATIOS)
+_LEVELS: Final = len(LIMIT_RATIOS)
+Ring = NDArray[np.uint8]
+"""Whether each slot was paused, ``(SHARE_TICKS, SLOTS, B)``."""
 
 
-class LeverStates:
-    """The state of every slot's levers, shape ``(SLOTS, B)`` each.
+def make_ring(nodes: int) -> Ring:
+    """For ``nodes`` nodes, never paused."""
+    return np.zeros((SHARE_TICKS, SLOTS, tiles(nodes) * WIDTH), dtype=np.uint8)
 
-    Attributes:
-        paused: Whether the slot is paused.
-        limit_bytes: Its limit; NaN for none.
-        paused_for_s, since_thaw_s, paused_share: As in ``SlotState``.
+
+class Rules(NamedTuple):
+    """The guard's budgets, as compiled code takes them."""
+
+    lifted: float
+    """1 where the budgets are lifted, else 0."""
+    max_pause_s: float
+    max_pause_share: float
+    min_run_s: float
+    late_allowance_s: float
+
+
+def rules_of(budgets: Budgets) -> Rules:
+    """The rules that twin nodes follow."""
+    lifted = budgets.lift_budgets
+    return Rules(
+        lifted=float(lifted),
+        max_pause_s=math.inf if lifted else budgets.max_pause_s,
+        max_pause_share=math.inf if lifted else budgets.max_pause_share,
+        min_run_s=-math.inf if lifted else budgets.min_run_s,
+        late_allowance_s=budgets.late_allowance_s,
+    )
+
+
+@model
+def reference_bytes(node: Node, i: int) -> float:
+    """What the group wants when nothing holds it back; NaN while it is still starting."""
+    return where(node.kept_bytes[i] >= STARTED_BYTES, node.kept_bytes[i], math.nan)
+
+
+@model
+def paused_share(node: Node, i: int) -> float:
+    """Share of the last minute that the slot was paused."""
+    return node.paused_ticks[i] * (TICK_S / SHARE_WINDOW_S)
+
+
+@model
+def may_pause(node: Node, rules: Rules, i: int) -> bool:
+    """Whether the guard lets a slot be paused for the coming tick."""
+    ahead_s = TICK_S + rules.late_allowance_s
+    short = node.paused_for_s[i] + ahead_s <= rules.max_pause_s + 1e-9
+    ran = (node.paused[i] > 0.0) | (node.since_thaw_s[i] >= rules.min_run_s - 1e-9)
+    share = paused_share(node, i) + ahead_s / SHARE_WINDOW_S
+    return short & ran & (share <= rules.max_pause_share + 1e-9)
+
+
+@model
+def wanted_limit_bytes(node: Node, level: float, i: int) -> float:
+    """The limit of an action's level; NaN for none and while the group is still starting.
+
+    One that is near to the limit in force is left at that.
     """
-
-    def __init__(self, batch: int, tick_s: float) -> None:
-        self._tick_s = tick_s
-        self._ring = np.zeros((round(SHARE_WINDOW_S / tick_s), SLOTS, batch), dtype=np.uint8)
-        self._at = 0
-        shape = (SLOTS, batch)
-        self._kept_bytes = np.zeros(shape)
-        self._seen = np.zeros(batch, dtype=bool)
-        self.paused = np.zeros(shape, dtype=bool)
-        self.limit_bytes = np.full(shape, np.nan)
-        self.paused_for_s = np.zeros(shape)
-        self.since_thaw_s = np.full(shape, NEVER_PAUSED_S)
-        self._paused_ticks = np.zeros(shape)
-
-    @property
-    def paused_share(self) -> Array:
-        """Share of the last minute spent paused."""
-        return self._paused_ticks * (self._tick_s / SHARE_WINDOW_S)
-
-    @property
-    def reference_bytes(self) -> Array:
-        """What the group wants when nothing holds it back; NaN while it is still starting."""
-        return np.where(self._kept_bytes >= STARTED_BYTES, self._kept_bytes, np.nan)
-
-    def reset(self, rows: Mask) -> None:
-        """Release the levers of the nodes in ``rows`` and forget their past."""
-        self._ring[:, :, rows] = 0
-        self.paused[:, rows] = False
-        self.limit_bytes[:, rows] = np.nan
-        self.paused_for_s[:, rows] = 0.0
-        self.since_thaw_s[:, rows] = NEVER_PAUSED_S
-        self._paused_ticks[:, rows] = 0.0
-        self._kept_bytes[:, rows] = 0.0
-        self._seen[rows] = False
-
-    def apply(self, paused: Mask, limit_bytes: Array) -> Array:
-        """Put granted settings in force; returns how many levers moved, ``(B,)``."""
-        same = (limit_bytes == self.limit_bytes) | (
-            np.isnan(limit_bytes) & np.isnan(self.limit_bytes)
-        )
-        moved = (paused != self.paused).sum(axis=0) + (~same).sum(axis=0)
-        self.since_thaw_s = np.where(self.paused & ~paused, 0.0, self.since_thaw_s)
-        self.paused_for_s = np.where(paused & self.paused, self.paused_for_s, 0.0)
-        self.paused, self.limit_bytes = paused.copy(), limit_bytes.copy()
-        return np.asarray(moved, dtype=np.float64)
-
-    def advance(self, held_bytes: Array) -> None:
-        """A tick has passed; the groups hold ``held_bytes`` ``(SLOTS, B)``, swap included."""
-        self.paused_for_s += self.paused * self._tick_s
-        self.since_thaw_s = np.where(
-            self.paused, 0.0, np.minimum(self.since_thaw_s + self._tick_s, NEVER_PAUSED_S)
-        )
-        self._paused_ticks += self.paused
-        self._paused_ticks -= self._ring[self._at]
-        self._ring[self._at] = self.paused
-        self._at = (self._at + 1) % len(self._ring)
-        # As on a node, time is known from the second reading on.
-        elapsed_s = np.where(self._seen, self._tick_s, 0.0)
-        self._seen[:] = True
-        free = ~self.paused & np.isnan(self.limit_bytes)
-        self._kept_bytes *= np.where(free, np.exp(-elapsed_s / REFERENCE_DECAY_S), 1.0)
-        self._kept_bytes = np.where(
-            self.paused, self._kept_bytes, np.maximum(self._kept_bytes, held_bytes)
-        )
+    reference, ratio = reference_bytes(node, i), 1.0
+    for k in range(1, _LEVELS):
+        ratio = where(level >= float(k), _RATIOS[k], ratio)
+    limit, before = floor(reference * ratio), node.limit_bytes[i]
+    near = maximum(limit - before, before - limit) < LIMIT_SLACK_RATIO * before
+    limit = maximum(where(near, before, limit), node.floor_bytes[i])
+    return where((level == 0.0) | is_nan(reference), math.nan, limit)
 
 
-def wanted_limit_bytes(levels: NDArray[np.int64], reference: Array, floors: Array) -> Array:
-    """Limits of action levels, ``(SLOTS, B)``; NaN for none."""
-    limit = np.maximum(np.floor(reference * _RATIOS[levels]), floors)
-    return np.where(levels == 0, np.nan, limit)
+@model
+def granted_limit_bytes(node: Node, rules: Rules, want: float, paused: float, i: int) -> float:
+    """The limit let through: one level tighter at most unless paused, never below the floor.
 
-
-def may_pause(states: LeverStates, budgets: Budgets, tick_s: float) -> Mask:
-    """Where the guard lets a slot be paused for the coming tick, ``(SLOTS, B)``."""
-    if budgets.lift_budgets:
-        return np.ones_like(states.paused)
-    ahead_s = tick_s + budgets.late_allowance_s
-    too_long = states.paused_for_s + ahead_s > budgets.max_pause_s + 1e-9
-    too_soon = ~states.paused & (states.since_thaw_s < budgets.min_run_s - 1e-9)
-    share = states.paused_share + ahead_s / SHARE_WINDOW_S
-    return ~(too_long | too_soon | (share > budgets.max_pause_share + 1e-9))
-
-
-def granted_limit_bytes(
-    want: Array, states: LeverStates, floors: Array, paused: Mask, budgets: Budgets
-) -> Array:
-    """Limits let through: one level tighter at most unless paused, never below the floor.
-
-    None while the group is still starting.
+    None (NaN) while the group is still starting.
     """
-    before, reference = states.limit_bytes, states.reference_bytes
-    limit = np.fmax(want, np.where(np.isnan(want), np.nan, floors))
-    free = paused | (limit >= before) | budgets.lift_budgets
-    ratio_before = np.where(np.isnan(before), 1.0, before / reference)
-    level = (_RATIOS[:, None, None] >= ratio_before - 1e-6).sum(axis=0) - 1
-    following = _RATIOS[np.clip(level + 1, 0, len(_RATIOS) - 1)]
-    lowest = np.maximum(np.floor(reference * following), floors)
-    paced = np.maximum(limit, np.fmin(lowest, before))
-    return np.where(np.isnan(want) | np.isnan(reference), np.nan, np.where(free, limit, paced))
+    before, reference = node.limit_bytes[i], reference_bytes(node, i)
+    limit = maximum(want, node.floor_bytes[i])
+    ratio = where(is_nan(before), 1.0, before / reference)
+    following = _RATIOS[0]
+    for k in range(_LEVELS):
+        tighter = _RATIOS[min(k + 1, _LEVELS - 1)]
+        nearly = _RATIOS[k] * (1.0 + LIMIT_SLACK_RATIO)
+        following = where(ratio <= nearly, tighter, following)
+    lowest = maximum(floor(reference * following), node.floor_bytes[i])
+    paced = maximum(limit, where(is_nan(before), lowest, minimum(lowest, before)))
+    free = (paused + rules.lifted > 0.0) | (limit >= before)
+    none = is_nan(want) | is_nan(reference)
+    return where(none, math.nan, where(free, limit, paced))
+
+
+@model
+def put(node: Node, paused: float, limit_bytes: float, i: int) -> float:
+    """Put granted settings of a slot in force; returns how many levers moved."""
+    before, limit_before = node.paused[i], node.limit_bytes[i]
+    same = (limit_bytes == limit_before) | (is_nan(limit_bytes) & is_nan(limit_before))
+    moved = where(paused == before, 0.0, 1.0) + where(same, 0.0, 1.0)
+    thawed = before > paused
+    stays = (before > 0.0) & (paused > 0.0)
+    node.since_thaw_s[i] = where(thawed, 0.0, node.since_thaw_s[i])
+    node.paused_for_s[i] = where(stays, node.paused_for_s[i], 0.0)
+    node.paused[i], node.limit_bytes[i] = paused, limit_bytes
+    node.want_paused[i] = paused
+    limited = negate(is_nan(limit_bytes))
+    node.want_limit_pages[i] = where(limited, limit_bytes / PAGE_BYTES, math.inf)
+    return moved
+
+
+@model
+def held_bytes(node: Node, i: int) -> float:
+    """What a slot holds in memory and swap."""
+    # What is not resident of the file pools is on disk anyway.
+    first = (1 + i) * POOLS
+    pages = node.wanted[first + ANON] + node.resident[first + FILE] + node.resident[first + COLD]
+    return pages * PAGE_BYTES
+
+
+@model
+def advance(node: Node, ring: Ring, held: float, at: int, tick: int, i: int) -> None:
+    """A tick has passed for slot ``i`` of the nodes from ``at`` on.
+
+    Args:
+        node: The nodes.
+        ring: Whether each slot was paused, of all nodes.
+        held: Bytes that the slot holds, swap included.
+        at: The first of the nodes.
+        tick: The count of ticks.
+        i: The slot.
+    """
+    paused = node.paused[i]
+    stopped = paused > 0.0
+    node.paused_for_s[i] = node.paused_for_s[i] + paused * TICK_S
+    ran_s = minimum(node.since_thaw_s[i] + TICK_S, NEVER_PAUSED_S)
+    node.since_thaw_s[i] = where(stopped, 0.0, ran_s)
+    left = exchange(ring[tick % SHARE_TICKS, i], at, paused)
+    node.paused_ticks[i] = node.paused_ticks[i] + paused - left
+    free = (paused == 0.0) & is_nan(node.limit_bytes[i])
+    decay = where(free & (node.seen > 0.0), _KEPT, 1.0)
+    kept = node.kept_bytes[i] * decay
+    node.kept_bytes[i] = where(stopped, kept, maximum(held, kept))

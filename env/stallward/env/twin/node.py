@@ -11,13 +11,48 @@ from stallward.agent.controller import NodeContext
 from stallward.agent.desired import PROFILES, SLOTS, DesiredState
 from stallward.agent.raw import RawFrame
 from stallward.agent.sample import Sample
+from stallward.env.lanes.compiling import kernel
 from stallward.env.recording import Requests, Units
-from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
-from stallward.env.twin.frame import FIRST_PID, fill_frame, held_bytes, to_sample
+from stallward.env.twin import levers
+from stallward.env.twin.background import slots_in_use
+from stallward.env.twin.core import (
+    NODE_DIRTY_RATIOS,
+    NODE_SWAPPINESS,
+    TICK_S,
+    TwinBatch,
+    World,
+)
+from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frame
 from stallward.env.twin.latency import Array
-from stallward.env.twin.levers import LeverStates
 from stallward.env.twin.parameters import TwinParameters, to_array
-from stallward.env.twin.scenario import PAGE_BYTES, TwinScenario
+from stallward.env.twin.sample import FIRST_PID, to_sample
+from stallward.env.twin.scenario import TwinScenario
+from stallward.env.twin.state import node_at
+
+
+@kernel
+def _put(world: World, paused: Array, limit_bytes: Array) -> None:
+    """Put the levers of the slots in force, ``(SLOTS,)`` each; of the first node."""
+    node = node_at(world.state, 0)
+    for i in range(SLOTS):
+        levers.put(node, paused[i], limit_bytes[i], i)
+
+
+@kernel
+def _read(world: World, frames: Array, ring: levers.Ring, tick: int) -> None:
+    """After a tick: what the levers have been doing, and what the first node reports."""
+    node = node_at(world.state, 0)
+    for i in range(SLOTS):
+        levers.advance(node, ring, levers.held_bytes(node, i), 0, tick, i)
+    node.seen = 1.0
+    fill_frame(node, frame_at(frames, 0), slots_in_use(node))
+
+
+@kernel
+def _report(world: World, frames: Array) -> None:
+    """What the first node reports before the first tick."""
+    node = node_at(world.state, 0)
+    fill_frame(node, frame_at(frames, 0), slots_in_use(node))
 
 
 class TwinNode:
@@ -38,8 +73,9 @@ class TwinNode:
         self._twin.reset(
             np.ones(1, dtype=bool), np.zeros(1, dtype=np.int64), to_array([parameters])
         )
-        self._levers = LeverStates(1, TICK_S)
-        self._frame = RawFrame.empty(1)
+        self._nodes = self._twin.nodes
+        self._frames = FRAME.empty(1)
+        self._ring = levers.make_ring(1)
         self._granted = DesiredState()
         self._sequence = 0
         self._rng = np.random.default_rng(seed + 1)
@@ -47,12 +83,12 @@ class TwinNode:
         self._sojourn_s: list[Array] = []
         self._units: list[Array] = []
         self._progress: list[Array] = []
-        fill_frame(self._frame, self._twin, self._levers, np.zeros(1))
+        _report(self._twin.world, self._frames)
 
     @property
     def time_s(self) -> float:
         """Seconds since the start."""
-        return float(self._twin.time_s[0])
+        return float(self._nodes.time_s[0])
 
     def context(self, seed: int = 0) -> NodeContext:
         """What a controller may know beforehand."""
@@ -68,20 +104,23 @@ class TwinNode:
     def sample(self) -> Sample:
         """What the node reports now."""
         stopped = frozenset(p.pid - FIRST_PID for p in self._granted.stopped)
-        return to_sample(self._frame, 0, self._sequence, self._twin, stopped)
+        alive = frozenset(np.flatnonzero(self._nodes.present[:, 0] > 0).tolist())
+        return to_sample(self.frame(), self._sequence, self.scenario, alive, stopped)
+
+    def frame(self) -> RawFrame:
+        """The raw columns of what the node reports now."""
+        return raw_frame(self._frames, np.zeros(1, dtype=np.int64))
 
     def step(self, granted: DesiredState) -> None:
         """Apply what the guard granted and let one tick pass."""
         self._granted = granted
         stopped = {p.pid - FIRST_PID for p in granted.stopped}
-        paused = np.zeros((SLOTS, 1), dtype=bool)
-        limit = np.full((SLOTS, 1), np.nan)
+        paused, limit = np.zeros(SLOTS), np.full(SLOTS, np.nan)
         for i in range(len(self.scenario.slots)):
             want = granted.slot(i)
             paused[i] = want.paused or i in stopped
             limit[i] = np.nan if want.limit_bytes is None else want.limit_bytes
-        self._levers.apply(paused, limit)
-        pages = np.where(np.isnan(limit), np.inf, limit / PAGE_BYTES)
+        _put(self._twin.world, paused, limit)
         tuning = granted.tuning
         swappiness = NODE_SWAPPINESS if tuning.swappiness is None else float(tuning.swappiness)
         start, block = NODE_DIRTY_RATIOS
@@ -93,24 +132,25 @@ class TwinNode:
             ended = np.zeros((SLOTS, 1), dtype=bool)
             ended[granted.terminate.pid - FIRST_PID] = True
             self._twin.end_slots(ended)
-        began_s = self.time_s
-        self._twin.tick(paused, pages, swappiness, (start, block))
-        self._remember(began_s)
-        self._levers.advance(held_bytes(self._twin))
         names = [p.name for p in PROFILES]
-        index = names.index(tuning.name) if tuning.name in names else 0
-        fill_frame(self._frame, self._twin, self._levers, np.array([float(index)]))
+        nodes = self._nodes
+        nodes.profile = float(names.index(tuning.name) if tuning.name in names else 0)
+        nodes.swappiness, nodes.dirty_start, nodes.dirty_block = swappiness, start, block
+        began_s = self.time_s
+        self._twin.advance()
+        self._remember(began_s)
+        _read(self._twin.world, self._frames, self._ring, self._twin.ticks - 1)
         self._sequence += 1
 
     def _remember(self, began_s: float) -> None:
-        count = np.rint(self._twin.application.probe_weight[:, 0]).astype(np.int64)
+        count = np.rint(self._nodes.probe_weight[:, 0]).astype(np.int64)
         steps = len(count)
         start_s = np.repeat(began_s + np.arange(steps) * TICK_S / steps, count)
         at_s = start_s + self._rng.random(len(start_s)) * TICK_S / steps
         self._scheduled_s.append(np.sort(at_s))
-        self._sojourn_s.append(np.repeat(self._twin.application.probe_ms[:, 0] * 1e-3, count))
-        self._units.append(self._twin.counters.units[:, 0].copy())
-        self._progress.append(self._twin.background.progress[:, 0].copy())
+        self._sojourn_s.append(np.repeat(self._nodes.probe_ms[:, 0] * 1e-3, count))
+        self._units.append(self._nodes.units[:, 0])
+        self._progress.append(self._nodes.progress[:, 0])
 
     def requests(self) -> Requests:
         """All requests so far; one that is not finished yet counts as not ok."""

@@ -1,79 +1,109 @@
-"""Pages: who has them, who loses them, who wants them back. Pure functions of arrays.
+"""Pages: who has them, who loses them, who wants them back.
 
-Shapes: ``G`` groups (the protected application first, then the slots), ``P`` pools, ``B``
-nodes. A pool's ``wanted`` pages are what the group owns; ``resident`` of them are in memory;
-the rest is in swap (anonymous) or on disk (file) and faults when touched.
+A node has groups (the protected application first, then the slots), each with pools. A pool's
+``wanted`` pages are what the group owns; ``resident`` of them are in memory; the rest is in swap
+(anonymous) or on disk (file) and faults when touched. Rows of pools are ordered by group.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stallward.agent.desired import SLOTS
-
-Array = NDArray[np.float64]
+from stallward.env.lanes.compiling import model
+from stallward.env.lanes.elementary import power
+from stallward.env.lanes.layout import Rows
+from stallward.env.lanes.values import anywhere, maximum, minimum, where
 
 GROUPS: Final = 1 + SLOTS
 ANON, FILE, COLD = 0, 1, 2
 """The pools: anonymous; file pages used again and again; file pages of a large set or stream."""
 POOLS: Final = 3
+ALL_POOLS: Final = GROUPS * POOLS
 EPSILON: Final = 1e-9
 
 
-def miss_probability(resident: Array, wanted: Array, exponent: Array) -> Array:
+@model
+def clip(x: float, low: float, high: float) -> float:
+    """``x``, not below ``low`` nor above ``high``."""
+    return minimum(maximum(x, low), high)
+
+
+@model
+def total(rows: Rows, count: int) -> float:
+    """The sum of the first ``count`` rows."""
+    found = rows[0]
+    for i in range(1, count):
+        found = found + rows[i]
+    return found
+
+
+@model
+def miss_probability(resident: float, wanted: float, exponent: float) -> float:
     """Probability that a touched page is not in memory.
 
     Args:
-        resident: Pages in memory, ``(..., B)``.
-        wanted: Pages owned, same shape.
+        resident: Pages in memory.
+        wanted: Pages owned.
         exponent: 1 for random access; above 1 for skewed access, which seldom meets what is
             missing; below 1 for scans, where a page is gone again before its turn comes, so that
-            a small lack makes nearly every access miss. Broadcast to the same shape.
+            a small lack makes nearly every access miss.
 
     Returns:
-        Between 0 and 1, same shape; 0 where nothing is owned.
+        Between 0 and 1; 0 where nothing is owned.
     """
-    held = np.clip(resident / np.maximum(wanted, 1.0), 0.0, 1.0)
+    held = clip(resident / maximum(wanted, 1.0), 0.0, 1.0)
     skewed = exponent > 1.0
-    power = np.where(skewed, exponent, 1.0 / np.maximum(exponent, EPSILON))
-    part = np.where(skewed, 1.0 - held, held) ** power
-    return np.asarray(np.where(wanted > 0.0, np.where(skewed, part, 1.0 - part), 0.0))
+    strength = where(skewed, exponent, 1.0 / maximum(exponent, EPSILON))
+    part = power(where(skewed, 1.0 - held, held), strength)
+    return where(wanted > 0.0, where(skewed, part, 1.0 - part), 0.0)
 
 
-def coldness(touches_per_s: Array, tau_s: Array, exponent: Array) -> Array:
+@model
+def coldness(touches_per_s: float, tau_s: float, exponent: float) -> float:
     """How readily reclaim takes a page touched ``touches_per_s`` times a second, in (0, 1]."""
-    return np.asarray((1.0 + touches_per_s * tau_s) ** -exponent)
+    return power(1.0 + touches_per_s * tau_s, -exponent)
 
 
-def share_out(need: Array, weight: Array, available: Array) -> Array:
-    """Take ``need`` pages from pools in proportion to ``weight``, never more than is there.
+@model
+def share_out(need: float, weight: Rows, available: Rows, taken: Rows, count: int) -> None:
+    """Take ``need`` pages from ``count`` pools in proportion to ``weight``.
+
+    Never more than is there; pools of weight 0 are taken last.
 
     Args:
-        need: ``(..., B)``.
-        weight: ``(..., N, B)``, not negative.
-        available: ``(..., N, B)``.
-
-    Returns:
-        Pages taken, ``(..., N, B)``; their sum is ``min(need, sum of available)`` up to the pools
-        of weight 0, which are taken last.
+        need: Pages to take.
+        weight: Of each pool, not negative.
+        available: Pages of each pool that may be taken.
+        taken: Set to the pages taken; their sum is the lesser of what is needed and there.
+        count: Pools.
     """
-    taken = np.zeros_like(available)
-    for w in (weight, weight, available):  # two rounds by weight, the rest by size
-        left = np.maximum(need - taken.sum(axis=-2), 0.0)
-        room = available - taken
-        usable = w * (room > 0.0)
-        scale = left / np.maximum(usable.sum(axis=-2), EPSILON)
-        taken += np.minimum(room, usable * scale[..., None, :])
-    return taken
+    for i in range(count):
+        taken[i] = 0.0
+    _share_by(need, weight, available, taken, count)  # two rounds by weight, the rest by size
+    if anywhere(need - total(taken, count) > EPSILON):
+        _share_by(need, weight, available, taken, count)
+        _share_by(need, available, available, taken, count)
 
 
+@model
+def _share_by(need: float, weight: Rows, available: Rows, taken: Rows, count: int) -> None:
+    left = need - total(taken, count)
+    left = where(left > EPSILON, left, 0.0)
+    # What rounding left of an exhausted pool must not claim a share.
+    usable = where(available[0] - taken[0] > EPSILON, weight[0], 0.0)
+    for i in range(1, count):
+        usable = usable + where(available[i] - taken[i] > EPSILON, weight[i], 0.0)
+    scale = left / maximum(usable, EPSILON)
+    for i in range(count):
+        taken[i] = taken[i] + minimum(available[i] - taken[i], weight[i] * scale)
+
+
+@model
 def resize(
-    resident: Array, wanted: Array, target: Array, growth: Array
-) -> tuple[Array, Array, Array]:
-    """Move the anonymous working sets towards their targets.
+    resident: float, wanted: float, target: float, growth: float
+) -> tuple[float, float, float]:
+    """Move an anonymous working set towards its target.
 
     Args:
         resident: Anonymous pages in memory.
@@ -85,30 +115,39 @@ def resize(
         Resident and wanted after freeing, and the pages to allocate newly; what is freed
         leaves memory and swap in proportion.
     """
-    kept = np.minimum(wanted, target)
-    ratio = kept / np.maximum(wanted, 1.0)
-    fresh = np.minimum(np.maximum(target - wanted, 0.0), growth)
-    return np.where(wanted > target, resident * ratio, resident), kept, fresh
+    kept = minimum(wanted, target)
+    ratio = kept / maximum(wanted, 1.0)
+    fresh = minimum(maximum(target - wanted, 0.0), growth)
+    return where(wanted > target, resident * ratio, resident), kept, fresh
 
 
-def evictable(resident: Array, dirty: Array, swap_free: Array) -> Array:
+@model
+def evictable(resident: Rows, dirty: Rows, swap_free: float, available: Rows, groups: int) -> None:
     """Pages that reclaim may take now.
 
     Args:
-        resident: ``(G, P, B)``.
-        dirty: Dirty pages of the cold pool, ``(G, B)``: they must be written first.
-        swap_free: ``(B,)``; anonymous pages need a place in swap.
+        resident: Pages in memory.
+        dirty: Dirty pages of each group's cold pool: they must be written first.
+        swap_free: Places left in swap; anonymous pages need one.
+        available: Set to what may be taken.
+        groups: Groups there are.
     """
-    free = resident.copy()
-    free[:, COLD] -= np.minimum(dirty, free[:, COLD])
-    anon = free[:, ANON]
-    total = anon.sum(axis=0)
-    free[:, ANON] = anon * np.minimum(1.0, swap_free / np.maximum(total, 1.0))
-    return free
+    anon = resident[ANON]
+    for g in range(1, groups):
+        anon = anon + resident[g * POOLS + ANON]
+    places = minimum(1.0, swap_free / maximum(anon, 1.0))
+    for g in range(groups):
+        first = g * POOLS
+        cold = resident[first + COLD]
+        available[first + ANON] = resident[first + ANON] * places
+        available[first + FILE] = resident[first + FILE]
+        available[first + COLD] = cold - minimum(dirty[g], cold)
 
 
-def fit_into(demand: Array, room: Array) -> Array:
-    """Scale ``demand`` ``(..., N, B)`` down so that its sum is at most ``room`` ``(..., B)``."""
-    total = demand.sum(axis=-2)
-    scale = np.minimum(1.0, np.maximum(room, 0.0) / np.maximum(total, EPSILON))
-    return np.asarray(demand * scale[..., None, :])
+@model
+def fit_into(demand: Rows, room: float, count: int) -> None:
+    """Scale ``demand`` down so that its sum is at most ``room``."""
+    asked = total(demand, count)
+    scale = minimum(1.0, maximum(room, 0.0) / maximum(asked, EPSILON))
+    for i in range(count):
+        demand[i] = demand[i] * scale

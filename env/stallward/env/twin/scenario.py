@@ -92,6 +92,8 @@ class TwinScenario:
             raise TwinError(f"{self.name} has {len(self.slots)} slots, the twin holds {SLOTS}.")
         if self.zone_bytes <= 0 or self.slo_ms <= 0 or self.protected.service_s <= 0:
             raise TwinError(f"{self.name} has a size, target or service time below or at 0.")
+        if not 0.0 < self.slo_quantile < 1.0:
+            raise TwinError(f"{self.name} has the quantile {self.slo_quantile:g}.")
         if any(len(s.file_pages) not in (0, len(s.anon_pages)) for s in self.slots) or any(
             not s.anon_pages or not s.running for s in self.slots
         ):

@@ -1,4 +1,4 @@
-"""Scenarios and parameters as arrays, one column a node."""
+"""Scenarios as arrays, from which the columns of nodes are filled at their resets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.actuator.slots import NEVER_PAUSED_S
 from stallward.agent.desired import SLOTS
-from stallward.env.twin.pages import ANON, COLD, FILE, POOLS
-from stallward.env.twin.parameters import PARAMETER_INDEX, PARAMETER_NAMES
+from stallward.env.lanes.layout import Columns
+from stallward.env.twin.pages import COLD
+from stallward.env.twin.parameters import PARAMETER_INDEX
 from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram, TwinScenario
+from stallward.env.twin.state import NODE
 
 Array = NDArray[np.float64]
+
+_WARM_SHARE: Final = 0.98
+"""Share of the application that fits into the zone which is loaded at the start."""
+_SLOT_TOUCH_SCALES: Final = [PARAMETER_INDEX[f"slot{i}_touch_scale"] for i in range(SLOTS)]
 
 
 class ScenarioTable:
@@ -32,142 +39,84 @@ class ScenarioTable:
         self.programs = np.zeros((count, SLOTS, 2, length))
         length = max((len(s.running) for x in self.scenarios for s in x.slots), default=1)
         self.running = np.zeros((count, SLOTS, length))
-        self.node = np.array(
-            [
-                [
-                    x.zone_bytes / PAGE_BYTES,
-                    x.swap_bytes / PAGE_BYTES,
-                    x.slo_ms,
-                    x.cores,
-                    x.protected.request_rate_per_s,
-                    x.protected.service_s,
-                    x.protected.workers,
-                    float(x.protected.poisson),
-                ]
-                for x in self.scenarios
-            ]
-        ).T
-        self.wanted = np.zeros((POOLS, count))
-        self.touches = np.zeros((POOLS, count))
-        self.slots = np.zeros((_SLOT_ROWS, SLOTS, count))
+        self._fresh = Columns(NODE, np.zeros((count, NODE.rows)))
         for k, scenario in enumerate(self.scenarios):
-            protected = scenario.protected
-            self.wanted[ANON, k] = protected.anon_pages
-            self.wanted[FILE, k] = protected.file_pages
-            self.wanted[COLD, k] = protected.cold_pages
-            self.touches[ANON, k] = protected.touch_anon_pages
-            self.touches[FILE, k] = protected.touch_file_pages
-            self.touches[COLD, k] = protected.touch_cold_pages
+            self._describe(k, scenario)
             for i, slot in enumerate(scenario.slots):
-                self.slots[:, i, k] = _slot_row(slot)
                 self.running[k, i, : len(slot.running)] = slot.running
                 self.programs[k, i, 0, : len(slot.anon_pages)] = slot.anon_pages
                 self.programs[k, i, 1, : len(slot.file_pages)] = slot.file_pages
 
+    def _describe(self, k: int, scenario: TwinScenario) -> None:
+        """Set what nodes of a scenario begin with."""
+        fresh, protected = self._fresh, scenario.protected
+        fresh["scenario"][k] = k
+        for name, value in _of_node(scenario).items():
+            fresh[name][k] = value
+        for i, slot in enumerate(scenario.slots):
+            for name, value in _of_slot(slot).items():
+                fresh[name][k, i] = value
+        kept = (protected.anon_pages, protected.file_pages, protected.cold_pages)
+        fresh["wanted"][k, 0] = kept
+        fresh["request_touches"][k] = (
+            protected.touch_anon_pages, protected.touch_file_pages, protected.touch_cold_pages,
+        )  # fmt: skip
+        fresh["reported"][k] = (0.0, np.nan, np.nan, np.nan, np.nan)
+        fresh["unpaused"][k] = 1.0
+        fresh["limit_pages"][k] = np.inf
+        fresh["want_limit_pages"][k] = np.inf
+        fresh["limit_bytes"][k] = np.nan
+        fresh["since_thaw_s"][k] = NEVER_PAUSED_S
 
-def _slot_row(slot: SlotProgram) -> list[float]:
-    return [
-        1.0,
-        slot.units_per_s,
-        slot.touch_pages_per_s,
-        slot.stream_pages_per_s,
-        slot.dirty_share,
-        slot.cores,
-        float(slot.floor_bytes),
-        slot.stream_span_pages,
-        float(len(slot.anon_pages)),
-        slot.loop_from_s,
-        float(len(slot.running)),
-    ]
+    def fresh(self, scenario: NDArray[np.int64], parameters: Array) -> Columns:
+        """The state of new nodes, but for where their programs are.
 
-
-_SLOT_ROWS: Final = len(_slot_row(SlotProgram(name="", units_per_s=0.0)))
-
-
-class NodeColumns:
-    """The exogenous description and parameters of ``B`` nodes, filled row by row at resets.
-
-    Attributes:
-        scenario: Index into the table, ``(B,)``.
-        zone_pages, swap_pages, slo_ms, cores, rate_per_s, service_s, workers, poisson: ``(B,)``.
-        wanted, touches: The protected application's pools, ``(POOLS, B)``.
-        present, units_per_s, touch_per_s, stream_per_s, dirty_share, slot_cores, floor_bytes,
-            stream_span, length_s, loop_from_s, cycle_s: ``(SLOTS, B)``; ``present``: the slot has
-            a program.
-        there: Whether the slot has a group at all, ``(SLOTS, B)``; a program may have ended.
-        parameters: ``(len(PARAMETER_NAMES), B)``.
-    """
-
-    def __init__(self, table: ScenarioTable, batch: int) -> None:
-        self.table = table
-        self.scenario = np.zeros(batch, dtype=np.int64)
-        self.parameters = np.zeros((len(PARAMETER_NAMES), batch))
-        self._node = np.ones((len(table.node), batch))
-        self.wanted = np.zeros((POOLS, batch))
-        self.touches = np.zeros((POOLS, batch))
-        self._slots = np.zeros((len(table.slots), SLOTS, batch))
-        (
-            self.zone_pages,
-            self.swap_pages,
-            self.slo_ms,
-            self.cores,
-            self.rate_per_s,
-            self.service_s,
-            self.workers,
-            self.poisson,
-        ) = self._node
-        (
-            self.present,
-            self.units_per_s,
-            self.touch_per_s,
-            self.stream_per_s,
-            self.dirty_share,
-            self.slot_cores,
-            self.floor_bytes,
-            self.stream_span,
-            self.length_s,
-            self.loop_from_s,
-            self.cycle_s,
-        ) = self._slots
-
-        self.there = np.zeros((SLOTS, batch))
-
-    def fill(
-        self, rows: NDArray[np.int64], scenario: NDArray[np.int64], parameters: Array
-    ) -> None:
-        """Describe the nodes ``rows`` ``(n,)`` anew, ``parameters`` of shape ``(names, n)``."""
-        table = self.table
-        self.scenario[rows] = scenario
-        self.parameters[:, rows] = parameters
-        self._node[:, rows] = table.node[:, scenario]
-        self.wanted[:, rows] = table.wanted[:, scenario]
+        Args:
+            scenario: Index of the scenario of each, ``(n,)``.
+            parameters: ``(len(PARAMETER_NAMES), n)``.
+        """
+        found = Columns(NODE, self._fresh.matrix[scenario])
         scale = parameters[PARAMETER_INDEX["touch_scale"]]
-        self.touches[:, rows] = table.touches[:, scenario] * scale
-        self._slots[:, :, rows] = table.slots[:, :, scenario]
-        self.there[:, rows] = self.present[:, rows]
-        self.touch_per_s[:, rows] *= self.slot_parameter("touch_scale")[:, rows]
-        self.service_s[rows] *= parameters[PARAMETER_INDEX["service_scale"]]
+        found["request_touches"] *= scale[:, None]
+        found["touch_per_s"] *= parameters[_SLOT_TOUCH_SCALES].T
+        found["service_s"] *= parameters[PARAMETER_INDEX["service_scale"]]
+        return found
 
-    def parameter(self, name: str) -> Array:
-        """One parameter of every node, ``(B,)``."""
-        return np.asarray(self.parameters[PARAMETER_INDEX[name]])
+    def load(self, nodes: Columns) -> None:
+        """Let the application and those programs that are on begin."""
+        hot = nodes["wanted"][:, 0, :COLD]
+        fits = nodes["zone_pages"] / np.maximum(hot.sum(axis=1), 1.0)
+        nodes["resident"][:, 0, :COLD] = hot * np.minimum(_WARM_SHARE * fits, 1.0)[:, None]
+        second = (nodes["phase_s"][:, None] % np.maximum(nodes["cycle_s"], 1.0)).astype(np.int64)
+        which = nodes["scenario"].astype(np.int64)[:, None]
+        nodes["on"] = nodes["present"] * self.running[which, np.arange(SLOTS), second]
 
-    def slot_parameter(self, name: str) -> Array:
-        """One parameter that every slot has its own of, ``(SLOTS, B)``."""
-        rows = [PARAMETER_INDEX[f"slot{i}_{name}"] for i in range(SLOTS)]
-        return np.asarray(self.parameters[rows])
 
-    def targets(self, cursor_s: Array) -> Array:
-        """Working sets at the programs' own times, ``(2, SLOTS, B)`` pages."""
-        slots = np.arange(SLOTS)[:, None]
-        past = np.maximum(cursor_s - self.length_s, 0.0)
-        looped = self.loop_from_s + past % np.maximum(self.length_s - self.loop_from_s, 1.0)
-        index = np.where(cursor_s < self.length_s, cursor_s, looped).astype(np.int64)
-        found = self.table.programs[self.scenario[None, :], slots, :, index]
-        return np.moveaxis(found, -1, 0)
+def _of_node(scenario: TwinScenario) -> dict[str, float]:
+    return {
+        "zone_pages": scenario.zone_bytes / PAGE_BYTES,
+        "swap_pages": scenario.swap_bytes / PAGE_BYTES,
+        "slo_ms": scenario.slo_ms,
+        "cores": scenario.cores,
+        "rate_per_s": scenario.protected.request_rate_per_s,
+        "service_s": scenario.protected.service_s,
+        "workers": scenario.protected.workers,
+        "poisson": float(scenario.protected.poisson),
+    }
 
-    def running(self, time_s: Array) -> Array:
-        """Whether somebody runs each program at the node's time ``(B,)``: ``(SLOTS, B)``."""
-        slots = np.arange(SLOTS)[:, None]
-        index = (time_s % np.maximum(self.cycle_s, 1.0)).astype(np.int64)
-        return np.asarray(self.present * self.table.running[self.scenario[None, :], slots, index])
+
+def _of_slot(slot: SlotProgram) -> dict[str, float]:
+    return {
+        "there": 1.0,
+        "present": 1.0,
+        "units_per_s": slot.units_per_s,
+        "touch_per_s": slot.touch_pages_per_s,
+        "stream_per_s": slot.stream_pages_per_s,
+        "dirty_share": slot.dirty_share,
+        "slot_cores": slot.cores,
+        "floor_bytes": float(slot.floor_bytes),
+        "stream_span": slot.stream_span_pages,
+        "length_s": float(len(slot.anon_pages)),
+        "loop_from_s": slot.loop_from_s,
+        "cycle_s": float(len(slot.running)),
+    }

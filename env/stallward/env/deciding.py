@@ -1,0 +1,234 @@
+"""One decision on many twin nodes: guard, twin, observation and reward in one pass.
+
+Eight nodes go through all ticks of the decision before the next eight, so that what they read
+stays near the processor.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
+from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.env import reward as rewards
+from stallward.env.encoding import (
+    ENCODER,
+    Observations,
+    encode,
+    encoder_at,
+    new_encoder,
+    write_observation,
+)
+from stallward.env.lanes.compiling import kernel, model
+from stallward.env.lanes.layout import Rows, tiles
+from stallward.env.lanes.records import local_rows
+from stallward.env.lanes.single import set_lane, value_of_lane
+from stallward.env.lanes.values import where
+from stallward.env.lanes.vectors import WIDTH
+from stallward.env.twin import levers
+from stallward.env.twin.background import slots_in_use
+from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, World, tick_nodes
+from stallward.env.twin.frame import FRAME, fill_frame, frame_at
+from stallward.env.twin.levers import Ring, Rules
+from stallward.env.twin.state import LAST_S, P95_MS, Node, node_at
+
+Array = NDArray[np.float64]
+Actions = NDArray[np.int64]
+
+MEASURES: Final = ("reward", "progress", "violated", "window_violated", "moved")
+_MEASURED: Final = len(MEASURES)
+_ENTRIES: Final = len(ACTION_SIZES)
+_PROFILES: Final = len(PROFILES)
+_START, _BLOCK = NODE_DIRTY_RATIOS
+_SWAPPINESS: Final = np.array(
+    [NODE_SWAPPINESS if p.swappiness is None else float(p.swappiness) for p in PROFILES]
+)
+_DIRTY_START: Final = np.array(
+    [
+        _START if p.dirty_background_ratio is None else p.dirty_background_ratio / 100
+        for p in PROFILES
+    ]
+)
+_DIRTY_BLOCK: Final = np.array(
+    [_BLOCK if p.dirty_ratio is None else p.dirty_ratio / 100 for p in PROFILES]
+)
+
+
+class Seen(NamedTuple):
+    """What stands between the policies and the nodes, of as many nodes as are computed."""
+
+    frames: Array
+    """Of :class:`~stallward.env.twin.frame.Frame`."""
+    encoders: Array
+    """Of :class:`~stallward.env.encoding.Encoder`."""
+    ring: Ring
+    observation: Observations
+    """``(B, OBSERVATION_SIZE)``."""
+    wanted: Actions
+    """``(B, len(ACTION_SIZES))``."""
+    action: Actions
+    """The decisions before those, same shape."""
+    slow: NDArray[np.bool_]
+    """Whether actions take hold a tick late, ``(B,)``."""
+    late: NDArray[np.bool_]
+    """Whether the next decision sees the observation of the tick before, ``(B,)``."""
+
+
+class Results(NamedTuple):
+    """What a decision came to: :data:`MEASURES` of each node."""
+
+    values: Array
+    """``(B, len(MEASURES))``."""
+
+
+def make_seen(nodes: int) -> Seen:
+    """For ``nodes`` nodes."""
+    size = tiles(nodes) * WIDTH
+    return Seen(
+        frames=FRAME.empty(nodes),
+        encoders=ENCODER.empty(nodes),
+        ring=levers.make_ring(nodes),
+        observation=np.zeros((size, OBSERVATION_SIZE), dtype=np.float32),
+        wanted=np.zeros((size, _ENTRIES), dtype=np.int64),
+        action=np.zeros((size, _ENTRIES), dtype=np.int64),
+        slow=np.zeros(size, dtype=bool),
+        late=np.zeros(size, dtype=bool),
+    )
+
+
+@kernel
+def step_all(
+    world: World,
+    seen: Seen,
+    results: Results,
+    rules: Rules,
+    price: Array,
+    switch_cost: float,
+    tick: int,
+    ticks: int,
+) -> None:
+    """Hold the wanted actions for ``ticks`` ticks on every node.
+
+    Args:
+        world: The twin's nodes.
+        seen: The actions; observations are put into it.
+        results: Filled.
+        rules: The guard's.
+        price: Of a violated window, for each scenario.
+        switch_cost: Of one lever moving once.
+        tick: Ticks before.
+        ticks: How many the decision holds.
+    """
+    for at in range(0, seen.wanted.shape[0], WIDTH):
+        _step_nodes(world, seen, results, rules, price, switch_cost, tick, ticks, at)
+
+
+@model
+def _step_nodes(
+    world: World,
+    seen: Seen,
+    results: Results,
+    rules: Rules,
+    price: Array,
+    switch_cost: float,
+    tick: int,
+    ticks: int,
+    at: int,
+) -> None:
+    node, frame = node_at(world.state, at), frame_at(seen.frames, at)
+    memory = encoder_at(seen.encoders, at)
+    slots = slots_in_use(node)
+    action, found, cost = local_rows(_ENTRIES), local_rows(_MEASURED), local_rows(1)
+    for lane in range(WIDTH):
+        set_lane(cost, 0, lane, price[int(value_of_lane(node.scenario, lane))])
+    for m in range(_MEASURED):
+        found[m] = 0.0
+    for k in range(ticks):
+        _read_actions(seen, action, at, k == 0)
+        moved = _set_levers(node, rules, action, slots)
+        tick_nodes(world, at, tick + k, slots, True)
+        for i in range(slots):
+            levers.advance(node, seen.ring, levers.held_bytes(node, i), at, tick + k, i)
+        node.seen = 1.0
+        fill_frame(node, frame, slots)
+        encode(frame, memory, slots)
+        progress = _progress(node, slots)
+        bad = rewards.window_severity(
+            node.reported[P95_MS],
+            node.time_s - node.reported[LAST_S],
+            node.time_s,
+            node.slo_ms,
+            node.rate_per_s,
+        )
+        value = rewards.reward(progress, bad, moved, cost[0], switch_cost)
+        found[0] = found[0] + value / ticks
+        found[1] = found[1] + progress / ticks
+        found[2] = found[2] + bad / ticks
+        found[3] = where(bad > rewards.AT_TARGET, 1.0, 0.0)
+        found[4] = found[4] + moved
+        for lane in range(WIDTH):
+            shown = ticks - 2 if seen.late[at + lane] else ticks - 1
+            if k == shown:
+                write_observation(memory, seen.observation, at, lane)
+    for lane in range(WIDTH):
+        for m in range(_MEASURED):
+            results.values[at + lane, m] = value_of_lane(found[m], lane)
+        for j in range(_ENTRIES):
+            seen.action[at + lane, j] = seen.wanted[at + lane, j]
+
+
+@model
+def _read_actions(seen: Seen, action: Rows, at: int, first: bool) -> None:
+    """Set the actions in force; at the ``first`` tick of a decision, slow ones are the old."""
+    for lane in range(WIDTH):
+        old = first and seen.slow[at + lane]
+        for j in range(_ENTRIES):
+            entry = seen.action[at + lane, j] if old else seen.wanted[at + lane, j]
+            set_lane(action, j, lane, entry)
+
+
+@model
+def _set_levers(node: Node, rules: Rules, action: Rows, slots: int) -> float:
+    """Set the levers as far as the guard lets them; returns how many moved."""
+    moved = where(action[2 * SLOTS] == node.profile, 0.0, 1.0)
+    node.profile = action[2 * SLOTS]
+    node.swappiness, node.dirty_start, node.dirty_block = _SWAPPINESS[0], _START, _BLOCK
+    for k in range(_PROFILES):
+        on = node.profile == float(k)
+        node.swappiness = where(on, _SWAPPINESS[k], node.swappiness)
+        node.dirty_start = where(on, _DIRTY_START[k], node.dirty_start)
+        node.dirty_block = where(on, _DIRTY_BLOCK[k], node.dirty_block)
+    for i in range(slots):
+        there = node.present[i] > 0.0
+        pause = (action[2 * i] == 1.0) & levers.may_pause(node, rules, i) & there
+        paused = where(pause, 1.0, 0.0)
+        want = levers.wanted_limit_bytes(node, action[2 * i + 1], i)
+        limit = levers.granted_limit_bytes(node, rules, want, paused, i)
+        moved = moved + levers.put(node, paused, where(there, limit, np.nan), i)
+    return moved
+
+
+@model
+def _progress(node: Node, slots: int) -> float:
+    together, count = 0.0, 0.0
+    for i in range(slots):
+        together = together + node.progress[i] * node.on[i]
+        count = count + node.on[i]
+    return rewards.mean_progress(together, count)
+
+
+@kernel
+def observe_first(world: World, seen: Seen, index: NDArray[np.int64]) -> None:
+    """Write the first observation of the nodes ``index``, whose episodes begin."""
+    for n in index:
+        at = n // WIDTH * WIDTH
+        node, frame = node_at(world.state, at), frame_at(seen.frames, at)
+        memory = new_encoder()
+        memory.fresh = 1.0
+        slots = slots_in_use(node)
+        fill_frame(node, frame, slots)
+        encode(frame, memory, slots)
+        write_observation(memory, seen.observation, at, n - at)

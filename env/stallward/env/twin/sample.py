@@ -1,0 +1,165 @@
+"""What one node in the twin would report: a sample, as of a real one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import PROFILES
+from stallward.agent.raw import NODE, SLOT, RawFrame
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    NodeSample,
+    ProcessSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
+from stallward.env.twin.scenario import TwinScenario
+
+Array = NDArray[np.float64]
+FIRST_PID: Final = 1000
+"""Slot ``i`` of a twin node runs as one process with the pid ``FIRST_PID + i``."""
+_OOM_SCORE_FULL: Final = 1000
+
+
+def _count(value: float) -> int | None:
+    return None if np.isnan(value) else int(value)
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def to_sample(
+    frame: RawFrame,
+    sequence: int,
+    scenario: TwinScenario,
+    alive: frozenset[int],
+    stopped: frozenset[int],
+) -> Sample:
+    """One node's sample, processes included.
+
+    Args:
+        frame: What the node reports, a batch of one.
+        sequence: The tick's number.
+        scenario: What runs on it.
+        alive: Slots whose process has not ended.
+        stopped: Slots whose process is stopped.
+    """
+    node, slots = frame.node[0], frame.slots[0]
+    latency_known = not np.isnan(node[NODE["latency_age_s"]])
+    present = range(len(scenario.slots))
+    swap_total = scenario.swap_bytes
+    swap_free = int(swap_total * (1.0 - node[NODE["swap_used_ratio"]]))
+    zone_limit = scenario.zone_bytes
+    return Sample(
+        sequence=sequence,
+        time_s=float(node[NODE["time_s"]]),
+        node=NodeSample(
+            psi=_psi(node, "zone_"),
+            memory_total_bytes=zone_limit,
+            memory_available_bytes=_available(node, zone_limit),
+            swap_total_bytes=swap_total,
+            swap_free_bytes=swap_free,
+            swap_in_pages=_count(node[NODE["swap_in_pages"]]),
+            swap_out_pages=_count(node[NODE["swap_out_pages"]]),
+        ),
+        zone=GroupSample(
+            name="zone",
+            psi=_psi(node, "zone_"),
+            memory_usage_bytes=_count(node[NODE["zone_usage_bytes"]]),
+            memory_limit_bytes=zone_limit,
+            file_bytes=_count(node[NODE["zone_file_bytes"]]),
+            inactive_file_bytes=_count(0.5 * node[NODE["zone_file_bytes"]]),
+            dirty_bytes=_count(node[NODE["zone_dirty_bytes"]]),
+            writeback_bytes=0,
+            swap_bytes=swap_total - swap_free,
+        ),
+        protected=GroupSample(
+            name="protected",
+            psi=_psi(node, "protected_"),
+            memory_usage_bytes=_count(node[NODE["protected_usage_bytes"]]),
+            file_bytes=_count(node[NODE["protected_file_bytes"]]),
+            refault_file_pages=_count(node[NODE["protected_refault_pages"]]),
+            major_faults=_count(node[NODE["protected_major_faults"]]),
+            frozen=False,
+        ),
+        slots=tuple(_group(slots[i], scenario.slots[i].name) for i in present),
+        slot_states=tuple(_state(slots[i]) for i in present),
+        latency=LatencySample(
+            completed=int(node[NODE["latency_completed"]]),
+            mean_ms=_number(node[NODE["latency_mean_ms"]]),
+            p95_ms=_number(node[NODE["latency_p95_ms"]]),
+            max_ms=_number(node[NODE["latency_max_ms"]]),
+            last_completion_age_s=_number(node[NODE["latency_age_s"]]),
+        )
+        if latency_known
+        else LatencySample(),
+        processes=tuple(
+            _process(i, slots[i], zone_limit, i in stopped) for i in present if i in alive
+        ),
+        profile=PROFILES[int(node[NODE["profile_index"]])].name,
+    )
+
+
+def _psi(node: Array, prefix: str) -> PsiTotals:
+    full = f"{prefix}psi_memory_full_us"
+    cpu = f"{prefix}psi_cpu_some_us"
+    return PsiTotals(
+        memory_some_us=_count(node[NODE[f"{prefix}psi_memory_some_us"]]),
+        memory_full_us=_count(node[NODE[full]]),
+        io_some_us=_count(node[NODE[f"{prefix}psi_io_some_us"]]),
+        cpu_some_us=_count(node[NODE[cpu]]) if cpu in NODE else None,
+    )
+
+
+def _available(node: Array, zone_limit: int) -> int:
+    used = node[NODE["zone_usage_bytes"]] - 0.5 * node[NODE["zone_file_bytes"]]
+    return max(int(zone_limit - used), 0)
+
+
+def _group(row: Array, name: str) -> GroupSample:
+    return GroupSample(
+        name=name,
+        psi=PsiTotals(
+            memory_some_us=_count(row[SLOT["psi_memory_some_us"]]),
+            memory_full_us=_count(row[SLOT["psi_memory_some_us"]]),
+            io_some_us=_count(row[SLOT["psi_io_some_us"]]),
+        ),
+        memory_usage_bytes=_count(row[SLOT["usage_bytes"]]),
+        memory_limit_bytes=_count(row[SLOT["limit_bytes"]]),
+        anon_bytes=_count(row[SLOT["anon_bytes"]]),
+        file_bytes=_count(row[SLOT["file_bytes"]]),
+        swap_bytes=_count(row[SLOT["swap_bytes"]]),
+        refault_anon_pages=_count(row[SLOT["refault_pages"]]),
+        cpu_usage_us=_count(row[SLOT["cpu_usage_us"]]),
+        frozen=bool(row[SLOT["paused"]]),
+    )
+
+
+def _state(row: Array) -> SlotState:
+    return SlotState(
+        paused=bool(row[SLOT["paused"]]),
+        paused_for_s=float(row[SLOT["paused_for_s"]]),
+        since_thaw_s=float(row[SLOT["since_thaw_s"]]),
+        paused_share=float(row[SLOT["paused_share"]]),
+        limit_bytes=_count(row[SLOT["limit_bytes"]]),
+        reference_bytes=_count(row[SLOT["reference_bytes"]]),
+    )
+
+
+def _process(slot: int, row: Array, zone_limit: int, stopped: bool) -> ProcessSample:
+    # As the kernel scores: resident and swapped anonymous memory against what there is.
+    held = row[SLOT["usage_bytes"]] + row[SLOT["swap_bytes"]]
+    return ProcessSample(
+        pid=FIRST_PID + slot,
+        start_time_ticks=slot,
+        slot=slot,
+        oom_score=int(min(_OOM_SCORE_FULL * held / (2 * zone_limit), 1999)),
+        stopped=stopped,
+        rss_bytes=int(row[SLOT["usage_bytes"]]),
+    )

@@ -1,0 +1,111 @@
+"""The compiled observation against the definition that nodes run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+from numpy.typing import NDArray
+
+from stallward.agent.desired import ACTION_SIZES, SLOTS
+from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, ObservationEncoder
+from stallward.env.encoding import ENCODER, Observations, encode, encoder_at, write_observation
+from stallward.env.lanes.layout import Arrays
+from stallward.env.lanes.vectors import WIDTH
+from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.frame import FRAME, frame_at, raw_frame
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+
+Array = NDArray[np.float64]
+NODES = 64
+
+
+@njit(error_model="numpy")  # type: ignore[untyped-decorator]
+def _encode_all(frames: Array, encoders: Array, out: Observations, slots: int) -> None:
+    for at in range(0, out.shape[0], WIDTH):
+        memory = encoder_at(encoders, at)
+        encode(frame_at(frames, at), memory, slots)
+        for lane in range(WIDTH):
+            write_observation(memory, out, at, lane)
+
+
+def random_frame(rng: np.random.Generator, frames: Array, time_s: float) -> None:
+    """Any values, some of them absent, counters that now and then go back."""
+    frame = Arrays(FRAME, frames, np.arange(NODES))
+    for name, (_, shape) in FRAME.fields.items():
+        values = np.exp(rng.uniform(-8.0, 12.0, (*shape, NODES)))
+        absent = rng.random(values.shape) < 0.03
+        setattr(frame, name, np.where(absent, np.nan, values))
+    frame.time_s = time_s + rng.uniform(0.0, 0.05, NODES)
+    frame.present = (rng.random((SLOTS, NODES)) < 0.7).astype(float)
+    frame.paused = (rng.random((SLOTS, NODES)) < 0.5).astype(float)
+    frame.profile_index = rng.integers(3, size=NODES).astype(float)
+    frame.zone_limit_bytes = 6e8
+    frame.slo_ms, frame.one, frame.five = 20.0, 1.0, 5.0
+
+
+def same(found: Observations, expected: Observations) -> None:
+    """Equal but for the last bit, and nearly always to it: both round from 64 bits."""
+    different = found != expected
+    assert different.mean() < 1e-4
+    if different.any():
+        name = OBSERVATION_NAMES[int(np.argwhere(different)[0, 1])]
+        np.testing.assert_array_max_ulp(found, expected, 1), name
+
+
+def test_random_frames_are_encoded_as_on_a_node() -> None:
+    rng = np.random.default_rng(4)
+    frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
+    state = Arrays(ENCODER, encoders, np.arange(NODES))
+    state.fresh = 1.0
+    reference = ObservationEncoder(NODES, 20.0)
+    out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
+    for k in range(60):
+        random_frame(rng, frames, 0.1 * k)
+        if k % 7 == 6:
+            rows = rng.random(NODES) < 0.2
+            state.fresh = np.where(rows, 1.0, state.fresh)
+            reference.reset(rows)
+        _encode_all(frames, encoders, out, SLOTS)
+        same(out, reference.encode(raw_frame(frames, np.arange(NODES))))
+
+
+@pytest.mark.parametrize("ticks", [1, 2])
+def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> None:
+    twin = FittedTwin(
+        scenario=TwinScenario(
+            name="small",
+            zone_bytes=400 << 20,
+            swap_bytes=1 << 30,
+            slo_ms=20.0,
+            protected=ProtectedProgram(
+                request_rate_per_s=20.0,
+                service_s=0.005,
+                file_pages=40_000.0,
+                touch_file_pages=20_000.0,
+            ),
+            slots=(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)),),
+        ),
+        draws=(TwinParameters(),),
+        weights=(1.0,),
+    )
+    settings = SimulationSettings(ticks_per_action=ticks, episode_s=1e6)
+    simulation = Simulation([twin], 16, settings, seed=1)
+    simulation.reset(np.ones(16, dtype=bool))
+    first = ObservationEncoder(16, 20.0).encode(simulation.frames())
+    same(simulation.observation, first)
+    rng = np.random.default_rng(2)
+    reference = ObservationEncoder(16, 20.0)
+    late = 0
+    for _ in range(40):
+        before = simulation.observation.copy()
+        shown = simulation.step(rng.integers(ACTION_SIZES, size=(16, len(ACTION_SIZES))))
+        assert np.isfinite(shown.observation).all()
+        if ticks == 1:
+            newest = reference.encode(simulation.frames())
+            stale = (shown.observation != newest).any(axis=1)
+            np.testing.assert_array_equal(shown.observation[stale], before[stale])
+            late += int(stale.sum())
+    assert ticks == 2 or 0 < late < 40
