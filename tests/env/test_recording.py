@@ -21,6 +21,7 @@ from stallward.env.recording import (
     load_run,
     write_recording,
 )
+from stallward.env.recording_tables import read_table, write_table
 from stallward.proto.v1 import stallward_pb2 as pb
 
 RUN = RunInfo(
@@ -144,8 +145,8 @@ def test_a_recording_without_ticks_can_be_opened(tmp_path: Path) -> None:
         ("run.json", b'{"schema": 99, "scenario": "x"}', "schema 99"),
         ("run.json", b'{"schema": 1, "scenario": "x"}', "lacks a field"),
         ("ticks.parquet", None, "missing"),
-        ("ticks.parquet", b"PAR1 not really", "truncated or not Parquet"),
-        ("requests.parquet", b"", "truncated or not Parquet"),
+        ("ticks.parquet", b"PAR1 not really", "damaged or not Parquet"),
+        ("requests.parquet", b"", "damaged or not Parquet"),
     ],
 )
 def test_broken_files_are_refused_with_a_reason(
@@ -171,6 +172,22 @@ def test_truncated_and_foreign_parquet_are_refused(recorded: Path) -> None:
         load_recording(recorded)
 
 
+def test_a_flipped_bit_is_refused_and_files_without_checksums_are_read(recorded: Path) -> None:
+    file = recorded / "requests.parquet"
+    whole = file.read_bytes()
+    column = pq.read_metadata(file).row_group(0).column(2)
+    assert column.path_in_schema == "sojourn_us"
+    end = column.data_page_offset + column.total_compressed_size
+    for at in range(end - 20, end):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(RecordingError, match=r"requests\.parquet is truncated, damaged"):
+            load_recording(recorded)
+    file.write_bytes(whole)
+    sojourn_ms = load_recording(recorded).requests.sojourn_ms
+    pq.write_table(pq.read_table(file), file)
+    assert np.array_equal(load_recording(recorded).requests.sojourn_ms, sojourn_ms)
+
+
 def test_a_missing_directory_is_no_recording(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="not a recording"):
         load_run(tmp_path / "nowhere")
@@ -180,7 +197,54 @@ def test_times_of_another_type_are_refused(recorded: Path) -> None:
     """One flipped bit in a schema makes two whole numbers of each time."""
     file = recorded / "ticks.parquet"
     table = pq.read_table(file)
-    times = table["time_s"].cast(pa.int64(), safe=False)
-    pq.write_table(table.set_column(table.column_names.index("time_s"), "time_s", times), file)
+    at = table.column_names.index("time_us")
+    whole = pa.chunked_array([pa.array(range(len(table)))])
+    pq.write_table(table.set_column(at, "time_s", whole), file)  # version 1: floating-point
     with pytest.raises(RecordingError, match="no numbers in its column 'time_s'"):
         load_recording(recorded)
+    texts = pa.chunked_array([pa.array(["x"] * len(table))])
+    pq.write_table(table.set_column(at, "time_us", texts), file)
+    with pytest.raises(RecordingError, match=r"no(t Parquet| numbers)"):
+        load_recording(recorded)
+
+
+def test_times_and_timings_come_back_to_the_microsecond(recorded: Path) -> None:
+    file = recorded / "ticks.parquet"
+    kept = pq.read_table(file)
+    assert {"time_us", "wall_time_us", "timing_sense_us"} <= set(kept.column_names)
+    ticks = load_recording(recorded).ticks
+    np.testing.assert_array_equal(ticks["time_s"], kept["time_us"].to_numpy() * 1e-6)
+    assert ticks["time_s"].dtype == np.float64
+    assert "timing_sense_ms" in ticks
+    assert "timing_sense_us" not in ticks
+
+
+def test_recordings_of_the_first_version_are_read_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "ticks.parquet"
+    older = {"time_s": [1.25, 1.35], "timing_sense_ms": [0.5, None], "n": [1, 2]}
+    pq.write_table(pa.table(older), file)
+    columns = read_table(file, ("time_s",), ticks=True)
+    assert columns["time_s"].tolist() == [1.25, 1.35]
+    assert columns["timing_sense_ms"][0] == 0.5
+
+
+def test_sizes_of_whole_pages_are_counted_in_them(tmp_path: Path) -> None:
+    file = tmp_path / "ticks.parquet"
+    pages = pa.array([8192, None, 4096 << 30], pa.int64())
+    odd = pa.array([8192, 1, 2], pa.int64())
+    absent = pa.array([None] * 3, pa.int64())
+    given = {"time_s": pa.array([1.0, 2.0, 3.0]), "a_bytes": pages, "b_bytes": odd}
+    write_table(file, {**given, "c_bytes": absent})
+    assert {"a_4kib", "b_bytes", "c_bytes"} <= set(pq.read_table(file).column_names)
+    columns = read_table(file, ("time_s",), ticks=True)
+    np.testing.assert_array_equal(columns["a_bytes"], [8192, np.nan, 4096 << 30])
+    assert columns["b_bytes"].tolist() == [8192, 1, 2]
+
+
+def test_absent_timings_stay_absent(tmp_path: Path) -> None:
+    file = tmp_path / "ticks.parquet"
+    timings = pa.array([0.1234, None, 3.0], pa.float32())
+    write_table(file, {"time_s": pa.array([1.0, 2.0, 3.0]), "timing_sense_ms": timings})
+    columns = read_table(file, ("time_s",), ticks=True)
+    assert columns["time_s"].tolist() == [1.0, 2.0, 3.0]
+    np.testing.assert_allclose(columns["timing_sense_ms"], [0.123, np.nan, 3.0])

@@ -6,6 +6,7 @@ The tree::
     ├── ScenarioError     a scenario file that cannot be used as it is written
     ├── WorkloadError     a program of a scenario that is missing or failed
     ├── RecordingError    a recording that is missing, foreign, torn or of another version
+    ├── SplitError        a split of the recordings with a mistake, or one that forbids a use
     ├── TwinError         a twin or its parameters that cannot be used as given
     └── SandboxError      this machine or user cannot hold the sandbox
 """
@@ -33,3 +34,7 @@ class RecordingError(StallwardError):
 
 class TwinError(StallwardError):
     """Raised when a twin's description or parameters cannot be used as given."""
+
+
+class SplitError(StallwardError):
+    """Raised when the split has a mistake, or held-out recordings are to be learned from."""

@@ -24,19 +24,20 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from stallward.env.errors import RecordingError
 from stallward.env.field_check import check_fields
 from stallward.env.recording_columns import action_columns, tick_columns
+from stallward.env.recording_tables import Column, read_table, write_table
 from stallward.env.scenario import Slo
 from stallward.proto.v1 import stallward_pb2 as pb
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+READABLE: Final = (1, 2)
+"""Version 1 holds times and timings as floating-point numbers, version 2 as microseconds."""
 Condition = Literal["alone", "together", "ample", "background"]
 CONDITIONS: Final[tuple[Condition, ...]] = ("alone", "together", "ample", "background")
-Column = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,10 +203,10 @@ def write_recording(
     shutil.rmtree(building, ignore_errors=True)
     try:
         building.mkdir(parents=True)
-        _write_table(building / "ticks.parquet", tick_columns(records))
-        _write_table(building / "actions.parquet", action_columns(records))
-        _write_table(building / "requests.parquet", _request_columns(requests))
-        _write_table(building / "units.parquet", _unit_columns(units))
+        write_table(building / "ticks.parquet", tick_columns(records))
+        write_table(building / "actions.parquet", action_columns(records))
+        write_table(building / "requests.parquet", _request_columns(requests))
+        write_table(building / "units.parquet", _unit_columns(units))
         text = json.dumps(asdict(run), indent=1, sort_keys=True, default=str)
         (building / "run.json").write_text(text + "\n", encoding="utf-8")
         building.rename(path)
@@ -225,16 +226,16 @@ def load_recording(path: Path) -> Recording:
         RecordingError: If it is missing, not a recording, truncated, or of another version.
     """
     run = load_run(path)
-    requests = _read_table(
+    requests = read_table(
         path / "requests.parquet", ("scheduled_us", "wait_us", "sojourn_us", "ok")
     )
-    units = _read_table(path / "units.parquet", ("slot", "time_us", "units"))
+    units = read_table(path / "units.parquet", ("slot", "time_us", "units"))
     scheduled_s = requests["scheduled_us"] * 1e-6
     return Recording(
         path=path,
         run=run,
-        ticks=_read_table(path / "ticks.parquet", ("sequence", "time_s")),
-        actions=_read_table(path / "actions.parquet", ("sequence", "time_s")),
+        ticks=read_table(path / "ticks.parquet", ("sequence", "time_s"), ticks=True),
+        actions=read_table(path / "actions.parquet", ("sequence", "time_s"), ticks=True),
         requests=Requests(
             scheduled_s=scheduled_s,
             start_s=scheduled_s + requests["wait_us"] * 1e-6,
@@ -268,10 +269,10 @@ def load_run(path: Path) -> RunInfo:
         raise RecordingError(f"{file} cannot be read: {error}.", next_step=again) from error
     if not isinstance(data, dict) or "schema" not in data or "scenario" not in data:
         raise RecordingError(f"{file} is not a recording's run.json.", next_step=again)
-    if data["schema"] != SCHEMA_VERSION:
+    if data["schema"] not in READABLE:
         raise RecordingError(
             f"{path} has recording schema {data['schema']!r:.80}, this program reads "
-            f"{SCHEMA_VERSION}.",
+            f"{' and '.join(map(str, READABLE))}.",
             next_step=again,
         )
     try:
@@ -315,56 +316,3 @@ def _unit_columns(units: Units) -> dict[str, pa.Array]:
         "time_us": pa.array(np.rint(units.time_s[order] * 1e6).astype(np.int64)),
         "units": pa.array(units.units[order].astype(np.float64)),
     }
-
-
-def _write_table(file: Path, columns: Mapping[str, pa.Array]) -> None:
-    table = pa.table(dict(columns))
-    integers = [f.name for f in table.schema if pa.types.is_integer(f.type)]
-    texts = [f.name for f in table.schema if pa.types.is_string(f.type)]
-    pq.write_table(
-        table,
-        file,
-        compression="zstd",
-        compression_level=12,
-        use_dictionary=texts,
-        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-        write_statistics=False,
-        store_schema=False,
-    )
-
-
-def _read_table(file: Path, needed: tuple[str, ...]) -> dict[str, Column]:
-    try:
-        table = pq.read_table(file, memory_map=False)
-        columns = {name: _to_numpy(table[name]) for name in table.column_names}
-    except FileNotFoundError as error:
-        raise RecordingError(
-            f"{file.parent} is not a whole recording: {file.name} is missing.",
-            next_step="Record it again with `stallward record`.",
-        ) from error
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
-        # Names that are no Unicode and columns of one name twice are no ArrowException.
-        raise RecordingError(
-            f"{file} is truncated or not Parquet ({type(error).__name__}).",
-            next_step="Record it again with `stallward record`.",
-        ) from error
-    for name in needed:
-        column = columns.get(name)
-        kinds = "f" if name.endswith("_s") else "iuf" if name != "ok" else "biu"
-        if column is None or column.dtype.kind not in kinds or not np.isfinite(column).all():
-            what = "no column" if column is None else "no numbers in its column"
-            raise RecordingError(
-                f"{file} is not a recording's: it has {what} {name!r}.",
-                next_step="Give the directory that `stallward record` wrote.",
-            )
-    return columns
-
-
-def _to_numpy(column: pa.ChunkedArray) -> Column:
-    if pa.types.is_string(column.type):
-        return np.array(column.to_pylist(), dtype=object)
-    if pa.types.is_boolean(column.type) and column.null_count == 0:
-        return np.asarray(column.to_numpy(), dtype=bool)
-    if column.null_count:
-        return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
-    return np.asarray(column.to_numpy())

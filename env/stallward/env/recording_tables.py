@@ -1,0 +1,139 @@
+"""The Parquet files of a recording: how columns are kept small, and read back as they were.
+
+Floating-point times do not compress: they are kept as whole microseconds, ``time_s`` as
+``time_us`` and ``timing_sense_ms`` as ``timing_sense_us``. Sizes that are whole pages throughout
+are counted in them, ``zone_anon_bytes`` as ``zone_anon_4kib``. Whole numbers are kept as
+differences; those that jump and floating-point ones with their bytes of one rank together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from stallward.env.errors import RecordingError
+
+Column = NDArray[Any]
+
+_LEVEL: Final = 19
+"""Of zstd; a run is written once and read often."""
+_TIMES: Final = {"time_s": "time_us", "wall_time_s": "wall_time_us"}
+_PAGE_BYTES: Final = 4096
+_JUMPING: Final = frozenset({"wait_us", "sojourn_us"})
+"""Whole numbers whose differences are no smaller than they are."""
+_KEPT_TIMES: Final = {kept: name for name, kept in _TIMES.items()}
+
+
+def write_table(file: Path, columns: Mapping[str, pa.Array]) -> None:
+    """Write columns of one length, with a checksum on every page.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    kept = dict(_as_kept(name, column) for name, column in columns.items())
+    table = pa.table(kept)
+    encoding = {
+        f.name: "BYTE_STREAM_SPLIT"
+        if pa.types.is_floating(f.type) or f.name in _JUMPING
+        else "DELTA_BINARY_PACKED"
+        for f in table.schema
+        if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)
+    }
+    pq.write_table(
+        table,
+        file,
+        compression="zstd",
+        compression_level=_LEVEL,
+        use_dictionary=[f.name for f in table.schema if pa.types.is_string(f.type)],
+        column_encoding=encoding,
+        write_statistics=False,
+        store_schema=False,
+        write_page_checksum=True,  # zstd has none of its own: a flipped bit is another number
+    )
+
+
+def _as_kept(name: str, column: pa.Array) -> tuple[str, pa.Array]:
+    """A column under the name and as the numbers it is kept."""
+    if name in _TIMES:
+        return _TIMES[name], _whole(column, 1e6)
+    if name.startswith("timing_") and name.endswith("_ms"):
+        return f"{name[:-3]}_us", _whole(column, 1e3)
+    if name.endswith("_bytes") and pa.types.is_integer(column.type):
+        values = column.drop_null().to_numpy()
+        if values.size and not (values % _PAGE_BYTES).any():
+            return f"{name[:-6]}_4kib", pc.divide(column, _PAGE_BYTES)
+    return name, column
+
+
+def _whole(column: pa.Array, per_unit: float) -> pa.Array:
+    return pc.round(pc.multiply(column.cast(pa.float64()), per_unit)).cast(pa.int64())
+
+
+def _as_read(name: str, column: Column) -> tuple[str, Column]:
+    """The inverse of ``_as_kept``."""
+    if name in _KEPT_TIMES:
+        return _KEPT_TIMES[name], column * 1e-6
+    if name.startswith("timing_") and name.endswith("_us"):
+        return f"{name[:-3]}_ms", column * 1e-3
+    if name.endswith("_4kib"):
+        return f"{name[:-5]}_bytes", column * _PAGE_BYTES
+    return name, column
+
+
+def read_table(file: Path, needed: tuple[str, ...], *, ticks: bool = False) -> dict[str, Column]:
+    """Read a table; pages are compared with their checksums where they have one.
+
+    Args:
+        file: Its file.
+        needed: Columns that must be there, of numbers throughout.
+        ticks: Whether its rows are ticks, with times in seconds and timings in milliseconds.
+
+    Returns:
+        Column name -> values; null is NaN.
+
+    Raises:
+        RecordingError: If it is missing, damaged, or lacks a column.
+    """
+    try:
+        table = pq.read_table(file, memory_map=False, page_checksum_verification=True)
+        columns = {name: _to_numpy(table[name]) for name in table.column_names}
+        if ticks:
+            columns = dict(_as_read(*item) for item in columns.items())
+    except FileNotFoundError as error:
+        raise RecordingError(
+            f"{file.parent} is not a whole recording: {file.name} is missing.",
+            next_step="Record it again with `stallward record`.",
+        ) from error
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        # Names that are no Unicode and columns of one name twice are no ArrowException.
+        raise RecordingError(
+            f"{file} is truncated, damaged or not Parquet ({type(error).__name__}).",
+            next_step="Record it again with `stallward record`.",
+        ) from error
+    for name in needed:
+        column = columns.get(name)
+        kinds = "f" if name.endswith("_s") else "iuf" if name != "ok" else "biu"
+        if column is None or column.dtype.kind not in kinds or not np.isfinite(column).all():
+            what = "no column" if column is None else "no numbers in its column"
+            raise RecordingError(
+                f"{file} is not a recording's: it has {what} {name!r}.",
+                next_step="Give the directory that `stallward record` wrote.",
+            )
+    return columns
+
+
+def _to_numpy(column: pa.ChunkedArray) -> Column:
+    if pa.types.is_string(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    if pa.types.is_boolean(column.type) and column.null_count == 0:
+        return np.asarray(column.to_numpy(), dtype=bool)
+    if column.null_count:
+        return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    return np.asarray(column.to_numpy())
