@@ -1,7 +1,8 @@
 #!/bin/sh
 # Sets up everything a make target needs: system packages (apt, where root allows), uv, .venv.
-# usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs; "vm" stands for
-#                                        all that boots the machine of `make test-vm`
+# usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs; "workloads" stands
+#                                        for all that shipped scenarios run, "vm" for all that
+#                                        boots the machine of `make test-vm`
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -10,10 +11,21 @@ say() { printf 'setup: %s\n' "$*"; }
 
 missing=""
 vm=""
+packages=""
 for package in "$@"; do
+  case "$package" in
+    workloads)  packages="$packages gcc memcached nginx-light postgresql redis-server stress-ng zstd" ;;
+    *)          packages="$packages $package" ;;
+  esac
+done
+for package in $packages; do
   case "$package" in
     gcc)        command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev" ;;
     memcached)  command -v memcached >/dev/null 2>&1 || missing="$missing memcached" ;;
+    nginx-light) command -v nginx >/dev/null 2>&1 || missing="$missing nginx-light" ;;
+    redis-server) command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server" ;;
+    stress-ng)  command -v stress-ng >/dev/null 2>&1 || missing="$missing stress-ng" ;;
+    zstd)       command -v zstd >/dev/null 2>&1 || missing="$missing zstd" ;;
     postgresql) ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql" ;;
     vm)
       vm=yes

@@ -166,6 +166,8 @@ class BackgroundSpec:
     Args:
         name: For reports, unique in the scenario.
         command: Its program.
+        kind: What sort of work it is, for the split of the recordings; "" if it has no part in
+            that.
         units: Where its work is written.
         phases: When it runs, in order, not overlapping.
         repeat_s: The phases start over after so many seconds; ``None`` means they do not.
@@ -175,6 +177,7 @@ class BackgroundSpec:
     name: str
     command: Command
     units: UnitLines
+    kind: str = ""
     phases: tuple[Phase, ...] = (Phase(),)
     repeat_s: float | None = None
     floor_bytes: int = 16 * 1024 * 1024
@@ -204,6 +207,8 @@ class Scenario:
         protected: The latency-critical application.
         background: At most four groups, the first to act on first.
         needs: Programs that must be installed.
+        application: What the protected application is, for the split of the recordings; "" if
+            the scenario has no part in that.
         content: What its file says.
     """
 
@@ -213,6 +218,7 @@ class Scenario:
     protected: ProtectedSpec
     background: tuple[BackgroundSpec, ...]
     needs: tuple[Need, ...] = ()
+    application: str = ""
     content: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -110,6 +110,7 @@ def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
         protected=_protected(root.table("protected")),
         background=_backgrounds(root),
         needs=_needs(root.table("needs")) if root.has("needs") else (),
+        application=_word(root, "application") if root.has("application") else "",
         content=values,
     )
     root.done()
@@ -239,20 +240,26 @@ def _backgrounds(root: Table) -> tuple[BackgroundSpec, ...]:
 
 
 def _background(table: Table) -> BackgroundSpec:
-    name = table.get("name", str)
-    if not _NAME.fullmatch(name):
-        raise table.fail("name", f"is {name!r}, but takes small letters, digits and dashes.")
+    name = _word(table, "name")
     repeat_s = table.number("repeat_s", low=1) if table.has("repeat_s") else None
     spec = BackgroundSpec(
         name=name,
         command=_command_keys(table),
         units=_units(table.table("units")),
+        kind=_word(table, "kind") if table.has("kind") else "",
         phases=_phases(table, repeat_s),
         repeat_s=repeat_s,
         floor_bytes=int(table.number("floor_mib", default=16.0, low=1, high=_MAX_MIB) * MIB),
     )
     table.done()
     return spec
+
+
+def _word(table: Table, key: str) -> str:
+    word = table.get(key, str)
+    if not _NAME.fullmatch(word):
+        raise table.fail(key, f"is {word!r}, but takes small letters, digits and dashes.")
+    return word
 
 
 def _phases(table: Table, repeat_s: float | None) -> tuple[Phase, ...]:

@@ -6,12 +6,26 @@ Run: ``python -m stallward.env.workloads.memcached_fill --socket PATH --keys 300
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 _BATCH = 500
+
+
+def values(*, keys: int, value_bytes: int, seed: int) -> Iterator[tuple[int, bytes]]:
+    """Each key's number with its value; a key's value depends on the seed alone.
+
+    They are pieces of one random text at other offsets: hardly two are the same, and making
+    them costs nothing. Hexadecimal digits cannot hold what ends a reply.
+    """
+    text = random.Random(seed).randbytes(value_bytes * 4).hex().encode()  # noqa: S311
+    for key in range(keys):
+        offset = key * 7 % (len(text) - value_bytes)
+        yield key, text[offset : offset + value_bytes]
 
 
 def fill(path: Path, *, keys: int, value_bytes: int, seed: int) -> int:
@@ -20,18 +34,12 @@ def fill(path: Path, *, keys: int, value_bytes: int, seed: int) -> int:
     Returns:
         How many items the server says it holds afterwards.
     """
-    # One random text with a new offset per key: no two values are the same, and making them
-    # costs nothing. Hexadecimal digits cannot hold the protocol's END line.
-    text = random.Random(seed).randbytes(value_bytes * 4).hex().encode()  # noqa: S311
+    made = values(keys=keys, value_bytes=value_bytes, seed=seed)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(str(path))
-        for first in range(0, keys, _BATCH):
-            batch = bytearray()
-            for key in range(first, min(first + _BATCH, keys)):
-                offset = key * 7 % (len(text) - value_bytes)
-                batch += b"set key-%d 0 0 %d noreply\r\n" % (key, value_bytes)
-                batch += text[offset : offset + value_bytes] + b"\r\n"
-            connection.sendall(batch)
+        while batch := list(itertools.islice(made, _BATCH)):
+            header = b"set key-%d 0 0 %d noreply\r\n%b\r\n"
+            connection.sendall(b"".join(header % (key, len(value), value) for key, value in batch))
         connection.sendall(b"stats\r\n")
         reply = b""
         while not reply.endswith(b"END\r\n"):

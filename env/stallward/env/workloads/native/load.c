@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Open-loop load generator for any server that answers one request with one reply.
  *
- * Arrivals follow a schedule drawn from a seed, whatever the server does: while it stalls they
- * wait in a queue, and each request's latency counts from its scheduled time. One line per
- * request: "scheduled_s start_s end_s ok" (CLOCK_MONOTONIC). A request unfinished at the end is
+ * Arrivals follow a schedule drawn from a seed (schedule.h), whatever the server does: while it
+ * stalls they wait in a queue, and each request's latency counts from its scheduled time. One line
+ * per request: "scheduled_s start_s end_s ok" (CLOCK_MONOTONIC). A request unfinished at the end is
  * written with ok 0 and the time it was given up as its end, a lower bound.
  *
  * Each %K in --request becomes a key in 0..KEYS-1, drawn anew, so a request may ask for several.
@@ -27,14 +27,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "schedule.h"
+
 enum { MAX_CONNECTIONS = 64, TIMER = 1000, SIGNALS = 1001, TAIL = 64, MAX_KEYS = 16, OUT_BYTES = 1 << 16 };
 
 struct options {
     const char *socket_path, *tcp, *request, *until, *ok_prefix, *out;
-    double rate, seconds, wait_s, skew;
+    double seconds, wait_s, skew;
     long connections, keys, request_keys;
-    int fixed;
-    uint64_t seed;
 };
 
 /* Keys are drawn at the arrival: when the request is sent must not change what it asks for. */
@@ -47,6 +47,7 @@ struct connection {
     size_t tail_len, head_len;
 };
 
+static struct schedule plan;
 static struct options opt = {.until = "\n", .ok_prefix = "", .wait_s = 30, .connections = 4, .keys = 1};
 static struct connection conns[MAX_CONNECTIONS];
 static struct pending *queue;
@@ -67,17 +68,6 @@ static double now_s(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
-
-static uint64_t next_random(void)
-{
-    uint64_t z = (opt.seed += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-/* Uniform in (0, 1]. */
-static double uniform(void) { return ((double)(next_random() >> 11) + 1.0) / 9007199254740992.0; }
 
 static void flush(void)
 {
@@ -242,11 +232,9 @@ static void arm(int fd, double at)
     timerfd_settime(fd, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-static double gap_s(void) { return opt.fixed ? 1 / opt.rate : -log(uniform()) / opt.rate; }
-
 static long next_key(void)
 {
-    long key = (long)((double)opt.keys * pow(uniform(), opt.skew));
+    long key = (long)((double)opt.keys * pow(uniform(&plan), opt.skew));
     return key < opt.keys ? key : opt.keys - 1;
 }
 
@@ -271,20 +259,27 @@ static void parse(int argc, char **argv)
         else if (!strcmp(key, "--until")) opt.until = value;
         else if (!strcmp(key, "--ok-prefix")) opt.ok_prefix = value;
         else if (!strcmp(key, "--out")) opt.out = value;
-        else if (!strcmp(key, "--rate")) opt.rate = strtod(value, NULL);
-        else if (!strcmp(key, "--arrivals")) opt.fixed = !strcmp(value, "fixed");
+        else if (!strcmp(key, "--rate")) {
+            if (!parse_rates(&plan, value))
+                die("--rate wants RATE or RATE:SECONDS,RATE:SECONDS,...", value);
+        } else if (!strcmp(key, "--wave")) {
+            if (!parse_wave(&plan, value))
+                die("--wave wants SHARE:PERIOD_S with a share of 0 to 1", value);
+        } else if (!strcmp(key, "--arrivals")) plan.fixed = !strcmp(value, "fixed");
         else if (!strcmp(key, "--keys")) opt.keys = strtol(value, NULL, 10);
         else if (!strcmp(key, "--skew")) opt.skew = strtod(value, NULL);
         else if (!strcmp(key, "--connections")) opt.connections = strtol(value, NULL, 10);
-        else if (!strcmp(key, "--seed")) opt.seed = strtoull(value, NULL, 10);
+        else if (!strcmp(key, "--seed")) plan.seed = strtoull(value, NULL, 10);
         else if (!strcmp(key, "--seconds")) opt.seconds = strtod(value, NULL);
         else if (!strcmp(key, "--wait")) opt.wait_s = strtod(value, NULL);
         else die("unknown option", key);
     }
-    if ((!opt.socket_path && !opt.tcp) || !opt.request || !opt.out || opt.rate <= 0)
+    if ((!opt.socket_path && !opt.tcp) || !opt.request || !opt.out || !plan.steps)
         die("missing option", "--socket or --tcp, --request, --out and --rate are needed");
     if (opt.connections < 1 || opt.connections > MAX_CONNECTIONS || opt.keys < 1)
         die("out of range", "--connections 1..64, --keys above 0");
+    if (plan.fixed && (plan.steps > 1 || plan.wave_share > 0))
+        die("--arrivals fixed wants one rate", "leave out --wave and further rates");
     for (const char *k = strstr(opt.request, "%K"); k; k = strstr(k + 2, "%K"))
         opt.request_keys++;
     if (opt.request_keys > MAX_KEYS)
@@ -309,7 +304,8 @@ static void connect_all(void)
 
 static void run(int timer_fd)
 {
-    double due = now_s() + gap_s(), flush_at = 0;
+    plan.start_s = now_s();
+    double due = next_arrival(&plan, plan.start_s), flush_at = 0;
     double stop_at = opt.seconds > 0 ? now_s() + opt.seconds : INFINITY;
     arm(timer_fd, due);
     for (;;) {
@@ -330,7 +326,7 @@ static void run(int timer_fd)
         }
         if (now >= stop_at)
             return;
-        for (; due <= now; due += gap_s())
+        for (; due <= now; due = next_arrival(&plan, due))
             arrive(due);
         arm(timer_fd, due);
         dispatch();

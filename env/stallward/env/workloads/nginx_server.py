@@ -1,0 +1,57 @@
+"""nginx serving a folder on a Unix socket, with nothing of the machine's own configuration.
+
+Run: ``python -m stallward.env.workloads.nginx_server --root DIR --run DIR``; the socket is
+``nginx.sock`` in the second folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+_CONFIGURATION = """
+daemon off;
+user {user};
+pid {run}/nginx.pid;
+error_log stderr;
+worker_processes 1;
+events {{ worker_connections 128; }}
+http {{
+  access_log off;
+  sendfile on;
+  keepalive_timeout 3600;
+  keepalive_requests 1000000000;
+  client_body_temp_path {run}/body;
+  server {{
+    listen unix:{run}/nginx.sock;
+    root {root};
+  }}
+}}
+"""
+
+
+def configuration(root: Path, run: Path, user: str) -> str:
+    """The configuration file's text."""
+    return _CONFIGURATION.format(root=root, run=run, user=user)
+
+
+def main() -> None:
+    """Write the configuration and become the server."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--run", type=Path, required=True)
+    args = parser.parse_args()
+    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if program is None:
+        sys.exit("nginx is not installed; try `apt-get install nginx-light`")
+    # Its worker reads what a cache in root's home holds.
+    file = args.run / "nginx.conf"
+    file.write_text(configuration(args.root, args.run, user="root"), encoding="utf-8")
+    os.execv(program, [program, "-p", str(args.run), "-c", str(file)])  # noqa: S606
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Writes a text file of lines from a seed: something to sort and to compress.
+
+Each line is two random halves of a pool, so that lines repeat in parts and hardly as a whole.
+
+Run: ``python -m stallward.env.workloads.text_file PATH --mib 256 --seed 1``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from pathlib import Path
+
+_POOL = 100_000
+_HALF_BYTES = 48
+_LINES_AT_ONCE = 10_000
+
+
+def write_text_file(path: Path, *, size_mib: int, seed: int) -> None:
+    """Write at least ``size_mib`` MiB of lines of 96 hexadecimal digits."""
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    pool = [rng.randbytes(_HALF_BYTES // 2).hex() for _ in range(_POOL)]
+    left = size_mib << 20
+    with path.open("w", encoding="ascii") as file:
+        while left > 0:
+            first = rng.choices(pool, k=_LINES_AT_ONCE)
+            second = rng.choices(pool, k=_LINES_AT_ONCE)
+            left -= file.write("".join(f"{a}{b}\n" for a, b in zip(first, second, strict=True)))
+
+
+def main() -> None:
+    """Write the file named on the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--mib", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    write_text_file(args.path, size_mib=args.mib, seed=args.seed)
+
+
+if __name__ == "__main__":
+    main()

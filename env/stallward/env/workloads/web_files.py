@@ -1,0 +1,38 @@
+"""Writes a folder of equal files to be served, and one whose contents end a reply.
+
+Run: ``python -m stallward.env.workloads.web_files DIR --files 8000 --kib 32 --seed 1``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from pathlib import Path
+
+LAST_NAME = "last"
+LAST_TEXT = b"that was all\n"
+"""No other file holds it: a client that asks for this file after others knows when it is done."""
+
+
+def write_web_files(folder: Path, *, files: int, kib: int, seed: int) -> None:
+    """Write files named ``0`` to ``FILES - 1`` of hexadecimal digits, and the last one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    for number in range(files):
+        (folder / str(number)).write_bytes(rng.randbytes(kib * 512).hex().encode())
+    (folder / LAST_NAME).write_bytes(LAST_TEXT)
+
+
+def main() -> None:
+    """Write the files into the folder named on the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--files", type=int, required=True)
+    parser.add_argument("--kib", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    write_web_files(args.folder, files=args.files, kib=args.kib, seed=args.seed)
+
+
+if __name__ == "__main__":
+    main()
