@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.channels import BEAT, GuardianLink
+from stallward.actuator.channels import BEAT, SILENCE_S, GuardianLink
 from stallward.actuator.errors import JournalError
 from stallward.actuator.guardian_journal import HeldJournal
 from stallward.actuator.journal_disk import Journal
@@ -137,6 +137,24 @@ def test_a_beat_is_no_entry(setting: Setting) -> None:
     setting.link.beat()
     setting.link.hold_one(Stopped(999_999, 1))
     assert not setting.link.gone
+
+
+def test_an_unanswered_beat_is_overdue_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("stallward.actuator.channels.time.monotonic", lambda: clock[0])
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        link = GuardianLink(ours)
+        for _ in range(20):  # answers are taken in with the next beat
+            link.beat()
+            theirs.send(BEAT)
+            clock[0] += 1.0
+            assert not link.overdue
+        link.beat()
+        link.beat()
+        clock[0] += SILENCE_S + 0.1
+        assert link.overdue
+        assert link.gone, "nothing has come in either"
 
 
 def test_a_journal_that_cannot_be_written_refuses_the_change(tmp_path: Path) -> None:

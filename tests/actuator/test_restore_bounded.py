@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -70,3 +71,27 @@ def test_only_folders_of_our_own_are_removed(tmp_path: Path) -> None:
         with pytest.raises(ActuatorError, match="left alone"):
             remove_folder(other)
     assert (foreign / "file").exists()
+
+
+def test_a_folder_that_is_still_written_into_is_removed_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "stallward-1"
+    folder.mkdir()
+    until_s = time.monotonic() + 0.05
+
+    def write() -> None:
+        number = 0
+        while time.monotonic() < until_s:
+            with contextlib.suppress(FileNotFoundError):
+                (folder / str(number)).write_text("x")
+            number += 1
+
+    threads = [
+        threading.Thread(target=write),
+        threading.Thread(target=remove_folder, args=[folder]),
+    ]
+    for thread in threads:
+        thread.start()
+    remove_folder(folder)
+    for thread in threads:
+        thread.join()
+    assert not folder.exists()

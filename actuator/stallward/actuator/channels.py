@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from stallward.actuator.errors import JournalError
-from stallward.actuator.journal_entries import JournalEntry, to_line
+from stallward.actuator.journal_entries import NOTABLE, JournalEntry, Noted, to_line
+from stallward.actuator.loop_memory import PLACES, LoopMemory
 
 EXIT_USER: Final = 2
 """Exit status of a process that cannot run because of a user's mistake."""
@@ -91,15 +92,29 @@ class Outlet:
 class GuardianLink:
     """The loop's line to its guardian: entries are acknowledged before anything is changed.
 
+    What is noted at the start is undone only while it is touched, and touching needs no answer:
+    it is written to memory that the guardian reads when the loop is dead.
+
     Args:
         connection: A SOCK_SEQPACKET socket.
         timeout_s: How long to wait for an acknowledgement while ticking.
+        memory: Shared with the guardian; without it every entry is undone.
+        first_place: The first place of that memory that no earlier loop's entry needs.
     """
 
-    def __init__(self, connection: socket.socket, timeout_s: float = 0.05) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        timeout_s: float = 0.05,
+        memory: LoopMemory | None = None,
+        first_place: int = 0,
+    ) -> None:
         self.connection = connection
         self._timeout_s = timeout_s
-        self._held: dict[JournalEntry, None] = {}
+        self._memory = memory
+        self._next_place = first_place
+        self._held: dict[JournalEntry, JournalEntry] = {}
+        """As the guardian holds each."""
         self.orphaned = False
         """Whether the guardian is known to be dead."""
         self._unanswered = 0
@@ -118,9 +133,27 @@ class GuardianLink:
             new = [entry for entry in dict.fromkeys(entries) if entry not in self._held]
             for start in range(0, len(new), _ENTRIES_PER_MESSAGE):
                 part = new[start : start + _ENTRIES_PER_MESSAGE]
-                message = "".join(f"{to_line(entry)}\n" for entry in part).encode()
+                noted = [self._noted(entry) for entry in part]
+                message = "".join(f"{to_line(entry)}\n" for entry in noted).encode()
                 self._ask(message, self._timeout_s if timeout_s is None else timeout_s)
-                self._held.update(dict.fromkeys(part))
+                self._held.update(zip(part, noted, strict=True))
+
+    def _noted(self, entry: JournalEntry) -> JournalEntry:
+        """An entry with its place in the touch table, if it is of those that have one."""
+        place = self._next_place
+        if self._memory is None or place >= PLACES or not isinstance(entry, NOTABLE):
+            return entry
+        self._next_place += 1
+        return Noted(entry, place)
+
+    def touch(self, entry: JournalEntry, moved: bool) -> None:
+        """Have ``entry``, which is held, undone if this process dies, or not; never waits."""
+        noted = self._held.get(entry)
+        if self._memory is not None and isinstance(noted, Noted):
+            if moved:
+                self._memory.touch(noted.place)
+            else:
+                self._memory.settle(noted.place)
 
     def hold_one(self, *entries: JournalEntry) -> None:
         """:meth:`hold` for what the levers change now: one entry, or those of a whole tree."""
@@ -130,9 +163,13 @@ class GuardianLink:
         """Tell the guardian that there is nothing to undo of ``entries``; never waits."""
         with self._lock:
             held = [entry for entry in entries if entry in self._held]
+            for entry in held:
+                self.touch(entry, moved=False)  # at once, whatever becomes of the message
             for start in range(0, len(held), _ENTRIES_PER_MESSAGE):
                 part = held[start : start + _ENTRIES_PER_MESSAGE]
-                message = "".join(f"{to_line(entry, 'release')}\n" for entry in part).encode()
+                message = "".join(
+                    f"{to_line(self._held[entry], 'release')}\n" for entry in part
+                ).encode()
                 try:
                     self.connection.send(message, socket.MSG_DONTWAIT)
                 except OSError:
@@ -142,7 +179,11 @@ class GuardianLink:
                     del self._held[entry]
 
     def beat(self) -> None:
-        """Tell the guardian that the loop ticks, and ask it for the same; never waits."""
+        """Tell the guardian that the loop ticks, and ask it for the same; never waits.
+
+        Takes in the answers so far: nothing wakes the loop for them.
+        """
+        self._ended()
         if self._beaten_s is None:
             self._beaten_s = time.monotonic()
         with contextlib.suppress(OSError):
@@ -150,8 +191,9 @@ class GuardianLink:
 
     @property
     def held(self) -> tuple[JournalEntry, ...]:
-        """What the guardian holds, in order."""
-        return tuple(self._held)
+        """What the guardian undoes if this process dies now, in order."""
+        held = tuple(self._held.values())
+        return held if self._memory is None else self._memory.in_force(held)
 
     @property
     def problem(self) -> str:
@@ -159,13 +201,18 @@ class GuardianLink:
         return self._problem
 
     @property
+    def overdue(self) -> bool:
+        """Whether a sign of life is due that may have come in unread; asks no kernel."""
+        beaten_s = self._beaten_s
+        return beaten_s is not None and time.monotonic() - beaten_s > SILENCE_S
+
+    @property
     def gone(self) -> bool:
         """Whether the guardian died or hangs: one that is stopped would undo nothing.
 
         Also takes in answers that came too late.
         """
-        beaten_s = self._beaten_s
-        if beaten_s is not None and time.monotonic() - beaten_s > SILENCE_S:
+        if self.overdue:
             return self._ended() or self._beaten_s is not None
         return self._ended()
 

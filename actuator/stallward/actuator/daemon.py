@@ -60,11 +60,17 @@ class Daemon:
     Args:
         config: What it is to do.
         log_path: Where its messages go; a temporary file if not given.
+        owned: A temporary folder of this process, named ``stallward-...``: the daemon's files go
+            there, and if this process is killed the daemon removes it when it has ended. One of
+            its own if not given.
     """
 
-    def __init__(self, config: DaemonConfig, log_path: Path | None = None) -> None:
+    def __init__(
+        self, config: DaemonConfig, log_path: Path | None = None, *, owned: Path | None = None
+    ) -> None:
         self.config = config
         self._log_path = log_path
+        self._owned = owned
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -88,7 +94,7 @@ class Daemon:
         """
         if self._process is not None:
             raise DaemonError("This daemon has been started already.")
-        self._folder = folder = make_daemon_folder()
+        self._folder = folder = make_daemon_folder(self._owned)
         config_path = folder / "daemon.toml"
         config_path.write_text(config_toml(self.config), encoding="utf-8")
         self._log_path = self._log_path or folder / "daemon.log"
@@ -96,7 +102,7 @@ class Daemon:
         owner_read, owner_write = os.pipe()
         command = [sys.executable, "-m", "stallward.actuator.guardian"]
         command += ["--config", str(config_path), "--owner-fd", str(owner_read)]
-        command += ["--owned-folder", str(folder)]
+        command += ["--owned-folder", str(self._owned or folder)]
         try:
             with self._log_path.open("ab") as log:
                 self._process = subprocess.Popen(

@@ -17,10 +17,16 @@ _STALE_S: Final = 60.0
 """An owner dead for so long has no guardian any more that still uses the folder."""
 
 
-def make_daemon_folder() -> Path:
-    """Make a folder for one daemon; folders of dead owners are removed first."""
-    parent = Path(tempfile.gettempdir())
-    remove_stale(parent)
+def make_daemon_folder(parent: Path | None = None) -> Path:
+    """Make a folder for one daemon.
+
+    Args:
+        parent: Where; the user's temporary folder if not given, in which folders of dead owners
+            are removed first.
+    """
+    if parent is None:
+        parent = Path(tempfile.gettempdir())
+        remove_stale(parent)
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
 
 

@@ -29,7 +29,7 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.guardian_children import YOUNG_S, Child, Launch
 from stallward.actuator.guardian_health import LoopHealth
 from stallward.actuator.guardian_journal import HeldJournal
-from stallward.actuator.guardian_wiring import Wiring
+from stallward.actuator.guardian_wiring import Inheritance, Wiring
 from stallward.actuator.journal_disk import Journal
 from stallward.actuator.latency.config import PrometheusLatency, StatsdLatency
 from stallward.actuator.locks import claim_journal_path, claim_node
@@ -73,6 +73,9 @@ class Guardian:
         self._wiring = wiring = Wiring(config, held, self._started_s)
         self.health = LoopHealth(config, self._notifier)
         self._owner_gone = False
+        self._slots = len(config.background)
+        self._heir = False
+        """Whether a daemon that died may have paused something lately."""
         self._stop_status: int | None = None
         policy = config.restart
         self.loop = Child(name="loop", launch=self._launch_loop, policy=policy)
@@ -91,7 +94,10 @@ class Guardian:
             self._children.append(self.collector)
 
     def _launch_loop(self) -> Launch:
-        return self._wiring.launch_loop(self.loop.restarts)
+        memory = self._journal.memory or self._journal.share(self._slots)
+        heir = self._heir or self.loop.restarts > 0
+        left = Inheritance(memory_fd=memory.fd, first_place=self._journal.first_place, heir=heir)
+        return self._wiring.launch_loop(self.loop.restarts, left)
 
     def run(self) -> int:
         """Run until stopped; returns the exit status.
@@ -108,6 +114,7 @@ class Guardian:
             left = self._journal.recover()
             if left:
                 say(f"undid {len(left)} settings that an earlier daemon left behind")
+            self._heir = bool(left)
             for child in self._children:
                 child.start(time.monotonic())
             while self._stop_status is None:

@@ -24,9 +24,7 @@ class LoopHealth:
     """
 
     def __init__(self, config: DaemonConfig, notifier: Notifier) -> None:
-        control = config.control
-        slowest_s = max(control.tick_period_s, control.calm_tick_period_s)
-        self.silence_s = max(SILENCE_S, _SILENT_PERIODS * slowest_s)
+        self.silence_s = max(SILENCE_S, _SILENT_PERIODS * config.control.slowest_tick_s)
         self._notifier = notifier
         self._heard_s: float | None = None
         self._ready = False

@@ -1,5 +1,7 @@
 """What the guardian holds for the loop: entries in memory, and in the journal's file beside it.
 
+Of the entries that the loop has noted only those are undone that its memory says are touched.
+
 Every entry is in the file when it is acknowledged, so that it outlives guardian and loop both.
 A disk under pressure can block even a write; the guardian must restore within a second, so a
 thread of its own writes the file. Undoing never needs the disk: it is done from memory.
@@ -15,8 +17,9 @@ from typing import Final
 
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.journal_disk import Journal
-from stallward.actuator.journal_entries import JournalEntry, Operation, from_line
+from stallward.actuator.journal_entries import JournalEntry, Noted, Operation, from_line
 from stallward.actuator.journal_restore import restore
+from stallward.actuator.loop_memory import LoopMemory, in_force, read_touched, remove_touched
 from stallward.actuator.paths import Paths
 from stallward.actuator.stderr_line import say
 
@@ -41,12 +44,16 @@ class HeldJournal:
         paths: The kernel's files.
         memory_only: Whether entries are taken even if the file cannot be written: then the
             death of guardian and loop together leaves them in force.
+
+    Attributes:
+        memory: Shared with the loop; ``None`` until :meth:`share`.
     """
 
     def __init__(self, journal: Journal, paths: Paths, *, memory_only: bool = False) -> None:
         self._journal = journal
         self._paths = paths
         self._memory_only = memory_only
+        self.memory: LoopMemory | None = None
         self._entries: dict[JournalEntry, int] = {}
         """With the number of the message that held each last."""
         self._serial = 0
@@ -77,7 +84,7 @@ class HeldJournal:
         Raises:
             JournalError: If the file cannot be read, or something cannot be undone.
         """
-        left = self._journal.load()
+        left = in_force(self._journal.load(), read_touched(self._journal.path))
         self._entries.update(dict.fromkeys(left, 0))
         problems = self.restore(forget=False)
         if problems:  # what could not be undone stays in the file
@@ -93,6 +100,23 @@ class HeldJournal:
         except JournalError as error:
             say(str(error))
         return left
+
+    def share(self, slots: int) -> LoopMemory:
+        """Make the memory that is shared with the loops from now on; after :meth:`recover`.
+
+        Raises:
+            JournalError: If there is no memory.
+        """
+        try:
+            self.memory = LoopMemory.make(self._journal.path, self._paths, slots)
+        except OSError as error:
+            raise JournalError(f"No memory to share with the loop ({error.strerror}).") from error
+        return self.memory
+
+    @property
+    def first_place(self) -> int:
+        """The first place of the memory that nothing needs that is still to be undone."""
+        return 1 + max((e.place for e in self.entries if isinstance(e, Noted)), default=-1)
 
     def take(self, message: bytes, done: Callable[[bytes], None]) -> None:
         """Hold or release the entries of ``message``; ``done`` gets the acknowledgement.
@@ -127,32 +151,47 @@ class HeldJournal:
                     del self._entries[entry]
 
     def restore(self, *, forget: bool = True) -> tuple[str, ...]:
-        """Undo everything now; what cannot be undone stays held and is returned as problems.
+        """Undo what is touched now; what cannot be undone stays held, and is returned.
 
         Args:
             forget: Whether nothing is held afterwards; not while the loop may still be alive.
         """
-        problems = restore(self.entries, self._paths)
+        problems = restore(self._to_undo(), self._paths)
         self._unfinished = bool(problems)
         if forget:
             self.forget()
         return problems
+
+    def _to_undo(self) -> tuple[JournalEntry, ...]:
+        return self.entries if self.memory is None else self.memory.in_force(self.entries)
 
     def forget(self) -> None:
         """Hold nothing any more: the loop has put back what it changed.
 
         What an earlier restore could not undo stays held.
         """
-        if self.entries and not self._unfinished:
+        if self._unfinished:
+            return
+        if self.memory is not None:
+            self.memory.settle_all()
+        if self.entries:
             self._entries.clear()
             self._jobs.put(_Job(forget=True))
 
     def close(self) -> None:
         """Wait for the disk, but not for ever, and end the thread."""
+        if self.memory is not None and not self._unfinished:
+            remove_touched(self._journal.path)
         self._jobs.put(None)
         self._writer.join(_CLOSE_S)
         if not self._writer.is_alive():
             self._journal.close()
+
+    def _on_disk(self, entry: JournalEntry) -> JournalEntry:
+        """What the next daemon can use: a touch table that it will not find is none."""
+        if isinstance(entry, Noted) and not (self.memory and self.memory.named):
+            return entry.entry
+        return entry
 
     def _write(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -161,7 +200,7 @@ class HeldJournal:
                 if job.forget:
                     self._journal.clear()
                 else:
-                    self._journal.append(job.entries, job.operation)
+                    self._journal.append(map(self._on_disk, job.entries), job.operation)
                 self._problem = ""
             except (ActuatorError, OSError) as error:
                 if str(error) != self._problem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from dataclasses import dataclass
 
 from stallward.actuator.channels import LOOP_DIED
 from stallward.actuator.config import DaemonConfig, RecordConfig, config_toml
@@ -28,6 +29,21 @@ _SILENT_TICKS = 3.0
 """... or for so many of its longest ticks."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inheritance:
+    """What a loop finds of those before it.
+
+    Attributes:
+        memory_fd: See :mod:`stallward.actuator.loop_memory`.
+        first_place: The first place of it that no earlier loop's entry needs.
+        heir: Whether there was a loop that may have paused something lately.
+    """
+
+    memory_fd: int
+    first_place: int
+    heir: bool
+
+
 class Wiring:
     """The channels of one daemon.
 
@@ -45,9 +61,8 @@ class Wiring:
         self._config = config
         self._lock_fds = lock_fds
         self._started_s = started_s
-        control = config.control
-        slowest_s = max(control.tick_period_s, control.calm_tick_period_s)
-        self._service_silence_s = max(_SILENCE_S, _SILENT_TICKS * slowest_s)
+        silent_s = _SILENT_TICKS * config.control.slowest_tick_s
+        self._service_silence_s = max(_SILENCE_S, silent_s)
         self._config_fd = os.memfd_create("config")
         os.write(self._config_fd, config_toml(config).encode())
         self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, _KIND)
@@ -84,13 +99,14 @@ class Wiring:
         ):
             end.close()
 
-    def launch_loop(self, restarts: int) -> Launch:
+    def launch_loop(self, restarts: int, left: Inheritance) -> Launch:
         """How to start the loop, on a new link."""
         self.drop_link()
         self.link, theirs = socket.socketpair(socket.AF_UNIX, _KIND)
         records = self._loop_records.fileno() if self._config.record else -1
         latencies = self._latencies[0].fileno() if self._latencies else -1
-        fds = (theirs.fileno(), self._loop_commands.fileno(), self._config_fd, *self._lock_fds)
+        own = (theirs.fileno(), self._loop_commands.fileno(), self._config_fd, left.memory_fd)
+        fds = (*own, *self._lock_fds)
         arguments = (
             *("--config", f"/proc/self/fd/{self._config_fd}"),
             *("--guardian-fd", str(theirs.fileno())),
@@ -98,6 +114,9 @@ class Wiring:
             *("--record-fd", str(records)),
             *("--latency-fd", str(latencies)),
             *("--restarts", str(restarts)),
+            *("--memory-fd", str(left.memory_fd)),
+            *("--first-place", str(left.first_place)),
+            *("--heir", str(int(left.heir))),
             *("--daemon-start-s", repr(self._started_s)),
         )
         return Launch(

@@ -108,6 +108,21 @@ class OwnedFolder:
     path: Path
 
 
+Notable = FileValue | KeyedValue | Frozen
+NOTABLE: Final = (FileValue, KeyedValue, Frozen)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """``entry`` is to be undone only while its place in the touch table is marked.
+
+    See :mod:`stallward.actuator.loop_memory`; where there is no table, it is to be undone.
+    """
+
+    entry: Notable
+    place: int
+
+
 JournalEntry = (
     FileValue
     | KeyedValue
@@ -119,6 +134,7 @@ JournalEntry = (
     | OwnedGroup
     | SwapFile
     | OwnedFolder
+    | Noted
 )
 Operation = Literal["hold", "release"]
 
@@ -152,9 +168,13 @@ _RANGES: Final = {
     "pid": (1, 1 << 31),
     "tid": (1, 1 << 31),
     "start_time_ticks": (0, 1 << 63),
+    "place": (0, 1 << 31),
 }
 """Of numbers: from, and up to but not including."""
 _PATHS: Final = frozenset({"path", "folder"})
+_PLACE: Final = "place"
+"""What makes a line that of a :class:`Noted` entry."""
+_NOTABLE: Final = frozenset(_NAMES[cls] for cls in NOTABLE)
 
 
 def _body(fields: dict[str, object]) -> str:
@@ -184,8 +204,11 @@ def unseal(line: str) -> dict[str, object]:
 
 def to_line(entry: JournalEntry, operation: Operation = "hold") -> str:
     """One line (without newline) for ``entry``."""
-    kind = _NAMES[type(entry)]
-    fields: dict[str, object] = {"op": operation, "kind": kind}
+    fields: dict[str, object] = {"op": operation}
+    if isinstance(entry, Noted):
+        fields[_PLACE] = entry.place
+        entry = entry.entry
+    kind = fields["kind"] = _NAMES[type(entry)]
     for name, cls in _FIELDS[kind].items():
         value = getattr(entry, name)
         fields[name] = str(value) if cls is Path else value
@@ -201,19 +224,21 @@ def from_fields(fields: dict[str, object]) -> tuple[Operation, JournalEntry]:
     kind = fields.get("kind")
     known = _FIELDS.get(kind) if isinstance(kind, str) else None
     operation = fields.get("op")
-    if known is None or set(fields) != {"op", "kind", *known}:
+    noted = {_PLACE: int} if _PLACE in fields and kind in _NOTABLE else {}
+    if known is None or set(fields) != {"op", "kind", *known, *noted}:
         raise JournalError(f"Not a journal entry of this version: {fields!s:.200}.")
     if operation != "hold" and operation != "release":  # noqa: PLR1714 - narrows the type
         raise JournalError(f"Not a journal operation: {fields!s:.200}.")
     values: dict[str, object] = {}
-    for name, cls in known.items():
+    for name, cls in (known | noted).items():
         value = fields[name]
         if type(value) is not (str if cls is Path else cls):
             raise JournalError(f"Wrong type of {name} in a journal entry: {fields!s:.200}.")
         _check(name, value)
         values[name] = Path(str(value)) if cls is Path else value
-    entry: JournalEntry = _KINDS[str(kind)](**values)
-    return operation, entry
+    place = values.pop(_PLACE, None)
+    entry: Any = _KINDS[str(kind)](**values)
+    return operation, entry if place is None else Noted(entry, int(str(place)))
 
 
 def _check(name: str, value: object) -> None:

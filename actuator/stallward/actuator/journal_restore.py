@@ -20,6 +20,7 @@ from stallward.actuator.journal_entries import (
     GroupThreads,
     JournalEntry,
     KeyedValue,
+    Noted,
     OomScore,
     OwnedFolder,
     OwnedGroup,
@@ -59,7 +60,7 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
     Returns:
         What could not be undone, one sentence each; empty when all is back.
     """
-    wanted = tuple(dict.fromkeys(entries))
+    wanted = tuple(dict.fromkeys(e.entry if isinstance(e, Noted) else e for e in entries))
     scores: dict[tuple[int, int], OomScore] = {}
     actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, *_LATER)}
     for entry in wanted:

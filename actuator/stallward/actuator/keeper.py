@@ -24,7 +24,11 @@ from stallward.actuator.journal_entries import JournalEntry, to_line
 from stallward.actuator.keeper_process import CLOSE, MESSAGE_BYTES, READY, RESTORE
 from stallward.actuator.paths import Paths
 
-_TIMEOUT_S: Final = 10.0
+_START_S: Final = 60.0
+"""How long it may take to start: on a slow or pressed machine Python needs many seconds. One that
+ends is noticed at once, so this bounds only one that hangs."""
+_TIMEOUT_S: Final = 30.0
+"""How long an answer may take; it waits for the disk where what it notes outlives the power."""
 _RESTORE_TIMEOUT_S: Final = 60.0
 
 
@@ -79,13 +83,19 @@ class Keeper:
         finally:
             theirs.close()
         keeper = cls(ours, process, claim)
-        ours.settimeout(_TIMEOUT_S)
-        with contextlib.suppress(OSError):
+        why = "ended before it was ready"
+        ours.settimeout(_START_S)
+        try:
             if ours.recv(MESSAGE_BYTES) == READY:
                 return keeper
+        except TimeoutError:
+            why = f"was not ready after {_START_S:g} s"
+            process.kill()
+        except OSError:  # it ended with something unread
+            pass
         keeper.close()
         raise JournalError(
-            f"The keeper process ended before it was ready (exit status {process.returncode}).",
+            f"The keeper process {why} (exit status {process.returncode}).",
             next_step="Its message is on standard error.",
         )
 

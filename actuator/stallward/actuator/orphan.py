@@ -12,7 +12,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.journal_disk import Journal
 from stallward.actuator.journal_entries import JournalEntry
 from stallward.actuator.journal_restore import restore
+from stallward.actuator.loop_memory import remove_touched
 from stallward.actuator.paths import Paths
 from stallward.actuator.stderr_line import say
 
@@ -28,12 +29,16 @@ _DEATH_S: Final = 5.0
 
 
 def end_and_restore(
-    entries: Iterable[JournalEntry], paths: Paths, journal: Path, sockets: Iterable[int]
+    entries: Callable[[], Iterable[JournalEntry]],
+    paths: Paths,
+    journal: Path,
+    sockets: Iterable[int],
 ) -> None:
     """End this process by SIGKILL and have everything undone; returns only if that failed.
 
     Args:
-        entries: What the dead guardian held.
+        entries: What the dead guardian would undo now; asked again when the loop is dead, since
+            its threads may move something until then.
         paths: The kernel's files.
         journal: The journal's file, removed when all is back.
         sockets: Descriptors that others take for a sign of life; the child closes them. It
@@ -42,7 +47,6 @@ def end_and_restore(
     Raises:
         OSError: If no child can be made.
     """
-    entries = tuple(entries)
     read, write = os.pipe()
     if os.fork() == 0:
         status = 1
@@ -50,22 +54,23 @@ def end_and_restore(
             os.close(write)
             for fd in sockets:
                 os.close(fd)
-            restore(entries, paths)  # what is paused must not wait for a thread to die
+            restore(entries(), paths)  # what is paused must not wait for a thread to die
             ended = select.poll()  # the last thread to end closes the other end
             ended.register(read)
             ended.poll(_DEATH_S * 1e3)
-            status = _undo(entries, paths, journal)
+            status = _undo(entries(), paths, journal)
         finally:
             os._exit(status)
     os.close(read)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _undo(entries: tuple[JournalEntry, ...], paths: Paths, journal: Path) -> int:
+def _undo(entries: Iterable[JournalEntry], paths: Paths, journal: Path) -> int:
     problems = restore(entries, paths)
     for problem in problems:
         say(f"could not undo: {problem}", "loop")
     if not problems:
         with contextlib.suppress(ActuatorError, OSError):
             Journal(journal, paths).clear()
+            remove_touched(journal)
     return 1 if problems else 0

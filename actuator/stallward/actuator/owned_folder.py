@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import ActuatorError
 
 PREFIX: Final = "stallward-"
+_TRIES: Final = 10
+_BETWEEN_S: Final = 0.02
+_BUSY: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY})
+"""Somebody else removes it too, or a process that is about to end still writes into it."""
 
 
 def remove_folder(path: Path) -> None:
@@ -24,9 +30,14 @@ def remove_folder(path: Path) -> None:
     ours = path.name.startswith(PREFIX) and path.is_dir() and not path.is_symlink()
     if not ours or path.stat().st_uid != os.geteuid():
         raise ActuatorError(f"The folder {path} is not ours; it was left alone.")
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return  # somebody else removes it too
-    except OSError as error:
-        raise ActuatorError(f"Cannot remove {path} ({error.strerror}).") from error
+    for left in reversed(range(_TRIES)):
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if not path.exists():
+                return
+            if left and error.errno in _BUSY:
+                time.sleep(_BETWEEN_S)
+                continue
+            raise ActuatorError(f"Cannot remove {path} ({error.strerror}).") from error
+        return

@@ -27,6 +27,7 @@ from stallward.actuator.journal_entries import (
     FileValue,
     Frozen,
     JournalEntry,
+    Noted,
     OomScore,
     OwnedFolder,
     OwnedGroup,
@@ -35,6 +36,7 @@ from stallward.actuator.journal_entries import (
 )
 from stallward.actuator.journal_restore import restore
 from stallward.actuator.locks import claim_journal_path, claim_node
+from stallward.actuator.loop_memory import in_force, read_touched, remove_touched
 from stallward.actuator.paths import Paths
 
 EXIT_LEFT: Final = 1
@@ -66,12 +68,13 @@ def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored
         _hold(claims, claim_journal_path(journal_path, wait_s=wait_s))
         _hold(claims, claim_node(paths))
         journal = Journal(journal_path, paths)
-        entries = journal.load()
+        entries = in_force(journal.load(), read_touched(journal_path))
         problems = restore(entries, paths)
         notes = [unreadable(journal)] if journal.unreadable else []
         if not problems:
             try:
                 journal.clear()
+                remove_touched(journal_path)
             except JournalError as error:
                 notes.append(str(error))
     undone = tuple(dict.fromkeys(described(entry) for entry in entries))
@@ -86,6 +89,8 @@ def _hold(claims: contextlib.ExitStack, fd: int) -> None:
 def described(entry: JournalEntry) -> str:
     """What undoing ``entry`` does, in words."""
     match entry:
+        case Noted(entry=known):
+            text = described(known)
         case FileValue(path=path, value=value):
             text = f"{path} = {value}"
         case Frozen(path=path):
