@@ -21,7 +21,7 @@ from stallward.actuator.levers.spared import Spared
 from stallward.actuator.levers.tree_pause import CONFIRM_S, TreePause
 from stallward.actuator.levers.tree_stopping import BATCH, send
 from stallward.actuator.paths import Paths
-from stallward.actuator.process_table import read_seen
+from stallward.actuator.process_table import ProcessTable, read_seen
 from stallward.actuator.process_trees import Forest
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire
 
@@ -347,12 +347,16 @@ def test_a_journal_of_a_killed_loop_continues_the_tree(family: Setting) -> None:
     assert wait_for_stopped(family, 0)
 
 
-def test_a_pid_that_is_used_again_is_not_signalled(family: Setting) -> None:
+def test_a_pid_that_is_used_again_is_not_signalled(
+    family: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     child = family.pids()[-1]
     stranger = ProcessRef(pid=child, start_time_ticks=_start(child) - 1)
     assert send(PROC, [stranger], signal.SIGSTOP).gone == [stranger]
+    # The table looks again at a few processes each time; it must not come to this one yet.
+    monkeypatch.setattr(ProcessTable, "recheck", lambda *_: [])
     member = family.tree.members[child]
-    member.start_time_ticks -= 1  # the table has not noticed yet
+    member.start_time_ticks -= 1
     family.apply(PAUSED)
     assert wait_for_stopped(family, 3)
     assert not is_stopped(child)

@@ -50,3 +50,18 @@ def test_an_action_outside_the_table_is_refused(action: tuple[int, ...], complai
     assert len(ACTION_SIZES) == 9
     with pytest.raises(ActionError, match=complaint):
         decode_action(action, STATES, FLOORS)
+
+
+def test_a_limit_stays_while_what_a_group_used_only_creeps() -> None:
+    in_force = limit_bytes(2, 1000 * MIB, 0)
+    assert in_force is not None
+    crept = limit_bytes(2, 1010 * MIB, 0, in_force_bytes=in_force)
+    assert crept == in_force
+    assert limit_level(crept, 1010 * MIB) == limit_level(crept, 990 * MIB) == 2
+    assert limit_bytes(2, 1030 * MIB, 0, in_force_bytes=in_force) == int(0.6 * 1030 * MIB)
+    assert limit_bytes(3, 1000 * MIB, 0, in_force_bytes=in_force) == 400 * MIB
+    assert limit_bytes(2, 1010 * MIB, 700 * MIB, in_force_bytes=in_force) == 700 * MIB
+
+    states = (SlotState(reference_bytes=1010 * MIB, limit_bytes=in_force),)
+    desired = decode_action((0, 2, 0, 0, 0, 0, 0, 0, 0), states, (0,))
+    assert desired.slots[0].limit_bytes == in_force

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,6 +41,18 @@ class SlotFacts:
         return None if self.usage_bytes is None else self.usage_bytes + (self.swap_bytes or 0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseHistory:
+    """How one slot was paused lately, CLOCK_MONOTONIC."""
+
+    since_s: float | None = None
+    """Since when it is paused; ``None`` if it runs."""
+    thawed_s: float | None = None
+    """When it was last thawed; ``None`` if it is paused or never was."""
+    pauses: tuple[tuple[float, float], ...] = ()
+    """Pauses that have ended: begin and end, in order."""
+
+
 @dataclass(slots=True)
 class _Track:
     paused_since_s: float | None = None
@@ -49,6 +61,8 @@ class _Track:
     """Pauses that ended inside the window, and perhaps one that began before it; in order."""
     pauses_s: float = 0.0
     """Their lengths summed, so that a tick does not have to."""
+    changes: int = 0
+    """How often a pause began or ended."""
     limit_bytes: int | None = None
     updated_s: float | None = None
     kept_bytes: float = 0.0
@@ -73,28 +87,52 @@ class SlotTracker:
 
     @classmethod
     def after_restart(
-        cls, time_s: float, paused_s: Sequence[float], still_paused: Sequence[bool] = ()
+        cls,
+        time_s: float,
+        worst_s: Sequence[float],
+        still_paused: Sequence[bool] = (),
+        histories: Sequence[PauseHistory | None] = (),
     ) -> SlotTracker:
         """A tracker that starts where another was lost.
 
-        What is not known is assumed at its worst, so that budgets hold across the restart: the
-        pauses are taken to have been the latest ones, and what stands still to have done so
-        for ever.
+        A pause that the other had not seen end is taken to last until now. What is not known at
+        all is assumed at its worst, so that budgets hold across the restart: the pauses are
+        taken to have been the latest ones, and what stands still to have done so for ever.
 
         Args:
             time_s: Now, CLOCK_MONOTONIC.
-            paused_s: How long each slot may have been paused in the last minute.
+            worst_s: How long each slot may have been paused in the last minute.
             still_paused: Which slots are paused now; none by default.
+            histories: What the other left of each slot; nothing by default.
         """
-        tracker = cls(len(paused_s))
+        tracker = cls(len(worst_s))
         tracker._latest_s = time_s
-        for index, (track, length_s) in enumerate(zip(tracker._tracks, paused_s, strict=True)):
-            if index < len(still_paused) and still_paused[index]:
-                track.paused_since_s = time_s - NEVER_PAUSED_S
-            else:
-                track.thawed_s = time_s
-                _add(track, time_s - length_s, time_s)
+        for index, (track, length_s) in enumerate(zip(tracker._tracks, worst_s, strict=True)):
+            known = histories[index] if index < len(histories) else None
+            still = index < len(still_paused) and still_paused[index]
+            if known is None:
+                known = PauseHistory(since_s=time_s - length_s)
+                if still:
+                    known = PauseHistory(since_s=time_s - NEVER_PAUSED_S)
+            _go_on(track, known, time_s, still=still)
         return tracker
+
+    def changes(self) -> tuple[int, ...]:
+        """Of each slot, a number that is another one when its history is."""
+        return tuple(track.changes for track in self._tracks)
+
+    def history(self, slot: int) -> PauseHistory:
+        """How a slot was paused lately."""
+        track = self._tracks[slot]
+        return PauseHistory(
+            since_s=track.paused_since_s, thawed_s=track.thawed_s, pauses=tuple(track.pauses)
+        )
+
+    def begin(self, time_s: float, slots: Iterable[int]) -> None:
+        """Take in that the levers will now pause ``slots``; :meth:`update` says what they did."""
+        time_s = self._not_back(time_s)
+        for slot in slots:
+            _pause(self._tracks[slot], time_s)
 
     def update(
         self, time_s: float, facts: Sequence[SlotFacts], done_s: float | None = None
@@ -110,11 +148,10 @@ class SlotTracker:
         time_s = self._not_back(time_s)
         done_s = time_s if done_s is None else self._not_back(done_s)
         for track, fact in zip(self._tracks, facts, strict=True):
-            if fact.paused and track.paused_since_s is None:
-                track.paused_since_s = time_s
-            elif not fact.paused and track.paused_since_s is not None:
-                _add(track, track.paused_since_s, done_s)
-                track.paused_since_s, track.thawed_s = None, done_s
+            if fact.paused:
+                _pause(track, time_s)
+            else:
+                _thaw(track, done_s)
             track.limit_bytes = fact.limit_bytes
             elapsed_s = 0.0 if track.updated_s is None else max(time_s - track.updated_s, 0.0)
             track.updated_s = time_s
@@ -129,6 +166,35 @@ class SlotTracker:
     def _not_back(self, time_s: float) -> float:
         self._latest_s = max(self._latest_s, time_s)  # the latest one beside a NaN too
         return self._latest_s
+
+
+def _pause(track: _Track, time_s: float) -> None:
+    """Note that a pause begins, unless one goes on."""
+    if track.paused_since_s is None:
+        track.paused_since_s, track.thawed_s = time_s, None
+        track.changes += 1
+
+
+def _thaw(track: _Track, time_s: float) -> None:
+    """Note that the pause, if any, has ended."""
+    if track.paused_since_s is not None:
+        _add(track, track.paused_since_s, time_s)
+        track.paused_since_s, track.thawed_s = None, time_s
+        track.changes += 1
+
+
+def _go_on(track: _Track, known: PauseHistory, time_s: float, *, still: bool) -> None:
+    """Start a track where ``known`` ends."""
+    for begin_s, end_s in known.pauses:
+        _add(track, begin_s, min(end_s, time_s))
+    track.thawed_s = known.thawed_s
+    if known.since_s is not None:
+        track.paused_since_s, track.thawed_s = min(known.since_s, time_s), None
+    elif still:  # somebody else's, since nobody knows when
+        track.paused_since_s, track.thawed_s = time_s - NEVER_PAUSED_S, None
+    track.changes += 1
+    if not still:
+        _thaw(track, time_s)
 
 
 def _add(track: _Track, begin_s: float, end_s: float) -> None:

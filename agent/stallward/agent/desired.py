@@ -20,6 +20,9 @@ SLOTS: Final = 4
 LIMIT_RATIOS: Final = (1.0, 0.8, 0.6, 0.4, 0.25, 0.1)
 """Limit level -> share of what the group used when unlimited; level 0 is no limit."""
 
+LIMIT_SLACK_RATIO: Final = 1 / 64
+"""A limit this near to the one in force is the same limit."""
+
 DEFAULT_FLOOR_BYTES: Final = 16 * MIB
 
 
@@ -135,15 +138,23 @@ ACTION_SIZES: Final[tuple[int, ...]] = (2, len(LIMIT_RATIOS)) * SLOTS + (len(PRO
 """MultiDiscrete sizes: per slot (paused, limit level), then the tuning profile."""
 
 
-def limit_bytes(level: int, reference_bytes: int | None, floor_bytes: int) -> int | None:
+def limit_bytes(
+    level: int, reference_bytes: int | None, floor_bytes: int, in_force_bytes: int | None = None
+) -> int | None:
     """The limit of ``level`` for a group that used ``reference_bytes`` when unlimited.
+
+    What a group uses creeps, and every limit written costs: one that is nearer than
+    :data:`LIMIT_SLACK_RATIO` to the limit in force is left at that.
 
     Returns ``None`` for level 0 and while the reference is unknown: a group that is still
     starting is not limited.
     """
     if level == 0 or reference_bytes is None:
         return None
-    return max(int(reference_bytes * LIMIT_RATIOS[level]), floor_bytes)
+    limit = int(reference_bytes * LIMIT_RATIOS[level])
+    if in_force_bytes and abs(limit - in_force_bytes) < LIMIT_SLACK_RATIO * in_force_bytes:
+        limit = in_force_bytes
+    return max(limit, floor_bytes)
 
 
 def limit_level(limit: int | None, reference_bytes: int | None) -> int:
@@ -151,8 +162,9 @@ def limit_level(limit: int | None, reference_bytes: int | None) -> int:
     if limit is None or not reference_bytes:
         return 0
     ratio = limit / reference_bytes
-    # A byte of rounding must not move a limit to the next level.
-    return max(i for i, r in enumerate(LIMIT_RATIOS) if i == 0 or r >= ratio - 1e-6)
+    # Neither rounding nor slack may move a limit to the next level.
+    nearly = 1.0 + LIMIT_SLACK_RATIO
+    return max(i for i, r in enumerate(LIMIT_RATIOS) if i == 0 or r * nearly >= ratio)
 
 
 def decode_action(
@@ -185,7 +197,10 @@ def decode_action(
         SlotDesire(
             paused=bool(action[2 * i]),
             limit_bytes=limit_bytes(
-                int(action[2 * i + 1]), state.reference_bytes, floors_bytes[i]
+                int(action[2 * i + 1]),
+                state.reference_bytes,
+                floors_bytes[i],
+                in_force_bytes=state.limit_bytes,
             ),
         )
         for i, state in enumerate(slot_states)

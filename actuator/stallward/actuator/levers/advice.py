@@ -17,9 +17,10 @@ from typing import Any, Final
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.levers.lever import Members, PlannedWrite
-from stallward.actuator.levers.quiet import QuietLever
+from stallward.actuator.levers.once import OnceLever
 from stallward.actuator.levers.result import LeverResult, attempt
-from stallward.actuator.levers.worker import Superseded, Worker
+from stallward.actuator.levers.worker import Superseded
+from stallward.actuator.privileges import CAP_SYS_NICE, may_have
 from stallward.agent.desired import MIB, DesiredState, PageAdvice
 
 CALL_BYTES: Final = 32 * MIB
@@ -31,7 +32,6 @@ _NUMBERS: Final[dict[str, int]] = {"willneed": 3, "cold": 20, "pageout": 21}
 """MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT (asm-generic/mman-common.h)."""
 _SKIPPED: Final = frozenset({errno.EINVAL, errno.ENOMEM, errno.EFAULT, errno.EBUSY, errno.EAGAIN})
 """Of one range: locked, of huge pages of its own, or unmapped meanwhile."""
-_CAP_SYS_NICE: Final = 23
 
 _MAX_PIECES: Final = 1 << 16
 """2 TiB of one process: the list of them takes some 8 MB."""
@@ -95,17 +95,9 @@ def why_no_advice(proc: Path) -> str:
     major, minor = (int(part) for part in os.uname().release.split(".")[:2])
     if (major, minor) < (5, 10):
         return "no process_madvise (Linux 5.10 or newer has it)"
-    if not has_capability(proc, _CAP_SYS_NICE):
-        return "process_madvise needs CAP_SYS_NICE"
+    if not may_have(CAP_SYS_NICE, proc):
+        return f"process_madvise needs {CAP_SYS_NICE}"
     return ""
-
-
-def has_capability(proc: Path, number: int) -> bool:
-    """Whether this process has a capability in force; yes where that cannot be read."""
-    for line in (read_bytes(proc / "self" / "status") or b"").splitlines():
-        if line.startswith(b"CapEff:"):
-            return bool(int(line.split()[1], 16) >> number & 1)
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,71 +123,31 @@ class AdviceSpec:
     advise: Advise = process_madvise
 
 
-class AdviceLever(QuietLever):
-    """Gives an advice once whenever another one is wished; nothing is held afterwards.
+class AdviceLever(OnceLever[PageAdvice, PageAdvice | None]):
+    """Gives an advice once whenever another one is wished.
 
     Args:
         spec: The description.
     """
 
-    held = False
-
     def __init__(self, spec: AdviceSpec) -> None:
-        self.name = spec.name
         self._spec = spec
-        self._wanted: PageAdvice | None = None
-        self._worker: Worker[PageAdvice | None] = Worker(spec.name, self._work)
+        super().__init__(spec.name, spec.missing, nothing=None)
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Why it cannot be used; empty if it can."""
-        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
+    def _target(self, granted: DesiredState) -> PageAdvice | None:
+        return self._spec.advice_of(granted)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is under way."""
-        return not self._worker.busy
-
-    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Start advising if something else is wished; stop if nothing is."""
-        advice = self._spec.advice_of(granted)
-        if advice == self._wanted:
-            return ()
-        self._wanted = advice
-        if self._spec.missing:
-            if advice is None:
-                return ()
-            error = self._spec.missing
-            return (LeverResult(lever=self.name, value=advice, ok=False, error=error),)
-        if advice is not None or self._worker.busy:
-            self._worker.ask(advice)
-        return ()
-
-    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """What has been advised."""
-        return self._worker.poll(now_s)
+    def _wish(self, target: PageAdvice, granted: DesiredState) -> PageAdvice:
+        return target
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One line if an advice would be given."""
-        advice = self._spec.advice_of(granted)
-        if advice is None or advice == self._wanted or self._spec.missing:
+        advice = self._new_target(granted)
+        if advice is None:
             return ()
         target = f"process_madvise on {len(self._spec.members())} processes"
         undo = "nothing to undo: pages come back when they are needed"
         return (PlannedWrite(lever=self.name, target=target, before="", after=advice, undo=undo),)
-
-    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Stop advising."""
-        self._wanted = None
-        if self._worker.busy:
-            self._worker.ask(None)
-        return ()
-
-    def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the thread."""
-        if self._worker.wait(deadline_s):
-            self._worker.stop()
-        return self._worker.poll(time.monotonic())
 
     def _work(
         self, advice: PageAdvice | None, superseded: Superseded

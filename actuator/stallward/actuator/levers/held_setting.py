@@ -54,7 +54,7 @@ class HeldSetting:
         return self.taken is not None
 
     def save(self) -> JournalEntry:
-        """The original, safe in the journal.
+        """The original, safe in the journal; it is not touched yet.
 
         Raises:
             LeverError: If the setting is not there.
@@ -66,7 +66,7 @@ class HeldSetting:
             entry = self.setting.original()
             if entry is None:
                 raise LeverError(f"{self.setting.path} is not there.")
-            self._originals.ensure(entry)
+            self._originals.cover((entry,))
             self._entry = entry
             self._file = self._identity()
         return self._entry
@@ -78,13 +78,17 @@ class HeldSetting:
             NotTakenError: If it took something else, which is held all the same.
             KernelFileError: If it refused.
         """
-        value = self.setting.capped(value, self.save())
+        entry = self.save()
+        value = self.setting.capped(value, entry)
         before = self._before = self.taken
         self.taken = value  # even if the write fails half way it is put back
+        self._originals.touch(entry)
         try:
             self.setting.write(value)
         except KernelFileError as error:
             self.taken = before if error.number in _CHANGES_NOTHING else self._uncertain(value)
+            if self.taken is None:
+                self._originals.settle(entry)
             raise
         taken = self._read()
         if taken is None:
@@ -119,6 +123,7 @@ class HeldSetting:
         if not self.setting.is_back(self._entry):
             self.taken = self._read() or self.taken
             raise LeverError(f"{self.setting.path}: not put back, it is {self.taken} now.")
+        self._originals.settle(self._entry)
         self.taken = None
         self._perhaps.clear()
 

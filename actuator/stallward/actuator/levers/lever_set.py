@@ -13,7 +13,12 @@ from stallward.actuator.groups import Group, Hierarchy
 from stallward.actuator.journal_entries import JournalEntry
 from stallward.actuator.levers.lever import ASIDE_S, Lever, NodeLevers, PlannedWrite
 from stallward.actuator.levers.on_cgroups import Site, cgroup_levers
-from stallward.actuator.levers.originals import Originals, ReleaseJournal, SendJournal
+from stallward.actuator.levers.originals import (
+    Originals,
+    ReleaseJournal,
+    SendJournal,
+    TouchJournal,
+)
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.levers.spared import Spared
 from stallward.actuator.paths import Paths
@@ -60,6 +65,7 @@ class LeverSet:
         send_journal: Called with every entry that :meth:`originals` does not cover, before the
             change that it undoes; an error it raises keeps that change from being made.
         release_journal: Called with such an entry when it is undone for good.
+        touch_journal: Marks an entry that was sent as moved, or as back.
         spared: Processes with which no group is changed, besides the daemon's own.
         options: How the levers are used.
     """
@@ -74,6 +80,7 @@ class LeverSet:
         zone_limit_bytes: int | None,
         send_journal: SendJournal,
         release_journal: ReleaseJournal | None = None,
+        touch_journal: TouchJournal | None = None,
         spared: frozenset[int] = frozenset(),
         options: LeverOptions | None = None,
     ) -> None:
@@ -84,7 +91,7 @@ class LeverSet:
                 send_journal(*entries)
 
         options = options or LeverOptions()
-        self._originals = Originals(send, release_journal)
+        self._originals = Originals(send, release_journal, touch_journal)
         site = Site(
             paths=paths,
             hierarchy=hierarchy,

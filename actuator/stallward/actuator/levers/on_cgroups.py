@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from stallward.actuator.groups import Group, Hierarchy
 from stallward.actuator.levers import slot_levers
-from stallward.actuator.levers.advice import AdviceLever, AdviceSpec, has_capability, why_no_advice
+from stallward.actuator.levers.advice import AdviceLever, AdviceSpec, why_no_advice
 from stallward.actuator.levers.file_lever import FileLever
 from stallward.actuator.levers.lever import ASIDE_S, Lever, NodeLevers, SlotLimit
 from stallward.actuator.levers.memory_limit import LimitSpec, MemoryLimitLever
+from stallward.actuator.levers.on_processes import SlotProcesses, process_levers
 from stallward.actuator.levers.on_trees import TreeSlot
 from stallward.actuator.levers.oom import OomLever
 from stallward.actuator.levers.originals import Originals
@@ -21,15 +21,10 @@ from stallward.actuator.levers.process_stop import ProcessStopLever
 from stallward.actuator.levers.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.levers.settings import LARGEST_PAGE_BYTES, LimitFile, PlainFile
 from stallward.actuator.levers.spared import Spared
-from stallward.actuator.levers.terminate import EndLever, EndSpec
-from stallward.actuator.levers.thread_lever import ThreadLever, ThreadSpec
 from stallward.actuator.levers.vm_knobs import vm_levers
 from stallward.actuator.paths import Paths
 from stallward.actuator.targets import AnyTarget
-from stallward.actuator.thread_values import CPUS, NICE, format_cpus
 from stallward.agent.desired import DesiredState, PageAdvice, SlotDesire
-
-_CAP_SYS_NICE: Final = 23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,50 +211,13 @@ class _Slot:
 
     def processes(self) -> tuple[Lever, ...]:
         """What acts on the slot's processes one by one."""
-        proc = self._site.paths.proc
-        nice_lacks = (
-            ""
-            if has_capability(proc, _CAP_SYS_NICE)
-            else ("without CAP_SYS_NICE it could not be undone")
-        )
-
-        def nice(granted: DesiredState) -> str | None:
-            value = self._wish(granted).nice
-            return None if value is None else str(value)
-
-        def cpus(granted: DesiredState) -> str | None:
-            return format_cpus(self._wish(granted).cpus) or None
-
-        threads = [
-            ThreadLever(
-                ThreadSpec(
-                    name=f"{what}:{self._short}",
-                    what=what,
-                    members=self._members,
-                    folder=self._group.unified_dir,
-                    value_of=value_of,
-                    proc=proc,
-                    missing=nice_lacks,
-                    check=self._check,
-                ),
-                self._originals,
-            )
-            for what, value_of in ((NICE, nice), (CPUS, cpus))
-        ]
-        advice = AdviceSpec(
-            name=f"pages:{self._short}",
-            members=self._members,
-            advice_of=lambda granted: self._wish(granted).page_advice,
-            proc=proc,
-            missing=why_no_advice(proc),
-            check=self._check,
-        )
-        end = EndSpec(
-            name=f"terminate:{self._short}",
+        slot = SlotProcesses(
+            name=self._short,
             members=self._members,
             kill=self._group.kill,
-            wanted_of=lambda granted: self._wish(granted).terminated,
-            proc=proc,
+            wish=self._wish,
             check=self._check,
+            proc=self._site.paths.proc,
+            folder=self._group.unified_dir,
         )
-        return (*threads, AdviceLever(advice), EndLever(end))
+        return process_levers(slot, self._originals)

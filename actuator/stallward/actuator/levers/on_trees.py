@@ -8,21 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.levers.advice import AdviceLever, AdviceSpec, has_capability, why_no_advice
 from stallward.actuator.levers.lever import Lever, SlotLimit, SlotPause
+from stallward.actuator.levers.on_processes import SlotProcesses, process_levers
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.spared import Spared
-from stallward.actuator.levers.terminate import EndLever, EndSpec
-from stallward.actuator.levers.thread_lever import ThreadLever, ThreadSpec
 from stallward.actuator.levers.tree_pause import TreePause
 from stallward.actuator.levers.tree_squeeze import TreeSqueeze
 from stallward.actuator.levers.tree_stopping import send
 from stallward.actuator.process_table import read_seen
 from stallward.actuator.process_trees import ProcessTree
-from stallward.actuator.thread_values import CPUS, NICE, format_cpus
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire
 
-_CAP_SYS_NICE: Final = 23
 _KILLED_S: Final = 2.0
 _LOOK_S: Final = 0.02
 
@@ -83,49 +79,15 @@ class TreeSlot:
 
     def processes(self) -> tuple[Lever, ...]:
         """What acts on the processes one by one."""
-        name, proc, members = self._tree.name, self._proc, self._tree.pids
-        can_undo = has_capability(proc, _CAP_SYS_NICE)
-
-        def nice(granted: DesiredState) -> str | None:
-            value = self._wish(granted).nice
-            return None if value is None else str(value)
-
-        def cpus(granted: DesiredState) -> str | None:
-            return format_cpus(self._wish(granted).cpus) or None
-
-        threads = [
-            ThreadLever(
-                ThreadSpec(
-                    name=f"{what}:{name}",
-                    what=what,
-                    members=members,
-                    folder=None,
-                    value_of=value_of,
-                    proc=proc,
-                    missing="" if can_undo else "without CAP_SYS_NICE it could not be undone",
-                    check=self._check,
-                ),
-                self._originals,
-            )
-            for what, value_of in ((NICE, nice), (CPUS, cpus))
-        ]
-        advice = AdviceSpec(
-            name=f"pages:{name}",
-            members=members,
-            advice_of=lambda granted: self._wish(granted).page_advice,
-            proc=proc,
-            missing=why_no_advice(proc),
-            check=self._check,
-        )
-        end = EndSpec(
-            name=f"terminate:{name}",
-            members=members,
+        slot = SlotProcesses(
+            name=self._tree.name,
+            members=self._tree.pids,
             kill=self._kill,
-            wanted_of=lambda granted: self._wish(granted).terminated,
-            proc=proc,
+            wish=self._wish,
             check=self._check,
+            proc=self._proc,
         )
-        return (*threads, AdviceLever(advice), EndLever(end))
+        return process_levers(slot, self._originals)
 
     def _kill(self) -> tuple[int, ...]:
         """SIGKILL to every member; returns who is left. Runs on a thread: it may wait."""

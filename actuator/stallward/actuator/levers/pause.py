@@ -115,7 +115,7 @@ class PauseLever(QuietLever):
 
     def _thaw(self, now_s: float) -> tuple[LeverResult, ...]:
         if not self._group.exists():
-            self.held = False
+            self._let_go()
             return ()
         return self._write(False, now_s)
 
@@ -139,6 +139,14 @@ class PauseLever(QuietLever):
         self.held = self.held or freezer.path.exists()
         write_text(freezer.path, freezer.freeze if freeze else freezer.thaw)
         self.held = freeze
+        if not freeze:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """It does not stand still because of us: who freezes it next thaws it too."""
+        self.held = False
+        if self._freezer is not None:
+            self._originals.settle(Frozen(self._freezer.path))
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
         """Read the file: somebody else may have frozen or thawed the group."""
@@ -151,7 +159,8 @@ class PauseLever(QuietLever):
             return ()
         if asked:
             return ()
-        self.held, self._pending = False, None
+        self._pending = None
+        self._let_go()
         if freezer.identity() != self._file:
             return ()  # the group is gone or new: it is paused again if that is still wished
         self._aside.step("0", now_s)

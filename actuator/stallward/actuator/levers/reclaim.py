@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,10 +19,10 @@ from stallward.actuator.errors import KernelFileError, LeverError
 from stallward.actuator.journal_entries import FileValue
 from stallward.actuator.kernelfile import read_text, write_text
 from stallward.actuator.levers.lever import PlannedWrite
+from stallward.actuator.levers.once import OnceLever
 from stallward.actuator.levers.originals import Originals
-from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.levers.result import LeverResult, attempt
-from stallward.actuator.levers.worker import Superseded, Worker
+from stallward.actuator.levers.worker import Superseded
 from stallward.agent.desired import MIB, DesiredState
 
 STEP_BYTES: Final = 64 * MIB
@@ -94,57 +93,30 @@ class _Wish:
         return str(self.target_bytes)
 
 
-class ReclaimLever(QuietLever):
-    """Evicts pages whenever another target is wished; nothing is held afterwards.
+class ReclaimLever(OnceLever[int, _Wish]):
+    """Evicts pages whenever another target is wished.
 
     Args:
         spec: The description.
         originals: Keeps the journal.
     """
 
-    held = False
-
     def __init__(self, spec: ReclaimSpec, originals: Originals) -> None:
-        self.name = spec.name
         self._spec = spec
         self._originals = originals
-        self._wanted: int | None = None
         self._takes_swappiness = True
-        self._worker: Worker[_Wish] = Worker(spec.name, self._work)
+        super().__init__(spec.name, spec.missing, nothing=_Wish(None, None))
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Why it cannot be used; empty if it can."""
-        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
+    def _target(self, granted: DesiredState) -> int | None:
+        return self._spec.target_of(granted)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is under way."""
-        return not self._worker.busy
-
-    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Start evicting if another target is wished; stop if none is."""
-        target = self._spec.target_of(granted)
-        if target == self._wanted:
-            return ()
-        self._wanted = target
-        if self._spec.missing:
-            if target is None:
-                return ()
-            error = self._spec.missing
-            return (LeverResult(lever=self.name, value=str(target), ok=False, error=error),)
-        if target is not None or self._worker.busy:
-            self._worker.ask(_Wish(target, granted.tuning.swappiness))
-        return ()
-
-    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """What has been evicted."""
-        return self._worker.poll(now_s)
+    def _wish(self, target: int, granted: DesiredState) -> _Wish:
+        return _Wish(target, granted.tuning.swappiness)
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One line if pages would be evicted."""
-        target = self._spec.target_of(granted)
-        if target is None or target == self._wanted or self._spec.missing:
+        target = self._new_target(granted)
+        if target is None:
             return ()
         plan = PlannedWrite(
             lever=self.name,
@@ -154,19 +126,6 @@ class ReclaimLever(QuietLever):
             undo="nothing to undo: the group reads its pages back when it needs them",
         )
         return (plan,)
-
-    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Stop evicting."""
-        self._wanted = None
-        if self._worker.busy:
-            self._worker.ask(_Wish(None, None))
-        return ()
-
-    def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the thread."""
-        if self._worker.wait(deadline_s):
-            self._worker.stop()
-        return self._worker.poll(time.monotonic())
 
     def _work(self, wish: _Wish, superseded: Superseded) -> tuple[LeverResult, ...] | None:
         if wish.target_bytes is None:
@@ -231,7 +190,10 @@ class ReclaimLever(QuietLever):
             raise LeverError(f"{path} is not there.")
         if now.isdigit() and int(now) <= step:
             return
-        self._originals.ensure(FileValue(path, now))
+        entry = FileValue(path, now)
+        ours = not self._originals.moved(path)  # else the original is noted, and this is not it
+        if ours:
+            self._originals.ensure(entry)
         try:
             write_text(path, str(step))
         except KernelFileError as error:
@@ -239,3 +201,5 @@ class ReclaimLever(QuietLever):
                 raise
         else:
             write_text(path, now)
+        if ours:
+            self._originals.settle(entry)

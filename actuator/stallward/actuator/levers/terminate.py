@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.levers.lever import Members, PlannedWrite
-from stallward.actuator.levers.quiet import QuietLever
+from stallward.actuator.levers.once import OnceLever
 from stallward.actuator.levers.result import LeverResult, attempt
-from stallward.actuator.levers.worker import Superseded, Worker
+from stallward.actuator.levers.worker import Superseded
 from stallward.actuator.process_identity import send_signal, start_time_ticks
 from stallward.agent.desired import DesiredState
 
@@ -46,45 +46,26 @@ class EndSpec:
     check: Callable[[], None] = field(default=lambda: None)
 
 
-class EndLever(QuietLever):
-    """Ends a slot once whenever that is wished anew.
+class EndLever(OnceLever[Literal[True], bool]):
+    """Ends a slot once whenever that is wished anew; during the grace it can be called off.
 
     Args:
         spec: The description.
     """
 
-    held = False
-
     def __init__(self, spec: EndSpec) -> None:
-        self.name = spec.name
         self._spec = spec
-        self._wanted = False
-        self._worker: Worker[bool] = Worker(
-            spec.name, self._work, pending_s=spec.grace_s + GRACE_S
-        )
+        super().__init__(spec.name, "", nothing=False, pending_s=spec.grace_s + GRACE_S)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is under way."""
-        return not self._worker.busy
+    def _target(self, granted: DesiredState) -> Literal[True] | None:
+        return True if self._spec.wanted_of(granted) else None
 
-    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Start ending the slot; during the grace it can still be called off."""
-        wanted = self._spec.wanted_of(granted)
-        if wanted == self._wanted:
-            return ()
-        self._wanted = wanted
-        if wanted or self._worker.busy:
-            self._worker.ask(wanted)
-        return ()
-
-    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Whether the slot has ended, and by what."""
-        return self._worker.poll(now_s)
+    def _wish(self, target: Literal[True], granted: DesiredState) -> bool:
+        return target
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One line if the slot would be ended."""
-        if not self._spec.wanted_of(granted) or self._wanted:
+        if self._new_target(granted) is None:
             return ()
         plan = PlannedWrite(
             lever=self.name,
@@ -94,19 +75,6 @@ class EndLever(QuietLever):
             undo="cannot be undone",
         )
         return (plan,)
-
-    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Call it off if the grace is not over."""
-        self._wanted = False
-        if self._worker.busy:
-            self._worker.ask(False)
-        return ()
-
-    def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the thread."""
-        if self._worker.wait(deadline_s):
-            self._worker.stop()
-        return self._worker.poll(time.monotonic())
 
     def _work(self, wanted: bool, superseded: Superseded) -> tuple[LeverResult, ...] | None:
         if not wanted:
