@@ -51,6 +51,28 @@ def test_a_quantile_of_points_is_the_nearest_rank(values: list[float]) -> None:
     assert sample.mean_ms == pytest.approx(sum(values) / len(values))
 
 
+@pytest.mark.parametrize("count", [1, 19, 20, 21, 256, 257, 1000])
+def test_few_and_many_points_are_summed_up_alike(count: int) -> None:
+    window = LatencyWindow()
+    values = [float((index * 7919) % count) for index in range(count)]
+    window.add_points(0.0, values)
+    sample = window.sample(0.5)
+    rank = -(-95 * count // 100)
+    assert sample.p95_ms == sorted(values)[rank - 1]
+    assert (sample.completed, sample.max_ms) == (count, max(values))
+    assert sample.mean_ms == pytest.approx(sum(values) / count)
+
+
+def test_points_and_buckets_share_a_window() -> None:
+    window = LatencyWindow()
+    window.add_points(0.0, [1.0, 2.0])
+    window.add_spans(0.1, np.array([[4.0, 8.0, 2.0]]), 12.0)
+    sample = window.sample(0.5)
+    assert (sample.completed, sample.mean_ms, sample.max_ms) == (4, 3.75, 8.0)
+    assert sample.p95_ms is not None
+    assert 4.0 < sample.p95_ms < 8.0
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.floats(0.0, 499.0), min_size=5, max_size=200),

@@ -20,10 +20,11 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from stallward.actuator.addresses import Address
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.convert import record_to_wire
 from stallward.actuator.engine import Engine, EngineSettings
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.guard import Budgets, Guard, GuardMemory
+from stallward.actuator.guard import Guard, GuardMemory
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.loop_link import LoopLink
 from stallward.actuator.metrics.counts import TickCounts

@@ -277,6 +277,38 @@ def test_more_are_read_when_somebody_asks(many: ProcessTurns) -> None:
     assert max(ages) <= 3, "and more often"
 
 
+def test_a_few_processes_rest_between_turns_but_newcomers_do_not_wait(tmp_path: Path) -> None:
+    listed = Listed(10, 11, 12)
+    for pid in (10, 11, 12, 13):
+        make_process(tmp_path, pid)
+    group = GroupProcesses(listed, 0, tmp_path)
+    far = GroupProcesses(Listed(), 1, tmp_path)
+    turns = ProcessTurns([group, far], 1, PssReader(tmp_path))
+    reads = []
+    for tick in range(1, 43):
+        turns.look(turns.groups)
+        turns.take(float(tick), asked=False)
+        reads.append(read_at(turns, float(tick)))
+    assert reads[:2] == [2, 2], "nothing is known before each had its turn"
+    assert sum(reads[2:]) == 12, "then each once in ten ticks"
+    listed.now = frozenset((10, 11, 12, 13))
+    turns.look(turns.groups)
+    turns.take(50.0, asked=False)
+    assert {sample.pid for sample in turns.samples() if sample.read_s == 50.0} >= {13}
+    turns.close()
+
+
+def test_one_turn_a_tick_goes_to_near_and_far_groups_alike(tmp_path: Path) -> None:
+    turns = turns_of(tmp_path, (2, 2, 6))
+    turns.look(turns.groups)
+    for tick in range(1, 41):
+        turns.take(float(tick), asked=False)
+    ages_s = [40.0 - (sample.read_s or 0.0) for sample in turns.samples()]
+    assert len(ages_s) == 10
+    assert max(ages_s) <= 12
+    turns.close()
+
+
 def test_a_few_processes_are_read_every_tick(tmp_path: Path) -> None:
     turns = turns_of(tmp_path, (3, 4, 5))
     for tick in range(1, 4):

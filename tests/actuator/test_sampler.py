@@ -18,6 +18,7 @@ from stallward.actuator.groups import Hierarchy
 from stallward.actuator.paths import Paths
 from stallward.actuator.sensors import LineFormat, LineSource, Sampler
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
+from stallward.actuator.sensors.sampler import TURN_TICKS
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, SlotState
 
 
@@ -196,6 +197,53 @@ def test_without_an_essential_signal_there_is_no_sample(
     (tmp_path / "cg" / file).write_text("nonsense\n")
     with pytest.raises(SensorError, match=file):
         small_node.read(0, (SlotState(),))
+
+
+def bump(root: Path, name: str, value: int) -> None:
+    """Give every file of a group that changes from tick to tick a new value."""
+    for file in ("memory.stat", "memory.usage_in_bytes", "memory.limit_in_bytes"):
+        key = "total_rss " if file == "memory.stat" else ""
+        (root / "memory" / name / file).write_text(f"{key}{value}\n")
+    for resource in ("memory", "io", "cpu"):
+        line = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={value}\n"
+        (root / "unified" / name / f"{resource}.pressure").write_text(line)
+    (root / "unified" / name / "cpu.stat").write_text(f"usage_usec {value}\n")
+
+
+def test_what_a_policy_sees_is_read_every_tick_and_the_rest_in_turn(
+    small_node: Sampler, tmp_path: Path
+) -> None:
+    cgroup, pressure = tmp_path / "cg", tmp_path / "proc/pressure"
+    pressure.mkdir()
+    ages: dict[str, list[int]] = {}
+
+    def note(part: str, seen: PsiTotals | GroupSample, now: int) -> None:
+        names = ("memory_some_us", "io_some_us", "cpu_some_us", "cpu_usage_us", "anon_bytes",
+                 "memory_usage_bytes", "memory_limit_bytes")  # fmt: skip
+        for name in names:
+            value = getattr(seen, name, None)
+            if value is not None:
+                ages.setdefault(f"{part}.{name}", []).append(now - value)
+
+    for tick in range(1, 41):
+        for name in ("z", "z/app", "z/bg"):
+            bump(cgroup, name, tick)
+        for resource in ("memory", "io", "cpu"):
+            line = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={tick}\n"
+            (pressure / resource).write_text(line)
+        sample = small_node.read(tick, (SlotState(),))
+        parts = {"zone": sample.zone, "protected": sample.protected, "slot": sample.slots[0]}
+        for part, group in parts.items():
+            note(part, group, tick)
+            note(part, group.psi, tick)
+        note("node", sample.node.psi, tick)
+    seen_late = {name for name, found in ages.items() if max(found) > 0}
+    assert seen_late == {
+        *("zone.cpu_usage_us", "protected.cpu_usage_us", "protected.cpu_some_us"),
+        *("protected.memory_limit_bytes", "slot.memory_limit_bytes", "slot.cpu_some_us"),
+        *("node.io_some_us", "node.cpu_some_us"),
+    }
+    assert max(max(found) for found in ages.values()) == TURN_TICKS - 1
 
 
 def test_a_node_with_nothing_is_a_sample_of_nothing(tmp_path: Path) -> None:

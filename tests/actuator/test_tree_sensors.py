@@ -14,13 +14,7 @@ from stallward.actuator.errors import SensorError
 from stallward.actuator.process_trees import Forest
 from stallward.actuator.sensors.machine import machine_zone
 from stallward.actuator.sensors.meminfo import MemoryInfo
-from stallward.actuator.sensors.tree_process import (
-    Memory,
-    parse_io,
-    parse_schedstat,
-    parse_status,
-    parse_used,
-)
+from stallward.actuator.sensors.tree_process import parse_used
 from stallward.actuator.sensors.tree_reader import READ_PER_SAMPLE, TreeReader
 from stallward.agent.observation import ObservationEncoder
 from stallward.agent.raw import NODE, to_raw
@@ -55,7 +49,8 @@ class FakeProcesses:
         fields = f"{parent} 1 1 0 -1 0 0 0 {faults} 0 {ticks} 0 0 0 20 0 1 0 {start} 0 0"
         (folder / "stat").write_text(f"{pid} (x) {state} {fields} 0 0\n")
         (folder / "status").write_text(
-            f"Name:\tx\nVmRSS:\t9 kB\nRssAnon:\t{anon_kib} kB\nRssFile:\t8 kB\n"
+            f"Name:\tx\nState:\t{state} (is)\n"
+            f"VmRSS:\t9 kB\nRssAnon:\t{anon_kib} kB\nRssFile:\t8 kB\n"
             f"RssShmem:\t4 kB\nVmSwap:\t{swap_kib} kB\nThreads:\t1\n"
         )
         (folder / "schedstat").write_text(f"1 {delay_ns} 3\n")
@@ -167,7 +162,9 @@ def test_one_malformed_process_is_a_fault_and_hides_nobody(tmp_path: Path) -> No
     setting = Setting(tmp_path)
     setting.processes.write(101, start=60, anon_kib=10)
     assert setting.read().anon_bytes == (100 + 4 + 10 + 4) * KIB
-    (tmp_path / "101" / "status").write_text("RssAnon:\tmany kB\n")
+    (tmp_path / "101" / "status").write_text(
+        "Name:\tx\nState:\tS\nRssAnon:\tmany kB\nThreads:\t1\n"
+    )
     found = setting.read()
     assert found.anon_bytes is not None
     assert "101/status" in setting.reader.faults[0]
@@ -193,29 +190,20 @@ def test_a_process_of_a_real_machine_is_read() -> None:
     assert reader.faults == ()
 
 
-@pytest.mark.parametrize(
-    ("parse", "content"),
-    [
-        (parse_status, b"RssAnon:\t1 MB\n"),
-        (parse_status, b"RssAnon:\t1\n"),
-        (parse_status, b"RssAnon:\t-1 kB\n"),
-        (parse_status, b"RssAnon:\t1 kB\nVmSw"),
-        (parse_io, b"read_bytes: x\n"),
-        (parse_io, b"read_bytes: \n"),
-        (parse_schedstat, b"1 2\n"),
-        (parse_schedstat, b"1 x 2\n"),
-        (parse_used, b"7 (x) S 1"),
-        (parse_used, b"7 (x) S " + b"x " * 18 + b"5 0 0"),
-    ],
-)
-def test_malformed_files_are_errors_with_their_path(parse: object, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"7 (x) S 1", b"7 (x) S " + b"x " * 18 + b"5 0 0"])
+def test_malformed_files_are_errors_with_their_path(content: bytes) -> None:
     with pytest.raises(SensorError, match="/proc/7/file"):
-        parse(content, P)  # type: ignore[operator]
+        parse_used(content, P)
 
 
-def test_what_a_kernel_leaves_out_is_nothing() -> None:
-    assert parse_status(b"Name:\tx\n", P) == Memory()
-    assert parse_io(b"rchar: 1\n", P) == (None, None)
+def test_what_has_no_memory_of_its_own_counts_nothing(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    setting.processes.write(101, start=60)
+    (tmp_path / "101" / "status").write_text("Name:\tx\nState:\tS (sleeping)\nThreads:\t1\n")
+    found = setting.read()
+    assert found.memory_usage_bytes == (100 + 4 + 8) * KIB
+    assert found.swap_bytes == 0
+    assert setting.reader.faults == ()
 
 
 INFO = MemoryInfo(

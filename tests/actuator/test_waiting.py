@@ -85,6 +85,30 @@ def test_a_stall_of_before_does_not(desk: Desk) -> None:
     assert desk.until(0.1)[0] is Woken.DUE
 
 
+def test_looks_are_spread_evenly_over_the_wait(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    look = desk.watch.look
+
+    def counted() -> bool:
+        looks.append(time.monotonic())
+        return look()
+
+    monkeypatch.setattr(desk.watch, "look", counted)
+    period_s = Rates().calm_watch_s
+    assert desk.until(4 * period_s + 0.001)[0] is Woken.DUE
+    assert len(looks) <= 1 + 4, "none just before the tick is due"
+
+
+def test_an_overdue_tick_does_not_hide_what_has_come_in(desk: Desk) -> None:
+    desk.client.send(b"hello")
+    assert desk.until(-1.0)[0] is Woken.DUE
+    assert desk.asked == [b"hello"]
+    desk.guardian.close()
+    assert desk.until(-1.0)[0] is Woken.STOPPED
+
+
 def test_a_stall_is_not_looked_for_in_vain(desk: Desk) -> None:
     timer = threading.Timer(0.05, desk.stall, (1_000,))
     timer.start()
@@ -111,3 +135,9 @@ def test_the_death_of_the_guardian_ends_the_waiting(desk: Desk) -> None:
 def test_a_late_answer_of_the_guardian_does_not(desk: Desk) -> None:
     desk.guardian.send(b"ok")
     assert desk.until(0.1)[0] is Woken.DUE
+
+
+def test_the_death_of_a_guardian_is_seen_behind_its_last_answer(desk: Desk) -> None:
+    desk.guardian.send(b"ok")
+    desk.guardian.close()
+    assert desk.until(30.0)[0] is Woken.STOPPED

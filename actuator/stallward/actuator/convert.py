@@ -1,11 +1,14 @@
 """Between domain values and the wire: both directions, nowhere else.
 
 Fields of the same name correspond; absent optional fields are ``None``. Round trips are exact.
+To the wire, a record becomes one tree of dicts and lists first: a message made of messages is
+copied part by part, which costs half as much again.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
@@ -39,18 +42,24 @@ _MODE_TO_WIRE: Final = {
 _MODE_FROM_WIRE: Final = {wire: mode for mode, wire in _MODE_TO_WIRE.items()}
 
 
+_Parts = dict[str, Any]
+"""The fields of a message, as its class takes them."""
+
+
 class _Flat:
     """Converts between a dataclass of scalars and the message with the same fields."""
 
     def __init__(self, domain: type[Any], wire: type[Message], *, skip: tuple[str, ...] = ()):
         self.domain, self.wire = domain, wire
         self.names = tuple(f.name for f in fields(domain) if f.name not in skip)
+        self._values = attrgetter(*self.names)
         described = wire.DESCRIPTOR.fields_by_name
         self.optional = tuple((name, described[name].has_presence) for name in self.names)
         self.repeated = tuple(name for name in self.names if described[name].is_repeated)
 
-    def to_wire(self, value: Any) -> dict[str, Any]:
-        return {name: found for name in self.names if (found := getattr(value, name)) is not None}
+    def to_wire(self, value: Any) -> _Parts:
+        found = zip(self.names, self._values(value), strict=True)
+        return {name: part for name, part in found if part is not None}
 
     def from_wire(self, message: Message) -> dict[str, Any]:
         found = {
@@ -87,12 +96,8 @@ def mode_from_wire(mode: pb.Mode) -> Mode | None:
     return _MODE_FROM_WIRE.get(mode)
 
 
-def _psi_to_wire(psi: PsiTotals) -> pb.PsiTotals:
-    return pb.PsiTotals(**_PSI.to_wire(psi))
-
-
-def _group_to_wire(group: GroupSample) -> pb.GroupSample:
-    return pb.GroupSample(psi=_psi_to_wire(group.psi), **_GROUP.to_wire(group))
+def _group_parts(group: GroupSample) -> _Parts:
+    return {**_GROUP.to_wire(group), "psi": _PSI.to_wire(group.psi)}
 
 
 def _group_from_wire(message: pb.GroupSample) -> GroupSample:
@@ -101,22 +106,25 @@ def _group_from_wire(message: pb.GroupSample) -> GroupSample:
 
 def sample_to_wire(sample: Sample) -> pb.Sample:
     """The wire form of a sample."""
-    node = pb.NodeSample(psi=_psi_to_wire(sample.node.psi), **_NODE.to_wire(sample.node))
+    return pb.Sample(**_sample_parts(sample))
+
+
+def _sample_parts(sample: Sample) -> _Parts:
     latency = sample.latency
-    return pb.Sample(
-        sequence=sample.sequence,
-        time_s=sample.time_s,
-        node=node,
-        zone=_group_to_wire(sample.zone),
-        protected=_group_to_wire(sample.protected),
-        slots=[_group_to_wire(group) for group in sample.slots],
-        slot_states=[pb.SlotState(**_STATE.to_wire(state)) for state in sample.slot_states],
-        latency=None if latency is None else pb.LatencySample(**_LATENCY.to_wire(latency)),
-        processes=[pb.ProcessSample(**_PROCESS.to_wire(p)) for p in sample.processes or ()],
-        processes_known=sample.processes is not None,
-        profile=sample.profile,
-        levers=[pb.LeverState(**_MOVED.to_wire(state)) for state in sample.levers],
-    )
+    return {
+        "sequence": sample.sequence,
+        "time_s": sample.time_s,
+        "node": {**_NODE.to_wire(sample.node), "psi": _PSI.to_wire(sample.node.psi)},
+        "zone": _group_parts(sample.zone),
+        "protected": _group_parts(sample.protected),
+        "slots": [_group_parts(group) for group in sample.slots],
+        "slot_states": [_STATE.to_wire(state) for state in sample.slot_states],
+        "latency": None if latency is None else _LATENCY.to_wire(latency),
+        "processes": [_PROCESS.to_wire(process) for process in sample.processes or ()],
+        "processes_known": sample.processes is not None,
+        "profile": sample.profile,
+        "levers": [_MOVED.to_wire(state) for state in sample.levers],
+    }
 
 
 def sample_from_wire(message: pb.Sample) -> Sample:
@@ -151,16 +159,20 @@ def desired_to_wire(desired: DesiredState) -> pb.DesiredState:
     Raises:
         ValueError: If a number does not fit the wire's integers.
     """
+    return pb.DesiredState(**_desired_parts(desired))
+
+
+def _desired_parts(desired: DesiredState) -> _Parts:
     terminate = desired.terminate
-    return pb.DesiredState(
-        slots=[pb.SlotDesire(**_SLOT.to_wire(slot)) for slot in desired.slots],
-        tuning=pb.Tuning(**_TUNING.to_wire(desired.tuning)),
-        stopped=[pb.ProcessRef(**_REF.to_wire(ref)) for ref in desired.stopped],
-        terminate=None if terminate is None else pb.ProcessRef(**_REF.to_wire(terminate)),
-        protect_from_oom=desired.protect_from_oom,
-        protected_low_bytes=desired.protected_low_bytes,
-        protected_willneed=desired.protected_willneed,
-    )
+    return {
+        "slots": [_SLOT.to_wire(slot) for slot in desired.slots],
+        "tuning": _TUNING.to_wire(desired.tuning),
+        "stopped": [_REF.to_wire(ref) for ref in desired.stopped],
+        "terminate": None if terminate is None else _REF.to_wire(terminate),
+        "protect_from_oom": desired.protect_from_oom,
+        "protected_low_bytes": desired.protected_low_bytes,
+        "protected_willneed": desired.protected_willneed,
+    }
 
 
 def desired_from_wire(message: pb.DesiredState) -> DesiredState:
@@ -186,15 +198,19 @@ def desired_from_wire(message: pb.DesiredState) -> DesiredState:
 
 def decision_to_wire(named: NamedDecision) -> pb.Decision:
     """The wire form of a decision and whose it is."""
+    return pb.Decision(**_decision_parts(named))
+
+
+def _decision_parts(named: NamedDecision) -> _Parts:
     decision = named.decision
-    return pb.Decision(
-        controller=named.controller,
-        desired=desired_to_wire(decision.desired),
-        reason=decision.reason,
-        action=decision.action or (),
-        propensity=decision.propensity,
-        score=decision.score,
-    )
+    return {
+        "controller": named.controller,
+        "desired": _desired_parts(decision.desired),
+        "reason": decision.reason,
+        "action": decision.action or (),
+        "propensity": decision.propensity,
+        "score": decision.score,
+    }
 
 
 def decision_from_wire(message: pb.Decision) -> NamedDecision:
@@ -215,17 +231,17 @@ def record_to_wire(record: TickRecord) -> pb.TickRecord:
         sequence=record.sequence,
         time_s=record.time_s,
         wall_time_s=record.wall_time_s,
-        sample=sample_to_wire(record.sample),
+        sample=_sample_parts(record.sample),
         observation=record.observation,
-        decision=decision_to_wire(record.decision),
-        granted=desired_to_wire(record.granted),
+        decision=_decision_parts(record.decision),
+        granted=_desired_parts(record.granted),
         guard_notes=record.guard_notes,
-        applied=[pb.LeverResult(**_LEVER.to_wire(result)) for result in record.applied],
-        timings=pb.TickTimings(**_TIMINGS.to_wire(record.timings)),
+        applied=[_LEVER.to_wire(result) for result in record.applied],
+        timings=_TIMINGS.to_wire(record.timings),
         mode=mode_to_wire(record.mode),
-        shadow=None if record.shadow is None else decision_to_wire(record.shadow),
+        shadow=None if record.shadow is None else _decision_parts(record.shadow),
         fallback=record.fallback,
-        circumstances=pb.Circumstances(**_CIRCUMSTANCES.to_wire(record.circumstances)),
+        circumstances=_CIRCUMSTANCES.to_wire(record.circumstances),
     )
 
 

@@ -40,8 +40,10 @@ from stallward.actuator.config import DaemonConfig, load_config  # noqa: E402
 from stallward.actuator.engine import Engine  # noqa: E402
 from stallward.actuator.errors import JournalError  # noqa: E402
 from stallward.actuator.lease import LeaseDesk  # noqa: E402
+from stallward.actuator.loop_memory import LoopMemory  # noqa: E402
 from stallward.actuator.node import Node  # noqa: E402
 from stallward.actuator.orphan import end_and_restore  # noqa: E402
+from stallward.actuator.pause_memory import PauseMemory  # noqa: E402
 from stallward.actuator.policy_loader import Loaded, PolicyLoader  # noqa: E402
 from stallward.actuator.record import Mode  # noqa: E402
 from stallward.actuator.ticking import Ticker  # noqa: E402
@@ -66,6 +68,10 @@ class LoopOptions:
     latency_fd: int
     """Where another process sends latencies; -1 for none."""
     restarts: int
+    memory_fd: int
+    first_place: int
+    heir: int
+    """These three: see :class:`~stallward.actuator.guardian_wiring.Inheritance`."""
     daemon_start_s: float
 
 
@@ -75,7 +81,12 @@ class Loop:
     def __init__(self, options: LoopOptions) -> None:
         config = options.config
         self._options = options
-        self._link = GuardianLink(socket.socket(fileno=options.guardian_fd))
+        memory = LoopMemory(options.memory_fd)
+        self._link = GuardianLink(
+            socket.socket(fileno=options.guardian_fd),
+            memory=memory,
+            first_place=options.first_place,
+        )
         self._service = Outlet(socket.socket(fileno=options.command_fd))
         self._recorder = (
             Outlet(socket.socket(fileno=options.record_fd)) if options.record_fd >= 0 else None
@@ -89,9 +100,10 @@ class Loop:
             self._link.release_one,
             options.daemon_start_s,
             latencies=socket.socket(fileno=latencies) if latencies >= 0 else None,
+            touch_journal=self._link.touch,
         )
-        if options.restarts:
-            self._node.assume_paused(time.monotonic())
+        pauses = PauseMemory(memory.pauses(), len(config.background))
+        self._node.remember_pauses(pauses, time.monotonic(), heir=bool(options.heir))
         engine = _engine(config, self._node, controller)
         leases = LeaseDesk()
         desk = CommandDesk(
@@ -153,8 +165,9 @@ class Loop:
             sockets = [end.fileno() for end in ends]
             sockets += [self._recorder.connection.fileno()] if self._recorder else []
             config = self._options.config
+            paths, journal = config.node.paths, config.journal.path
             with contextlib.suppress(OSError):
-                end_and_restore(self._link.held, config.node.paths, config.journal.path, sockets)
+                end_and_restore(lambda: self._link.held, paths, journal, sockets)
         return self._node.close()
 
     def _journal_originals(self) -> None:
@@ -197,8 +210,10 @@ def main(arguments: list[str] | None = None) -> int:
     """The loop process; returns its exit status."""
     parser = argparse.ArgumentParser(prog="stallward.actuator.loop", description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
-    for name in ("--guardian-fd", "--command-fd", "--record-fd", "--latency-fd", "--restarts"):
-        parser.add_argument(name, type=int, required=True)
+    for name in ("guardian-fd", "command-fd", "record-fd", "latency-fd", "memory-fd"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    for name in ("restarts", "first-place", "heir"):
+        parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--daemon-start-s", type=float, required=True)
     options = vars(parser.parse_args(arguments))
     try:

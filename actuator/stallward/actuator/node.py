@@ -5,17 +5,18 @@ from __future__ import annotations
 import socket
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from stallward.actuator.config import DaemonConfig
 from stallward.actuator.engine import EngineSettings
 from stallward.actuator.groups import Group
 from stallward.actuator.guard import slots_with_stopped
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
-from stallward.actuator.levers.originals import ReleaseJournal, SendJournal
+from stallward.actuator.levers.originals import ReleaseJournal, SendJournal, TouchJournal
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.node_targets import find_targets
+from stallward.actuator.pause_memory import PauseMemory
 from stallward.actuator.sensors.latency_sources import open_source
+from stallward.actuator.sensors.missing import Absence, Why, absences, broken
 from stallward.actuator.sensors.online_cpus import read_online_cpus
 from stallward.actuator.sensors.page_cache_signal import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
@@ -24,9 +25,6 @@ from stallward.actuator.stall_watch import StallWatch
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
-
-if TYPE_CHECKING:
-    from stallward.actuator.sensors.missing import Absence
 
 
 class Node:
@@ -39,6 +37,7 @@ class Node:
         release_journal: Called with entries when they are undone for good.
         daemon_start_s: CLOCK_MONOTONIC when the daemon was started; now by default.
         latencies: The socket through which latencies come, where another process gathers them.
+        touch_journal: Marks entries that were sent as moved, or as back.
 
     Raises:
         NodeError: If a group is missing, the node lacks something, or a background group holds
@@ -52,6 +51,7 @@ class Node:
         release_journal: ReleaseJournal | None = None,
         daemon_start_s: float | None = None,
         latencies: socket.socket | None = None,
+        touch_journal: TouchJournal | None = None,
     ) -> None:
         self._config = config
         paths = config.node.paths
@@ -77,6 +77,7 @@ class Node:
             latency_source=self.latency,
         )
         self.tracker = SlotTracker(len(slots))
+        self._pauses: PauseMemory | None = None
         first = self._last = self.sampler.read(0, self.tracker.states(0.0))
         self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
         self.levers = LeverSet(
@@ -88,6 +89,7 @@ class Node:
             zone_limit_bytes=first.zone.memory_limit_bytes,
             send_journal=send_journal,
             release_journal=release_journal,
+            touch_journal=touch_journal,
             spared=frozenset(config.protected.pids),
             options=LeverOptions(
                 dry_run=config.control.dry_run, aside_s=config.control.foreign_wait_s
@@ -115,12 +117,28 @@ class Node:
             aside_s=control.foreign_wait_s,
         )
 
-    def assume_paused(self, now_s: float) -> None:
-        """Take the past for the worst that the budgets allow: an earlier loop's is not known."""
-        count = len(self._config.background)
-        longest_s = self._config.guard.max_pause_share * SHARE_WINDOW_S
-        paused = [self.levers.slot_paused(i) for i in range(count)]
-        self.tracker = SlotTracker.after_restart(now_s, [longest_s] * count, paused)
+    def remember_pauses(self, memory: PauseMemory, now_s: float, *, heir: bool) -> None:
+        """Keep the slots' pauses in ``memory`` from now on.
+
+        Args:
+            memory: Outlives this process.
+            now_s: CLOCK_MONOTONIC.
+            heir: Whether an earlier loop may have paused something lately. What it did is in
+                ``memory``; where it is not, it is taken for the worst that the budgets allow.
+        """
+        if heir:
+            count = len(self._config.background)
+            longest_s = self._config.guard.max_pause_share * SHARE_WINDOW_S
+            paused = [self.levers.slot_paused(i) for i in range(count)]
+            self.tracker = SlotTracker.after_restart(
+                now_s, [longest_s] * count, paused, memory.load()
+            )
+        self._pauses = memory
+        self._note_pauses()
+
+    def _note_pauses(self) -> None:
+        if self._pauses is not None:
+            self._pauses.note(self.tracker)
 
     def read(self, sequence: int, now_s: float) -> Sample:
         """Read the sample of one tick.
@@ -138,19 +156,17 @@ class Node:
         """Signals and levers that this node does not have, and why."""
         return (*self.missing_signals(), *self.levers.missing())
 
+    def troubles(self) -> tuple[str, ...]:
+        """What of it comes and goes, found without looking at every signal."""
+        latency = "" if self.latency is None else self.latency.fault
+        return (latency, *self.sampler.passing_faults)
+
     def missing_signals(self) -> tuple[str, ...]:
         """Signals that this node does not have, and why."""
-        from stallward.actuator.sensors.missing import broken  # noqa: PLC0415 - only when asked
-
         return (*broken(self.absences(), self.sampler.faults), *self.sampler.absent)
 
     def absences(self) -> tuple[Absence, ...]:
         """Every signal that the last sample did not have, and why; also what cannot be had."""
-        from stallward.actuator.sensors.missing import (  # noqa: PLC0415 - only when asked
-            Why,
-            absences,
-        )
-
         off = self._config.node.page_cache == "off"
         detail = f"page cache by eBPF: {self.page_cache.absent or 'not read'}"
         reason = (Why.OFF if off else Why.UNREADABLE, detail)
@@ -161,10 +177,13 @@ class Node:
         self, granted: DesiredState, sample: Sample, now_s: float
     ) -> tuple[LeverResult, ...]:
         """Apply a granted state and note what the slots do from now on."""
-        results = self.levers.apply(granted)
         # A dry run pauses and limits nothing, whatever is granted.
         done = RELEASED if self.levers.dry_run else granted
         stopped = slots_with_stopped(done, sample)
+        pausing = [i for i in range(len(sample.slots)) if done.slot(i).paused or i in stopped]
+        self.tracker.begin(now_s, pausing)
+        self._note_pauses()  # before it is so: if this is the last thing done, it counts
+        results = self.levers.apply(granted)
         facts = [
             SlotFacts(
                 paused=done.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
@@ -175,6 +194,7 @@ class Node:
             for i, group in enumerate(sample.slots)
         ]
         self.tracker.update(now_s, facts, time.monotonic())
+        self._note_pauses()
         self._profile = done.tuning.name
         return results
 
@@ -205,6 +225,7 @@ class Node:
             for i in range(len(self._config.background))
         ]
         self.tracker.update(now_s, facts, time.monotonic())
+        self._note_pauses()
         self._profile = RELEASED.tuning.name
         return results
 

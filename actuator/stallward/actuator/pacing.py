@@ -61,9 +61,9 @@ class Rates:
     """Between two ticks of a calm node."""
     calm_after_s: float = 2.0
     """How long a node shows no sign of pressure before it counts as calm."""
-    watch_s: float = 0.02
-    """Between two looks at the protected application's stall after recent pressure."""
-    calm_watch_s: float = 0.038
+    watch_s: float = 0.025
+    """At most between two looks at the protected application's stall after recent pressure."""
+    calm_watch_s: float = 0.039
     """The same long after."""
 
 
@@ -104,7 +104,7 @@ class Rhythm:
         return max(rates.calm_tick_s, rates.tick_s) if self._calm else rates.tick_s
 
     def watch_s(self, now_s: float) -> float:
-        """Between two looks at the stall now."""
+        """At most between two looks at the stall now."""
         recent = now_s - self._pressed_s < _WATCHED_AFTER_S
         return self._rates.watch_s if recent else self._rates.calm_watch_s
 

@@ -1,6 +1,6 @@
 """Noticing within milliseconds that the protected application stalls, between two ticks.
 
-One PSI file is kept open and read some 30 to 70 times a second (2 us a read, and a wake-up).
+One PSI file is kept open and read some 26 to 40 times a second (2 us a read, and a wake-up).
 Where the kernel allows it, it also wakes the loop itself: a PSI trigger of half a second
 (Documentation/accounting/psi.rst) needs CAP_SYS_RESOURCE; other processes may only use windows
 of 2 s and its multiples, which are too slow to be of use here.

@@ -14,13 +14,13 @@ from stallward.actuator.config import DaemonConfig
 from stallward.actuator.engine import Engine, TickOutcome
 from stallward.actuator.lease import LeaseDesk
 from stallward.actuator.levers.result import LeverResult
+from stallward.actuator.loop_status import LoopStatus, StatusSources
 from stallward.actuator.node import Node
 from stallward.actuator.pacing import Pacer, Rhythm
 from stallward.actuator.record import Circumstances, TickRecord, TickTimings
 from stallward.actuator.waiting import Waiter, Woken
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import Sample
-from stallward.proto.v1 import stallward_pb2 as pb
 
 _BEAT_S: Final = 1.0
 """How often the guardian is told that the loop has ticked; from the first tick on."""
@@ -72,8 +72,19 @@ class Ticker:
         self._link = link
         self._service = service
         self._recorder = recorder
-        self._restarts = restarts
-        self._daemon_start_s = daemon_start_s
+        self._status = LoopStatus(
+            StatusSources(
+                config=config,
+                node=node,
+                engine=engine,
+                leases=leases,
+                desk=desk,
+                link=link,
+                outlets=(service,) if recorder is None else (service, recorder),
+                restarts=restarts,
+                daemon_start_s=daemon_start_s,
+            )
+        )
         self._rhythm = Rhythm(config.control.rates, config.control.slo_ms)
         self._sequence = 0
         self._blind_ticks = 0
@@ -86,7 +97,7 @@ class Ticker:
         while not stopping():
             watching = rhythm.quiet and self._node.anything_runs()
             woken = waiter.until(pacer.due_s, rhythm, watching=watching)
-            if woken is Woken.STOPPED or self._link.gone:
+            if woken is Woken.STOPPED or (self._link.overdue and self._link.gone):
                 break
             if woken is Woken.STALLED:
                 pacer.restart(time.monotonic(), rhythm.tick_s)
@@ -198,35 +209,6 @@ class Ticker:
             gc.collect()
 
     def _tell_status(self) -> None:
-        self._service.send(frame_status(self._status().SerializeToString()))
+        status = self._status.make(ticks=self._sequence, calm=self._rhythm.calm)
+        self._service.send(frame_status(status.SerializeToString()))
         self._status_at_s = time.monotonic() + _STATUS_S
-
-    def _status(self) -> pb.StatusResponse:
-        now_s = time.monotonic()
-        lease = self._leases.current(now_s)
-        dropped = self._service.dropped + (self._recorder.dropped if self._recorder else 0)
-        return pb.StatusResponse(
-            node_kind=self._node.hierarchy.kind,
-            controller="remote" if lease else self._engine.in_force.name,
-            mode=convert.mode_to_wire(self._engine.mode),
-            policy=self._desk.policy,
-            slots=[slot.name for slot in self._config.background],
-            lease_held=lease is not None,
-            lease_remaining_s=self._leases.remaining_s(now_s),
-            ticks=self._sequence,
-            records_dropped=dropped,
-            missing=self._missing(),
-            uptime_s=now_s - self._daemon_start_s,
-            loop_restarts=self._restarts,
-            calm=self._rhythm.calm,
-            fallbacks=self._engine.counts.fallbacks,
-            stepped_aside=self._engine.counts.stepped_aside,
-            latency_source=convert.latency_status(self._config.latency, self._node.latency),
-        )
-
-    def _missing(self) -> tuple[str, ...]:
-        problem = self._link.problem
-        reasons = (
-            [f"journal: {problem} Nothing new is changed until it can be."] if problem else []
-        )
-        return (*reasons, *self._node.missing())

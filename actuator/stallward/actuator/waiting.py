@@ -51,31 +51,46 @@ class Waiter:
         self._answer = answer
         self._watch = watch
         self._poller = select.poll()  # not select(2): a big node has descriptors beyond 1023
-        for fd in (self._guardian_fd, wake_fd, command_fd):
+        for fd in (wake_fd, command_fd):
             self._poller.register(fd, select.POLLIN)
+        # Only its end, which is always told: its answers are no reason to wake up.
+        self._poller.register(self._guardian_fd, 0)
         if watch.trigger_fd >= 0:
             self._poller.register(watch.trigger_fd, select.POLLPRI)
 
     def until(self, due_s: float, rhythm: Rhythm, *, watching: bool) -> Woken:
-        """Wait until ``due_s`` at the latest.
+        """Wait until ``due_s`` at the latest; what has come in is seen even if that is past.
+
+        A wake-up costs more than what it is for, so looks are spread evenly: none is just
+        before the tick.
 
         Args:
             due_s: When the next tick is due, CLOCK_MONOTONIC.
             rhythm: Says how often to look for a stall.
             watching: Whether a stall is to end the waiting.
         """
-        look = self._watch.look
-        watch_s = rhythm.watch_s(time.monotonic())
+        look, poll, clock_s = self._watch.look, self._poller.poll, time.monotonic
+        now_s = clock_s()
+        left_s = max(due_s - now_s, 0.0)
+        looks = 1
         if watching:
             look()  # what the tick has seen is no news
-        while (left_s := due_s - time.monotonic()) > 0:
-            wait_s = min(left_s, watch_s) if watching else left_s
-            ready = dict(self._poller.poll(math.ceil(wait_s * 1e3)))
-            if ready and self._stopped(ready):
-                return Woken.STOPPED
-            if watching and (self._triggered(ready) or look()):
+            looks = max(math.ceil(left_s / rhythm.watch_s(now_s)), 1)
+        while True:
+            found = poll(math.ceil(left_s / looks * 1e3))
+            if found:
+                ready = dict(found)
+                if self._stopped(ready):
+                    return Woken.STOPPED
+                if watching and self._triggered(ready):
+                    return Woken.STALLED
+            else:
+                looks = max(looks - 1, 1)
+            left_s = due_s - clock_s()
+            if left_s <= 0.0:
+                return Woken.DUE
+            if watching and look():
                 return Woken.STALLED
-        return Woken.DUE
 
     def _stopped(self, ready: dict[int, int]) -> bool:
         if self._command_fd in ready:

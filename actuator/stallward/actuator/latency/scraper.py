@@ -55,7 +55,7 @@ class Scraper:
     def _send(self, exposition: Exposition) -> None:
         self._feed.malformed += exposition.malformed
         if not exposition.series:
-            self._feed.fault(self._why_nothing(exposition))
+            self._feed.fault(why_nothing(self._metric, exposition))
             return
         increase = self._increase.take(exposition, time.monotonic())
         if increase is None:
@@ -63,12 +63,14 @@ class Scraper:
         else:
             self._feed.send_spans(increase.spans, increase.total_ms)
 
-    def _why_nothing(self, exposition: Exposition) -> str:
-        if exposition.seen == 0:
-            return f"has no metric {self._metric}"
-        if exposition.malformed:
-            return f"has no usable histogram {self._metric} ({exposition.malformed} bad lines)"
-        return f"has no histogram (with _bucket series) that matches {self._metric}"
-
     def close(self) -> None:
         """Nothing is kept open between scrapes."""
+
+
+def why_nothing(metric: str, exposition: Exposition) -> str:
+    """Why an exposition has no series of ``metric``."""
+    if exposition.seen == 0:
+        return f"has no metric {metric}"
+    if exposition.malformed:
+        return f"has no usable histogram {metric} ({exposition.malformed} bad lines)"
+    return f"has no histogram (with _bucket series) that matches {metric}"

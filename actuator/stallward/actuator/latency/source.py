@@ -128,9 +128,12 @@ def _spans(frame: Completed | Fault) -> NDArray[np.float64]:
     Raises:
         FramesError: If they cannot be latencies.
     """
-    spans = np.frombuffer(frame.spans if isinstance(frame, Completed) else b"").reshape(-1, 3)
+    if isinstance(frame, Fault):
+        return np.empty((0, 3))
+    spans = np.frombuffer(frame.spans).reshape(-1, 3)
     low, high, count = spans.T
     ordered = (low >= 0) & (low <= high) & (high <= MAX_LATENCY_MS)
-    if not (ordered & (count > 0) & (count <= MAX_REQUESTS)).all():  # which NaN is not
+    usable = (ordered & (count > 0) & (count <= MAX_REQUESTS)).all()  # which NaN is not
+    if not (usable and 0.0 <= frame.total_ms <= MAX_LATENCY_MS * float(count.sum())):
         raise FramesError("The spans of a latency frame are damaged.")
     return spans

@@ -69,7 +69,7 @@ class StatsdReceiver:
         """Take in what arrives until ``until_s``, and send it."""
         if self._socket is None:
             try:
-                self._socket = _listen(self._address)
+                self._socket = listen(self._address)
             except OSError as error:
                 self._feed.fault(f"cannot listen ({os.strerror(error.errno or errno.EINVAL)})")
                 select.select([life_fd], [], [], max(until_s - time.monotonic(), 0.0))
@@ -114,7 +114,7 @@ class StatsdReceiver:
                     Path(self._address.path).unlink()
 
 
-def _listen(address: Address) -> socket.socket:
+def listen(address: Address) -> socket.socket:
     """A socket that listens there; a socket left by one that was killed is replaced.
 
     Raises:

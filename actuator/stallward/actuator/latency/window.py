@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -17,10 +18,19 @@ _ROUNDING: Final = 1e-9
 """Share of the requests by which a rank may miss because of rounding."""
 
 
+_FEW: Final = 256
+"""Fewer points are sorted faster than arrays are made, by far while caches are cold."""
+
+
 class _Batch(NamedTuple):
     seen_s: float
-    spans: NDArray[np.float64]
-    """Shape (n, 3): lowest and highest latency (ms) of so many requests."""
+    points: Sequence[float]
+    """Known latencies, ms."""
+    spans: NDArray[np.float64] | None
+    """Shape (n, 3): lowest and highest latency (ms) of so many requests, where that is all that
+    is known of them."""
+    requests: float
+    """How many."""
     total_ms: float
     """Sum of the latencies."""
 
@@ -49,9 +59,9 @@ class LatencyWindow:
             seen_s: CLOCK_MONOTONIC when they were seen; never less than in the last call.
             latencies_ms: One for each request.
         """
-        values = np.asarray(latencies_ms, dtype=np.float64)
-        spans = np.stack((values, values, np.ones_like(values)), axis=1)
-        self.add_spans(seen_s, spans, float(values.sum()))
+        if len(latencies_ms):
+            count = float(len(latencies_ms))
+            self._add(_Batch(seen_s, tuple(latencies_ms), None, count, math.fsum(latencies_ms)))
 
     def add_spans(self, seen_s: float, spans: NDArray[np.float64], total_ms: float) -> None:
         """Take in requests of which only bounds are known.
@@ -61,11 +71,13 @@ class LatencyWindow:
             spans: Shape (n, 3): lowest, highest latency in ms, and how many.
             total_ms: Sum of their latencies.
         """
-        if len(spans) == 0:
-            return
-        self._batches.append(_Batch(seen_s, spans, total_ms))
-        self._completed_total += float(spans[:, 2].sum())
-        self._last_s = seen_s
+        if len(spans):
+            self._add(_Batch(seen_s, (), spans, float(spans[:, 2].sum()), total_ms))
+
+    def _add(self, batch: _Batch) -> None:
+        self._batches.append(batch)
+        self._completed_total += batch.requests
+        self._last_s = batch.seen_s
 
     def sample(self, now_s: float) -> LatencySample:
         """What the window holds at ``now_s``, CLOCK_MONOTONIC."""
@@ -77,17 +89,34 @@ class LatencyWindow:
             return LatencySample(
                 window_s=self.window_s, completed_total=total, last_completion_age_s=age_s
             )
-        spans = _merged(np.concatenate([batch.spans for batch in self._batches]))
-        count = float(spans[:, 2].sum())
+        count = math.fsum(batch.requests for batch in self._batches)
+        p95_ms, max_ms = self._upper(count)
         return LatencySample(
             window_s=self.window_s,
             completed=max(round(count), 1),
             completed_total=total,
-            mean_ms=sum(batch.total_ms for batch in self._batches) / count,
-            p95_ms=_quantile(spans, _QUANTILE),
-            max_ms=float(spans[-1, 1]),
+            mean_ms=math.fsum(batch.total_ms for batch in self._batches) / count,
+            p95_ms=p95_ms,
+            max_ms=max_ms,
             last_completion_age_s=age_s,
         )
+
+    def _upper(self, count: float) -> tuple[float, float]:
+        """The quantile and the maximum of the ``count`` requests in the window, ms."""
+        if count <= _FEW and all(batch.spans is None for batch in self._batches):
+            points = sorted([point for batch in self._batches for point in batch.points])
+            rank = math.ceil(_QUANTILE * count * (1.0 - _ROUNDING))
+            return points[max(rank, 1) - 1], points[-1]
+        spans = _merged(np.concatenate([_spans(batch) for batch in self._batches]))
+        return _quantile(spans, _QUANTILE), float(spans[-1, 1])
+
+
+def _spans(batch: _Batch) -> NDArray[np.float64]:
+    """The requests of a batch as spans; a point is one without width."""
+    if batch.spans is not None:
+        return batch.spans
+    points = np.asarray(batch.points, dtype=np.float64)
+    return np.stack((points, points, np.ones_like(points)), axis=1)
 
 
 def _merged(spans: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.groups import Group
@@ -23,25 +24,53 @@ _NO_CPU: Final = CpuStat()
 _NO_IO: Final = IoBytes()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EveryTick:
+    """What is read of a group every tick, besides its memory stall and usage."""
+
+    stat: bool = False
+    """memory.stat, and memory in swap."""
+    limit: bool = False
+    io_stall: bool = False
+    cpu_stall: bool = False
+    cpu: bool = False
+    """cpu.stat."""
+    frozen: bool = False
+
+
+# What the features of a policy are made of (stallward.agent.raw), and what the guard counts.
+ZONE: Final = EveryTick(stat=True, limit=True, io_stall=True, cpu_stall=True)
+PROTECTED: Final = EveryTick(stat=True, io_stall=True)
+SLOT: Final = EveryTick(stat=True, io_stall=True, cpu=True, frozen=True)
+FAR_SLOT: Final = EveryTick(frozen=True)
+"""A slot beyond those that a policy sees."""
+WHOLE: Final = EveryTick(
+    stat=True, limit=True, io_stall=True, cpu_stall=True, cpu=True, frozen=True
+)
+
+
 class GroupReader:
     """The counters of one group; all absent while it is not there.
 
-    Some files are read every tick; those whose values change slowly are read in turn. A reader
-    of a group that is not ``near`` reads only memory stall, usage and whether it is frozen every
-    tick, and everything else in turn.
+    What nobody decides by, or what changes slowly, is read in turn: a file costs some 25 us of
+    a tick under pressure, since caches are cold.
 
     Args:
         group: The group; for the whole machine (``/``) only what the root directory has.
-        near: Whether most of it is read every tick.
+        every_tick: What is read every tick; the rest is read in turn.
         processes: Its processes, where they are read.
     """
 
     def __init__(
-        self, group: Group, *, near: bool = True, processes: GroupProcesses | None = None
+        self,
+        group: Group,
+        *,
+        every_tick: EveryTick = WHOLE,
+        processes: GroupProcesses | None = None,
     ) -> None:
         unified, memory, cpu_v1 = group.unified_dir, group.memory_dir, group.v1_dir("cpu")
         self.group = group
-        self.near = near
+        self._every_tick = every_tick
         self.processes = processes
         self.pss_bytes: int | None = None
         """Set by who reads it."""
@@ -103,19 +132,20 @@ class GroupReader:
         """
         memory = self._memory
         usage = None if memory is None else memory.usage.read()
-        frozen = None if self._frozen is None else self._frozen.read()
         turn = turn or self._turn_read_s is None or usage is None
-        whole = turn or self.near
-        psi = _NO_PSI if self._psi is None else self._psi.read(memory_only=not whole)
-        if whole:
-            self._read_whole(memory)
+        now = WHOLE if turn else self._every_tick
+        psi = _NO_PSI
+        if self._psi is not None:
+            psi = self._psi.read(io_too=now.io_stall, cpu_too=now.cpu_stall)
+        self._read_now(now, memory)
         if turn:
             self._read_turn(memory, now_s)
             if self._turn_read_s is None:
                 return self._nothing
         stat = _NO_MEMORY if memory is None else memory.stat.value
         cpu = None if self._cpu is None else self._cpu.value
-        if usage is not None and now_s >= self._working_set.due_s and whole:
+        frozen = None if self._frozen is None else self._frozen.value
+        if usage is not None and now.stat and now_s >= self._working_set.due_s:
             self._estimate(usage, stat, now_s)
         processes = self.processes
         sums = (None,) * 3 if processes is None else processes.sums
@@ -139,14 +169,18 @@ class GroupReader:
             self._sample = self._make(psi, usage, frozen, stat, cpu or _NO_CPU, kills_below, sums)
         return self._sample
 
-    def _read_whole(self, memory: MemoryReader | None) -> None:
-        """What a near group reads every tick."""
+    def _read_now(self, now: EveryTick, memory: MemoryReader | None) -> None:
+        """Read the files of ``now`` besides those of stalls."""
         if memory is not None:
-            memory.stat.read()
-            self._limit_bytes = memory.read_limit_bytes()
-            self._swap_bytes = memory.read_swap_bytes()
-        if self._cpu is not None:
+            if now.stat:
+                memory.stat.read()
+                self._swap_bytes = memory.read_swap_bytes()
+            if now.limit:
+                self._limit_bytes = memory.read_limit_bytes()
+        if now.cpu and self._cpu is not None:
             self._cpu.read()
+        if now.frozen and self._frozen is not None:
+            self._frozen.read()
 
     def _read_turn(self, memory: MemoryReader | None, now_s: float) -> None:
         """What every group reads in turn."""

@@ -25,14 +25,22 @@ class NodeReader:
         self._vmstat = vmstat_file(vmstat)
         self.info = MemoryInfo()
         """As of the last read."""
+        self._read_before = False
         self.signals: tuple[AnySignal, ...] = (*self._psi.signals, self._meminfo, self._vmstat)
 
-    def read(self) -> NodeSample:
-        """The present values; absent ones are ``None``."""
+    def read(self, *, whole: bool = True) -> NodeSample:
+        """The present values; absent ones are ``None``.
+
+        Args:
+            whole: Whether to read also stalls for io and CPU, which only a zone that is the whole
+                machine decides by; they stay as they were otherwise.
+        """
         info, stat = self._meminfo.read(), self._vmstat.read()
+        whole = whole or not self._read_before
+        self._read_before = True
         self.info = info
         return NodeSample(
-            psi=self._psi.read(),
+            psi=self._psi.read(io_too=whole, cpu_too=whole),
             memory_total_bytes=info.total_bytes,
             memory_available_bytes=info.available_bytes,
             dirty_bytes=info.dirty_bytes,

@@ -34,7 +34,7 @@ class ProcessStatus:
     swap_bytes: int | None = None
 
 
-def _value(content: bytes, key: bytes, path: Path) -> bytes | None:
+def _value(content: bytes, key: bytes, path: Path | str) -> bytes | None:
     """What stands in the line that begins with ``key`` (which begins with a newline)."""
     start = content.find(key)
     if start < 0:
@@ -45,7 +45,7 @@ def _value(content: bytes, key: bytes, path: Path) -> bytes | None:
     return content[start + len(key) : end].strip()
 
 
-def _size(content: bytes, key: bytes, path: Path) -> int | None:
+def _size(content: bytes, key: bytes, path: Path | str) -> int | None:
     value = _value(content, key, path)
     if value is None:
         return None
@@ -54,7 +54,7 @@ def _size(content: bytes, key: bytes, path: Path) -> int | None:
     return checked_count(parse_count(value[:-3].rstrip(), path) * _KIB, path)
 
 
-def parse_status(content: bytes, path: Path) -> ProcessStatus:
+def parse_status(content: bytes, path: Path | str) -> ProcessStatus:
     """/proc/PID/status. A process's name cannot fake a line: the kernel escapes newlines in it.
 
     Raises:
@@ -75,9 +75,9 @@ def parse_status(content: bytes, path: Path) -> ProcessStatus:
     )
 
 
-def _resident(content: bytes, path: Path) -> tuple[int | None, int | None, int | None]:
+def _resident(content: bytes, path: Path | str) -> tuple[int | None, int | None, int | None]:
     """Resident memory: all, anonymous and shared, of files."""
-    usual = _SIZES.search(content, max(content.find(b"\nVmRSS:"), 0))
+    usual = _SIZES.match(content, max(content.find(b"\nVmRSS:"), 0))
     if usual is not None:
         rss, anon, file, shared = usual.groups()
         return int(rss) * _KIB, (int(anon) + int(shared)) * _KIB, int(file) * _KIB
@@ -88,7 +88,7 @@ def _resident(content: bytes, path: Path) -> tuple[int | None, int | None, int |
     return rss_bytes, anon_bytes, file_bytes
 
 
-def parse_schedstat(content: bytes, path: Path) -> int:
+def parse_schedstat(content: bytes, path: Path | str) -> int:
     """How long one thread waited for a CPU, microseconds (nanoseconds in the file).
 
     Raises:
@@ -100,7 +100,7 @@ def parse_schedstat(content: bytes, path: Path) -> int:
     return parse_count(words[1], path) // 1000
 
 
-def parse_process_io(content: bytes, path: Path) -> IoBytes:
+def parse_process_io(content: bytes, path: Path | str) -> IoBytes:
     """/proc/PID/io: bytes that the process itself had read from and written to storage.
 
     Raises:
@@ -115,7 +115,7 @@ def parse_process_io(content: bytes, path: Path) -> IoBytes:
     return IoBytes(read_bytes=parse_count(read, path), written_bytes=parse_count(written, path))
 
 
-def parse_pss(content: bytes, path: Path) -> int | None:
+def parse_pss(content: bytes, path: Path | str) -> int | None:
     """``Pss`` of /proc/PID/smaps_rollup, bytes; ``None`` for what has no memory of its own.
 
     Raises:

@@ -16,6 +16,8 @@ KEPT_OPEN: Final = 128
 ASKED: Final = 24
 """Work of a tick when a controller asks for processes; see :func:`_work`."""
 UNASKED: Final = 2
+"""The same otherwise: of a few processes, each has a turn about once in ``_REST_TICKS`` ticks."""
+_REST_TICKS: Final = 10
 _ROUND_TICKS: Final = 120
 """When asked, a round over all processes takes at most about so many ticks."""
 _REOPENED_WORK: Final = 3
@@ -44,6 +46,9 @@ class ProcessTurns:
         self._queues: tuple[deque[Tracked], deque[Tracked]] = (deque(), deque())
         self._of_slot = {group.slot: group for group in self.groups}
         self._changed = True
+        self._saved = 0
+        """Tenths (``_REST_TICKS``) of turns that were not called for yet."""
+        self._favours_near = False
         self._list: list[ProcessSample] | None = None
         self._places: dict[int, int] = {}
 
@@ -66,8 +71,9 @@ class ProcessTurns:
     def take(self, now_s: float, *, asked: bool) -> None:
         """Read the processes whose turn it is."""
         near, far = self._queues
-        budget = UNASKED
-        if asked:
+        if not asked:
+            budget = self._unasked()
+        else:
             total = sum(len(group.tracked) for group in self.groups)
             unkept = max(total - KEPT_OPEN, 0)
             whole = total - unkept + _REOPENED_WORK * unkept
@@ -75,8 +81,19 @@ class ProcessTurns:
             if self._changed:
                 self._changed = False
                 self._pss.want(self._identities())
-        left = budget - self._take_from(near, now_s, budget if not far else budget // 2)
+        self._favours_near = not self._favours_near
+        half = (budget + self._favours_near) // 2
+        left = budget - self._take_from(near, now_s, half if far else budget)
         self._take_from(far, now_s, left)
+
+    def _unasked(self) -> int:
+        """Work of this tick while nobody asks for processes; newcomers are not kept waiting."""
+        near, far = self._queues
+        if any(queue and queue[0].sample is None for queue in (near, far)):
+            return UNASKED
+        self._saved = min(self._saved + len(near) + len(far), UNASKED * _REST_TICKS)
+        budget, self._saved = divmod(self._saved, _REST_TICKS)
+        return budget
 
     def _take_from(self, queue: deque[Tracked], now_s: float, budget: int) -> int:
         spent = 0

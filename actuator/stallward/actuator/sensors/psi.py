@@ -61,15 +61,16 @@ class PsiReader:
         self._parts: tuple[object, ...] = ()
         self._totals = PsiTotals()
 
-    def read(self, *, memory_only: bool = False) -> PsiTotals:
+    def read(self, *, io_too: bool = True, cpu_too: bool = True) -> PsiTotals:
         """The present totals; absent ones are ``None``.
 
         Args:
-            memory_only: Read only memory's; the others stay as they were.
+            io_too: Read also that of io; it stays as it was otherwise.
+            cpu_too: The same of cpu.
         """
         memory = self.memory.read()
-        io = self._io.value if memory_only else self._io.read()
-        cpu = self._cpu.value if memory_only else self._cpu.read()
+        io = self._io.read() if io_too else self._io.value
+        cpu = self._cpu.read() if cpu_too else self._cpu.value
         if (memory, io, cpu) != self._parts:  # making a value costs more than comparing
             self._parts = (memory, io, cpu)
             self._totals = PsiTotals(

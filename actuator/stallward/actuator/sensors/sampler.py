@@ -13,7 +13,15 @@ from stallward.actuator.paths import Paths
 from stallward.actuator.process_trees import Forest
 from stallward.actuator.sensors.file_limit import allow_open_files
 from stallward.actuator.sensors.group_processes import GroupProcesses
-from stallward.actuator.sensors.group_reader import GroupReader
+from stallward.actuator.sensors.group_reader import (
+    FAR_SLOT,
+    PROTECTED,
+    SLOT,
+    WHOLE,
+    ZONE,
+    EveryTick,
+    GroupReader,
+)
 from stallward.actuator.sensors.machine import machine_zone
 from stallward.actuator.sensors.members import members_of
 from stallward.actuator.sensors.node_reader import NodeReader
@@ -34,11 +42,18 @@ PROTECTED_SLOT: Final = -1
 _FILES_PER_PROCESS: Final = 5
 
 
+def _every_tick(number: int) -> EveryTick:
+    """What is read every tick of the group ``number``: 0 is the protected application."""
+    if number == 0:
+        return PROTECTED
+    return SLOT if number <= SLOTS else FAR_SLOT
+
+
 class Sampler:
     """Reads samples; keeps every file open between ticks.
 
-    What a policy sees of a group (the zone, the protected application and the first slots) is
-    read every tick. The rest is read in turn, so that a tick takes as long as it takes with
+    What a policy sees of the zone, the protected application and the first slots is read every
+    tick. The rest is read in turn, so that a tick takes as long as it takes with
     hundreds of groups and thousands of processes: ``GroupSample.turn_read_s`` and
     ``ProcessSample.read_s`` say when.
 
@@ -73,10 +88,10 @@ class Sampler:
             for slot, target in enumerate((protected, *slots), PROTECTED_SLOT)
         )
         self._turns = ProcessTurns(self.processes, 1 + SLOTS, PssReader(paths.proc))
-        self.zone = GroupReader(zone)
+        self.zone = GroupReader(zone, every_tick=WHOLE if zone.is_root else ZONE)
         share = share_of(sum(not isinstance(target, Group) for target in (protected, *slots)))
         self.groups = tuple(
-            GroupReader(target, near=number <= SLOTS, processes=self.processes[number])
+            GroupReader(target, every_tick=_every_tick(number), processes=self.processes[number])
             if isinstance(target, Group)
             else TreeReader(paths.proc, target, share)
             for number, target in enumerate((protected, *slots))
@@ -110,6 +125,11 @@ class Sampler:
         of_trees = (f"{tree.name}: {fault}" for tree in self._trees for fault in tree.faults)
         of_forest = () if self._forest is None else self._forest.faults
         return (*of_files, *of_trees, *of_forest, *self._other_faults)
+
+    @property
+    def passing_faults(self) -> tuple[str, ...]:
+        """Those of the ``faults`` that are no file's of the kernel."""
+        return tuple(self._other_faults)
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -146,13 +166,12 @@ class Sampler:
             else reader.read()
             for number, reader in enumerate(self.groups)
         ]
-        zone = self.zone.read(
-            time_s, turn=len(self.groups) in in_turn, kills_below=self._kills_below(groups)
-        )
+        zone_too = len(self.groups) in in_turn
+        zone = self.zone.read(time_s, turn=zone_too, kills_below=self._kills_below(groups))
         for signal in self._essential:
             if signal.fault is not None:
                 raise signal.fault
-        node = self.node.read()
+        node = self.node.read(whole=zone_too or self._whole_machine)
         if self._whole_machine:
             zone = machine_zone(zone, node, self.node.info)
         return Sample(
@@ -172,9 +191,11 @@ class Sampler:
         """The numbers of the groups whose turn it is; the zone comes last."""
         total = len(self.groups) + 1
         count = -(-total // TURN_TICKS)
+        places = max(total, TURN_TICKS)  # with fewer groups, at some ticks it is nobody's turn
         first = self._next_turn
-        self._next_turn = (first + count) % total
-        return frozenset((first + offset) % total for offset in range(count))
+        self._next_turn = (first + count) % places
+        turns = ((first + offset) % places for offset in range(count))
+        return frozenset(number for number in turns if number < total)
 
     def _read_processes(self, in_turn: frozenset[int], now_s: float) -> None:
         """See who is there and read some of them."""

@@ -12,8 +12,7 @@ from typing import Final
 TICK: Final = "tick"
 """Read every tick."""
 NEAR: Final = "near"
-"""Read every tick of the zone, the protected application and the first four slots; of others in
-turn."""
+"""Read every tick where a policy sees it, else in turn; see ``group_reader.EveryTick``."""
 TURN: Final = "turn"
 """Read in turn: of each group once in ten ticks."""
 PROCESS: Final = "process"
@@ -242,9 +241,9 @@ GROUP_SIGNALS: Final = (
 )
 
 
-def _node(name: str, unit: str, meaning: str, file: str) -> Signal:
+def _node(name: str, unit: str, meaning: str, file: str, when: str = TICK) -> Signal:
     return Signal(
-        name=name, unit=unit, meaning=meaning, v2=file, hybrid=file, none=file, when=TICK
+        name=name, unit=unit, meaning=meaning, v2=file, hybrid=file, none=file, when=when
     )
 
 
@@ -257,6 +256,7 @@ NODE_SIGNALS: Final = (
             signal.unit,
             signal.meaning,
             f"/proc/pressure/{signal.name.partition('.')[2].partition('_')[0]}",
+            TICK if signal.when == TICK else TURN,
         )
         for signal in GROUP_SIGNALS[:5]
     ),

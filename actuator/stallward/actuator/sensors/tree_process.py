@@ -13,27 +13,18 @@ from stallward.actuator.kernelfile import read_bytes
 from stallward.actuator.process_identity import stat_fields
 from stallward.actuator.process_table import Seen, parse_seen
 from stallward.actuator.sensors.flat import checked_count, parse_count
+from stallward.actuator.sensors.io_stat import IoBytes
+from stallward.actuator.sensors.process_files import (
+    ProcessStatus,
+    parse_process_io,
+    parse_schedstat,
+    parse_status,
+)
 
 T = TypeVar("T")
 
 _TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
-_SIZES: Final = {
-    b"\nRssAnon:": "anon_bytes",
-    b"\nRssFile:": "file_bytes",
-    b"\nRssShmem:": "shared_bytes",
-    b"\nVmSwap:": "swap_bytes",
-}
-
-
-@dataclass(slots=True, kw_only=True)
-class Memory:
-    """What a process holds; all 0 for one without memory of its own (it is exiting)."""
-
-    anon_bytes: int = 0
-    file_bytes: int = 0
-    shared_bytes: int = 0
-    """Shared memory (tmpfs): like anonymous pages it needs swap to be reclaimed."""
-    swap_bytes: int = 0
+_NO_IO: Final = IoBytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,54 +40,6 @@ class Used:
     """From storage."""
     written_bytes: int | None = None
     """To storage."""
-
-
-def parse_status(content: bytes, path: Path | str) -> Memory:
-    """What is used of /proc/PID/status.
-
-    Raises:
-        SensorError: If a wanted line is malformed or the end is cut off.
-    """
-    found = Memory()
-    if not content.endswith(b"\n"):
-        raise SensorError(path, f"cut short: {content[-40:]!r}")
-    content = b"\n" + content
-    for key, name in _SIZES.items():  # four of sixty lines
-        at = content.find(key)
-        if at < 0:
-            continue
-        line = content[at + len(key) : content.index(b"\n", at + 1)]
-        words = line.split()
-        if len(words) != 2 or words[1] != b"kB":
-            raise SensorError(path, f"not a size in kB: {key[1:] + line[:60]!r}")
-        setattr(found, name, checked_count(parse_count(words[0], path) * 1024, path))
-    return found
-
-
-def parse_io(content: bytes, path: Path | str) -> tuple[int | None, int | None]:
-    """Bytes read from and written to storage, of /proc/PID/io.
-
-    Raises:
-        SensorError: If a wanted line is malformed.
-    """
-    values: dict[bytes, int] = {}
-    for line in content.split(b"\n"):
-        key, _, rest = line.partition(b": ")
-        if key in {b"read_bytes", b"write_bytes"}:
-            values[key] = parse_count(rest, path)
-    return values.get(b"read_bytes"), values.get(b"write_bytes")
-
-
-def parse_schedstat(content: bytes, path: Path | str) -> int:
-    """How long it waited for a CPU, microseconds (the second field, nanoseconds).
-
-    Raises:
-        SensorError: If it is malformed.
-    """
-    words = content.split()
-    if len(words) != 3:
-        raise SensorError(path, f"not three counters: {content[:60]!r}")
-    return parse_count(words[1], path) // 1000
 
 
 def parse_used(stat: bytes, path: Path | str) -> tuple[int, int]:
@@ -115,7 +58,7 @@ class Reading:
     """Everything of one process at one time."""
 
     seen: Seen
-    memory: Memory
+    status: ProcessStatus
     used: Used
 
 
@@ -137,16 +80,16 @@ def read_member(proc: Path, pid: int, absent: set[str]) -> Reading | None:
         return None
     seen = parse_seen(stat, f"{folder}/stat", pid)
     cpu_us, faults = parse_used(stat, f"{folder}/stat")
-    read, written = _optional(f"{folder}/io", parse_io, absent) or (None, None)
+    io = _optional(f"{folder}/io", parse_process_io, absent) or _NO_IO
     return Reading(
         seen=seen,
-        memory=parse_status(status, f"{folder}/status"),
+        status=parse_status(status, f"{folder}/status"),
         used=Used(
             cpu_us=cpu_us,
             major_faults=faults,
             run_delay_us=_optional(f"{folder}/schedstat", parse_schedstat, absent),
-            read_bytes=read,
-            written_bytes=written,
+            read_bytes=io.read_bytes,
+            written_bytes=io.written_bytes,
         ),
     )
 

@@ -143,15 +143,16 @@ class TreeReader:
         live = [reading for reading in self._readings.values() if not reading.seen.ended]
         if not live:
             return GroupSample(name=self.name)
-        anon = sum(r.memory.anon_bytes + r.memory.shared_bytes for r in live)
-        file = sum(r.memory.file_bytes for r in live)
+        # What is exiting has no memory of its own any more.
+        anon = sum(r.status.anon_bytes or 0 for r in live)
+        file = sum(r.status.file_bytes or 0 for r in live)
         totals = self._totals
         return GroupSample(
             name=self.name,
             memory_usage_bytes=anon + file,
             anon_bytes=anon,
             file_bytes=file,
-            swap_bytes=sum(r.memory.swap_bytes for r in live),
+            swap_bytes=sum(r.status.swap_bytes or 0 for r in live),
             major_faults=totals.major_faults,
             cpu_usage_us=totals.cpu_us,
             run_delay_us=totals.run_delay_us,
