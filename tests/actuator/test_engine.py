@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from stallward.actuator import convert
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.engine import Engine, EngineSettings
-from stallward.actuator.guard import Budgets
 from stallward.actuator.record import Mode, TickRecord
 from stallward.actuator.replay import replay
 from stallward.agent.controller import Controller, Decision, NodeContext, make_controller

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from stallward.actuator import convert
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.engine import Engine, EngineSettings
 from stallward.actuator.fallback import MOST_DOUBLINGS, STEADY_TICKS, Fault, Trust
-from stallward.actuator.guard import Budgets
 from stallward.actuator.record import Circumstances, Mode, TickRecord
 from stallward.actuator.replay import replay
 from stallward.agent.controller import Decision, NodeContext
@@ -193,7 +193,7 @@ def test_the_policy_returns_after_good_ticks_in_a_row() -> None:
 
 def _run(trust: Trust, *ticks: bool, wait: int = WAIT) -> Trust:
     for good in ticks:
-        trust = trust.after("policy", good=good, return_after_ticks=wait)
+        trust = trust.after("policy", None if good else Fault.RAISED, wait)
     return trust
 
 
@@ -213,12 +213,54 @@ def test_each_early_fault_doubles_the_wait_up_to_a_bound() -> None:
 def test_somebody_new_starts_trusted() -> None:
     trust = _run(Trust(), True, False)
     assert not trust.followed
-    assert trust.after("other", good=True, return_after_ticks=WAIT).followed
+    assert trust.after("other", None, WAIT).followed
 
 
 def test_without_a_wait_the_next_good_tick_is_followed() -> None:
     assert not _run(Trust(), False, wait=0).followed
     assert _run(Trust(), False, True, wait=0).followed
+
+
+def _late(engine: Engine, ticks: str) -> list[Fault | None]:
+    """The faults of ticks of which ``!`` is late and ``.`` is not."""
+    first = engine.counts.ticks
+    found = [engine.step(make_sample(first + i), late=t == "!") for i, t in enumerate(ticks)]
+    return [outcome.fault for outcome in found]
+
+
+LATE, WAITING = Fault.LATE, Fault.WAITING
+
+
+@pytest.mark.parametrize(
+    ("ticks", "faults"),
+    [
+        ("..!..", [None, None, LATE, None, None]),
+        ("!!.", [LATE, LATE, None]),
+        ("!!!....", [LATE, LATE, LATE, WAITING, WAITING, WAITING, None]),
+        ("!...!...!.", [LATE, *[None] * 3, LATE, *[None] * 3, LATE, WAITING]),
+        ("!....!....!.", [LATE, *[None] * 4, LATE, *[None] * 4, LATE, None]),
+    ],
+)
+def test_only_lateness_that_repeats_takes_a_controller_off(
+    ticks: str, faults: list[Fault | None]
+) -> None:
+    assert _late(_engine(Scripted("rule", PAUSE)), ticks) == faults
+
+
+def test_a_controller_that_waits_starts_again_when_it_is_late() -> None:
+    engine = _engine(Scripted("rule", PAUSE))
+    faults = _late(engine, "!!!..!....")
+    assert faults[5:] == [LATE, WAITING, WAITING, WAITING, None]
+
+
+def test_other_faults_are_no_reason_to_be_lenient() -> None:
+    rule = Scripted("rule", PAUSE)
+    engine = _engine(rule)
+    assert _late(engine, "!") == [LATE]
+    rule.answer = RuntimeError("boom")
+    assert _late(engine, ".") == [Fault.RAISED]
+    rule.answer = PAUSE
+    assert _late(engine, ".") == [WAITING]
 
 
 def _record(sample: Sample, outcome: Any) -> TickRecord:

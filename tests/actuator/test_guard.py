@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallward.actuator.guard import Budgets, Guard, GuardMemory, slots_with_stopped
+from stallward.actuator.budgets import Budgets
+from stallward.actuator.guard import Guard, GuardMemory, slots_with_stopped
 from stallward.actuator.slots import SlotFacts, SlotTracker
 from stallward.agent.desired import (
     LIMIT_RATIOS,

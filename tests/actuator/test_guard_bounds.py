@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stallward.actuator.guard import MAX_NOTES, Budgets, Guard, GuardMemory, Verdict
+from stallward.actuator.budgets import Budgets
+from stallward.actuator.guard import MAX_NOTES, Guard, GuardMemory, Verdict
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import GroupSample, LeverState, ProcessSample, Sample, SlotState
 from stallward.agent.testing import make_sample

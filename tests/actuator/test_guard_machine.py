@@ -8,6 +8,7 @@ enough to be read: it knows when each slot truly stood still, and why. Time is t
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator
@@ -22,9 +23,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from numpy.typing import NDArray
 
 from stallward.actuator import convert
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.engine import Engine, EngineSettings, TickOutcome
-from stallward.actuator.fallback import Fault
-from stallward.actuator.guard import Budgets, GuardMemory, slots_with_stopped
+from stallward.actuator.fallback import LATE_TICKS, LATE_WINDOW_TICKS, Fault
+from stallward.actuator.guard import GuardMemory, slots_with_stopped
+from stallward.actuator.pause_memory import SLOT_BYTES, PauseMemory
 from stallward.actuator.record import Circumstances, Mode
 from stallward.actuator.slots import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.agent.controller import Decision, NodeContext
@@ -140,6 +143,27 @@ class Kernel:
             slot.frozen = slot.stopped = False
             slot.limit_bytes = None
         self.settle()
+
+
+class Died(Exception):  # noqa: N818 - an event
+    """The loop was killed."""
+
+
+class MortalMemory(bytearray):
+    """Memory that outlives its writer, who may die in the middle of writing."""
+
+    cut: int | None = None
+    """After how many more bytes the writer dies."""
+
+    def __setitem__(self, where: Any, data: Any) -> None:
+        if self.cut is None:
+            super().__setitem__(where, data)
+            return
+        kept = min(self.cut, len(data))
+        super().__setitem__(slice(where.start, where.start + kept), data[:kept])
+        if kept < len(data):
+            raise Died
+        self.cut -= kept
 
 
 # ------------------------------------------------------------------ wishes
@@ -299,6 +323,9 @@ class GuardedNode(RuleBasedStateMachine):
         self.mode = Mode.OFF
         self.lease: DesiredState | None = None
         self.tracker = SlotTracker(SLOTS)
+        self.memory = MortalMemory(SLOTS * SLOT_BYTES)
+        self.pauses = PauseMemory(self.memory, SLOTS)
+        self.pauses.note(self.tracker)
         self.engine = self.new_engine()
         self.absent: frozenset[str] = frozenset()
         self.sequence = 0
@@ -306,6 +333,8 @@ class GuardedNode(RuleBasedStateMachine):
         """When the next tick is due at the latest, as the last one was told."""
         self.blind_ticks = 0
         self.moves_early = False
+        self.dies = ""
+        """Where in the next tick the loop is killed."""
         self.sampled_s = 0.0
         """The latest time of a sample."""
         self.renewed: set[int] = set()
@@ -322,6 +351,7 @@ class GuardedNode(RuleBasedStateMachine):
         """The time of the last sample that engine and model could tell from the one before."""
         self.who = ""
         self.good_ticks = 0
+        self.late_ticks: list[bool] = []
         settings = EngineSettings(
             context=self.context,
             budgets=self.budgets,
@@ -466,24 +496,56 @@ class GuardedNode(RuleBasedStateMachine):
         self.kernel.release()
         facts = [SlotFacts(paused=slot.theirs) for slot in self.kernel.slots]
         self.tracker.update(before_s, facts, self.kernel.now_s)
+        self.pauses.note(self.tracker)
         self.blind_ticks += 1
         self.hard_bytes = [None] * SLOTS
         self.steps.clear()
         self.due_s = self.kernel.now_s + PERIOD_S
 
-    @rule(gap_s=st.sampled_from([0.01, 0.1, 30.0]), thawed=st.booleans())
-    def the_loop_is_started_again(self, gap_s: float, thawed: bool) -> None:
-        """Killed; the guardian thaws, unless it was killed too."""
+    @rule(
+        gap_s=st.sampled_from([0.01, 0.1, 2.0, 30.0]),
+        thawed=st.sampled_from([True, True, True, False]),
+        times=st.sampled_from([1, 1, 4, 12]),
+        run=st.sampled_from([(1, PERIOD_S), (5, PERIOD_S), (9, CALM_S)]),
+        dies=st.sampled_from(["between ticks", "before the levers", "after the levers"]),
+        cut=st.none() | st.sampled_from([0, 3, 40, 100]) | st.integers(0, 4 * SLOT_BYTES),
+    )
+    def the_loop_is_started_again(
+        self,
+        gap_s: float,
+        thawed: bool,
+        times: int,
+        run: tuple[int, float],
+        dies: str,
+        cut: int | None,
+    ) -> None:
+        """Killed anywhere in a tick; the guardian thaws, unless it was killed too."""
+        for _ in range(times):
+            if dies != "between ticks":
+                self.dies, self.memory.cut = dies, cut
+                with contextlib.suppress(Died):
+                    self.tick(PERIOD_S, 0.0, 0.0)
+                self.dies, self.memory.cut = "", None
+            self.start_again(gap_s, thawed=thawed)
+            self.some_ticks((*run, 1.0, 0.0))
+
+    def start_again(self, gap_s: float, *, thawed: bool) -> None:
+        """A new loop after ``gap_s``, which finds what the last one wrote of its pauses."""
         if thawed:
             self.kernel.release()
+        else:
+            self.memory = MortalMemory(SLOTS * SLOT_BYTES)  # it went with the guardian
         self.wait(0.0, gap_s)
         for slot in self.kernel.slots:
             slot.limit_bytes = None
+        self.pauses = PauseMemory(self.memory, SLOTS)
         self.tracker = SlotTracker.after_restart(
             self.kernel.now_s,
             [self.budgets.max_pause_share * SHARE_WINDOW_S] * SLOTS,
             [slot.still or slot.theirs for slot in self.kernel.slots],
+            self.pauses.load(),
         )
+        self.pauses.note(self.tracker)
         self.engine = self.new_engine()
         self.blind_ticks = 0
         self.tick(0.0, 0.0, 0.0)
@@ -539,12 +601,22 @@ class GuardedNode(RuleBasedStateMachine):
         self.check_grant(outcome, sample, before)
         self.check_trust(outcome, must_fall_back=must_fall_back)
         # What takes its time may have moved at its beginning or at its end.
+        pausing = slots_with_stopped(outcome.granted, sample)
+        pausing |= {i for i in range(SLOTS) if outcome.granted.slot(i).paused}
+        self.tracker.begin(start_s, pausing)
+        self.pauses.note(self.tracker)
+        if self.dies == "before the levers":
+            raise Died
         kernel.now_s += slow_s if not self.moves_early else 0.0
         self.note_overrun()
         kernel.apply(outcome.granted, sample)
         kernel.now_s += slow_s if self.moves_early else 0.0
+        if self.dies == "after the levers":
+            raise Died
         self.renewed.clear()
-        self.tracker.update(start_s, kernel.facts(outcome.granted, sample), kernel.now_s)
+        facts = kernel.facts(outcome.granted, sample)
+        self.tracker.update(start_s, facts, kernel.now_s)
+        self.pauses.note(self.tracker)
         self.due_s = start_s + horizon_s
         self.sequence += 1
 
@@ -680,10 +752,14 @@ class GuardedNode(RuleBasedStateMachine):
             must_fall_back |= not math.isfinite(controller.score or 0.0)
         assert outcome.fallback or not must_fall_back
         if who != self.who:
-            self.who, self.good_ticks = who, 10**6
+            self.who, self.good_ticks, self.late_ticks = who, 10**6, []
         self.good_ticks += 1
-        if outcome.fault not in {None, Fault.WAITING}:
-            self.good_ticks = 0
+        followed = self.good_ticks > self.budgets.return_after_ticks
+        late = outcome.fault is Fault.LATE
+        self.late_ticks = [*self.late_ticks, late][-LATE_WINDOW_TICKS:] if followed else []
+        forgiven = late and followed and sum(self.late_ticks) < LATE_TICKS
+        if outcome.fault not in {None, Fault.WAITING} and not forgiven:
+            self.good_ticks, self.late_ticks = 0, []
         assert outcome.fallback or self.good_ticks > self.budgets.return_after_ticks
 
     def check_fallback(self, outcome: TickOutcome) -> None:

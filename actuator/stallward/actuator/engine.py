@@ -116,8 +116,9 @@ class Engine:
     @property
     def needs_processes(self) -> bool:
         """Whether samples must carry the background's processes."""
-        loaded = (self._rule, self._default, self._policy)
-        return any(c.needs_processes for c in loaded if c is not None)
+        policy = self._policy
+        asked = self._rule.needs_processes or self._default.needs_processes
+        return asked or (policy is not None and policy.needs_processes)
 
     def install(self, policy: Controller) -> None:
         """Replace the loaded policy; the new one starts off."""
@@ -234,7 +235,8 @@ class Engine:
     def _judge(self, who: str, finding: Finding | None) -> Finding | None:
         """The fault for which the default controller decides, if any."""
         base = self._settings.budgets.return_after_ticks
-        self._trust = self._trust.after(who, good=finding is None, return_after_ticks=base)
+        fault = None if finding is None else finding.fault
+        self._trust = self._trust.after(who, fault, base)
         if finding is None and not self._trust.followed:
             done, needed = self._trust.good_ticks, self._trust.wait_ticks
             return Finding(Fault.WAITING, f"{done} of {needed} good ticks since its last fault")

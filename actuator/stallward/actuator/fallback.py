@@ -3,6 +3,10 @@
 A fault takes the controller off at once. It decides again after a number of good ticks in a row
 (it is asked meanwhile, but not followed), which doubles when it fails again soon, so that the
 node does not flap between two controllers.
+
+A late decision is the exception. Under memory pressure, which is when a controller is needed, any
+decision may lose 50 ms to a page fault or to the scheduler; that says nothing about the next one.
+So it costs its own tick, and only lateness that repeats takes the controller off.
 """
 
 from __future__ import annotations
@@ -17,6 +21,10 @@ STEADY_TICKS: Final = 100
 """A controller that was followed for so many ticks since it returned has made up for a fault."""
 MOST_DOUBLINGS: Final = 3
 """It waits at most 2 ** 3 times as long: four seconds at the full rate."""
+
+LATE_WINDOW_TICKS: Final = 10
+LATE_TICKS: Final = 3
+"""Late decisions within the window that take a controller off."""
 
 
 class Fault(enum.Enum):
@@ -57,17 +65,28 @@ class Trust:
     """In a row: since it returned or, while it is not followed, since its last fault."""
     wait_ticks: int = 0
     """How many good ticks it needs, or needed last, to return."""
+    late: tuple[bool, ...] = ()
+    """Which of the last decisions were late, oldest first; empty while it is not followed."""
 
-    def after(self, who: str, *, good: bool, return_after_ticks: int) -> Trust:
+    def after(self, who: str, fault: Fault | None, return_after_ticks: int) -> Trust:
         """The trust after one more tick.
 
         Args:
             who: Whose tick; somebody new starts trusted.
-            good: Whether nothing was wrong with it.
+            fault: What was wrong with it; ``None`` if nothing was.
             return_after_ticks: Good ticks needed after a first fault.
         """
         if who != self.who:
-            return Trust(who=who).after(who, good=good, return_after_ticks=return_after_ticks)
+            return Trust(who=who).after(who, fault, return_after_ticks)
+        late: tuple[bool, ...] = ()
+        if self.followed:
+            late = (*self.late, fault is Fault.LATE)[-LATE_WINDOW_TICKS:]
+            if fault is Fault.LATE and sum(late) < LATE_TICKS:
+                return replace(self, late=late)
+        trust = self._judged(good=fault is None, return_after_ticks=return_after_ticks)
+        return replace(trust, late=late if trust.followed else ())
+
+    def _judged(self, *, good: bool, return_after_ticks: int) -> Trust:
         if good and (self.followed or self.good_ticks < self.wait_ticks):
             return replace(self, good_ticks=self.good_ticks + 1)
         if good:
