@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.config import (
     DaemonConfig,
     JournalConfig,
@@ -25,7 +26,6 @@ from stallward.actuator.config import (
 )
 from stallward.actuator.config_processes import ProcessesConfig
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.guard import Budgets
 from stallward.actuator.latency.config import LinesLatency
 
 _NOT_NUL = st.characters(exclude_characters="\0", exclude_categories=["Cs"])

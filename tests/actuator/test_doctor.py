@@ -16,10 +16,12 @@ from stallward.actuator.config import (
     SlotConfig,
 )
 from stallward.actuator.config_processes import ProcessesConfig
-from stallward.actuator.doctor import Diagnosis, Finding, examine
+from stallward.actuator.doctor import Diagnosis, examine
+from stallward.actuator.doctor_finding import Finding
 from stallward.actuator.groups import Hierarchy
+from stallward.actuator.levers.advice import why_no_advice
 from stallward.actuator.paths import Paths
-from stallward.actuator.privileges import effective_capabilities, other_daemons
+from stallward.actuator.privileges import effective_capabilities, may_have, other_daemons
 
 
 def found(diagnosis: Diagnosis, name: str) -> Finding:
@@ -50,15 +52,26 @@ def test_a_machine_on_which_nothing_can_be_held_back(bare: Paths) -> None:
 
 def test_signals_alone_are_enough_to_hold_work_back(bare: Paths) -> None:
     (bare.proc / "self" / "status").write_text("CapEff:\t00000000000000e0\n")
-    assert effective_capabilities(bare) == {"CAP_KILL"}
+    assert effective_capabilities(bare.proc) == frozenset({"CAP_KILL"})
     diagnosis = examine(bare)
     assert diagnosis.protectable
     assert found(diagnosis, "stop processes").state == "works"
 
 
-def test_a_malformed_status_means_no_rights(bare: Paths) -> None:
-    (bare.proc / "self" / "status").write_text("CapEff:\tzz\n")
-    assert effective_capabilities(bare) == frozenset()
+@pytest.mark.parametrize("status", ["CapEff:\tzz\n", "CapEff:\n", "", None])
+def test_rights_that_cannot_be_read_may_be_there_but_are_not_counted_on(
+    bare: Paths, status: str | None
+) -> None:
+    file = bare.proc / "self" / "status"
+    file.unlink() if status is None else file.write_text(status)
+    assert effective_capabilities(bare.proc) is None
+    assert may_have("CAP_KILL", bare.proc), "a lever tries it"
+    assert found(examine(bare), "CAP_KILL").state == "degraded"
+
+
+def test_a_lever_that_lacks_a_right_says_so(bare: Paths) -> None:
+    assert not may_have("CAP_SYS_NICE", bare.proc)
+    assert why_no_advice(bare.proc) == "process_madvise needs CAP_SYS_NICE"
 
 
 def test_daemons_that_kill_what_we_pause_are_named(bare: Paths) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError
@@ -21,6 +22,7 @@ class Capability:
     """What it is for."""
 
 
+CAP_SYS_NICE: Final = "CAP_SYS_NICE"
 CAPABILITIES: Final = (
     Capability(name="CAP_DAC_OVERRIDE", bit=1, use="writing files of groups that others own"),
     Capability(
@@ -30,7 +32,7 @@ CAPABILITIES: Final = (
     Capability(name="CAP_SYS_PTRACE", bit=19, use="page advice and PSS of other users' processes"),
     Capability(name="CAP_SYS_ADMIN", bit=21, use="swap files and cgroup files in some containers"),
     Capability(
-        name="CAP_SYS_NICE", bit=23, use="running before the background, setting nice and CPUs"
+        name=CAP_SYS_NICE, bit=23, use="running before the background, setting nice and CPUs"
     ),
     Capability(name="CAP_SYS_RESOURCE", bit=24, use="PSI triggers and lower OOM scores"),
     Capability(name="CAP_PERFMON", bit=38, use="counting page-cache hits and misses by eBPF"),
@@ -50,16 +52,22 @@ OTHER_DAEMONS: Final = {
 """Programs that act on what the daemon acts on, by the name in /proc/PID/comm."""
 
 
-def effective_capabilities(paths: Paths) -> frozenset[str]:
-    """The names out of :data:`CAPABILITIES` that this process has in effect."""
-    text = read_text(paths.proc / "self" / "status") or ""
+def effective_capabilities(proc: Path) -> frozenset[str] | None:
+    """The names out of :data:`CAPABILITIES` in effect here; ``None`` if /proc does not say."""
+    text = read_text(proc / "self" / "status") or ""
     lines = (line.partition(":") for line in text.splitlines())
-    value = next((rest.strip() for name, _, rest in lines if name == "CapEff"), "0")
+    value = next((rest.strip() for name, _, rest in lines if name == "CapEff"), "")
     try:
         held = int(value, 16)
     except ValueError:
-        return frozenset()
+        return None
     return frozenset(c.name for c in CAPABILITIES if held >> c.bit & 1)
+
+
+def may_have(capability: str, proc: Path) -> bool:
+    """Whether this process may have a capability: that it cannot be read does not rule it out."""
+    held = effective_capabilities(proc)
+    return held is None or capability in held
 
 
 def lockable_bytes() -> int:
