@@ -33,6 +33,9 @@ SPECS = [
     "remote",
     "static:pause=0,limit=0.4",
     "excite",
+    "pi",
+    "psi-hold",
+    "rule",
     "latd",
     "latd-cgroup",
     "latd-grow",
@@ -52,7 +55,7 @@ def test_every_shipped_controller_conforms(spec: str) -> None:
 
 
 def test_every_registered_controller_is_tested_here() -> None:
-    named = {spec.partition(":")[0] for spec in SPECS} | {"onnx", "ppo"}
+    named = {spec.partition(":")[0] for spec in SPECS} | {"mpc", "onnx", "ppo"}
     assert {entry.name for entry in controllers()} == named
 
 
@@ -121,6 +124,7 @@ def test_conformance_names_what_a_wrong_controller_does(
         ("static:limt=0.4", "does not take 'limt=0.4'.*limit"),
         ("static:limit=2", "not a ratio"),
         ("static:limit=abc", "not a number"),
+        ("static:limit=0.4+0", "not a ratio"),
         ("static:pause=x", "names no slots"),
         ("static:profile=fast", "no tuning profile 'fast'.*flush"),
         ("excite:pause=1.5", "probability"),
@@ -215,6 +219,14 @@ def test_static_limits_are_shares_of_the_reference_and_keep_the_floor() -> None:
     assert (second.paused, second.limit_bytes) == (True, None)
     decision = run("static:limit=0.01", [make_sample(k) for k in range(SETTLED + 1)])[-1]
     assert decision.desired.slots[0].limit_bytes == 16 * MIB
+
+
+def test_static_takes_a_share_for_each_slot() -> None:
+    samples = [make_sample(k) for k in range(SETTLED + 1)]
+    limits = [s.limit_bytes for s in run("static:limit=1+0.4", samples)[-1].desired.slots]
+    assert limits == [None, int(0.4 * 300 * MIB)]
+    limits = [s.limit_bytes for s in run("static:limit=0.5", samples)[-1].desired.slots]
+    assert limits == [int(0.5 * 300 * MIB)] * 2
 
 
 def test_excite_logs_the_probability_of_what_it_did() -> None:

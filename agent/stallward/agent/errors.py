@@ -6,6 +6,7 @@ The tree::
     ├── agent.ActionError          an action that is not in the table
     ├── agent.ControllerError      an unknown controller or wrong arguments for it
     ├── agent.PolicyError          a policy file that cannot be run safely
+    ├── agent.ThresholdError       thresholds of a rule that are none
     └── (each package derives its own, in its own ``errors`` module)
 """
 
@@ -65,3 +66,7 @@ class ControllerError(StallwardError):
 
 class PolicyError(StallwardError):
     """Raised when a policy file cannot be loaded or run safely."""
+
+
+class ThresholdError(StallwardError):
+    """Raised when a file or a list of a rule's thresholds cannot be used."""

@@ -1,16 +1,21 @@
-"""``ppo``: the shipped policy, or one just trained, as a controller."""
+"""Controllers that need a shipped file: ``ppo`` a policy, ``rule`` and ``pi`` thresholds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from stallward.agent.controller import ControllerEntry
+from stallward.agent.controller import ControllerEntry, number
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.models.registry import find_policy
+from stallward.agent.controllers.pi import PiLaw, PiThresholds
+from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
+from stallward.agent.law import Law, LawController
+from stallward.agent.thresholds import as_values, make_thresholds, read_thresholds, spans
+from stallward.models.registry import find_policy, find_thresholds
 
 
-def _make(arguments: Mapping[str, str]) -> OnnxController:
+def _make_ppo(arguments: Mapping[str, str]) -> OnnxController:
     path = arguments.get("path")
     controller = OnnxController(Path(path) if path else find_policy("default"))
     controller.name = "ppo"
@@ -20,6 +25,43 @@ def _make(arguments: Mapping[str, str]) -> OnnxController:
 PPO = ControllerEntry(
     name="ppo",
     summary="the shipped PPO policy, or the one at path",
-    make=_make,
+    make=_make_ppo,
     parameters={"path": "a policy file (default: the shipped one)"},
+)
+
+
+def _tuned(
+    name: str, summary: str, kind: type[Any], law: Callable[[Sequence[Any], int], Law]
+) -> ControllerEntry:
+    """A rule whose thresholds come from a file, each of which an argument may replace."""
+
+    def make(arguments: Mapping[str, str]) -> LawController:
+        file = find_thresholds(arguments.get("path", name))
+        values = as_values(read_thresholds(file, kind, name)[0])
+        replaced = {key: number(arguments, key, 0.0) for key in arguments if key != "path"}
+        settings = make_thresholds(kind, {**values, **replaced}, f"the arm {name!r}")
+        return LawController(name, lambda: law([settings], 1))
+
+    return ControllerEntry(
+        name=name,
+        summary=summary,
+        make=make,
+        parameters={
+            "path": "a file of thresholds (default: the shipped one)",
+            **{key: span.meaning for key, span in spans(kind).items()},
+        },
+    )
+
+
+RULE = _tuned(
+    "rule",
+    "tuned rule: limits by rungs, pauses and squeezes in danger, lets go gradually",
+    RuleThresholds,
+    RuleLaw,
+)
+PI = _tuned(
+    "pi",
+    "PI control of the application's memory stall by the memory that others may have",
+    PiThresholds,
+    PiLaw,
 )

@@ -1,7 +1,7 @@
-"""Finds shipped policies and fitted twins, by name or path.
+"""Finds shipped policies, fitted twins and thresholds of rules, by name or path.
 
 A policy ``NAME`` is ``policies/NAME.onnx`` with its card ``policies/NAME.md``; a fitted twin
-``twins/NAME.json``. Anything else given is a path.
+``twins/NAME.json``; thresholds ``rules/NAME.toml``. Anything else given is a path.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from stallward.models.errors import RegistryError
 _HERE: Final = Path(__file__).parent
 POLICIES_DIR: Final = _HERE / "policies"
 TWINS_DIR: Final = _HERE / "twins"
+RULES_DIR: Final = _HERE / "rules"
 DEFAULT_POLICY: Final = "default"
 
 
@@ -26,6 +27,11 @@ def policy_names() -> tuple[str, ...]:
 def twin_names() -> tuple[str, ...]:
     """Names of the shipped fitted twins."""
     return tuple(sorted(path.stem for path in TWINS_DIR.glob("*.json")))
+
+
+def rule_names() -> tuple[str, ...]:
+    """Names of the shipped files of thresholds: the rules they are for."""
+    return tuple(sorted(path.stem for path in RULES_DIR.glob("*.toml")))
 
 
 def find_policy(name_or_path: str | Path = DEFAULT_POLICY) -> Path:
@@ -44,6 +50,15 @@ def find_twin(name_or_path: str | Path) -> Path:
         RegistryError: If it is neither a shipped twin nor a file.
     """
     return _find(name_or_path, TWINS_DIR, ".json", "fitted twin", twin_names())
+
+
+def find_thresholds(name_or_path: str | Path) -> Path:
+    """The file of a rule's thresholds.
+
+    Raises:
+        RegistryError: If it is neither shipped nor a file.
+    """
+    return _find(name_or_path, RULES_DIR, ".toml", "file of thresholds", rule_names())
 
 
 def find_card(policy: Path) -> Path | None:

@@ -34,6 +34,9 @@ class ExciteController:
 
     Raises:
         ControllerError: If an argument is out of range.
+
+    Attributes:
+        redraw: Probability with which an entry is drawn anew at a tick.
     """
 
     name = "excite"
@@ -54,10 +57,10 @@ class ExciteController:
         """Start from the node's default with a generator of the context's seed."""
         self._context = context
         self._generator = np.random.default_rng((context.seed, self._seed_offset))
-        self._redraw = min(1.0, context.tick_period_s / self._dwell_s)
+        self.redraw = min(1.0, context.tick_period_s / self._dwell_s)
         self._action = np.zeros(len(ACTION_SIZES), dtype=np.int64)
 
-    def _probabilities(self, component: int) -> NDArray[np.float64]:
+    def probabilities(self, component: int) -> NDArray[np.float64]:
         """The distribution a redraw of ``component`` uses."""
         size = ACTION_SIZES[component]
         if component < 2 * SLOTS and component % 2 == 0:
@@ -73,15 +76,15 @@ class ExciteController:
         for component in range(len(ACTION_SIZES)):
             if component < 2 * SLOTS and component // 2 >= present:
                 continue
-            probabilities = self._probabilities(component)
+            probabilities = self.probabilities(component)
             before = int(self._action[component])
-            if self._generator.random() < self._redraw:
+            if self._generator.random() < self.redraw:
                 self._action[component] = self._generator.choice(
                     len(probabilities), p=probabilities
                 )
             after = int(self._action[component])
-            stay = 1.0 - self._redraw if after == before else 0.0
-            propensity *= stay + self._redraw * float(probabilities[after])
+            stay = 1.0 - self.redraw if after == before else 0.0
+            propensity *= stay + self.redraw * float(probabilities[after])
         action = tuple(int(a) for a in self._action)
         floors = [self._context.floor(i) for i in range(present)]
         return Decision(

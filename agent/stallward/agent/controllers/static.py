@@ -32,6 +32,18 @@ def _slots(text: str, key: str) -> frozenset[int] | None:
         ) from None
 
 
+def _ratios(text: str) -> tuple[float, ...]:
+    """``0.4`` -> one share for every slot, ``0.4+1`` -> one for each."""
+    parts = text.split("+")
+    ratios = tuple(number({"limit": part}, "limit", 1.0) for part in parts)
+    for ratio in ratios:
+        if not 0.0 < ratio <= 1.0:
+            raise ControllerError(
+                f"limit={ratio:g} is not a ratio.", next_step="Give 0 < limit <= 1."
+            )
+    return ratios
+
+
 _MAX_LIMIT_MIB: Final = 2.0**40
 """What a limit of 64 bits can say."""
 SETTLE_S: Final = 3.0
@@ -54,14 +66,10 @@ class StaticController:
     def __init__(self, arguments: Mapping[str, str]) -> None:
         self._paused = _slots(arguments.get("pause", ""), "pause")
         self._limited = _slots(arguments.get("slots", "all"), "slots")
-        self._ratio = number(arguments, "limit", 1.0)
+        self._ratios = _ratios(arguments.get("limit", "1"))
         self._limit_mib = number(arguments, "limit_mib", 0.0, low=0.0, high=_MAX_LIMIT_MIB)
         self._zone_share = number(arguments, "zone_share", 0.0)
         self._tuning = _profile(arguments.get("profile", "default"))
-        if not 0.0 < self._ratio <= 1.0:
-            raise ControllerError(
-                f"limit={self._ratio:g} is not a ratio.", next_step="Give 0 < limit <= 1."
-            )
         if not 0.0 <= self._zone_share <= 1.0:
             raise ControllerError(
                 "zone_share must be between 0 and 1.",
@@ -84,6 +92,11 @@ class StaticController:
         since_s = self._known_s.setdefault(slot, sample.time_s)
         return reference if sample.time_s - since_s >= SETTLE_S else None
 
+    def _ratio(self, slot: int) -> float:
+        if len(self._ratios) == 1:
+            return self._ratios[0]
+        return self._ratios[slot] if slot < len(self._ratios) else 1.0
+
     def _limit(self, sample: Sample, slot: int) -> int | None:
         if self._context is None or (self._limited is not None and slot not in self._limited):
             return None
@@ -91,11 +104,11 @@ class StaticController:
             wanted = int(self._limit_mib * MIB)
         elif self._zone_share:
             wanted = int(self._zone_share * self._context.zone_limit_bytes)
-        elif self._ratio < 1.0:
+        elif (ratio := self._ratio(slot)) < 1.0:
             reference = self._settled_reference(sample, slot)
             if reference is None:
                 return None
-            wanted = int(self._ratio * reference)
+            wanted = int(ratio * reference)
         else:
             return None
         return max(wanted, self._context.floor(slot))
@@ -124,7 +137,8 @@ def _profile(name: str) -> Tuning:
 
 PARAMETERS = {
     "pause": "slots to pause: all, or numbers joined by + (default: none)",
-    "limit": "limit as a share of what the group held 3 s after its start, 0..1 (1: none)",
+    "limit": "limit as a share of what the group held 3 s after its start, 0..1 (1: none); "
+    "0.4+1: one for each slot",
     "limit_mib": "limit in MiB instead",
     "zone_share": "limit as a share of the zone's memory instead, 0..1",
     "slots": "slots the limit is for: all, or numbers joined by + (default all)",

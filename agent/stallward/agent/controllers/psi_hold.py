@@ -1,0 +1,93 @@
+"""``psi-hold``: pause all background while the application stalls, and hold each pause a while.
+
+The oldest rule that freezes instead of killing, after ``sideloader`` of resctl-demo (Meta): over a
+threshold of memory stall everything is frozen, for a hold-off that grows when overload comes back
+and decays when it does not. Its own numbers (a 60 s average over 50 %, 10 to 30 s) are for
+whole machines and reaction in minutes; here the application's own stall counts, over a second,
+and holds are a fifth. The guard cuts pauses at its ``max_pause`` and ``max_pause_share``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent import staircase
+from stallward.agent.controller import ControllerEntry, number, register
+from stallward.agent.law import LawController
+from stallward.agent.signals import Observations, present_slots, stall_share
+from stallward.agent.thresholds import Span, spans, tuned
+
+_DECAY = 0.5
+"""Of the hold-off, for every hold-off of calm (sideloader's constant)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PsiHoldThresholds:
+    """When it pauses, and for how long."""
+
+    threshold_share: float = tuned(
+        0.1, "memory stall of the application that is overload, share of the last second",
+        0.001, 1.0, logarithmic=True,
+    )  # fmt: skip
+    hold_s: float = tuned(2.0, "first hold-off, s", 0.1, 60.0, logarithmic=True)
+    most_hold_s: float = tuned(6.0, "longest hold-off, s", 0.1, 300.0, logarithmic=True)
+    level: float = tuned(0, "limit level of what is paused (0: pause only)", 0, 5, whole=True)
+
+
+class PsiHoldLaw:
+    """The rule over a batch."""
+
+    def __init__(self, thresholds: PsiHoldThresholds, batch: int = 1) -> None:
+        self._t = thresholds
+        self._hold_s = np.full(batch, thresholds.hold_s)
+        self._left_s = np.zeros(batch)
+
+    def act(self, observations: Observations, elapsed_s: float) -> NDArray[np.int64]:
+        """Decide for every node, see :class:`stallward.agent.law.Law`."""
+        t, held = self._t, self._left_s > 1e-9
+        overload = stall_share(observations) >= t.threshold_share
+        left_s = np.maximum(self._left_s - elapsed_s, 0.0)
+        begins = overload & ~held
+        calm = ~overload & ~held
+        decayed_s = self._hold_s * _DECAY ** (elapsed_s / self._hold_s)
+        self._hold_s = np.where(calm, np.maximum(decayed_s, t.hold_s), self._hold_s)
+        self._left_s = np.where(overload, np.maximum(self._hold_s, left_s), left_s)
+        most_s = max(t.most_hold_s, t.hold_s)
+        grown_s = np.minimum(self._hold_s + t.hold_s, most_s)
+        self._hold_s = np.where(begins, grown_s, self._hold_s)
+        paused = present_slots(observations) & (self._left_s > 1e-9)[:, None]
+        level = np.where(paused, int(t.level), 0)
+        return staircase.actions(paused, level, np.zeros(1))
+
+    def reason(self) -> str:
+        """How long the pause still lasts."""
+        left_s = self._left_s[0]
+        return f"overload: paused for {left_s:.1f} s more" if left_s > 1e-9 else "no overload"
+
+
+def _make(arguments: Mapping[str, str]) -> LawController:
+    known: dict[str, Span] = spans(PsiHoldThresholds)
+    default = PsiHoldThresholds()
+    values = {
+        name: number(arguments, name, getattr(default, name), low=span.low, high=span.high)
+        for name, span in known.items()
+    }
+    thresholds = PsiHoldThresholds(**values)
+    return LawController("psi-hold", lambda: PsiHoldLaw(thresholds))
+
+
+register(
+    ControllerEntry(
+        name="psi-hold",
+        summary="pauses all background while the application stalls, with a growing hold-off",
+        make=_make,
+        parameters={
+            name: f"{span.meaning} (default {getattr(PsiHoldThresholds(), name):g})"
+            for name, span in spans(PsiHoldThresholds).items()
+        },
+    )
+)

@@ -1,0 +1,168 @@
+"""Thresholds of rules: a frozen dataclass, the range of each number, and the file they live in.
+
+A rule that is to be tuned keeps its numbers in a dataclass whose fields are made with
+:func:`tuned`. From that one table come the file's comments, the check of what somebody wrote,
+and the unit cube in which a search moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.errors import ThresholdError
+from stallward.agent.toml_text import read_toml
+
+Array = NDArray[np.float64]
+T = TypeVar("T")
+_SPAN: Final = "span"
+_FILE_TABLES: Final = frozenset({"controller", "thresholds", "provenance"})
+_AGAIN: Final = "Make one with `stallward tune`, or copy the shipped one."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What one number means and may be."""
+
+    meaning: str
+    low: float
+    high: float
+    logarithmic: bool = False
+    whole: bool = False
+
+
+def tuned(
+    default: float,
+    meaning: str,
+    low: float,
+    high: float,
+    *,
+    logarithmic: bool = False,
+    whole: bool = False,
+) -> Any:
+    """A field of a dataclass of thresholds.
+
+    Args:
+        default: Its value before any search.
+        meaning: With its unit; it stands beside the number in files.
+        low: The least that a search tries and a file may say.
+        high: The most.
+        logarithmic: Whether a search moves by ratios.
+        whole: Whether it is a whole number.
+    """
+    span = Span(meaning=meaning, low=low, high=high, logarithmic=logarithmic, whole=whole)
+    return field(default=default, metadata={_SPAN: span})
+
+
+def spans(kind: type[Any]) -> dict[str, Span]:
+    """The numbers of a dataclass of thresholds, in order."""
+    return {item.name: item.metadata[_SPAN] for item in fields(kind)}
+
+
+def as_values(settings: Any) -> dict[str, float]:
+    """Name to number."""
+    return {name: float(getattr(settings, name)) for name in spans(type(settings))}
+
+
+def columns(settings: Sequence[Any]) -> dict[str, Array]:
+    """Thresholds of several rows as arrays: name -> ``(len(settings),)``."""
+    kind = type(settings[0])
+    return {
+        name: np.array([getattr(one, name) for one in settings], dtype=np.float64)
+        for name in spans(kind)
+    }
+
+
+def to_unit(settings: Any) -> Array:
+    """Where thresholds are in the unit cube, ``(number of fields,)``."""
+    unit = []
+    for name, span in spans(type(settings)).items():
+        value, low, high = float(getattr(settings, name)), span.low, span.high
+        if span.logarithmic:
+            value, low, high = np.log(value), np.log(low), np.log(high)
+        unit.append((value - low) / (high - low))
+    return np.asarray(np.clip(np.array(unit), 0.0, 1.0))
+
+
+def from_unit(kind: type[T], unit: Array) -> T:
+    """The inverse of :func:`to_unit`; whole numbers share the interval evenly."""
+    values: dict[str, float] = {}
+    for (name, span), part in zip(spans(kind).items(), np.clip(unit, 0.0, 1.0), strict=True):
+        if span.whole:
+            count = span.high - span.low + 1
+            values[name] = float(min(span.low + np.floor(part * count), span.high))
+        elif span.logarithmic:
+            values[name] = float(span.low * (span.high / span.low) ** part)
+        else:
+            values[name] = float(span.low + part * (span.high - span.low))
+    return kind(**values)
+
+
+def make_thresholds(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Thresholds from a mapping; what it does not name keeps its default.
+
+    Raises:
+        ThresholdError: If a name is unknown, or a value is no number in its range.
+    """
+    known = spans(kind)
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ThresholdError(
+            f"{where} names {', '.join(map(repr, unknown))}, which is no threshold.",
+            next_step=f"There are: {', '.join(known)}.",
+        )
+    for name, value in values.items():
+        span = known[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = number and span.low * (1 - 1e-9) <= value <= span.high * (1 + 1e-9)
+        if not fits or (span.whole and value != int(value)):
+            what = "a whole number" if span.whole else "a number"
+            raise ThresholdError(
+                f"{where}: {name} is {value!r:.80}, not {what} from {span.low:g} "
+                f"to {span.high:g}.",
+                next_step=f"It means: {span.meaning}.",
+            )
+    return kind(**{name: float(value) for name, value in values.items()})
+
+
+def read_thresholds(path: Path, kind: type[T], controller: str) -> tuple[T, Mapping[str, Any]]:
+    """The thresholds in a file, and what it says of where they come from.
+
+    Raises:
+        ThresholdError: If the file cannot be read, or is not one of ``controller``.
+    """
+    try:
+        data = read_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ThresholdError(
+            f"The thresholds {path} cannot be read: {error}.", next_step=_AGAIN
+        ) from error
+    values, provenance = data.get("thresholds"), data.get("provenance", {})
+    tables = isinstance(values, dict) and isinstance(provenance, dict)
+    if not tables or set(data) - _FILE_TABLES:
+        raise ThresholdError(f"{path} is no file of thresholds.", next_step=_AGAIN)
+    if data.get("controller") != controller:
+        raise ThresholdError(
+            f"{path} is for the controller {data.get('controller')!r:.80}, not {controller!r}.",
+            next_step=_AGAIN,
+        )
+    return make_thresholds(kind, dict(values or {}), str(path)), provenance
+
+
+def thresholds_text(settings: Any, controller: str, provenance: Mapping[str, Any]) -> str:
+    """What :func:`read_thresholds` reads; provenance is strings, numbers and lists of them."""
+    lines = [f"controller = {json.dumps(controller)}", "", "[thresholds]"]
+    for name, span in spans(type(settings)).items():
+        value = float(getattr(settings, name))
+        text = f"{int(value)}" if span.whole else repr(float(f"{value:.4g}"))
+        lines.append(f"# {span.meaning}; {span.low:g} to {span.high:g}")
+        lines.append(f"{name} = {text}")
+    lines += ["", "[provenance]"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in provenance.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,110 @@
+"""The search of a rule's thresholds, seconds long: it finds a better rule, and repeats itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stallward.agent.controllers.rule import RuleThresholds
+from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.thresholds import as_values
+from stallward.env.simulation import SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.training.errors import TrainingError
+from stallward.training.rollout import evaluate, rollout_steps
+from stallward.training.tune import TuneResult, TuneSettings, as_act, tune
+
+TWIN = FittedTwin(
+    scenario=TwinScenario(
+        name="small",
+        zone_bytes=400 << 20,
+        swap_bytes=2 << 30,
+        slo_ms=20.0,
+        protected=ProtectedProgram(
+            request_rate_per_s=20.0,
+            service_s=0.005,
+            file_pages=40_000.0,
+            touch_file_pages=20_000.0,
+        ),
+        slots=(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)),),
+    ),
+    draws=(TwinParameters(),),
+    weights=(1.0,),
+)
+SETTINGS = TuneSettings(
+    total_steps=25_000,
+    episodes=16,
+    seconds=4.0,
+    evaluation_episodes=16,
+    evaluation_seconds=4.0,
+    finalists=2,
+)
+
+
+@pytest.fixture(scope="module")
+def found() -> TuneResult:
+    return tune("rule", [TWIN], SETTINGS)
+
+
+def test_a_search_does_no_worse_than_the_defaults_and_says_what_it_spent(
+    found: TuneResult,
+) -> None:
+    assert isinstance(found.thresholds, RuleThresholds)
+    assert found.outcome.score_low >= found.default.score_low
+    assert 0 < found.steps <= SETTINGS.total_steps
+    assert found.provenance["decisions"] == found.steps
+    assert found.provenance["twins"] == ["small"]
+    assert found.provenance["generations"] > 1
+
+
+def test_the_same_seed_finds_the_same_rule(found: TuneResult) -> None:
+    again = tune("rule", [TWIN], SETTINGS)
+    assert as_values(again.thresholds) == as_values(found.thresholds)
+    assert again.outcome == found.outcome
+
+
+def test_a_search_stops_when_its_time_is_over_and_reports_its_way() -> None:
+    said: list[tuple[str, float]] = []
+    settings = TuneSettings(
+        max_seconds=0.5,
+        episodes=8,
+        seconds=2.0,
+        evaluation_episodes=8,
+        evaluation_seconds=2.0,
+        finalists=1,
+        seed=2,
+    )
+    found = tune("pi", [TWIN], settings, lambda message, share: said.append((message, share)))
+    assert found.steps < settings.total_steps
+    assert said[-1] == ("done", 1.0)
+    assert all(0.0 <= share <= 1.0 for _, share in said)
+
+
+def test_steps_are_counted_as_they_are_spent() -> None:
+    calls = 0
+
+    class Counting:
+        def act(self, observations: NDArray[np.float32], elapsed_s: float) -> NDArray[np.int64]:
+            nonlocal calls
+            assert observations.shape == (3, OBSERVATION_SIZE)
+            assert elapsed_s == (0.0 if calls == 0 else 0.2)
+            calls += 1
+            return np.zeros((3, 9), dtype=np.int64)
+
+        def reason(self) -> str:
+            return ""
+
+    settings = SimulationSettings()
+    act = as_act(Counting(), settings.ticks_per_action)
+    evaluate(act, [TWIN], settings, allowed=np.zeros(1), episodes=3, seed=1, seconds=4.0)
+    assert calls == rollout_steps(4.0, settings)
+
+
+def test_what_cannot_be_tuned_is_refused() -> None:
+    with pytest.raises(TrainingError, match="no rule that can be tuned"):
+        tune("latd", [TWIN], SETTINGS)
+    with pytest.raises(TrainingError, match="no twin"):
+        tune("rule", [], SETTINGS)
