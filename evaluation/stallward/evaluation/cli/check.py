@@ -1,0 +1,63 @@
+"""``stallward ope``: look at a candidate before it runs live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stallward.evaluation.cli import output
+from stallward.evaluation.cli.options import Json, Seed
+
+REFUSED = 1
+
+
+def ope(
+    recordings: Annotated[
+        list[Path] | None, typer.Argument(help="Recordings, or directories of them.")
+    ] = None,
+    arms: Annotated[
+        str, typer.Option(help="Candidates, separated by commas; see `stallward arms`.")
+    ] = "ppo,rule,pi",
+    reference: Annotated[str, typer.Option(help="What they must not be worse than.")] = "none",
+    scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
+    twin_file: Annotated[
+        str, typer.Option("--twin-file", help="Fitted twin, for the programs' speeds.")
+    ] = "default",
+    price: Annotated[
+        float, typer.Option(min=0.0, help="Of every window missing the target by far.")
+    ] = 6.0,
+    least_seconds: Annotated[
+        float, typer.Option(min=0.0, help="Of a scenario's recordings, for any verdict.")
+    ] = 240.0,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Estimate candidates from recordings of a randomised arm.
+
+    Off-policy: nothing is run. The exit code is 1 where a candidate looks worse than the
+    reference; a pass proves nothing.
+    """
+    from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
+    from stallward.evaluation.off_policy import HEADERS, judge, off_policy_rows  # noqa: PLC0415
+    from stallward.training.off_policy import OffPolicySettings  # noqa: PLC0415
+
+    with output.progress("ope") as report:
+        found = judge(
+            recordings or [Path("recordings")],
+            [arm.spec for arm in parse_arms(arms)],
+            reference=reference,
+            scenario=scenario,
+            twin=twin_file,
+            price=price,
+            least_s=least_seconds,
+            settings=OffPolicySettings(seed=seed),
+            report=report,
+        )
+    if as_json:
+        output.print_json(found)
+    else:
+        output.table(HEADERS, off_policy_rows(found))
+    if found["refused"]:
+        raise typer.Exit(REFUSED)

@@ -1,0 +1,210 @@
+"""``stallward ope``: candidates judged by recordings of a randomised arm, before they run live.
+
+A gate, never a proof: it can say that a candidate looks worse than a reference, or that the
+recordings hold too little of what the candidate would do to say anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from stallward.agent.controller import make_controller
+from stallward.env.recording import load_recording
+from stallward.env.twin.fitted import load_fitted
+from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.pipeline import recordings_of
+from stallward.evaluation.progress import Report, silent
+from stallward.evaluation.simulate import find_twin_of
+from stallward.training.logged import LoggedRecording, ask, check_askable, read_logged
+from stallward.training.off_policy import Estimate, OffPolicy, OffPolicySettings, OffPolicyValue
+
+PRICE: Final = 6.0
+"""Of every window missing the target by far, in units of full background speed: training's."""
+_TICK_S: Final = 0.1
+LEAST_S: Final = 240.0
+"""Less of the randomised arm refuses good candidates (docs/explanation/off-policy.md)."""
+Verdict = Literal["worse", "not worse", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What the recordings of a scenario say of a candidate.
+
+    Attributes:
+        scenario, arm: Of what.
+        fitted: Value by fitted Q.
+        doubly_robust: ``None`` where too little was done as the candidate would.
+        difference: From the reference's, by the better estimate of each.
+        ess: Effective sample size of one tick's weights.
+        agreement: Share of ticks in which the randomised arm did what the candidate would.
+        corrected_ticks: How far the doubly robust correction reaches.
+        verdict: ``worse`` where the interval of the difference is below zero; ``not worse``
+            where it is not and there is a doubly robust estimate; else, and always where too
+            little was recorded, ``unknown``.
+    """
+
+    scenario: str
+    arm: str
+    fitted: Estimate
+    doubly_robust: Estimate | None
+    difference: Estimate
+    ess: float
+    agreement: float
+    corrected_ticks: int
+    verdict: Verdict
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def judge(
+    places: Sequence[Path],
+    arms: Sequence[str],
+    *,
+    reference: str = "none",
+    twin: str = "default",
+    scenario: str = "",
+    price: float = PRICE,
+    least_s: float = LEAST_S,
+    settings: OffPolicySettings | None = None,
+    report: Report = silent,
+) -> dict[str, Any]:
+    """Judge candidates by every scenario's recordings with propensities.
+
+    Args:
+        places: Recordings, or directories of them.
+        arms: Specs of the candidates.
+        reference: Spec of what they must not be worse than.
+        twin: Fitted twin with the programs' speeds; by default each scenario's shipped one.
+        scenario: Only this one; empty for all.
+        price: Of every window missing the target by far.
+        least_s: Of a scenario's recordings, for any verdict about it.
+        settings: How to estimate.
+        report: Told how far it is.
+
+    Returns:
+        ``schema``, ``reference``, ``price``, ``logged`` (value of the randomised arm by scenario),
+        ``candidates`` (:class:`Judged`) and ``refused`` (arms that are worse somewhere).
+
+    Raises:
+        StallwardError: If there are no such recordings, or a candidate cannot be asked.
+    """
+    for spec in (reference, *arms):
+        check_askable(make_controller(spec))
+    by_scenario = _logged_recordings(places, scenario, twin, price)
+    judged: list[Judged] = []
+    logged: dict[str, Any] = {}
+    for number, (name, recordings) in enumerate(by_scenario.items()):
+        report(name, number / len(by_scenario))
+        estimator = OffPolicy([one.run for one in recordings], settings)
+        ticks = sum(len(one.run.reward) for one in recordings)
+        logged[name] = asdict(estimator.logged) | {
+            "recordings": [one.run.name for one in recordings],
+            "ticks": ticks,
+        }
+        base = _value(estimator, recordings, reference)
+        judged += [
+            _judged(
+                estimator,
+                name,
+                arm,
+                _value(estimator, recordings, arm),
+                base,
+                enough=ticks * _TICK_S >= least_s,
+            )
+            for arm in arms
+        ]
+    report("done", 1.0)
+    return {
+        "schema": 1,
+        "reference": reference,
+        "price": price,
+        "logged": logged,
+        "candidates": [one.as_json() for one in judged],
+        "refused": sorted({one.arm for one in judged if one.verdict == "worse"}),
+    }
+
+
+def _logged_recordings(
+    places: Sequence[Path], scenario: str, twin: str, price: float
+) -> dict[str, list[LoggedRecording]]:
+    found: dict[str, list[LoggedRecording]] = {}
+    for path in recordings_of(places, scenario):
+        recording = load_recording(path)
+        if recording.run.condition != "together" or "propensity" not in recording.actions:
+            continue
+        name = recording.run.scenario
+        world = load_fitted(find_twin_of(name, twin)).scenario
+        found.setdefault(name, []).append(read_logged(recording, world, price))
+    if not found:
+        raise EvaluationError(
+            f"No recording in {', '.join(map(str, places))} has propensities.",
+            next_step="Record some with `stallward record SCENARIO --arm excite`.",
+        )
+    return found
+
+
+def _value(
+    estimator: OffPolicy, recordings: Sequence[LoggedRecording], spec: str
+) -> OffPolicyValue:
+    return estimator.value([ask(make_controller(spec), one) for one in recordings])
+
+
+def _judged(
+    estimator: OffPolicy,
+    scenario: str,
+    arm: str,
+    value: OffPolicyValue,
+    base: OffPolicyValue,
+    *,
+    enough: bool,
+) -> Judged:
+    difference = estimator.difference(value, base)
+    verdict: Verdict = "unknown"
+    if enough and difference.high < 0.0:
+        verdict = "worse"
+    elif enough and value.doubly_robust is not None:
+        verdict = "not worse"
+    return Judged(
+        scenario=scenario,
+        arm=arm,
+        fitted=value.fitted,
+        doubly_robust=value.doubly_robust,
+        difference=difference,
+        ess=value.ess,
+        agreement=value.agreement,
+        corrected_ticks=value.corrected_ticks,
+        verdict=verdict,
+    )
+
+
+HEADERS: Final = (
+    "scenario", "arm", "fitted Q", "doubly robust", "less reference", "ESS", "agrees", "verdict",
+)  # fmt: skip
+
+
+def off_policy_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The candidates as rows of :data:`HEADERS`."""
+
+    def interval(value: dict[str, float] | None) -> str:
+        if value is None:
+            return "-"
+        return f"{value['value']:.2f} [{value['low']:.2f}..{value['high']:.2f}]"
+
+    return [
+        (
+            one["scenario"],
+            one["arm"],
+            interval(one["fitted"]),
+            interval(one["doubly_robust"]),
+            interval(one["difference"]),
+            f"{one['ess']:.1f}",
+            f"{100 * one['agreement']:.1f} %",
+            one["verdict"],
+        )
+        for one in found["candidates"]
+    ]

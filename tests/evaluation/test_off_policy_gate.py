@@ -1,0 +1,38 @@
+"""``stallward ope``: the gate, on shipped recordings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stallward.evaluation.cli import main
+
+RECORDINGS = str(Path(__file__).parents[2] / "recordings")
+
+
+def test_a_candidate_that_looks_worse_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["ope", RECORDINGS, "--scenario", "detector-anon", "--json"]
+    arguments += ["--arms", "none,rule#2", "--reference", "rule"]
+    code = main([*arguments, "--least-seconds", "50"])
+    found = json.loads(capsys.readouterr().out)
+    verdicts = {one["arm"]: one for one in found["candidates"]}
+    assert code == 1
+    assert found["refused"] == ["none"]
+    assert verdicts["none"]["difference"]["high"] < 0.0
+    assert verdicts["rule"]["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert found["logged"]["detector-anon"]["recordings"] == ["detector-anon-excite-s1"]
+
+    assert main(arguments) == 0, "a verdict from a single minute"
+    found = json.loads(capsys.readouterr().out)
+    assert {one["verdict"] for one in found["candidates"]} == {"unknown"}
+
+
+def test_what_is_not_worse_passes_and_what_nobody_tried_is_unknown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["ope", RECORDINGS, "--scenario", "detector-anon", "--arms", "rule"]) == 0
+    text = capsys.readouterr().out
+    assert "unknown" in text
+    assert "fitted Q" in text
