@@ -9,8 +9,12 @@ from typing import Final
 from stallward.agent.controller import make_controller
 from stallward.evaluation.errors import PlanError
 
-POLICY_ARMS: Final = ("ppo", "onnx", "remote")
-"""Arms that run a policy file: loaded and activated over gRPC, or run by another process."""
+POLICY_ARMS: Final = ("ppo", "onnx", "remote", "mpc")
+"""Arms that run a file: a policy loaded and activated over gRPC, or run by another process; the
+fitted twin that ``mpc`` plans with."""
+
+REMOTE_ARMS: Final = ("remote", "mpc")
+"""Those that decide in a process of their own, and act by gRPC."""
 
 UNBUDGETED: Final = ("latd", "latd-cgroup", "latd-grow")
 """Published algorithms that must run as their source states them: without pause budgets, and
@@ -44,8 +48,13 @@ class Arm:
 
     @property
     def runs_policy(self) -> bool:
-        """Whether this arm needs a policy file."""
+        """Whether this arm needs a policy file, or a fitted twin."""
         return self.controller in POLICY_ARMS
+
+    @property
+    def decides_remotely(self) -> bool:
+        """Whether a process of its own decides."""
+        return self.controller in REMOTE_ARMS
 
     @property
     def lifts_budgets(self) -> bool:
@@ -85,6 +94,9 @@ def make_arms(labels: list[str]) -> list[Arm]:
     """
     if not labels:
         raise PlanError("No arm was named.", next_step="Try --arms none,latd,ppo.")
+    for label in labels:
+        if not label.isprintable():
+            raise PlanError(f"The arm {label!r} has characters that cannot be printed.")
     arms = [Arm(label=label, spec=label.partition("#")[0]) for label in labels]
     seen: set[str] = set()
     for arm in arms:
@@ -106,7 +118,7 @@ def _check(arm: Arm) -> None:
         if key != "path":
             raise PlanError(
                 f"The arm {arm.controller!r} does not take {key!r}.",
-                next_step=f"Write {arm.controller}:path=FILE.onnx.",
+                next_step=f"Write {arm.controller}:path=FILE.",
             )
     if arm.controller == "onnx" and "path" not in arm.arguments:
         raise PlanError(

@@ -1,8 +1,10 @@
-"""The arm ``remote``: a process of its own that decides from the Watch stream and acts by Apply.
+"""The arms ``remote`` and ``mpc``: a process that decides from the Watch stream, acts by Apply.
 
 ``python -m stallward.evaluation.remote --socket SOCKET --policy FILE`` runs until SIGTERM. It
 decides with the policy on the observations the daemon sends, and holds a lease that it renews
-with every tick; when it dies, the lease lapses and the node goes back to its default.
+with every tick; when it dies, the lease lapses and the node goes back to its default. With
+``--twin FILE`` instead it plans with that twin (``stallward.evaluation.mpc``), in a thread, so
+that the lease is renewed meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from stallward.actuator.client import ActuatorClient
-from stallward.agent.controller import NodeContext
+from stallward.agent.controller import Controller, NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.evaluation.errors import ComparisonError
 
@@ -29,6 +31,7 @@ LEASE_S: Final = 1.0
 HOLDER: Final = "remote"
 READY: Final = "ready"
 _READY_TIMEOUT_S: Final = 20.0
+_LEAST_NICE: Final = 19
 
 
 class _Stop(BaseException):
@@ -36,14 +39,29 @@ class _Stop(BaseException):
 
 
 @contextmanager
-def remote_controller(socket: Path, policy: Path) -> Iterator[int]:
+def remote_controller(
+    socket: Path, file: Path, *, twin: bool = False, slo_ms: float = 100.0
+) -> Iterator[int]:
     """Run the remote process for the time of the context; yields its pid.
+
+    Args:
+        socket: The daemon's.
+        file: A policy, or a fitted twin.
+        twin: Whether it is a twin, to plan with.
+        slo_ms: The target.
 
     Raises:
         ComparisonError: If it does not come up, or ended before the context did.
     """
     command = [sys.executable, "-m", "stallward.evaluation.remote"]
-    command += ["--socket", str(socket), "--policy", str(policy)]
+    command += [
+        "--socket",
+        str(socket),
+        "--twin" if twin else "--policy",
+        str(file),
+        "--slo-ms",
+        f"{slo_ms!r}",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         command,
@@ -75,7 +93,7 @@ def _end(process: subprocess.Popen[str]) -> str:
     return said[-1] if said else f"it said nothing (status {process.wait()})."
 
 
-def control(client: ActuatorClient, controller: OnnxController) -> None:
+def control(client: ActuatorClient, controller: Controller, slo_ms: float) -> None:
     """Decide for every tick the daemon reports, until the stream ends."""
     started = False
     for watched in client.watch():
@@ -85,6 +103,7 @@ def control(client: ActuatorClient, controller: OnnxController) -> None:
                 NodeContext(
                     zone_limit_bytes=sample.zone.memory_limit_bytes or 0,
                     slot_names=tuple(group.name for group in sample.slots),
+                    slo_ms=slo_ms,
                 )
             )
         decision = controller.decide(sample, np.asarray(record.observation, dtype=np.float32))
@@ -95,6 +114,15 @@ def control(client: ActuatorClient, controller: OnnxController) -> None:
             started = True
 
 
+def _planning(twin: Path) -> Controller:
+    """MPC that plans beside the stream, and leaves the processors to whoever else wants them."""
+    from stallward.env.twin.fitted import load_fitted  # noqa: PLC0415 - not of a policy's process
+    from stallward.evaluation.mpc import PlanningController  # noqa: PLC0415
+
+    os.nice(_LEAST_NICE)
+    return PlanningController(load_fitted(twin))
+
+
 def _stop(_number: int, _frame: FrameType | None) -> None:
     raise _Stop
 
@@ -103,13 +131,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the process; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m stallward.evaluation.remote")
     parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--policy", type=Path, required=True)
+    parser.add_argument("--slo-ms", type=float, default=100.0)
+    runs = parser.add_mutually_exclusive_group(required=True)
+    runs.add_argument("--policy", type=Path)
+    runs.add_argument("--twin", type=Path)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _stop)
-    controller = OnnxController(options.policy)
+    controller = OnnxController(options.policy) if options.policy else _planning(options.twin)
     with ActuatorClient(options.socket) as client:
         try:
-            control(client, controller)
+            control(client, controller, options.slo_ms)
         except _Stop:
             client.release(holder=HOLDER)
     return 0

@@ -1,0 +1,24 @@
+"""``mpc`` in the registry: so that it is listed. Light: nothing is imported to be listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stallward.agent.controller import Controller, ControllerEntry
+from stallward.agent.errors import ControllerError
+
+
+def _refuse(_arguments: Mapping[str, str]) -> Controller:
+    raise ControllerError(
+        "mpc plans for longer than a tick, so it does not run inside a daemon.",
+        next_step="Compare it (`stallward compare SCENARIO --arms mpc`), or run "
+        "`python -m stallward.evaluation.remote --socket SOCKET --twin FILE` beside the daemon.",
+    )
+
+
+MPC = ControllerEntry(
+    name="mpc",
+    summary="plans on the scenario's fitted twin, in a process of its own, over gRPC",
+    make=_refuse,
+    parameters={"path": "a fitted twin (default: the shipped one of the scenario)"},
+)

@@ -1,0 +1,142 @@
+"""From a sample to twins that are in the same state: where predictions begin.
+
+What is measured is taken as it is: pages held and swapped by each group, dirty pages, levers. What
+is not is filled in by the fitted twin: how the application's file pages divide (the hot ones are
+taken to be resident first), how warm pages are (what full speed makes them). The future of the
+background is not known to a controller, so each group goes on wanting what it wants now; that
+programs come and go by a schedule is left out. Requests that wait already count as more that
+arrive (``mpc.Planner``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.actuator.budgets import Budgets
+from stallward.agent.desired import SLOTS
+from stallward.agent.sample import GroupSample, Sample
+from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.pages import ANON, COLD, FILE
+from stallward.env.twin.parameters import TwinParameters, to_array
+from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram, TwinScenario
+
+Array = NDArray[np.float64]
+
+_SETTINGS: Final = SimulationSettings(episode_s=1e6, nuisance=NO_NUISANCE)
+
+
+def _pages(size_bytes: int | None) -> float:
+    return 0.0 if size_bytes is None else size_bytes / PAGE_BYTES
+
+
+def _anon(group: GroupSample) -> float:
+    """Anonymous pages in memory; what is no file page, where the kernel does not say."""
+    if group.anon_bytes is not None:
+        return _pages(group.anon_bytes)
+    return max(_pages(group.memory_usage_bytes) - _pages(group.file_bytes), 0.0)
+
+
+def world_now(scenario: TwinScenario, sample: Sample, rate_per_s: float | None) -> TwinScenario:
+    """The scenario as it is now, for ever.
+
+    Args:
+        scenario: The fitted twin's.
+        sample: Of a node that runs it.
+        rate_per_s: Requests that arrive; the scenario's without.
+    """
+    slots = []
+    for program, group, state in zip(
+        scenario.slots, sample.slots, sample.slot_states, strict=False
+    ):
+        wanted = _anon(group) + _pages(group.swap_bytes)
+        wish = max(_pages(state.reference_bytes) - wanted, _pages(group.file_bytes))
+        hot = max(program.file_pages, default=0.0)
+        slots.append(
+            replace(
+                program,
+                anon_pages=(wanted,),
+                file_pages=(min(wish, hot),),
+                loop_from_s=0.0,
+                running=(float(state.reference_bytes is not None),),
+            )
+        )
+    protected = scenario.protected
+    if rate_per_s is not None:
+        protected = replace(protected, request_rate_per_s=rate_per_s)
+    return replace(
+        scenario,
+        zone_bytes=sample.zone.memory_limit_bytes or scenario.zone_bytes,
+        protected=protected,
+        slots=tuple(slots),
+    )
+
+
+def open_simulation(
+    twin: FittedTwin,
+    world: TwinScenario,
+    sample: Sample,
+    parameters: list[TwinParameters],
+    *,
+    budgets: Budgets,
+    seed: int,
+) -> Simulation:
+    """Nodes in the state of ``sample``, one for each entry of ``parameters``."""
+    batch = len(parameters)
+    now = FittedTwin(scenario=world, draws=twin.draws, weights=twin.weights)
+    simulation = Simulation([now], batch, replace(_SETTINGS, budgets=budgets), seed=seed)
+    everyone, scenario = np.ones(batch, dtype=bool), np.zeros(batch, dtype=np.int64)
+    simulation.reset(everyone)
+    simulation.twin.reset(everyone, scenario, to_array(parameters))
+    _fill_memory(simulation, world.slots, sample)
+    _fill_levers(simulation, sample)
+    return simulation
+
+
+def _fill_memory(
+    simulation: Simulation, programs: tuple[SlotProgram, ...], sample: Sample
+) -> None:
+    nodes, groups = simulation.twin.nodes, (sample.protected, *sample.slots[: len(programs)])
+    resident, wanted = np.zeros(nodes.resident.shape), np.array(nodes.wanted)
+    for number, group in enumerate(groups):
+        files = _pages(group.file_bytes)
+        hot = programs[number - 1].file_pages[0] if number else float(wanted[0, FILE, 0])
+        resident[number, ANON] = _anon(group)
+        resident[number, FILE] = min(files, hot)
+        resident[number, COLD] = max(files - hot, 0.0)
+    resident[0] = np.minimum(resident[0], wanted[0])
+    wanted[1:, ANON] = resident[1:, ANON]
+    wanted[1:, COLD] = resident[1:, COLD]
+    for number, group in enumerate(groups[1:], start=1):
+        wanted[number, ANON] += _pages(group.swap_bytes)
+    writers = nodes.dirty_share * (nodes.stream_per_s > 0.0)
+    share = writers / np.maximum(writers.sum(axis=0), 1e-9)
+    dirty, touches = np.array(nodes.dirty), np.array(nodes.touches_per_s)
+    dirty[1:] = np.minimum(_pages(sample.zone.dirty_bytes) * share, resident[1:, COLD])
+    owned = np.maximum(wanted[1:].sum(axis=1), 1.0)
+    touches[1:, :COLD] = (nodes.touch_per_s / owned)[:, None]
+    touches[0] = nodes.rate_per_s * nodes.request_touches / np.maximum(wanted[0], 1.0)
+    nodes.resident, nodes.wanted, nodes.dirty, nodes.touches_per_s = (
+        resident, wanted, dirty, touches,
+    )  # fmt: skip
+
+
+def _fill_levers(simulation: Simulation, sample: Sample) -> None:
+    rows = {name: np.zeros((SLOTS, 1)) for name in ("reference", "paused", "for_s", "since_s")}
+    limit = np.full((SLOTS, 1), np.nan)
+    for i, state in enumerate(sample.slot_states[:SLOTS]):
+        rows["reference"][i] = float(state.reference_bytes or 0)
+        rows["paused"][i] = float(state.paused)
+        rows["for_s"][i] = state.paused_for_s
+        rows["since_s"][i] = state.since_thaw_s
+        limit[i] = np.nan if state.limit_bytes is None else state.limit_bytes
+    nodes = simulation.twin.nodes
+    nodes.kept_bytes, nodes.seen = rows["reference"], 1.0
+    nodes.paused = nodes.want_paused = rows["paused"]
+    nodes.limit_bytes = limit
+    nodes.want_limit_pages = np.where(np.isnan(limit), np.inf, limit / PAGE_BYTES)
+    nodes.paused_for_s, nodes.since_thaw_s = rows["for_s"], rows["since_s"]
