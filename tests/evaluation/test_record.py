@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,13 +30,8 @@ from stallward.evaluation import live
 from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
 from stallward.evaluation.live import open_session
-from stallward.evaluation.record import (
-    RecordRequest,
-    choose,
-    load_plan,
-    record_all,
-    record_one,
-)
+from stallward.evaluation.record import ORDER_NAME, record_all, record_one
+from stallward.evaluation.record_plan import RecordRequest, choose, in_blocks, load_plan
 from stallward.evaluation.runs import RunRequest
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -42,12 +39,12 @@ NAMES = ("none", "latd", "ample")
 
 
 def test_the_shipped_plan_has_enough_of_everything() -> None:
-    runs = load_plan(None)
+    runs = load_plan(None).runs
     together = [run for run in runs if run.condition == "together"]
-    assert len([run for run in together if run.seconds >= 60.0]) >= 24
-    assert len({run.scenario for run in runs}) >= 4
-    assert len({run.arm for run in together}) >= 5
-    assert {"none", "excite", "latd"} <= {run.arm for run in together}
+    assert len([run for run in together if run.seconds >= 60.0]) >= 80
+    assert len({run.scenario for run in runs}) >= 10
+    assert len({run.arm for run in together}) >= 7
+    assert {"none", "excite", "latd", "latd-cgroup"} <= {run.arm for run in together}
     assert len({run.name for run in runs}) == len(runs), "two runs share a directory"
     for scenario in {run.scenario for run in runs}:
         load_scenario(scenario)
@@ -59,9 +56,11 @@ def test_the_shipped_plan_has_enough_of_everything() -> None:
         ("runs = [", "cannot be read"),
         ("second = 60\nruns = []", "unknown key 'second'"),
         ("seconds = 60", "lacks a key"),
-        ('[[runs]]\nscenario = "x"\narm = "none"', "unknown key 'arm'"),
+        ('[[runs]]\nscenarios = ["x"]\narm = "none"', "unknown key 'arm'"),
         ('[[runs]]\narms = ["none"]', "lacks a key"),
-        ('seconds = "long"\n[[runs]]\nscenario = "x"\narms = ["none"]', "wrong type"),
+        ('seconds = "long"\n[[runs]]\nscenarios = ["x"]\narms = ["none"]', "wrong type"),
+        ('[[runs]]\nscenarios = "xyz"\narms = ["none"]', "wrong type"),
+        ("order_seed = 1.5\nruns = []", "order_seed is no whole number"),
     ],
 )
 def test_plans_with_mistakes_are_refused(tmp_path: Path, text: str, says: str) -> None:
@@ -84,6 +83,7 @@ class KnownSession:
 
     scenario: Scenario
     node: NodeInfo
+    scratch: Path
     ran: list[RunRequest] = field(default_factory=list)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -124,8 +124,8 @@ def node() -> NodeInfo:
 
 
 @pytest.fixture
-def session(node: NodeInfo, monkeypatch: pytest.MonkeyPatch) -> KnownSession:
-    known = KnownSession(scenario=load_scenario("detector-anon"), node=node)
+def session(node: NodeInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownSession:
+    known = KnownSession(scenario=load_scenario("detector-anon"), node=node, scratch=tmp_path)
     monkeypatch.setattr(live, "open_session", lambda _scenario: contextlib.nullcontext(known))
     return known
 
@@ -134,7 +134,8 @@ def session(node: NodeInfo, monkeypatch: pytest.MonkeyPatch) -> KnownSession:
 def plan(tmp_path: Path) -> Path:
     path = tmp_path / "plan.toml"
     runs = (
-        '[[runs]]\nscenario = "detector-anon"\narms = ["none", "latd"]\nconditions = ["ample"]\n'
+        '[[runs]]\nscenarios = ["detector-anon"]\n'
+        'arms = ["none", "latd"]\nconditions = ["ample"]\n'
     )
     path.write_text(f"seconds = 5\nburn_in_s = 1\n{runs}")
     return path
@@ -144,7 +145,7 @@ def test_all_runs_of_a_scenario_are_told_one_target_measured_long_enough(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     made = record_all(plan, tmp_path / "out")
-    assert [path.name for path in made] == [f"detector-anon-{n}-s1" for n in NAMES]
+    assert {path.name for path in made} == {f"detector-anon-{n}-s1" for n in NAMES}
     calibration, *runs = session.ran
     assert (calibration.condition, calibration.duration_s) == ("ample", CALIBRATION_S)
     assert CALIBRATION_S >= 30.0
@@ -163,7 +164,7 @@ def test_recordings_that_stay_give_the_target_to_those_made_again(
     assert [(run.arm.label, run.slo_ms) for run in session.ran] == [("latd", told_ms)]
     assert record_all(plan, out) == []
     assert sorted(path.name for path in out.iterdir()) == sorted(
-        f"detector-anon-{name}-s1" for name in NAMES
+        [ORDER_NAME, *(f"detector-anon-{name}-s1" for name in NAMES)]
     )
 
 
@@ -179,6 +180,61 @@ def test_the_target_is_measured_again_when_nothing_comparable_stays(
     session.node = replace(session.node, cpu_count=64)
     record_all(plan, out, only=["*-none-*"], replace=True)
     assert [run.condition for run in session.ran] == ["ample", "together"]
+
+
+def test_what_is_torn_short_or_of_an_older_scenario_is_made_again(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    ticks = out / "detector-anon-none-s1" / "ticks.parquet"
+    ticks.write_bytes(ticks.read_bytes()[:-100])
+    older = out / "detector-anon-ample-s1" / "run.json"
+    older.write_text(older.read_text().replace("detector beside", "a detector beside"))
+    assert {path.name for path in record_all(plan, out)} == {
+        "detector-anon-none-s1",
+        "detector-anon-ample-s1",
+    }
+    plan.write_text(plan.read_text().replace("seconds = 5", "seconds = 9"))
+    assert len(record_all(plan, out)) == 3
+    assert record_all(plan, out) == []
+
+
+def test_each_run_is_noted_with_its_place_in_the_order(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    made = record_all(plan, tmp_path / "out")
+    lines = (tmp_path / "out" / ORDER_NAME).read_text().splitlines()
+    noted = [json.loads(line) for line in lines]
+    assert [note["name"] for note in noted] == [path.name for path in made]
+    assert [note["position"] for note in noted] == [0, 1, 2]
+    assert {note["order_seed"] for note in noted} == {load_plan(plan).order_seed}
+
+
+def test_the_order_is_random_in_blocks_and_comes_from_its_seed() -> None:
+    runs = [
+        RecordRequest(scenario=scenario, arm=arm, seed=seed)
+        for scenario in ("a", "b")
+        for arm in ("none", "latd", "excite", "static:pause=all")
+        for seed in (1, 2)
+    ]
+    orders = [in_blocks(runs, seed) for seed in range(8)]
+    assert in_blocks(runs, 3) == orders[3]
+    for order in orders:
+        assert sorted(order, key=runs.index) == runs
+        blocks = [(run.scenario, run.seed) for run in order]
+        assert len([1 for a, b in itertools.pairwise(blocks) if a != b]) == 3
+    assert len({tuple(run.arm for run in order[:4]) for order in orders}) > 1
+    assert {order[0].scenario for order in orders} == {"a", "b"}
+
+
+def test_a_plan_says_how_long_it_will_take(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    said: list[str] = []
+    record_all(plan, tmp_path / "out", lambda message, _share: said.append(message))
+    assert any(", 1 of 3, about 1 min left" in message for message in said)
+    assert any(", 3 of 3, about 0 min left" in message for message in said)
 
 
 def test_a_failed_run_leaves_the_old_recording(
@@ -209,10 +265,10 @@ def test_what_is_no_recording_is_never_replaced(
 
 
 def test_patterns_that_match_nothing_are_refused() -> None:
-    runs = load_plan(None)
-    assert {run.arm for run in choose(runs, ["memcached-gcc-latd-*"])} == {"latd"}
-    with pytest.raises(UsageError, match="'redis-"):
-        choose(runs, ["memcached-*", "redis-*"])
+    runs = load_plan(None).runs
+    assert {run.arm for run in choose(runs, ["memcached-gcc-latd-s*"])} == {"latd"}
+    with pytest.raises(UsageError, match="'mysql-"):
+        choose(runs, ["memcached-*", "mysql-*"])
 
 
 def test_a_machine_that_cannot_hold_a_sandbox_is_refused_before_anything_is_prepared(

@@ -1,8 +1,8 @@
-"""``stallward record``: one live run, or the whole shipped set from its plan file.
+"""``stallward record``: one live run, or all of a plan (``stallward.evaluation.record_plan``).
 
-A plan file is TOML: ``seconds``, ``burn_in_s`` and ``seed`` for all, and one ``[[runs]]`` table
-for each group of runs with ``scenario`` and ``arms`` (a list of arms), and optionally
-``conditions``, ``seconds`` and ``seeds``.
+A plan can be interrupted and taken up again: runs that are there and whole, of the scenario as
+it is now, are kept. The order is drawn from the plan's seed and each run is noted in
+``order.jsonl`` beside the recordings when it is done.
 
 Runs of one scenario are told one target: that of the recordings of it that lie beside them and
 stay, or else one that is measured once, before the first.
@@ -10,76 +10,46 @@ stay, or else one that is measured once, before the first.
 
 from __future__ import annotations
 
-import re
+import json
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final
 
-from stallward.agent.errors import StallwardError
-from stallward.agent.toml_text import read_toml
-from stallward.env.recording import load_run
+from stallward.env.errors import RecordingError
+from stallward.env.recording import load_recording, load_run
+from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.calibration import calibrate_ms, recorded_ms
 from stallward.evaluation.compare import find_policy_of
-from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
+from stallward.evaluation.errors import ComparisonError, UsageError
 from stallward.evaluation.progress import Report, part, silent, timed
-from stallward.evaluation.runs import Condition, RunRequest
+from stallward.evaluation.record_plan import RecordRequest, choose, in_blocks, load_plan
+from stallward.evaluation.runs import RunRequest
 
 if TYPE_CHECKING:
     from stallward.evaluation.live import LiveSession
 
+ORDER_NAME: Final = "order.jsonl"
 _ATTEMPTS: Final = 3
-_LONGEST_S: Final = 7 * 86_400.0
-_SEEDS: Final = 1 << 32
-_PLAN_KEYS: Final = frozenset({"seconds", "burn_in_s", "seed", "policy", "runs"})
-_RUN_KEYS: Final = frozenset({"scenario", "arms", "conditions", "seconds", "seeds"})
+_OVERHEAD_S: Final = 8.0
+"""What a run takes beside burn-in and measurement, until that is known: start, load, writing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRequest:
-    """One run to be recorded.
+class _Job:
+    """A run to be made, with where it goes and what its order came from."""
 
-    Raises:
-        UsageError: If there is no such condition, several arms are named, or a number is out of
-            range.
-    """
-
-    scenario: str
-    arm: str = "none"
-    condition: str = "together"
-    seconds: float = 60.0
-    burn_in_s: float = 8.0
-    seed: int = 1
-    policy: str = "default"
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
-        if self.condition not in get_args(Condition):
-            raise UsageError(
-                f"There is no condition {self.condition!r}.",
-                next_step=f"Choose one of: {', '.join(get_args(Condition))}.",
-            )
-        if len(parse_arms(self.arm)) != 1:
-            raise UsageError(
-                f"{self.arm!r} names several arms.", next_step="Record them one by one."
-            )
-        if not (0.0 < self.seconds <= _LONGEST_S and 0.0 <= self.burn_in_s <= _LONGEST_S):
-            raise UsageError(
-                f"A run of {self.seconds:g} s after {self.burn_in_s:g} s cannot be recorded.",
-                next_step=f"Give seconds above 0 and at most {_LONGEST_S:g}.",
-            )
-        if not 0 <= self.seed < _SEEDS:
-            raise UsageError(f"The seed is outside 0..{_SEEDS - 1}.")
+    request: RecordRequest
+    out: Path
+    order_seed: int | None = None
+    position: int = 0
 
     @property
-    def name(self) -> str:
-        """A directory name that says what it holds."""
-        what = self.arm if self.condition == "together" else self.condition
-        return re.sub(r"[^A-Za-z0-9.]+", "-", f"{Path(self.scenario).stem}-{what}-s{self.seed}")
+    def nominal_s(self) -> float:
+        return self.request.burn_in_s + self.request.seconds
 
 
 def record_one(request: RecordRequest, out: Path, report: Report = silent) -> None:
@@ -90,7 +60,7 @@ def record_one(request: RecordRequest, out: Path, report: Report = silent) -> No
     """
     if out.exists():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
-    _record([(request, out)], report)
+    _record([_Job(request=request, out=out)], report)
 
 
 def record_all(
@@ -101,7 +71,7 @@ def record_all(
     only: Sequence[str] = (),
     replace: bool = False,
 ) -> list[Path]:
-    """Record the runs of a plan that are not in ``out`` yet.
+    """Record the runs of a plan that are not in ``out``, or not as they would be made now.
 
     Args:
         plan: A plan file; ``None`` takes the shipped one.
@@ -111,124 +81,93 @@ def record_all(
         replace: Record again what exists; an old recording stays until the new one is whole.
 
     Returns:
-        The recordings made.
+        The recordings made, in their order.
 
     Raises:
         StallwardError: If the plan has a mistake, a pattern matches none of it, or this machine
             cannot run it.
     """
-    wanted = [(request, out / request.name) for request in choose(load_plan(plan), only)]
-    missing = [(request, path) for request, path in wanted if replace or not path.exists()]
-    for _, path in missing:
-        if path.exists():
-            load_run(path)  # only recordings are replaced
-    _record(missing, report)
-    return [path for _, path in missing]
-
-
-def choose(runs: Sequence[RecordRequest], only: Sequence[str]) -> list[RecordRequest]:
-    """The runs with a name that matches one of the patterns; all of them without a pattern.
-
-    Raises:
-        UsageError: If a pattern matches none.
-    """
-    for pattern in only:
-        if not any(fnmatchcase(run.name, pattern) for run in runs):
-            raise UsageError(
-                f"No recording of the plan is called {pattern!r}.",
-                next_step=f"Names look like {runs[0].name}; * matches anything."
-                if runs
-                else "The plan is empty.",
-            )
-    return [run for run in runs if not only or any(fnmatchcase(run.name, p) for p in only)]
-
-
-def load_plan(path: Path | None) -> list[RecordRequest]:
-    """The runs of a plan file; ``None`` takes the shipped one.
-
-    Raises:
-        PlanError: If it cannot be read, or a key is unknown, missing or of the wrong type.
-    """
-    file = (
-        path or Path(str(resources.files("stallward.evaluation"))) / "assets" / "recordings.toml"
-    )
-    try:
-        table = read_toml(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PlanError(f"The plan {file} cannot be read: {error}.") from error
-    _refuse_unknown(file, table, _PLAN_KEYS)
-    try:
-        return [request for run in table["runs"] for request in _runs(file, table, run)]
-    except StallwardError as error:
-        if str(file) in error.cause:
-            raise
-        raise PlanError(f"The plan {file}: {error.cause}", next_step=error.next_step) from error
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise PlanError(
-            f"The plan {file} lacks a key or has one of the wrong type: {error}.",
-            next_step="Each [[runs]] has a scenario and a list of arms.",
-        ) from error
-
-
-def _runs(file: Path, plan: dict[str, Any], run: dict[str, Any]) -> list[RecordRequest]:
-    _refuse_unknown(file, run, _RUN_KEYS)
-    seeds = run.get("seeds", [plan.get("seed", 1)])
-    whats = [(arm, "together") for arm in run.get("arms", [])]
-    whats += [("none", condition) for condition in run.get("conditions", [])]
-    texts = [run["scenario"], *(text for what in whats for text in what)]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("scenario, arms and conditions are strings")
-    return [
-        RecordRequest(
-            scenario=run["scenario"],
-            arm=arm,
-            condition=condition,
-            seconds=float(run.get("seconds", plan.get("seconds", 60.0))),
-            burn_in_s=float(plan.get("burn_in_s", 8.0)),
-            seed=int(seed),
-            policy=str(plan.get("policy", "default")),
-        )
-        for seed in seeds
-        for arm, condition in whats
+    wanted = load_plan(plan)
+    jobs = [
+        _Job(request=request, out=out / request.name, order_seed=wanted.order_seed, position=place)
+        for place, request in enumerate(in_blocks(wanted.runs, wanted.order_seed))
     ]
+    chosen = set(choose(wanted.runs, only))
+    missing = [
+        job
+        for job in jobs
+        if job.request in chosen and (not _is_current(job.request, job.out) or replace)
+    ]
+    _record(missing, report)
+    return [job.out for job in missing]
 
 
-def _refuse_unknown(file: Path, table: dict[str, Any], known: frozenset[str]) -> None:
-    for key in table.keys():  # noqa: SIM118 - what is no table has none
-        if key not in known:
-            raise PlanError(
-                f"The plan {file} has the unknown key {key!r}.",
-                next_step=f"Known: {', '.join(sorted(known))}.",
-            )
+def _is_current(request: RecordRequest, path: Path) -> bool:
+    """Whether a recording is there, whole, as long as planned, and of the scenario as it is now.
+
+    Raises:
+        RecordingError: If something else is in its place, which is never replaced.
+    """
+    if not path.exists():
+        return False
+    run = load_run(path)
+    if run.scenario_parameters != load_scenario(request.scenario).content:
+        return False
+    if run.end_s - run.measured_from_s < request.seconds - 1.0:
+        return False
+    try:
+        load_recording(path)
+    except RecordingError:  # torn, as a copy can be
+        return False
+    return True
 
 
-def _record(runs: Sequence[tuple[RecordRequest, Path]], report: Report) -> None:
+def _record(jobs: Sequence[_Job], report: Report) -> None:
     """Record runs, one sandbox for all of a scenario; what is in the way is replaced."""
-    from stallward.env.scenario_file import load_scenario  # noqa: PLC0415
     from stallward.evaluation.live import open_session  # noqa: PLC0415 - gRPC
 
+    left = _TimeLeft(jobs)
     done = 0
-    made = {out for _, out in runs}
-    for scenario in dict.fromkeys(request.scenario for request, _ in runs):
-        report(f"preparing {scenario}", done / len(runs))
-        mine = [(request, out) for request, out in runs if request.scenario == scenario]
+    made = {job.out for job in jobs}
+    for scenario in dict.fromkeys(job.request.scenario for job in jobs):
+        report(f"preparing {scenario}", done / len(jobs))
+        mine = [job for job in jobs if job.request.scenario == scenario]
         with open_session(load_scenario(scenario)) as session:
-            beside = {path for _, out in mine for path in out.parent.glob("*")}
-            slo_ms = _target_ms(session, sorted(beside - made), mine[0][0].seed)
-            for request, out in mine:
-                step = part(report, done / len(runs), (done + 1) / len(runs))
-                with timed(step, request.name, request.burn_in_s + request.seconds):
-                    _record_in(session, request, out, slo_ms)
+            beside = {path for job in mine for path in job.out.parent.glob("*")}
+            slo_ms = _target_ms(session, sorted(beside - made), mine[0].request.seed)
+            for job in mine:
+                step = part(report, done / len(jobs), (done + 1) / len(jobs))
+                with timed(step, f"{job.request.name}, {left.text(done)}", job.nominal_s):
+                    _record_in(session, job, slo_ms)
                 done += 1
     report("done", 1.0)
 
 
-def _record_in(session: LiveSession, request: RecordRequest, out: Path, slo_ms: float) -> None:
+class _TimeLeft:
+    """How long the rest of some runs will take, from how long those before took."""
+
+    def __init__(self, jobs: Sequence[_Job]) -> None:
+        self._nominal_s = [job.nominal_s for job in jobs]
+        self._began_s = time.monotonic()
+
+    def text(self, done: int) -> str:
+        """``3 of 80, about 65 min left`` once so many are done."""
+        extra_s = _OVERHEAD_S
+        if done:
+            spent_s = time.monotonic() - self._began_s
+            extra_s = max(0.0, spent_s - sum(self._nominal_s[:done])) / done
+        rest = self._nominal_s[done:]
+        minutes = (sum(rest) + extra_s * len(rest)) / 60.0
+        return f"{done + 1} of {len(self._nominal_s)}, about {minutes:.0f} min left"
+
+
+def _record_in(session: LiveSession, job: _Job, slo_ms: float) -> None:
+    request, out = job.request, job.out
     arm = parse_arms(request.arm)[0]
     wanted = RunRequest(
         condition=request.condition,  # type: ignore[arg-type]
         arm=arm,
-        policy=find_policy_of(arm, request.policy),
+        policy=find_policy_of(arm, request.policy, session.scenario.name),
         slo_ms=slo_ms,
         duration_s=request.seconds,
         burn_in_s=request.burn_in_s,
@@ -242,6 +181,7 @@ def _record_in(session: LiveSession, request: RecordRequest, out: Path, slo_ms: 
             if session.run_block(wanted, building) == 0:
                 shutil.rmtree(out, ignore_errors=True)
                 building.rename(out)
+                _note_order(job)
                 return
             shutil.rmtree(building)
     finally:
@@ -250,6 +190,20 @@ def _record_in(session: LiveSession, request: RecordRequest, out: Path, slo_ms: 
         f"{request.name} had memory-group OOM kills {_ATTEMPTS} times.",
         next_step="Give the sandbox of the scenario more memory or swap.",
     )
+
+
+def _note_order(job: _Job) -> None:
+    """Append when and in which place of which order a run was made."""
+    if job.order_seed is None:
+        return
+    line = {
+        "name": job.out.name,
+        "order_seed": job.order_seed,
+        "position": job.position,
+        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    with (job.out.parent / ORDER_NAME).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def _target_ms(session: LiveSession, beside: Iterable[Path], seed: int) -> float:
@@ -263,4 +217,4 @@ def _target_ms(session: LiveSession, beside: Iterable[Path], seed: int) -> float
             parameters=scenario.content,
             node=session.node,
         )
-    return calibrate_ms(session, seed) if known is None else known
+    return calibrate_ms(session, seed, session.scratch) if known is None else known

@@ -62,9 +62,10 @@ def record(
 ) -> None:
     """Record one run under one controller (needs root).
 
-    With --all, the recordings of a plan file are made; those that exist already are kept, or
-    with --replace made again. All of a scenario are told one latency target: that of those that
-    are kept, else it is measured once.
+    With --all, the recordings of a plan file are made, in an order drawn from its seed; those
+    that exist already, whole and of the scenario as it is now, are kept, or with --replace made
+    again. So what was interrupted goes on where it stopped. All of a scenario are told one
+    latency target: that of those that are kept, else it is measured once.
 
     With --from, nothing is run and no root is needed: the tick records of a daemon become a
     recording, with the requests of the application's log where there is one.
@@ -116,7 +117,8 @@ def _one(
     seed: int,
     out: Path | None,
 ) -> None:
-    from stallward.evaluation.record import RecordRequest, record_one  # noqa: PLC0415
+    from stallward.evaluation.record import record_one  # noqa: PLC0415
+    from stallward.evaluation.record_plan import RecordRequest  # noqa: PLC0415
 
     if not scenario:
         raise UsageError(
