@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.paths import Paths
-from stallward.evaluation.bench_kills import MEANINGS, WHO, Kill, Tally, bench_kills
+from stallward.evaluation.bench_kills import bench_kills
+from stallward.evaluation.kill_tally import MEANINGS, WHO, Kill, Tally
 from stallward.evaluation.node_settings import changed, read_settings
 
 
