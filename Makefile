@@ -9,10 +9,10 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 	@.venv/bin/stallward demo --out build/demo
 
 test:  ## everything this machine allows; says what it skipped and why
-	@scripts/setup.sh gcc memcached postgresql
+	@scripts/setup.sh workloads
 	@.venv/bin/python -m pytest -ra
 
-test-vm:  ## what needs cgroup v2, in an emulated machine (10 minutes); ARGS="-k psi" for some
+test-vm:  ## what needs cgroup v2, in an emulated machine (12 minutes); ARGS="-k psi" for some
 	@scripts/setup.sh vm
 	@.venv/bin/python tests/vm/boot.py $(ARGS)
 
@@ -21,13 +21,14 @@ fuzz:  ## bad input for every reader, 100,000 each (about an hour; INPUTS=N, TAR
 	  --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),1) $(TARGETS)
 
 setup:  ## only the set-up: .venv and system packages
-	@scripts/setup.sh gcc memcached postgresql
+	@scripts/setup.sh workloads
 
 proto:  ## regenerate the wire code from proto/
 	cd proto && ../.venv/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
 	  --grpc_python_out=. stallward/proto/v1/stallward.proto
 
-recordings:  ## record the shipped recordings again (about 40 minutes, as root)
+recordings:  ## record what is missing of the shipped recordings (all: 3 hours, as root)
+	@scripts/setup.sh workloads
 	@.venv/bin/stallward record --all --out recordings
 
 clean:  ## remove build output

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from stallward.env.recording import load_recording
@@ -20,6 +22,7 @@ from stallward.evaluation.live import LiveSession, open_session
 from stallward.evaluation.measure import measure_recording
 from stallward.evaluation.onset import write_reflex_policy
 from stallward.evaluation.runs import RunRequest
+from stallward.models.registry import find_twin
 
 pytestmark = pytest.mark.live
 CGROUPS = (Path("/sys/fs/cgroup/memory/stallward"), Path("/sys/fs/cgroup/unified/stallward"))
@@ -96,15 +99,70 @@ def test_the_remote_arm_decides_in_another_process_and_holds_a_lease(
     assert np.nansum(found.tick("slot0_state_paused")) > 0, "no remote pause was applied"
 
 
+def test_the_arm_mpc_plans_beside_the_daemon_and_acts(
+    session: LiveSession, tmp_path: Path
+) -> None:
+    arm = Arm(label="mpc", spec="mpc")
+    session.run(_request(arm, find_twin("detector-anon")), tmp_path / "out")
+    found = load_recording(tmp_path / "out")
+    assert "lease held" in set(found.actions["reason"])
+    acted = np.nansum(found.tick("slot0_state_limit_bytes")) > 0.0
+    assert acted or np.nansum(found.tick("slot0_state_paused")) > 0, "no plan was applied"
+
+
+MAIN = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder of a short name: a socket's path must fit into 107 bytes."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_killed_while_its_daemon_starts_it_leaves_no_temporary_folder(
+    tmp_path: Path, temporary: Path
+) -> None:
+    arguments = ["compare", "detector-anon", "--arms", "static:pause=all", "--blocks", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments, "--out", str(tmp_path / "out")],
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        guardians: list[psutil.Process] = []
+        while not guardians and process.poll() is None:
+            time.sleep(0.02)
+            guardians = _guardians(temporary)
+        time.sleep(0.3)  # its children are about to make their files
+        process.kill()
+        _, errors = process.communicate()
+    assert guardians, errors
+    assert psutil.wait_procs(guardians, timeout=20)[1] == []
+    deadline_s = time.monotonic() + 10.0
+    while list(temporary.iterdir()) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert [str(path) for path in temporary.rglob("*")] == []
+
+
+def _guardians(folder: Path) -> list[psutil.Process]:
+    """Guardians whose files are below ``folder``."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "stallward.actuator.guardian" in words and str(folder) in " ".join(words):
+            found.append(process)
+    return found
+
+
 def test_ctrl_c_leaves_a_resumable_directory_and_nothing_else(tmp_path: Path) -> None:
     before, knobs = _groups(), _knobs()
     swaps = _swaps()
     out = tmp_path / "out"
     arguments = ["compare", "detector-anon", "--arms", "static:pause=all", "--blocks", "1"]
     arguments += ["--block-seconds", "4", "--burn-in-seconds", "1", "--out", str(out)]
-    command = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
     with subprocess.Popen(
-        [sys.executable, "-c", command, *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", MAIN, *arguments], stderr=subprocess.PIPE, text=True
     ) as process:
         deadline_s = time.monotonic() + 90.0
         while not list(out.glob("blocks/*/block.json")) and time.monotonic() < deadline_s:

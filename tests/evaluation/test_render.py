@@ -13,6 +13,7 @@ from stallward.evaluation.render import (
     headline,
     number,
     result_rows,
+    seconds,
     short,
     target,
 )
@@ -108,3 +109,10 @@ def test_rows_say_how_many_processes_an_arm_ended() -> None:
 )
 def test_long_labels_are_shortened_where_there_is_no_room(label: str, shown: str) -> None:
     assert short(label) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(7.56673, "7.6 s"), (30.0, "30 s"), (0.0, "0 s"), (86_400.0, "86400 s")]
+)
+def test_lengths_are_to_a_tenth(value: float, text: str) -> None:
+    assert seconds(value) == text

@@ -117,23 +117,25 @@ def bench_calls(*, seconds: float = 60.0, report: Report = silent) -> dict[str, 
     arm = Arm(label="ppo", spec="ppo")
     policy = find_policy_of(arm, "default")
     storm = CallStorm(seconds)
-    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
-        report("preparing programs and data", 0.0)
-        with open_session(scenario) as session:
-            report("under pressure and calls", 0.2)
-            request = RunRequest(
-                condition="together",
-                arm=arm,
-                policy=policy,
-                slo_ms=scenario.protected.slo.latency_ms or 100.0,
-                duration_s=seconds,
-                burn_in_s=_BURN_IN_S,
-                seed=1,
-            )
-            try:
-                session.run(request, Path(folder) / "block", on_daemon=storm)
-            finally:
-                took_ms = storm.finish()
+    report("preparing programs and data", 0.0)
+    with (
+        open_session(scenario) as session,
+        tempfile.TemporaryDirectory(dir=session.scratch) as folder,
+    ):
+        report("under pressure and calls", 0.2)
+        request = RunRequest(
+            condition="together",
+            arm=arm,
+            policy=policy,
+            slo_ms=scenario.protected.slo.latency_ms or 100.0,
+            duration_s=seconds,
+            burn_in_s=_BURN_IN_S,
+            seed=1,
+        )
+        try:
+            session.run(request, Path(folder) / "block", on_daemon=storm)
+        finally:
+            took_ms = storm.finish()
         recording = load_recording(Path(folder) / "block")
     report("done", 1.0)
     late_ms = recording.tick("timing_late_ms")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -22,6 +20,7 @@ from stallward.actuator.paths import Paths
 from stallward.actuator.sensors import Sampler
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import SlotState
+from stallward.env.cache import default_state_dir
 from stallward.evaluation.errors import BenchError
 
 _WARM_UP: Final = 20
@@ -116,16 +115,15 @@ def _measure(
 @contextlib.contextmanager
 def _kept(zone: Group, paths: Paths) -> Iterator[None]:
     """Have the zone and all in it removed, whatever ends this process."""
-    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
-        keeper = Keeper.start(paths, Path(folder))
-        try:
-            keeper.hold(OwnedGroup(zone.name))
-            yield
-        finally:
-            problems: Sequence[str] = ("the keeper process is gone",)
-            with contextlib.suppress(JournalError):
-                problems = keeper.restore()
-                keeper.close()
+    keeper = Keeper.start(paths, default_state_dir())
+    try:
+        keeper.hold(OwnedGroup(zone.name))
+        yield
+    finally:
+        problems: Sequence[str] = ("the keeper process is gone",)
+        with contextlib.suppress(JournalError):
+            problems = keeper.restore()
+            keeper.close()
         if problems:
             raise BenchError(f"The groups could not be removed: {' '.join(problems)}")
 

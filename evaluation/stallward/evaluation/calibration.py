@@ -42,13 +42,18 @@ def target_ms(ample: Path) -> float:
     return found_ms
 
 
-def calibrate_ms(runner: Runner, seed: int) -> float:
+def calibrate_ms(runner: Runner, seed: int, scratch: Path) -> float:
     """Measure the target with a block of its own.
+
+    Args:
+        runner: Runs it.
+        seed: Of the block.
+        scratch: Folder for its recording, which is removed again.
 
     Raises:
         StallwardError: If the block fails or answers nothing.
     """
-    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
         out = Path(folder) / "ample"
         request = RunRequest(
             condition="ample",

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
+from stallward.env.twin.fitted import load_fitted
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.calibration import CALIBRATION_S, UNCALIBRATED_SLO_MS, target_ms
 from stallward.evaluation.comparison_settings import settings_of
@@ -99,7 +100,9 @@ def run_comparison(
         StallwardError: If it cannot be planned, resumed or run; finished blocks are kept.
     """
     scenario = load_scenario(request.scenario)
-    policies = {arm.label: find_policy_of(arm, request.policy) for arm in request.arms}
+    policies = {
+        arm.label: find_policy_of(arm, request.policy, scenario.name) for arm in request.arms
+    }
     blocks = plan_blocks(request.arms, request.rounds, request.seed)
     store = BlockStore(request.out, settings_of(request, scenario, policies))
     comparison = Comparison(request=request, store=store, blocks=blocks, policies=policies)
@@ -132,14 +135,27 @@ def open_runner(request: ComparisonRequest, scenario: Scenario) -> Iterator[Runn
         yield open_twin(scenario, request.twin)
 
 
-def find_policy_of(arm: Arm, default: str) -> Path | None:
-    """The policy file of an arm, checked; ``None`` for arms that run none.
+def find_policy_of(arm: Arm, default: str, scenario: str = "") -> Path | None:
+    """The file that an arm runs, checked; ``None`` for arms that run none.
+
+    Args:
+        arm: A policy file is looked for, or the fitted twin that ``mpc`` plans with.
+        default: The policy of arms that name none, file or name.
+        scenario: Whose twin it is where ``mpc`` names none.
 
     Raises:
         PolicyError: If it is missing or cannot be run here.
+        TwinError: If it is no fitted twin.
+        RegistryError: If there is no such file.
     """
     if not arm.runs_policy:
         return None
+    if arm.controller == "mpc":
+        from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415 - needs no node
+
+        twin = find_twin_of(scenario, arm.arguments.get("path", "default"))
+        load_fitted(twin)
+        return twin
     from stallward.models.registry import find_policy  # noqa: PLC0415
 
     named = arm.arguments.get("path", default)

@@ -123,13 +123,13 @@ def _arms(found: Sequence[Recorded], scenario: str) -> list[str]:
     names = dict.fromkeys(
         r.run.arm for r in found if r.run.scenario == scenario and r.run.condition == "together"
     )
-    return [name for name in names if _can_run(name)]
+    return [name for name in names if _can_run(name, scenario)]
 
 
-def _can_run(label: str) -> bool:
+def _can_run(label: str, scenario: str) -> bool:
     try:
         return (
-            find_policy_of(make_arms([label])[0], "default") is not None
+            find_policy_of(make_arms([label])[0], "default", scenario) is not None
             or not make_arms([label])[0].runs_policy
         )
     except StallwardError:
@@ -188,7 +188,7 @@ def run_on_twin(
     """Run an arm on a twin as it was run live: same target, same length, ``blocks`` times."""
     scenario = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
     runner = TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
-    policy = find_policy_of(arm, "default")
+    policy = find_policy_of(arm, "default", run.scenario)
     measures = []
     with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
         for block in range(blocks):

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config import ControlConfig, DaemonConfig, RecordConfig
 from stallward.actuator.daemon import Daemon
 from stallward.actuator.detect import require
 from stallward.actuator.frames import FRAMES_NAME
-from stallward.actuator.guard import Budgets
 from stallward.actuator.paths import Paths
 from stallward.actuator.record import Mode
 from stallward.env.block import BlockResult, BlockSite, Workplace, make_workplace, run_block
@@ -52,6 +52,11 @@ class LiveSession:
         """The node, for ``result.json``."""
         return asdict(self.node)
 
+    @property
+    def scratch(self) -> Path:
+        """A temporary folder that is gone with the session, however that ends."""
+        return self.sandbox.folder
+
     def run_block(self, request: RunRequest, out: Path) -> int:
         """Run one block; see :class:`stallward.evaluation.runs.Runner`."""
         return self.run(request, out).oom_kills
@@ -62,7 +67,7 @@ class LiveSession:
         Raises:
             StallwardError: If a program, the sandbox or the daemon fails.
         """
-        with tempfile.TemporaryDirectory(dir=self.sandbox.folder) as folder:
+        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             place = Path(folder)
 
             @contextmanager
@@ -164,11 +169,16 @@ def _controlled(site: BlockSite, run: RunRequest, place: Path) -> Iterator[Daemo
     if run.arm.runs_policy and run.policy is None:
         raise ComparisonError(f"The arm {run.arm.label!r} has no policy file.")
     config = _config(site, run, place)
-    with Daemon(config) as daemon:
+    with Daemon(config, owned=site.sandbox.folder) as daemon:
         if run.policy is None or not run.arm.runs_policy:
             yield daemon
-        elif run.arm.controller == "remote":
-            with remote_controller(config.service.socket, run.policy):
+        elif run.arm.decides_remotely:
+            with remote_controller(
+                config.service.socket,
+                run.policy,
+                twin=run.arm.controller == "mpc",
+                slo_ms=run.slo_ms,
+            ):
                 yield daemon
         else:
             with daemon.client() as client:

@@ -32,8 +32,11 @@ _POLL_S: Final = 0.002
 _CALM_S: Final = 0.2
 _ONSET_US: Final = 1000
 _GIVE_UP_S: Final = 5.0
-_THRESHOLD_SHARE: Final = 0.005
-"""Share of a tick that the protected group must stall for the policy to pause."""
+_THRESHOLD_SHARE: Final = 0.0015
+"""Share of a tick that the protected group must stall for the policy to pause.
+
+What counts as an onset must do: a millisecond is 0.2 % of the longest tick, half a second.
+"""
 
 
 def write_reflex_policy(path: Path) -> None:
@@ -138,7 +141,7 @@ class OnsetProbe:
         """What is to be called with the block's daemon."""
 
         def start(daemon: Daemon) -> None:
-            with tempfile.TemporaryDirectory(dir=session.sandbox.folder) as folder:
+            with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
                 policy = Path(folder) / "reflex.onnx"
                 write_reflex_policy(policy)
                 with daemon.client() as client:

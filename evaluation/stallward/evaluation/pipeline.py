@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from stallward.agent.thresholds import thresholds_text
+from stallward.env.errors import SplitError
 from stallward.env.recording import load_recording, load_run
+from stallward.env.split import choose_part, load_split
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError
 from stallward.evaluation.outputs import check_file, check_writable
@@ -69,17 +73,19 @@ def fit_twin(
     out: Path,
     seconds: float,
     leave_out: str = "",
+    held_out: bool = False,
     seed: int = 1,
     start: FittedTwin | None = None,
     report: Report = silent,
 ) -> list[Path]:
-    """Fit one twin for every scenario recorded in ``places``.
+    """Fit one twin for every scenario recorded in ``places``, held-out ones left out.
 
     Args:
         places: Recordings, or directories of them.
         out: The file, where there is one scenario; else the directory of the files.
         seconds: Time for all of them.
         leave_out: Arm whose recordings are not used.
+        held_out: Fit to held-out scenarios too (``stallward.env.split``), to look at the twin.
         seed: Seeds the search.
         start: A fitted twin of the only scenario, at which the search begins.
         report: Told how far it is.
@@ -91,7 +97,7 @@ def fit_twin(
         StallwardError: If there is nothing to fit.
     """
     by_scenario: dict[str, list[Path]] = {}
-    for path in recordings_of(places):
+    for path in learnable(recordings_of(places), held_out=held_out, report=report):
         run = load_run(path)
         if not leave_out or run.arm != leave_out or run.condition != "together":
             by_scenario.setdefault(run.scenario, []).append(path)
@@ -123,6 +129,33 @@ def fit_twin(
     return side_by_side(
         [partial(_fit_to, files[n], by_scenario[n], each_s, seed, start) for n in files], report
     )
+
+
+def learnable(
+    paths: Sequence[Path], *, held_out: bool = False, report: Report = silent
+) -> Sequence[Path]:
+    """The recordings that may be learned from; those held out are taken out, saying so.
+
+    Args:
+        paths: Recordings.
+        held_out: Take all of them.
+        report: Told what was left out.
+
+    Raises:
+        SplitError: If all of them are held out.
+    """
+    if held_out:
+        return paths
+    chosen = choose_part(paths)
+    if chosen.left_out and not chosen.kept:
+        raise SplitError(
+            f"All these recordings are held out: {chosen.note}.",
+            next_step="Name recordings to train on; --held-out fits a twin to look at, "
+            "which `stallward train` does not take.",
+        )
+    if chosen.left_out:
+        report(chosen.note, 0.0)
+    return chosen.kept
 
 
 def _fit_to(
@@ -167,17 +200,73 @@ def train_policy(
     """Train a policy on fitted twins; ``out`` becomes the directory of the run.
 
     Raises:
-        StallwardError: If a twin is missing or ``out`` exists.
+        StallwardError: If a twin is missing or held out, or ``out`` exists.
     """
     if out.exists():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     check_writable(out)
     loaded = load_twins(twins)
+    _refuse_held_out(loaded)
     from stallward.training.policy import save_policy  # noqa: PLC0415
     from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
 
     args = Args(seed=seed, seeds=seeds, max_seconds=_LEARNING_SHARE * seconds)
     save_policy(out, train(loaded, args, report).policy)
+
+
+def _refuse_held_out(twins: Sequence[FittedTwin]) -> None:
+    split = load_split()
+    for twin in twins:
+        part = split.part_of_name(twin.scenario.name)
+        if part != "train":
+            raise SplitError(
+                f"The scenario {twin.scenario.name!r} is held out for {part}: nothing may be "
+                "trained or tuned on its twin.",
+                next_step="Name twins of other scenarios with --twin.",
+            )
+
+
+def tune_rule(
+    rule: str,
+    twins: Sequence[str],
+    *,
+    out: Path | None = None,
+    decisions: int,
+    seconds: float,
+    seed: int = 1,
+    report: Report = silent,
+) -> Path:
+    """Search the thresholds of a rule on fitted twins; returns the file written.
+
+    Args:
+        rule: Its name.
+        twins: By file or name.
+        out: The file; ``build/RULE.toml`` by default.
+        decisions: On the twin, at most.
+        seconds: At most; the last evaluation comes on top.
+        seed: Everything random follows from it.
+        report: Told how far it is.
+
+    Raises:
+        StallwardError: If there is no such rule, a twin is missing or held out, or ``out`` is in
+            use.
+    """
+    from stallward.training.tune import TuneSettings, find_tunable, tune  # noqa: PLC0415
+
+    find_tunable(rule)
+    file = out or Path("build") / f"{rule}.toml"
+    check_file(file, kind="a file of thresholds", mark=b"[thresholds]")
+    settings = TuneSettings(seed=seed, total_steps=decisions, max_seconds=seconds)
+    loaded = load_twins(twins)
+    _refuse_held_out(loaded)
+    found = tune(rule, loaded, settings, report)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    building = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    building.write_text(
+        thresholds_text(found.thresholds, rule, found.provenance), encoding="utf-8"
+    )
+    building.replace(file)
+    return file
 
 
 def export_policy(run: Path, *, out: Path) -> None:

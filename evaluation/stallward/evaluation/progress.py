@@ -1,14 +1,15 @@
-"""How long steps say where they are: a callback, so that nothing below prints."""
+"""Steps of what takes long, and the time that they take, told to a :data:`Report`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-Report = Callable[[str, float], None]
-"""Called with what is being done and the share of it that is done, 0..1."""
+from stallward.training.progress import Report
+
+__all__ = ["Report", "part", "silent", "timed"]
 
 
 def silent(_message: str, _share: float) -> None:

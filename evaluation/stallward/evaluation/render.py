@@ -88,6 +88,11 @@ def number(value: float | None, kind: Kind) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
+def seconds(value: float) -> str:
+    """A length of time to a tenth, as ``7.6 s`` or ``30 s``."""
+    return f"{round(value, 1):g} s"
+
+
 def target(result: Mapping[str, Any]) -> str:
     """The target of a comparison, as ``p95 at most 60.0 ms``."""
     percent = 100 * result.get("slo_quantile", 0.95)  # older results judge p95

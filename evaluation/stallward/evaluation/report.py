@@ -29,6 +29,7 @@ from stallward.evaluation.render import (
     headline,
     number,
     reference_cell,
+    seconds,
     short,
     span,
     target,
@@ -246,8 +247,8 @@ def _method(result: Mapping[str, Any]) -> str:
         ),
         (
             "blocks",
-            f"{method['rounds']} rounds of {method['block_s']:g} s after "
-            f"{method['burn_in_s']:g} s of burn-in, order drawn from seed "
+            f"{method['rounds']} rounds of {seconds(method['block_s'])} after "
+            f"{seconds(method['burn_in_s'])} of burn-in, order drawn from seed "
             f"{method['seed']}",
         ),
         ("intervals", _intervals(result)),

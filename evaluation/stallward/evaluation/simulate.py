@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.convert import record_to_wire
 from stallward.actuator.engine import Engine, EngineSettings
-from stallward.actuator.guard import Budgets
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.record import TickRecord
 from stallward.agent.controller import Controller, make_controller
@@ -23,6 +23,7 @@ from stallward.env.twin.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
 from stallward.env.twin.scenario import TwinScenario
 from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.mpc import MpcController
 from stallward.evaluation.node_facts import node_info, versions
 from stallward.evaluation.runs import Condition, RunRequest
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -176,4 +177,6 @@ def _controller(request: RunRequest) -> Controller:
         return make_controller(request.arm.spec)
     if request.policy is None:
         raise ComparisonError(f"The arm {request.arm.label!r} has no policy file.")
+    if request.arm.controller == "mpc":
+        return MpcController(load_fitted(request.policy))
     return OnnxController(request.policy)

@@ -1,7 +1,8 @@
 """The command line: ``stallward``.
 
-Exit codes: 0 done; 2 a mistake of the user or something this machine lacks, one sentence with
-the cause and the next step on stderr; 130 interrupted, 143 terminated, both after cleaning up.
+Exit codes: 0 done; 1 ``ope`` refuses a candidate; 2 a mistake of the user or something this
+machine lacks, one sentence with the cause and the next step on stderr; 130 interrupted, 143
+terminated, both after cleaning up.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _usage(error: Exception) -> int:
 
 
 _EXTRAS = {
-    "train": ("torch", "stable_baselines3", "gymnasium", "pyarrow", "onnx"),
+    "train": ("torch", "stable_baselines3", "gymnasium", "pyarrow", "onnx", "cmaes", "sklearn"),
     "node": ("grpc", "grpc_health", "grpc_reflection", "onnxruntime", "psutil"),
     "workloads": ("duckdb",),
 }

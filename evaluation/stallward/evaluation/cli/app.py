@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stallward.evaluation.cli import bench, compare, learn, node, output, record, show
+from stallward.evaluation.cli import bench, check, compare, learn, node, output, record, show
 from stallward.evaluation.cli.ctl import ctl
 
 
@@ -48,6 +48,7 @@ app.command(epilog="Example: stallward fit recordings --out build/twins")(learn.
 app.command(
     epilog="Example: stallward train --twin build/twins/detector-anon.json --out build/run"
 )(learn.train)
+app.command(epilog="Example: stallward tune rule --out build/rule.toml")(learn.tune)
 app.command(epilog="Example: stallward export build/run --out build/policy.onnx")(learn.export)
 app.command(epilog="Example: stallward serve --config /etc/stallward.toml")(node.serve)
 app.command(epilog="Example: stallward restore --config /etc/stallward.toml")(node.restore)
@@ -60,7 +61,9 @@ app.add_typer(ctl, name="ctl")
 app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
 )(compare.compare)
+app.command(epilog="Example: stallward oracle detector-anon")(compare.oracle)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
+app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(check.ope)
 app.add_typer(bench.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)

@@ -68,11 +68,12 @@ def kills(
 ) -> None:
     """Kill the daemon's processes at random instants under pressure, and see what is left.
 
-    About 2.5 s a kill; needs root. What was left is on standard error, kill by kill; the exit
+    About 3.5 s a kill; needs root. What was left is on standard error, kill by kill; the exit
     code is 1 if anything was.
     """
     from stallward.evaluation.bench import rows_of  # noqa: PLC0415
-    from stallward.evaluation.bench_kills import MEANINGS, bench_kills  # noqa: PLC0415
+    from stallward.evaluation.bench_kills import bench_kills  # noqa: PLC0415
+    from stallward.evaluation.kill_tally import MEANINGS  # noqa: PLC0415
 
     with output.progress("bench kills") as report:
         tally = bench_kills(kills=count, seed=seed, report=report)

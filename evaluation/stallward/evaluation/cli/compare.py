@@ -1,4 +1,4 @@
-"""``stallward compare``, ``fidelity`` and ``demo``."""
+"""``stallward compare``, ``oracle``, ``fidelity`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -100,6 +100,52 @@ def compare(
     output.line()
     output.line(f"target: {target(result)} ({result['slo_source']})")
     output.line(f"{request.out / 'result.json'}  {request.out / 'report.html'}")
+
+
+def oracle(
+    scenario: Annotated[str, typer.Argument(help="Name of a scenario with a fitted twin.")],
+    result: Annotated[
+        Path | None,
+        typer.Option(help="A comparison's result.json: name the oracle among its static arms."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=64, help="Settings to name.")] = 8,
+    twin_file: Annotated[
+        str, typer.Option("--twin-file", help="Fitted twin, file or name.")
+    ] = "default",
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Name the static settings that may be the best in hindsight.
+
+    A grid of limits, pauses and profiles is tried on the twin; compare what it prints live,
+    then ask again with --result.
+    """
+    from stallward.env.twin.fitted import load_fitted  # noqa: PLC0415
+    from stallward.evaluation.oracle import oracle_of, screen_scenario  # noqa: PLC0415
+    from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415
+
+    if result is not None:
+        best = oracle_of(result, scenario)
+        if as_json:
+            output.print_json({"scenario": scenario, "oracle": best})
+        else:
+            output.line(best)
+        return
+    twin = load_fitted(find_twin_of(scenario, twin_file))
+    found = screen_scenario(twin, count=count, seed=seed)
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [
+        (arm["arm"], f"{100 * arm['background_work']:.0f} %", f"{100 * arm['violated']:.1f} %")
+        for arm in found["arms"]
+    ]
+    output.table(("arm", "background work", "windows missed"), rows)
+    output.line()
+    output.line(
+        f"Best of {found['settings']} on the twin; {100 * found['allowed']:.1f} % may miss. Next:"
+    )
+    output.line(f"stallward compare {scenario} --arms '{found['spec']}'")
 
 
 def fidelity(

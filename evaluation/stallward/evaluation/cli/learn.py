@@ -1,4 +1,4 @@
-"""``stallward fit``, ``train`` and ``export``: from recordings to a policy."""
+"""``stallward fit``, ``train``, ``tune`` and ``export``: from recordings to a policy or a rule."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ def fit(
         float, typer.Option(min=1.0, max=LONGEST_S, help="Time for the search.")
     ] = 120.0,
     leave_out: Annotated[str, typer.Option(help="Arm to leave out, to check the fit.")] = "",
+    held_out: Annotated[
+        bool,
+        typer.Option("--held-out", help="Fit to held-out scenarios too; not to be trained on."),
+    ] = False,
     start: Annotated[
         str, typer.Option(help="Fitted twin, file or name, at which the search begins.")
     ] = "",
@@ -30,6 +34,7 @@ def fit(
     """Fit the twin to recordings.
 
     The result is a distribution of parameters; for recordings of several scenarios one each.
+    Recordings held out for validation and test are left out.
     """
     from stallward.evaluation.pipeline import fit_twin, load_twins  # noqa: PLC0415
 
@@ -39,6 +44,7 @@ def fit(
             out=out,
             seconds=seconds,
             leave_out=leave_out,
+            held_out=held_out,
             seed=seed,
             start=load_twins((start,))[0] if start else None,
             report=report,
@@ -67,6 +73,42 @@ def train(
             twin or ["default"], out=out, seconds=seconds, seeds=seeds, seed=seed, report=report
         )
     output.line(f"{out}")
+
+
+def tune(
+    rule: Annotated[str, typer.Argument(help="rule or pi.")] = "rule",
+    twin: Annotated[
+        list[str] | None,
+        typer.Option(help="Fitted twin, file or name; may be repeated [all shipped ones]."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file of thresholds [build/RULE.toml].")
+    ] = None,
+    decisions: Annotated[
+        int, typer.Option(min=1, help="Decisions on the twin: what PPO gets for a seed.")
+    ] = 10_000_000,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner.")
+    ] = 3600.0,
+    seed: Seed = 1,
+) -> None:
+    """Search the thresholds of a rule on fitted twins (CMA-ES).
+
+    They are scored like policies. Use them as the arm RULE:path=FILE.
+    """
+    from stallward.evaluation.pipeline import tune_rule  # noqa: PLC0415
+
+    with output.progress("tune") as report:
+        written = tune_rule(
+            rule,
+            twin or ["default"],
+            out=out,
+            decisions=decisions,
+            seconds=seconds,
+            seed=seed,
+            report=report,
+        )
+    output.line(f"{written}")
 
 
 def export(

@@ -34,16 +34,18 @@ def arms(as_json: Json = False) -> None:
 
 
 def scenarios(as_json: Json = False) -> None:
-    """List the shipped scenarios, with background and target."""
+    """List the shipped scenarios, with background, target and part."""
     from stallward.env.scenario_file import find_scenarios  # noqa: PLC0415
+    from stallward.env.split import load_split  # noqa: PLC0415
 
-    found = find_scenarios()
+    found, split = find_scenarios(), load_split()
     if as_json:
         output.print_json(
             [
                 {
                     "name": s.name,
                     "summary": s.summary,
+                    "part": split.part_of(s),
                     "sandbox_limit_bytes": s.sandbox.limit_bytes,
                     "slo_ms": s.protected.slo.latency_ms,
                     "slo_quantile": s.protected.slo.quantile,
@@ -55,10 +57,11 @@ def scenarios(as_json: Json = False) -> None:
         )
         return
     output.table(
-        ("scenario", "memory MiB", "SLO ms", "background", "what it is"),
+        ("scenario", "part", "memory MiB", "SLO ms", "background", "what it is"),
         [
             (
                 s.name,
+                split.part_of(s),
                 f"{s.sandbox.limit_bytes >> 20}",
                 "auto"
                 if s.protected.slo.latency_ms is None
