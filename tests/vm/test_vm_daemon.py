@@ -17,6 +17,7 @@ import pytest
 from pressed_zone import MIB, Zone, wait_for
 
 import stallward.models
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config import (
     ControlConfig,
@@ -33,7 +34,6 @@ from stallward.actuator.daemon import Daemon
 from stallward.actuator.engine import Engine
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.frames import FRAMES_NAME, read_frames
-from stallward.actuator.guard import Budgets
 from stallward.actuator.journal import JournalEntry, restore
 from stallward.actuator.node import Node
 from stallward.actuator.paths import Paths
@@ -120,7 +120,7 @@ def hold(client: ActuatorClient, zone: Zone, before: dict[str, str]) -> None:
             now[stopped].startswith("T")
         )
 
-    assert wait_for(held, 180.0), zone.settings()
+    assert wait_for(held, 600.0), zone.settings()  # a new loop starts beside hogs
 
 
 def gone(pid: int) -> bool:

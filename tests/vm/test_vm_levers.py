@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import fields
@@ -18,6 +19,10 @@ from stallward.actuator.paths import Paths
 from stallward.agent.desired import DesiredState, SlotDesire
 
 pytestmark = pytest.mark.vm
+
+
+# Pages of its own, of which the advice is: an anonymous mmap of Python's is shared memory.
+PRIVATE = "held = b'x' * (32 << 20)\nprint(flush=True)\nwhile True: held[::4096]"
 
 
 class Bench:
@@ -66,7 +71,7 @@ SETTINGS: dict[str, tuple[object, str, str, str]] = {
     "io_weight": (13, "io_weight:", "io.bfq.weight", "default 13"),
     "io_max_bytes_per_s": (4 * MIB, "io_max:", "io.max", f"rbps={4 * MIB} wbps={4 * MIB}"),
 }
-# What acts on processes, or once, has no file to look at: these have tests of their own.
+# What acts on processes, or once, has no file to look at: tests of their own are below.
 ACTIONS = {"reclaim_to_bytes", "nice", "cpus", "page_advice", "terminated"}
 
 
@@ -169,3 +174,57 @@ def test_what_somebody_else_sets_meanwhile_is_theirs(bench: Bench) -> None:
     zone.file(slot, "memory.high").write_text(str(50 * MIB))
     bench.levers.restore()
     assert zone.read(slot, "memory.high") == str(50 * MIB)
+
+
+def test_nice_and_cpus_reach_every_thread_and_come_back(bench: Bench) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    pid = zone.start(slot, BUSY).pid
+    own = os.sched_getaffinity(pid)
+    assert own == {0, 1}
+    bench.hold(DesiredState(slots=(SlotDesire(nice=7, cpus=(1,)),)), "nice:")
+    assert wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 7)
+    assert wait_for(lambda: os.sched_getaffinity(pid) == {1})
+    child = zone.start(slot, IDLE).pid  # joins the group later
+    state = DesiredState(slots=(SlotDesire(nice=7, cpus=(1,)),))
+    assert wait_for(
+        lambda: (bench.levers.apply(state), os.getpriority(os.PRIO_PROCESS, child) == 7)[1]
+    )
+    bench.levers.restore()
+    assert [os.getpriority(os.PRIO_PROCESS, one) for one in (pid, child)] == [0, 0]
+    assert [os.sched_getaffinity(one) for one in (pid, child)] == [own, own]
+
+
+def test_after_a_crash_threads_are_reset_from_the_journal(bench: Bench) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    pid = zone.start(slot, BUSY).pid
+    bench.hold(DesiredState(slots=(SlotDesire(nice=7),)), "nice:")
+    assert wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 7)
+    assert restore((*bench.noted, *bench.sent), Paths()) == ()
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 0
+
+
+def test_pageout_puts_what_is_paused_into_swap(bench: Bench) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    zone.start(slot, PRIVATE)
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 30 * MIB)
+    bench.hold(DesiredState(slots=(SlotDesire(paused=True),)), "pause:")
+    assert wait_for(lambda: zone.number(slot, "cgroup.events", "frozen") == 1)
+    bench.hold(DesiredState(slots=(SlotDesire(paused=True, page_advice="pageout"),)), "pages:")
+    # Written out, they stay charged, as swap cache, until somebody needs the memory.
+    assert wait_for(lambda: int(zone.read(slot, "memory.swap.current")) > 28 * MIB)
+    zone.file(slot, "memory.reclaim").write_text(str(24 * MIB))
+    assert int(zone.read(slot, "memory.current")) < 12 * MIB
+    bench.levers.restore()
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 30 * MIB), "it runs again"
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_slot_is_ended_and_its_neighbour_is_not(bench: Bench, *, stubborn: bool) -> None:
+    zone, slot = bench.zone, bench.zone.slots[0]
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if stubborn else ""
+    ended, other = zone.start(slot, ignore + IDLE), zone.start(zone.slots[1], IDLE)
+    bench.hold(DesiredState(slots=(SlotDesire(terminated=True),)), "terminate:")
+    number = signal.SIGKILL if stubborn else signal.SIGTERM
+    assert ended.wait(60) == -number, "asked first, and killed if that is not enough"
+    assert other.poll() is None
+    assert zone.number(slot, "cgroup.events", "populated") == 0

@@ -133,8 +133,8 @@ def test_file_pages_and_the_disk_are_seen(zone: Zone, sampler: Sampler) -> None:
     data = zone.data("data", 48)
     zone.start(zone.app, READER, data, os.devnull, 0.1)
     assert wait_for(lambda: (read(sampler).protected.file_bytes or 0) > 40 * MIB)
+    assert wait_for(lambda: (read(sampler).protected.io_read_bytes or 0) >= 40 * MIB)
     sample = read(sampler).protected
-    assert (sample.io_read_bytes or 0) >= 40 * MIB
     assert (sample.inactive_file_bytes or 0) > 0
     assert sample.swap_bytes == 0
     writer = zone.start(
