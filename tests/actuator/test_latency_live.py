@@ -104,6 +104,14 @@ def completed(client: ActuatorClient) -> int:
     return 0 if sample is None else sample.completed
 
 
+def hear(client: ActuatorClient, heard: threading.Event) -> None:
+    """Sets ``heard`` at the first tick that knows latencies."""
+    for watched in client.watch():
+        if watched.record.sample.latency is not None:
+            heard.set()
+            return
+
+
 def another_collector(daemon: Daemon, pid: int) -> bool:
     return daemon.pids.collector not in (None, pid)
 
@@ -247,7 +255,11 @@ def test_clients_report_over_grpc(start: Callable[..., DaemonConfig]) -> None:
             loop = daemon.pids.loop
             assert loop is not None
             os.kill(loop, signal.SIGKILL)
-            client.wait_ready()
+            assert wait_for(lambda: client.wait_ready().loop_restarts == 1)
+            # Watched from before: the sample is gone again a moment after its client.
+            heard = threading.Event()
+            watching = threading.Thread(target=hear, args=(other, heard), daemon=True)
+            watching.start()
             command = [str(Path(sys.executable).with_name("stallward")), "ctl", "report"]
             command += ["--socket", str(daemon.config.service.socket), "--latency", "1"]
             done = subprocess.run(
@@ -259,8 +271,7 @@ def test_clients_report_over_grpc(start: Callable[..., DaemonConfig]) -> None:
                 check=False,
             )
             assert done.stdout == "2 reported, 0 failed, 0 too late, 1 not understood\n"
-            tick = next(w for w in other.watch() if w.record.sample.latency is not None)
-            assert tick.record.sample.latency is not None
+            assert heard.wait(10.0)
 
 
 def test_reports_are_refused_where_latencies_come_from_elsewhere(
