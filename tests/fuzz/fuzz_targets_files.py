@@ -23,6 +23,7 @@ from stallward.actuator.journal_entries import (
     FileValue,
     Frozen,
     JournalEntry,
+    Noted,
     OomScore,
     OwnedGroup,
     Stopped,
@@ -37,7 +38,7 @@ from stallward.env.errors import ScenarioError
 from stallward.env.scenario_file import parse_scenario
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.node_recording import read_ticks, since_boot
-from stallward.evaluation.record import load_plan
+from stallward.evaluation.record_plan import load_plan
 from stallward.proto.v1 import stallward_pb2 as pb
 
 ENTRIES: Final[tuple[JournalEntry, ...]] = (
@@ -47,6 +48,7 @@ ENTRIES: Final[tuple[JournalEntry, ...]] = (
     OomScore(17, 3905356, -500),
     OwnedGroup("stallward/7f3a"),
     SwapFile(Path("/var/lib/\u00fc.swap")),
+    Noted(FileValue(Path("/proc/sys/vm/swappiness"), "60"), 17),
 )
 
 
@@ -96,7 +98,7 @@ def _scenario_check(_content: bytes, value: Any) -> None:
 
 
 def _plan_check(_content: bytes, value: Any) -> None:
-    for request in value:
+    for request in value.runs:
         assert isinstance(request.scenario, str)
         assert isinstance(request.arm, str)
         assert 0 < request.seconds < np.inf

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import fuzz_reference as reference
 from fuzz_target import Target, sound
-from fuzz_targets_kernel import check_schedstat, kernel, sample
+from fuzz_targets_kernel import kernel, sample
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.levers.advice import private_ranges
@@ -79,7 +79,6 @@ def _btf(content: bytes, path: Path) -> tuple[Any, ...]:
 def targets() -> tuple[Target, ...]:
     """All targets of this file."""
     stat = sample("stat.txt", "stat-hostile-name.txt")
-    status = sample("status.txt")
     return (
         kernel(
             "process-stat-tree",
@@ -89,20 +88,6 @@ def targets() -> tuple[Target, ...]:
             errors=(KernelFileError,),
         ),
         kernel("process-stat-used", tree_process.parse_used, stat, sound),
-        kernel(
-            "process-status-tree",
-            tree_process.parse_status,
-            status,
-            sound,
-            (b"kB",),
-        ),
-        kernel(
-            "schedstat-tree",
-            tree_process.parse_schedstat,
-            sample("schedstat.txt"),
-            check_schedstat,
-        ),
-        kernel("process-io-tree", tree_process.parse_io, sample("process-io.txt"), sound),
         kernel("process-maps", _ranges, sample("maps.txt"), _ranges_check, (b"rw-p",)),
         kernel("btf", _btf, (make_btf(),), sound),
     )

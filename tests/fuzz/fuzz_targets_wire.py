@@ -13,11 +13,11 @@ from fuzz_targets_files import ENTRIES
 from fuzz_targets_kernel import sample
 
 from stallward.actuator import convert
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.commands import CommandDesk
 from stallward.actuator.engine import Engine, EngineSettings
 from stallward.actuator.errors import FramesError, GroupError
 from stallward.actuator.groups import parse_name
-from stallward.actuator.guard import Budgets
 from stallward.actuator.journal_entries import to_line
 from stallward.actuator.keeper_process import _answer, _Held
 from stallward.actuator.lease import LeaseDesk

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from fuzz_registry import targets
 from fuzz_target import try_input
@@ -36,9 +38,9 @@ REFUSED: list[tuple[str, str, bytes]] = [
         changed("process-stat-used", " 0 0 0 0 20 ", " 18446744073709551615 0 0 0 20 "),
     ),
     (
-        "process-status-tree",
+        "process-status",
         "a size beyond 64 bits",
-        changed("process-status-tree", "RssFile:\t", "RssFile:\t18446744073709551615 kB\nX: "),
+        changed("process-status", "RssFile:\t", "RssFile:\t18446744073709551615 kB\nX: "),
     ),
     (
         "daemon-config",
@@ -122,7 +124,9 @@ REFUSED: list[tuple[str, str, bytes]] = [
     (
         "record-plan",
         "a scenario that is a number",
-        changed("record-plan", 'scenario = "detector-anon"', "scenario = 18446744073709551616"),
+        changed(
+            "record-plan", 'scenarios = ["detector-anon"]', "scenarios = [18446744073709551616]"
+        ),
     ),
     ("record-plan", "no arm", changed("record-plan", 'arms = ["excite"]', 'arms = [""]')),
     (
@@ -260,6 +264,28 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "a size on the next line",
         changed("process-status", "VmRSS:\t", "VmRSS:\n"),
     ),
+    (
+        "process-status",
+        "a size that is there twice, once broken",
+        changed("process-status", "VmRSS:", "VmRSS:\nVmRSS:"),
+    ),
+    (
+        "latency-frames",
+        "a sum that the requests cannot have",
+        targets()["latency-frames"].material.samples[0][:-48]
+        + struct.pack("<6d", 1, 1, 8e-320, 1, 1, 8e-320),
+    ),
+    (
+        "fitted-twin",
+        "a weight that is no number",
+        changed("fitted-twin", '"weight": 0.5', '"weight": NaN'),
+    ),
+    (
+        "fitted-twin",
+        "a quantile of five",
+        changed("fitted-twin", '"slo_quantile": 0.95', '"slo_quantile": 5'),
+    ),
+    ("arms", "NUL in a mark", b"none#\0"),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),
