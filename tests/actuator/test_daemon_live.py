@@ -23,6 +23,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from onnx import TensorProto, helper, numpy_helper
 
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config import (
     ControlConfig,
@@ -48,7 +49,6 @@ from stallward.actuator.errors import (
 )
 from stallward.actuator.frames import FRAMES_NAME, read_frames
 from stallward.actuator.groups import Group
-from stallward.actuator.guard import Budgets
 from stallward.actuator.paths import Paths
 from stallward.actuator.process_identity import start_time_ticks
 from stallward.actuator.record import Mode
