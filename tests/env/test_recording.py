@@ -12,15 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from stallward.env.errors import RecordingError
-from stallward.env.recording import (
-    NodeInfo,
-    Requests,
-    RunInfo,
-    Units,
-    load_recording,
-    load_run,
-    write_recording,
-)
+from stallward.env.recording import Requests, Units, load_recording, write_recording
+from stallward.env.recording_run import NodeInfo, RunInfo, load_run
 from stallward.env.recording_tables import read_table, write_table
 from stallward.proto.v1 import stallward_pb2 as pb
 

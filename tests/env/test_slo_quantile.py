@@ -9,7 +9,7 @@ import pytest
 
 from stallward.env.errors import ScenarioError
 from stallward.env.gym_node import NodeEnv
-from stallward.env.recording import NodeInfo, RunInfo
+from stallward.env.recording_run import NodeInfo, RunInfo
 from stallward.env.scenario_file import scenarios_dir
 from stallward.env.simulation import Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin

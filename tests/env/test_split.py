@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from stallward.env.errors import SplitError
-from stallward.env.recording import NodeInfo, Requests, RunInfo, Units, write_recording
+from stallward.env.recording import Requests, Units, write_recording
+from stallward.env.recording_run import NodeInfo, RunInfo
 from stallward.env.scenario_file import find_scenarios, load_scenario, scenario_from
 from stallward.env.split import PARTS, choose_part, load_split
 from stallward.env.twin.fitted import load_fitted, save_fitted

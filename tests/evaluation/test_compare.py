@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallward.env.recording import NodeInfo, Requests, RunInfo, Units, write_recording
+from stallward.env.recording import Requests, Units, write_recording
+from stallward.env.recording_run import NodeInfo, RunInfo
 from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import parse_arms

@@ -16,14 +16,8 @@ import pytest
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.paths import Paths
 from stallward.env.errors import RecordingError
-from stallward.env.recording import (
-    NodeInfo,
-    Requests,
-    RunInfo,
-    Units,
-    load_run,
-    write_recording,
-)
+from stallward.env.recording import Requests, Units, write_recording
+from stallward.env.recording_run import NodeInfo, RunInfo, load_run
 from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation import live

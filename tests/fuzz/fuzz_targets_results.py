@@ -19,14 +19,8 @@ from stallward.agent.controllers.onnx import _parse_metadata
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
 from stallward.env.errors import RecordingError, TwinError
-from stallward.env.recording import (
-    NodeInfo,
-    Requests,
-    RunInfo,
-    Units,
-    load_recording,
-    write_recording,
-)
+from stallward.env.recording import Requests, Units, load_recording, write_recording
+from stallward.env.recording_run import NodeInfo, RunInfo
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario

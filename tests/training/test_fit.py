@@ -10,15 +10,8 @@ import pytest
 from stallward.actuator.budgets import Budgets
 from stallward.actuator.engine import Engine, EngineSettings
 from stallward.agent.controller import make_controller
-from stallward.env.recording import (
-    Condition,
-    NodeInfo,
-    Recording,
-    Requests,
-    RunInfo,
-    load_recording,
-    write_recording,
-)
+from stallward.env.recording import Recording, Requests, load_recording, write_recording
+from stallward.env.recording_run import Condition, NodeInfo, RunInfo
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.node import TwinNode
 from stallward.env.twin.parameters import TwinParameters, to_array, to_unit

@@ -18,7 +18,7 @@ from typing import Final
 from stallward.env.block_programs import BlockPrograms
 from stallward.env.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.cache import check_needs, evict, prepare_data
-from stallward.env.recording import Condition
+from stallward.env.recording_run import Condition
 from stallward.env.sandbox import Sandbox
 from stallward.env.scenario import Places, Scenario, expand
 from stallward.env.workloads.native import build_native

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stallward.env.recording import Condition, Requests, Units
+from stallward.env.recording import Requests, Units
+from stallward.env.recording_run import Condition
 from stallward.env.sandbox import Sandbox
 from stallward.env.scenario import LatencyLines, Scenario, UnitLines
 

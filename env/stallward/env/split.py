@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, get_args
 
 from stallward.agent.toml_text import read_toml
 from stallward.env.errors import ScenarioError, SplitError
-from stallward.env.recording import RunInfo, load_run
+from stallward.env.recording_run import RunInfo, load_run
 from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import MIB, parse_scenario, scenario_from, scenarios_dir
 

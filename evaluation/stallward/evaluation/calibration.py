@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stallward.env.errors import RecordingError
-from stallward.env.recording import NodeInfo, load_run
+from stallward.env.recording_run import NodeInfo, load_run
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.measure import measure_recording
 from stallward.evaluation.runs import Runner, RunRequest

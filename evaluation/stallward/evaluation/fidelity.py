@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from stallward.agent.errors import StallwardError
-from stallward.env.recording import RunInfo, load_run
+from stallward.env.recording_run import RunInfo, load_run
 from stallward.env.scenario_file import scenario_from
 from stallward.env.twin.fitted import FittedTwin
 from stallward.evaluation.arms import Arm, make_arms

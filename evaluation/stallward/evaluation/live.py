@@ -19,11 +19,8 @@ from stallward.actuator.paths import Paths
 from stallward.actuator.record import Mode
 from stallward.env.block import BlockResult, BlockSite, Workplace, make_workplace, run_block
 from stallward.env.cache import default_cache_dir
-from stallward.env.recording import (
-    NodeInfo,
-    RunInfo,
-    write_recording,
-)
+from stallward.env.recording import write_recording
+from stallward.env.recording_run import NodeInfo, RunInfo
 from stallward.env.sandbox import Sandbox, open_sandbox
 from stallward.env.scenario import Scenario
 from stallward.env.site_config import site_config

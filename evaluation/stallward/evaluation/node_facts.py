@@ -12,7 +12,7 @@ import psutil
 
 from stallward.actuator.detect import detect
 from stallward.actuator.paths import Paths
-from stallward.env.recording import NodeInfo
+from stallward.env.recording_run import NodeInfo
 
 _PACKAGES: Final = (
     "stallward",

@@ -22,7 +22,8 @@ from stallward.actuator.frames import FRAMES_NAME, extent, read_frames
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.env.errors import RecordingError
 from stallward.env.lines import parse_requests
-from stallward.env.recording import NodeInfo, Requests, RunInfo, Units, write_recording
+from stallward.env.recording import Requests, Units, write_recording
+from stallward.env.recording_run import NodeInfo, RunInfo
 from stallward.env.scenario import LatencyLines
 from stallward.evaluation.errors import UsageError
 from stallward.evaluation.node_facts import node_info, versions

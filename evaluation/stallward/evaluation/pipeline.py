@@ -10,7 +10,8 @@ from typing import Final
 
 from stallward.agent.thresholds import thresholds_text
 from stallward.env.errors import SplitError
-from stallward.env.recording import load_recording, load_run
+from stallward.env.recording import load_recording
+from stallward.env.recording_run import load_run
 from stallward.env.split import choose_part, load_split
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stallward.env.errors import RecordingError
-from stallward.env.recording import load_recording, load_run
+from stallward.env.recording import load_recording
+from stallward.env.recording_run import load_run
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.calibration import calibrate_ms, recorded_ms

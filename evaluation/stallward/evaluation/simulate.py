@@ -17,7 +17,8 @@ from stallward.actuator.record import TickRecord
 from stallward.agent.controller import Controller, make_controller
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import DesiredState
-from stallward.env.recording import NodeInfo, Requests, RunInfo, write_recording
+from stallward.env.recording import Requests, write_recording
+from stallward.env.recording_run import NodeInfo, RunInfo
 from stallward.env.scenario import Scenario
 from stallward.env.twin.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
