@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from stallward.actuator.errors import DaemonError
 from stallward.actuator.paths import Paths
+from stallward.evaluation import bench_kills as module
 from stallward.evaluation.bench_kills import bench_kills
+from stallward.evaluation.cli import main
 from stallward.evaluation.kill_tally import MEANINGS, WHO, Kill, Tally
 from stallward.evaluation.node_settings import changed, read_settings
 
@@ -68,9 +73,62 @@ def test_what_is_left_is_counted_by_what_was_killed() -> None:
     assert sum(share for share, _ in WHO.values()) == pytest.approx(1.0)
 
 
+class Interrupted:
+    """A campaign that is interrupted at its third kill."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.kills = 0
+
+    def kill(self, who: str) -> Kill:
+        self.kills += 1
+        if self.kills == 3:
+            raise self.error
+        return Kill(who=who, held=True, left=("memory.high is '1'",))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (SystemExit(143), 143), (DaemonError("It is gone."), 2)],
+)
+def test_what_was_counted_is_printed_however_a_campaign_ends(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+) -> None:
+    def nothing(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(module, "open_sandbox", nothing)
+    monkeypatch.setattr(module, "_programs", nothing)
+    monkeypatch.setattr(module, "Campaign", lambda *_: contextlib.nullcontext(Interrupted(error)))
+    assert main(["bench", "kills", "--kills", "5", "--json"]) == code
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert (found["interrupted"], found["kills"], found["found_held"]) == (True, 2.0, 2.0)
+    assert printed.err.count("memory.high is '1'") == 2
+    assert main(["bench", "kills", "--kills", "5"]) == code
+    assert "Interrupted after 2 kills." in capsys.readouterr().out.splitlines()
+    assert main(["bench", "kills", "--kills", "2", "--json"]) == 1, "something was left"
+    assert json.loads(capsys.readouterr().out)["interrupted"] is False
+
+
+def test_a_campaign_that_never_began_has_nothing_to_print(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "bench_kills", interrupted)
+    assert main(["bench", "kills", "--json"]) == 130
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_a_few_kills_under_pressure_leave_nothing() -> None:
-    tally = bench_kills(kills=4, seed=2)
+    tally = Tally()
+    bench_kills(tally, kills=4, seed=2)
     assert [kill.left for kill in tally.kills] == [()] * 4
     assert any(kill.held for kill in tally.kills)

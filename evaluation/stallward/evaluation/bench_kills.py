@@ -49,14 +49,20 @@ while True:
 """
 
 
-def bench_kills(*, kills: int, seed: int = 1, report: Report = silent) -> Tally:
+def bench_kills(tally: Tally, *, kills: int, seed: int = 1, report: Report = silent) -> None:
     """Kill a daemon's processes ``kills`` times and look at what is left.
+
+    Args:
+        tally: Where every kill is noted once it was looked at, so that what was done is known
+            however this ends.
+        kills: How often.
+        seed: Draws whom to kill, and when.
+        report: Is told how far it is.
 
     Raises:
         StallwardError: If this machine cannot hold the sandbox, or the daemon does not start.
     """
     rng = random.Random(seed)  # noqa: S311 - chooses whom to kill
-    tally = Tally()
     names = list(WHO)
     with (
         open_sandbox(
@@ -75,7 +81,6 @@ def bench_kills(*, kills: int, seed: int = 1, report: Report = silent) -> Tally:
             kill = campaign.kill(who)
             tally.kills.append(replace(kill, took_s=time.monotonic() - began_s))
     report("done", 1.0)
-    return tally
 
 
 @contextlib.contextmanager

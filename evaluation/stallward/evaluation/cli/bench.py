@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stallward.evaluation.cli import output
 from stallward.evaluation.cli.options import LONGEST_S, Json, Seed
+
+if TYPE_CHECKING:
+    from stallward.evaluation.kill_tally import Tally
 
 app = typer.Typer(
     help="Measure the daemon's own cost, or the environment's speed.",
@@ -69,21 +72,38 @@ def kills(
     """Kill the daemon's processes at random instants under pressure, and see what is left.
 
     About 3.5 s a kill; needs root. What was left is on standard error, kill by kill; the exit
-    code is 1 if anything was.
+    code is 1 if anything was. Interrupted, it prints what was found until then, marked as such.
     """
-    from stallward.evaluation.bench import rows_of  # noqa: PLC0415
     from stallward.evaluation.bench_kills import bench_kills  # noqa: PLC0415
+    from stallward.evaluation.kill_tally import Tally  # noqa: PLC0415
+
+    tally = Tally()
+    try:
+        with output.progress("bench kills") as report:
+            bench_kills(tally, kills=count, seed=seed, report=report)
+    except BaseException:  # an hour's kills are not lost with the last one
+        if tally.kills:
+            _print_kills(tally, as_json=as_json, interrupted=True)
+        raise
+    _print_kills(tally, as_json=as_json, interrupted=False)
+    if any(kill.left for kill in tally.kills):
+        raise typer.Exit(1)
+
+
+def _print_kills(tally: Tally, *, as_json: bool, interrupted: bool) -> None:
+    from stallward.evaluation.bench import rows_of  # noqa: PLC0415
     from stallward.evaluation.kill_tally import MEANINGS  # noqa: PLC0415
 
-    with output.progress("bench kills") as report:
-        tally = bench_kills(kills=count, seed=seed, report=report)
     for number, kill in enumerate(tally.kills):
         for line in kill.left:
             output.note(f"kill {number} ({kill.who}): {line}")
     found = tally.figures()
-    _print(found, rows_of(found, MEANINGS), as_json=as_json)
-    if any(kill.left for kill in tally.kills):
-        raise typer.Exit(1)
+    if as_json:
+        output.print_json({"interrupted": interrupted, **found})
+        return
+    if interrupted:
+        output.line(f"Interrupted after {len(tally.kills)} kills.")
+    _print(found, rows_of(found, MEANINGS), as_json=False)
 
 
 @app.command("memory", epilog="Example: stallward bench memory")
