@@ -27,7 +27,6 @@ from stallward.actuator.config import (
     SlotConfig,
 )
 from stallward.actuator.daemon import Daemon
-from stallward.actuator.daemon_folder import remove_stale
 from stallward.actuator.detect import detect
 from stallward.actuator.errors import DaemonError, DaemonUnavailableError
 from stallward.actuator.groups import Group
@@ -322,29 +321,3 @@ def test_the_folder_of_a_killed_owner_goes_with_its_daemon(
         owner.kill()
     assert wait_for(lambda: all(gone(int(pid)) for pid in pids))
     assert not Path(folder).exists()
-
-
-def test_folders_of_owners_killed_with_their_guardians_go_later(tmp_path: Path) -> None:
-    with subprocess.Popen(["true"]) as dead:
-        dead.wait()
-    old_s = time.time() - 120
-    stale, young, living, other = (
-        tmp_path / name
-        for name in (
-            f"stallward-daemon-{dead.pid}-old",
-            f"stallward-daemon-{dead.pid}-young",
-            f"stallward-daemon-{os.getpid()}-old",
-            "stallward-daemon-x",
-        )
-    )
-    for folder in (stale, young, living, other):
-        folder.mkdir()
-        if folder is not young:
-            os.utime(folder, (old_s, old_s))
-    remove_stale(tmp_path)
-    assert [folder.exists() for folder in (stale, young, living, other)] == [
-        False,
-        True,
-        True,
-        True,
-    ]

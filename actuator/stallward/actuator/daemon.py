@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 import psutil
 
 from stallward.actuator.config import DaemonConfig, config_toml
-from stallward.actuator.daemon_folder import make_daemon_folder
 from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavailableError
 from stallward.actuator.owned_folder import remove_folder
+from stallward.actuator.passing_folder import make_passing
 
 if TYPE_CHECKING:
     from stallward.actuator.client import ActuatorClient
@@ -27,6 +27,8 @@ _POLL_S: Final = 0.05
 _STOP_S: Final = 15.0
 _ORPHANS_S: Final = 5.0
 _LAST_WORDS: Final = 8
+_STALE_S: Final = 60.0
+"""An owner dead for so long has no guardian any more that still uses the folder."""
 _MODULES: Final = {
     "stallward.actuator.loop": "loop",
     "stallward.actuator.service": "service",
@@ -94,7 +96,7 @@ class Daemon:
         """
         if self._process is not None:
             raise DaemonError("This daemon has been started already.")
-        self._folder = folder = make_daemon_folder(self._owned)
+        self._folder = folder = make_passing("daemon", self._owned, stale_s=_STALE_S)
         config_path = folder / "daemon.toml"
         config_path.write_text(config_toml(self.config), encoding="utf-8")
         self._log_path = self._log_path or folder / "daemon.log"

@@ -6,15 +6,13 @@ Every block starts from the same state: groups empty, data evicted, programs new
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.passing_folder import passing_folder
 from stallward.env.block_programs import BlockPrograms
 from stallward.env.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.cache import check_needs, evict, prepare_data
@@ -33,7 +31,6 @@ __all__ = [
 ]
 
 _MEMORY_DIR: Final = Path("/dev/shm")  # noqa: S108  (private folders are made below it)
-_FOLDER_PREFIX: Final = "stallward-block-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +124,11 @@ def run_block(
 @contextlib.contextmanager
 def _places(workplace: Workplace, seed: int) -> Iterator[Places]:
     """Folders of one block, gone after it."""
-    memory_dir = _MEMORY_DIR if _MEMORY_DIR.is_dir() else Path(tempfile.gettempdir())
-    for parent in (memory_dir, workplace.cache_dir):
-        _clear_stale(parent)
-    prefix = f"{_FOLDER_PREFIX}{os.getpid()}-"
-    with contextlib.ExitStack() as stack:
-        run = Path(tempfile.mkdtemp(prefix=prefix, dir=memory_dir))
-        stack.callback(shutil.rmtree, run, ignore_errors=True)
-        scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=workplace.cache_dir))
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+    memory_dir = _MEMORY_DIR if _MEMORY_DIR.is_dir() else None
+    with (
+        passing_folder("block", memory_dir) as run,
+        passing_folder("block", workplace.cache_dir) as scratch,
+    ):
         for folder in (run, scratch):
             folder.chmod(0o755)  # servers may run as another user
         yield Places(
@@ -146,11 +139,3 @@ def _places(workplace: Workplace, seed: int) -> Iterator[Places]:
             workloads=workplace.native,
             seed=seed,
         )
-
-
-def _clear_stale(parent: Path) -> None:
-    """Remove the folders of blocks whose process was killed."""
-    for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
-        owner = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(folder, ignore_errors=True)
