@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stallward.env.recording_run import load_run
 from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.parameters import TwinParameters
@@ -16,7 +19,7 @@ from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScena
 from stallward.evaluation import fidelity
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.fidelity import measure_fidelity
+from stallward.evaluation.fidelity import measure_fidelity, run_on_twin
 from stallward.evaluation.fidelity_measures import (
     ArmFidelity,
     Observed,
@@ -129,6 +132,18 @@ def recordings(tmp_path: Path, twin: FittedTwin) -> Path:
         runner.run_block(request, folder / f"{number}")
     runner.run_block(replace(request, condition="background", arm=NO_ARM), folder / "own")
     return folder
+
+
+def test_runs_on_the_twin_leave_no_folder_and_clear_those_of_the_killed(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with subprocess.Popen(["true"]) as dead:
+        dead.wait()
+    (temporary / f"stallward-twin-{dead.pid}-x/0").mkdir(parents=True)
+    assert len(run_on_twin(twin, load_run(recordings / "0"), NO_ARM, blocks=1, seed=1)) == 1
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(

@@ -9,7 +9,6 @@ figure between two live recordings of the arm, or between the halves of the only
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from stallward.actuator.passing_folder import passing_folder
 from stallward.agent.errors import StallwardError
 from stallward.env.recording_run import RunInfo, load_run
 from stallward.env.scenario_file import scenario_from
@@ -190,9 +190,9 @@ def run_on_twin(
     runner = TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
     policy = find_policy_of(arm, "default", run.scenario)
     measures = []
-    with tempfile.TemporaryDirectory(prefix="stallward-") as folder:
+    with passing_folder("twin") as folder:
         for block in range(blocks):
-            out = Path(folder) / f"{block}"
+            out = folder / f"{block}"
             request = RunRequest(
                 condition=condition,
                 arm=arm,

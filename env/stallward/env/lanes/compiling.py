@@ -23,6 +23,7 @@ from numba.extending import register_jitable
 
 from stallward import agent
 from stallward.actuator import slots
+from stallward.actuator.passing_folder import make_passing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -66,7 +67,7 @@ def cache_folder() -> Path:
     for folder in (Path(config.CACHE_DIR) if config.CACHE_DIR else None, home / "stallward"):
         if folder is not None and _writable(folder):
             return folder
-    passing = Path(tempfile.mkdtemp(prefix="stallward-kernels-"))
+    passing = make_passing("kernels")
     atexit.register(shutil.rmtree, passing, ignore_errors=True)
     return passing
 
