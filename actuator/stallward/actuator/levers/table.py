@@ -56,9 +56,9 @@ LEVERS: Final = (
         unit="bytes",
         v2="memory.high",
         hybrid="memory.limit_in_bytes",
-        none=NOT_THERE,
+        none="process_madvise(2): paged out while paused, cold while running",
         blocking=True,
-        undone=_BACK,
+        undone=f"{_BACK}; pages of a process tree come back as they are used",
     ),
     LeverInfo(
         name="hard_limit",
@@ -280,6 +280,10 @@ Notes:
   It needs CAP_SYS_NICE, without which it could not be undone.
 - Weights of the disk act only where its scheduler (or iocost) knows them; elsewhere the lever is
   missing, whatever files there are.
+- Paging out (`limit` on a process tree, `pages` with pageout) takes anonymous pages only as far as
+  there is swap: they go through the swap cache to swap, and without swap, or once it is full,
+  nothing happens to them. process_madvise(2) says nothing of it; a limit on a process tree looks
+  at what stays resident and reports that. Unchanged pages of files are dropped either way.
 - The first rate limit of a disk makes the kernel empty its queue, which may take a while: a
   thread waits for it. Loop devices, zram and mappings are not limited, what is below them is.
 """

@@ -188,7 +188,7 @@ class TreeSqueeze(QuietLever):
             return None
         after = sum(self._held().values())
         if not error and wish.paused and after > wish.limit_bytes + NEAR_BYTES:
-            error = f"{after} bytes stay resident: they are shared or locked, or swap is full"
+            error = f"{after} bytes stay resident: they are shared or locked, or no swap is free"
         if wish.paused:
             told, self._failed = self._failed, bool(error)
             if told and error and after == before:
