@@ -65,7 +65,9 @@ def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(tmp_path: P
     assert np.abs(logits - expected).max() < 1e-5
     # Where two entries of a head are closer than rounding, either is right.
     assert (actions == best_actions(expected)).all(axis=1).mean() > 0.999
-    assert np.abs(policy.logits(observations) - expected).max() < 1e-5
+    # numpy sums in another order than PyTorch, and which one depends on the processor.
+    scale = np.abs(expected).max()
+    assert np.abs(policy.logits(observations) - expected).max() < 1e-5 * scale
 
 
 def test_the_file_says_what_a_node_needs_and_has_a_card(tmp_path: Path) -> None:
