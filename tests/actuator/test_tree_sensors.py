@@ -253,15 +253,15 @@ def sample_of(protected: GroupSample, time_s: float = 1.0, some_us: int = 7) -> 
 def test_the_zones_stall_stands_for_that_of_a_tree() -> None:
     tree = GroupSample(name="app", memory_usage_bytes=10)
     column = NODE["protected_psi_memory_some_us"]
-    assert to_raw(sample_of(tree)).node[0, column] == 7
+    assert to_raw(sample_of(tree)).node[column] == 7
     group = GroupSample(name="app", memory_usage_bytes=10, psi=PsiTotals(memory_some_us=2))
-    assert to_raw(sample_of(group)).node[0, column] == 2
+    assert to_raw(sample_of(group)).node[column] == 2
     gone = GroupSample(name="app")
-    assert np.isnan(to_raw(sample_of(gone)).node[0, column]), "nobody is there to stall"
+    assert np.isnan(to_raw(sample_of(gone)).node[column]), "nobody is there to stall"
 
 
 def test_a_policy_sees_finite_numbers_of_a_node_without_groups() -> None:
-    encoder = ObservationEncoder(batch=1, slo_ms=10.0)
+    encoder = ObservationEncoder(slo_ms=10.0)
     tree = GroupSample(name="app", memory_usage_bytes=10, file_bytes=4)
     encoder.encode(to_raw(sample_of(tree, 1.0, 0)))
     seen = encoder.encode(to_raw(sample_of(tree, 1.1, 50_000)))

@@ -1,4 +1,4 @@
-"""The observation: one definition, batched and single alike, finite whatever is missing."""
+"""The observation of a node: what it means, and finite whatever is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_names_are_unique_and_fill_the_observation() -> None:
 def test_rates_come_from_totals_and_time() -> None:
     encoder = ObservationEncoder(slo_ms=20.0)
     encoder.encode(to_raw(make_sample(0)))
-    observation = encoder.encode(to_raw(make_sample(1, some_us=25_000)))[0]
+    observation = encoder.encode(to_raw(make_sample(1, some_us=25_000)))
     assert value(observation, "zone_psi_memory_some_share") == pytest.approx(0.25, rel=1e-3)
     assert value(observation, "latency_p95_ratio") == pytest.approx(np.log2(2.0) / 4, rel=1e-5)
     assert value(observation, "slot0_usage_ratio") == pytest.approx(200 / 600, rel=1e-5)
@@ -42,52 +42,47 @@ def test_rates_come_from_totals_and_time() -> None:
 
 
 def test_the_first_sample_has_no_rates() -> None:
-    observation = ObservationEncoder().encode(to_raw(make_sample(5, some_us=10**9)))[0]
+    observation = ObservationEncoder().encode(to_raw(make_sample(5, some_us=10**9)))
     assert value(observation, "zone_psi_memory_some_share") == 0.0
 
 
 def test_a_counter_that_goes_back_is_no_rate() -> None:
     encoder = ObservationEncoder()
     encoder.encode(to_raw(make_sample(0, some_us=10**9)))
-    observation = encoder.encode(to_raw(make_sample(1, some_us=5)))[0]
+    observation = encoder.encode(to_raw(make_sample(1, some_us=5)))
     assert value(observation, "zone_psi_memory_some_share") == 0.0
 
 
-def test_a_reset_row_forgets_and_the_others_do_not() -> None:
-    encoder = ObservationEncoder(batch=2)
-    frames = [to_raw(make_sample(i, some_us=50_000 * i)) for i in range(3)]
-    both = [
-        RawFrame(node=np.repeat(f.node, 2, axis=0), slots=np.repeat(f.slots, 2, axis=0))
-        for f in frames
-    ]
-    encoder.encode(both[0])
-    encoder.encode(both[1])
-    encoder.reset(np.array([True, False]))
-    observation = encoder.encode(both[2])
-    assert value(observation[0], "zone_psi_memory_some_share") == 0.0
-    assert value(observation[1], "zone_psi_memory_some_share") == pytest.approx(0.5, rel=1e-3)
+def test_after_a_reset_nothing_is_remembered() -> None:
+    encoder, another = ObservationEncoder(), ObservationEncoder()
+    frames = [to_raw(make_sample(i, some_us=50_000 * i, full_us=9_000 * i)) for i in range(4)]
+    for frame in frames[:3]:
+        last = encoder.encode(frame)
+    assert value(last, "zone_psi_memory_some_share") == pytest.approx(0.5, rel=1e-3)
+    encoder.reset()
+    for frame in frames[2:]:
+        np.testing.assert_array_equal(encoder.encode(frame), another.encode(frame))
 
 
 def test_the_moving_averages_follow_their_time_constants() -> None:
     encoder = ObservationEncoder()
     for i in range(11):
-        observation = encoder.encode(to_raw(make_sample(i, full_us=100_000 * i)))[0]
+        observation = encoder.encode(to_raw(make_sample(i, full_us=100_000 * i)))
     expected = 1.0 - np.exp(-1.0)  # ten ticks of 0.1 s of full stall, seen with 1 s
     assert value(observation, "zone_psi_memory_full_share_1s") == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_batch_is_encoded_as_its_rows_alone() -> None:
-    samples = [make_sample(i, some_us=1000 * i * i, slot_some_us=77 * i) for i in range(20)]
-    single, batch = ObservationEncoder(), ObservationEncoder(batch=3)
-    for sample in samples:
-        frame = to_raw(sample)
-        one = single.encode(frame)
-        three = batch.encode(
-            RawFrame(
-                node=np.repeat(frame.node, 3, axis=0), slots=np.repeat(frame.slots, 3, axis=0)
-            )
-        )
-        np.testing.assert_array_equal(three, np.repeat(one, 3, axis=0))
+def test_a_slot_that_comes_back_has_no_rates_at_first() -> None:
+    encoder = ObservationEncoder()
+    frames = [to_raw(make_sample(i, slot_some_us=50_000 * i)) for i in range(4)]
+    encoder.encode(frames[0])
+    frames[1].slots[0] = RawFrame.empty().slots[0]
+    gone = encoder.encode(frames[1])
+    assert value(gone, "slot0_present") == value(gone, "slot0_usage_ratio") == 0.0
+    back = encoder.encode(frames[2])
+    assert value(back, "slot0_usage_ratio") > 0.0
+    assert value(back, "slot0_psi_memory_some_share") == 0.0
+    assert value(encoder.encode(frames[3]), "slot0_psi_memory_some_share") == pytest.approx(0.5)
 
 
 maybe = st.none() | st.integers(0, 2**62)

@@ -93,7 +93,7 @@ def pauses_of(action: NDArray[np.int64]) -> list[int]:
 
 
 def test_signals_are_read_back_from_what_a_node_reports() -> None:
-    encoder = ObservationEncoder(1, 50.0)
+    encoder = ObservationEncoder(50.0)
     for k in range(30):
         sample = make_sample(k, some_us=20_000 * k, available_bytes=60 * MIB)
         limited = replace(sample.slot_states[1], paused=True, limit_bytes=int(0.4 * 300 * MIB))
@@ -102,7 +102,7 @@ def test_signals_are_read_back_from_what_a_node_reports() -> None:
             slot_states=(sample.slot_states[0], limited),
             protected=replace(sample.protected, refault_file_pages=70 * k),
         )
-        observation = encoder.encode(to_raw(sample))
+        observation = encoder.encode(to_raw(sample))[None]
     assert stall_share(observation)[0] == pytest.approx(0.1, rel=0.1)
     assert refaults_per_s(observation)[0] == pytest.approx(700.0, rel=0.5)
     assert free_share(observation)[0] == pytest.approx(0.1, abs=1e-3)

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, ObservationEncoder
+from stallward.agent.raw import RawFrame
 from stallward.env.encoding import ENCODER, Observations, encode, encoder_at, write_observation
 from stallward.env.lanes.layout import Arrays
 from stallward.env.lanes.vectors import WIDTH
 from stallward.env.simulation import Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.frame import FRAME, frame_at, raw_frame
+from stallward.env.twin.frame import FRAME, frame_at, raw_frames
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 
@@ -55,21 +56,27 @@ def same(found: Observations, expected: Observations) -> None:
         np.testing.assert_array_max_ulp(found, expected, 1), name
 
 
+def encoded(encoders: list[ObservationEncoder], frames: list[RawFrame]) -> Observations:
+    """What as many nodes make of their frames."""
+    return np.stack([one.encode(frame) for one, frame in zip(encoders, frames, strict=True)])
+
+
 def test_random_frames_are_encoded_as_on_a_node() -> None:
     rng = np.random.default_rng(4)
     frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
     state = Arrays(ENCODER, encoders, np.arange(NODES))
     state.fresh = 1.0
-    reference = ObservationEncoder(NODES, 20.0)
+    references = [ObservationEncoder(20.0) for _ in range(NODES)]
     out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
     for k in range(60):
         random_frame(rng, frames, 0.1 * k)
         if k % 7 == 6:
             rows = rng.random(NODES) < 0.2
             state.fresh = np.where(rows, 1.0, state.fresh)
-            reference.reset(rows)
+            for row in np.flatnonzero(rows):
+                references[row].reset()
         _encode_all(frames, encoders, out, SLOTS)
-        same(out, reference.encode(raw_frame(frames, np.arange(NODES))))
+        same(out, encoded(references, raw_frames(frames, np.arange(NODES))))
 
 
 @pytest.mark.parametrize("ticks", [1, 2])
@@ -94,17 +101,17 @@ def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> N
     settings = SimulationSettings(ticks_per_action=ticks, episode_s=1e6)
     simulation = Simulation([twin], 16, settings, seed=1)
     simulation.reset(np.ones(16, dtype=bool))
-    first = ObservationEncoder(16, 20.0).encode(simulation.frames())
-    same(simulation.observation, first)
+    first = [ObservationEncoder(20.0) for _ in range(16)]
+    same(simulation.observation, encoded(first, simulation.frames()))
     rng = np.random.default_rng(2)
-    reference = ObservationEncoder(16, 20.0)
+    references = [ObservationEncoder(20.0) for _ in range(16)]
     late = 0
     for _ in range(40):
         before = simulation.observation.copy()
         shown = simulation.step(rng.integers(ACTION_SIZES, size=(16, len(ACTION_SIZES))))
         assert np.isfinite(shown.observation).all()
         if ticks == 1:
-            newest = reference.encode(simulation.frames())
+            newest = encoded(references, simulation.frames())
             stale = (shown.observation != newest).any(axis=1)
             np.testing.assert_array_equal(shown.observation[stale], before[stale])
             late += int(stale.sum())

@@ -33,7 +33,7 @@ class Observer:
 
     def __init__(self, slo_ms: float) -> None:
         self._slo_ms = slo_ms
-        self._encoder = ObservationEncoder(batch=1, slo_ms=slo_ms)
+        self._encoder = ObservationEncoder(slo_ms)
         self._last = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
     def observe(self, sample: Sample) -> tuple[NDArray[np.float32], Finding | None]:
@@ -41,13 +41,13 @@ class Observer:
         if not math.isfinite(sample.time_s):
             return self._last, Finding(Fault.INVALID, f"its time is {sample.time_s}")
         try:
-            found = self._encoder.encode(to_raw(sample))[0]
+            found = self._encoder.encode(to_raw(sample))
         except Exception as error:  # slots without a state, a value that is no number
             return self._last, Finding(Fault.INVALID, said(error))
         finite = np.isfinite(found)
         if not finite.all():
             # What the averages have taken in stays in them.
-            self._encoder = ObservationEncoder(batch=1, slo_ms=self._slo_ms)
+            self._encoder = ObservationEncoder(self._slo_ms)
             name = OBSERVATION_NAMES[int(np.argmin(finite))]
             return self._last, Finding(Fault.OBSERVATION, name)
         self._last = found

@@ -1,162 +1,173 @@
-"""Computing the features of frames, of one node or of many at once.
+"""The features of one frame, computed as the table says, for one node.
 
-A node computes one row ten times a second, with caches that others have filled meanwhile; the
-twin computes thousands of rows. Both want few and wide array operations, so features of one
-kind are computed together. Every operation is elementwise: a row gives the same bits alone as
-in a batch.
+A node computes one row ten times a second, with caches that others have emptied meanwhile: plain
+arithmetic over short lists then costs a third of what array operations of the same number do.
+The twin computes the same for thousands of nodes in compiled code
+(``stallward.env.encoding``); a test holds both to the same numbers.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stallward.agent.desired import PROFILES, SLOTS
 from stallward.agent.feature_table import (
     CONSTANTS,
     FRAME_FEATURES,
     NODE_FEATURES,
     SLOT_FEATURES,
+    Feature,
     Kind,
 )
-from stallward.agent.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+from stallward.agent.raw import NODE, SLOT, RawFrame
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-_NODE_SIZE: Final = len(NODE_COLUMNS)
-_RAW_SIZE: Final = _NODE_SIZE + SLOTS * len(SLOT_COLUMNS)
-_PRESENT: Final = slice(_NODE_SIZE + SLOT["present"], _RAW_SIZE, len(SLOT_COLUMNS))
-_PROFILE_INDEX: Final = np.arange(len(PROFILES), dtype=np.float64)
 _SHORTEST_S: Final = 1e-6
 """Over less time there are no rates."""
-
-_SORTED: Final = sorted(range(len(FRAME_FEATURES)), key=lambda i: FRAME_FEATURES[i].kind)
-"""The features by kind: the order in which they are computed."""
-_FRAME_ORDER: Final = np.argsort(_SORTED)
-"""From there back to the order of the frame."""
-
-
-def _span(first: Kind, last: Kind) -> slice:
-    """The features of these kinds, in the order of computing."""
-    inside = [first <= FRAME_FEATURES[i].kind <= last for i in _SORTED]
-    return slice(inside.index(True), inside.index(True) + sum(inside))
+_INFINITE: Final = 8.0
+"""What stands for a value beyond all bounds."""
+_TIME: Final = NODE["time_s"]
+_PRESENT: Final = SLOT["present"]
 
 
-def _positions(span: slice, attribute: str) -> NDArray[np.intp]:
-    """Where the ``column`` or ``scale`` of these features is in a row: node, slots, constants."""
-    found = []
-    for i in _SORTED[span]:
-        name = getattr(FRAME_FEATURES[i], attribute)
-        slot = (i - len(NODE_FEATURES)) // len(SLOT_FEATURES)
-        if name in CONSTANTS:
-            found.append(_RAW_SIZE + list(CONSTANTS).index(name))
-        elif slot >= 0 and name in SLOT:
-            found.append(_NODE_SIZE + slot * len(SLOT_COLUMNS) + SLOT[name])
-        else:
-            found.append(NODE[name])
-    return np.array(found)
+class _Plan:
+    """The features of a node, or of a slot, by kind; a place is where its feature goes.
+
+    Args:
+        features: In the order of their places.
+        columns: Where a row has what.
+    """
+
+    def __init__(self, features: tuple[Feature, ...], columns: dict[str, int]) -> None:
+        kinds: dict[Kind, list[tuple[int, Feature]]] = {kind: [] for kind in Kind}
+        for place, feature in enumerate(features):
+            kinds[feature.kind].append((place, feature))
+        self.stalls = [(p, columns[f.column], f.most) for p, f in kinds[Kind.STALL]]
+        self.rates = [(p, columns[f.column]) for p, f in kinds[Kind.RATE]]
+        self.logs = [
+            (p, columns[f.column], columns[f.scale], f.fold, f.most, f.gain)
+            for p, f in kinds[Kind.LOG]
+        ]
+        self.ratios = [
+            (p, columns[f.column], columns[f.scale], f.most, f.gain) for p, f in kinds[Kind.RATIO]
+        ]
+        self.limits = [
+            (p, columns[f.column], columns[f.scale], f.most, f.gain) for p, f in kinds[Kind.LIMIT]
+        ]
+        self.flags = [(p, columns[f.column]) for p, f in kinds[Kind.FLAG]]
+        profiles = enumerate(kinds[Kind.PROFILE])
+        self.profiles = [(p, columns[f.column], float(index)) for index, (p, f) in profiles]
 
 
-def _numbers(span: slice, attribute: str) -> Array:
-    return np.array([getattr(FRAME_FEATURES[i], attribute) for i in _SORTED[span]])
+def _columns(*parts: dict[str, int]) -> dict[str, int]:
+    """Where what is in a row made of ``parts``; the first part that has a name wins."""
+    found: dict[str, int] = {}
+    start = 0
+    for part in parts:
+        found = {name: start + index for name, index in part.items()} | found
+        start += len(part)
+    return found
 
 
-_STALLS: Final = _span(Kind.STALL, Kind.STALL)
-_RATES: Final = _span(Kind.RATE, Kind.RATE)
-_LOGS: Final = _span(Kind.LOG, Kind.LOG)
-_LEVELS: Final = _span(Kind.LOG, Kind.LIMIT)
-_LIMITS: Final = _span(Kind.LIMIT, Kind.LIMIT)
-_FLAGS: Final = _span(Kind.FLAG, Kind.FLAG)
-_PROFILES: Final = _span(Kind.PROFILE, Kind.PROFILE)
-
-_COUNTERS: Final = np.concatenate(
-    [[NODE["time_s"]], _positions(_STALLS, "column"), _positions(_RATES, "column")]
-)
-_VALUES: Final = _positions(_LEVELS, "column")
-_SCALES: Final = _positions(_LEVELS, "scale")
-_LIMIT_COLUMNS: Final = _positions(_LIMITS, "column")
-_FLAG_COLUMNS: Final = _positions(_FLAGS, "column")
-_FOLDS: Final = _numbers(_LOGS, "fold")
-_MOST_STALLS: Final = _numbers(_STALLS, "most")
-_MOST: Final = _numbers(_LEVELS, "most")
-_GAINS: Final = _numbers(_LEVELS, "gain")
+_CONSTANT: Final = {name: index for index, name in enumerate(CONSTANTS)}
+_OF_NODE: Final = _Plan(NODE_FEATURES, _columns(NODE, _CONSTANT))
+_OF_SLOT: Final = _Plan(SLOT_FEATURES, _columns(SLOT, NODE, _CONSTANT))
+_NOTHING: Final = [0.0] * len(FRAME_FEATURES)
 
 
 class FrameFeatures:
-    """Computes the features of a batch of nodes, keeping the counters of the frame before.
+    """Computes the features of one node, keeping the frame before.
 
     Args:
-        slo_ms: Latency target of each node, shape ``(B,)``.
+        slo_ms: Its latency target.
     """
 
-    def __init__(self, slo_ms: Array) -> None:
-        batch = slo_ms.size
-        self._row = np.zeros((batch, _RAW_SIZE + len(CONSTANTS)))
-        self._node = self._row[:, :_NODE_SIZE]
-        self._slots = self._row[:, _NODE_SIZE:_RAW_SIZE].reshape(batch, SLOTS, -1)
-        self._row[:, _RAW_SIZE:] = list(CONSTANTS.values())
-        self.slo_ms = self._row[:, _RAW_SIZE + list(CONSTANTS).index("slo_ms")]
-        """Shape ``(B,)``; may be written."""
-        self.slo_ms[:] = slo_ms
-        self._counters = np.zeros((batch, _COUNTERS.size))
-        self._sorted = np.zeros((batch, len(FRAME_FEATURES)))
+    def __init__(self, slo_ms: float) -> None:
+        self._constants = [*(CONSTANTS | {"slo_ms": float(slo_ms)}).values()]
+        self._before: RawFrame | None = None
 
-    def compute(self, frame: RawFrame, fresh: Mask | None) -> tuple[Array, Array]:
+    def forget(self) -> None:
+        """The next frame has none before it."""
+        self._before = None
+
+    def compute(self, frame: RawFrame) -> tuple[list[float], float | None]:
         """The features of one tick.
 
         Args:
-            frame: The raw counters.
-            fresh: The rows without a frame before, which have no rates (they are 0).
+            frame: The raw counters; it is kept, and must not be written any more.
 
         Returns:
-            The features in the order of ``FRAME_NAMES``, shape ``(B, len(FRAME_NAMES))``,
-            finite; and the seconds since the frame before, shape ``(B, 1)``.
+            The features in the order of ``FRAME_NAMES``, finite; and the seconds since the frame
+            before, ``None`` without one (there are no rates then: they are 0).
         """
-        self._node[:] = frame.node
-        self._slots[:] = frame.slots
-        # Absent values are NaN until the last step makes them 0; they must not warn on the way.
-        with np.errstate(all="ignore"):
-            elapsed_s = self._compute_growths(fresh)
-            self._compute_levels()
-        self._sorted[:, _FLAGS] = self._row[:, _FLAG_COLUMNS] > 0.0
-        profile = self._row[:, NODE["profile_index"], None]
-        self._sorted[:, _PROFILES] = profile == _PROFILE_INDEX
-        features = self._sorted.take(_FRAME_ORDER, axis=1)
-        absent = ~(self._row[:, _PRESENT] > 0.0)
-        of_slots = features[:, len(NODE_FEATURES) :].reshape(*absent.shape, -1)
-        of_slots[absent] = 0.0
-        if not np.isfinite(features).all():
-            np.nan_to_num(features, copy=False, nan=0.0, posinf=8.0, neginf=0.0)
-        return features, elapsed_s
+        before = self._before
+        self._before = frame
+        node, found = frame.node, _NOTHING.copy()
+        elapsed_s = None if before is None else node[_TIME] - before.node[_TIME]
+        # A counter that went back was reset, and one that is absent is NaN: no rate.
+        rates = before is not None and elapsed_s is not None and elapsed_s > _SHORTEST_S
+        per_s = 1.0 / elapsed_s if rates and elapsed_s is not None else 0.0
+        around = [*node, *self._constants]
+        if rates and before is not None:
+            _growths(_OF_NODE, found, 0, node, before.node, per_s)
+        _levels(_OF_NODE, found, 0, around)
+        first = len(NODE_FEATURES)
+        for index, slot in enumerate(frame.slots):
+            if slot[_PRESENT] > 0.0:
+                if rates and before is not None:
+                    _growths(_OF_SLOT, found, first, slot, before.slots[index], per_s)
+                _levels(_OF_SLOT, found, first, [*slot, *around])
+            first += len(SLOT_FEATURES)
+        if not math.isfinite(sum(found)):
+            found = [_finite(value) for value in found]
+        return found, elapsed_s
 
-    def _compute_growths(self, fresh: Mask | None) -> Array:
-        """Stalls and rates; returns the seconds passed."""
-        counters = self._row.take(_COUNTERS, axis=1)
-        if fresh is not None:
-            self._counters[fresh] = counters[fresh]
-        growth = counters - self._counters
-        self._counters = counters
-        elapsed_s, growth = growth[:, :1], growth[:, 1:]
-        per_s = np.where(elapsed_s > _SHORTEST_S, 1.0 / np.maximum(elapsed_s, _SHORTEST_S), 0.0)
-        np.maximum(growth, 0.0, out=growth)  # a counter that went back was reset: no rate
-        growth *= per_s
-        stalls, rates = growth[:, _STALLS], growth[:, _RATES]
-        stalls *= 1e-6
-        np.minimum(stalls, _MOST_STALLS, out=self._sorted[:, _STALLS])
-        np.divide(np.log1p(rates, out=rates), 10.0, out=self._sorted[:, _RATES])
-        return elapsed_s
 
-    def _compute_levels(self) -> None:
-        """What is a value over its scale, as it is or through a logarithm."""
-        levels = self._sorted[:, _LEVELS]
-        np.divide(self._row.take(_VALUES, axis=1), self._row.take(_SCALES, axis=1), out=levels)
-        logs = self._sorted[:, _LOGS]
-        logs += 1.0
-        np.log2(logs, out=logs)
-        logs /= _FOLDS
-        np.copyto(self._sorted[:, _LIMITS], 1.0, where=np.isnan(self._row[:, _LIMIT_COLUMNS]))
-        np.minimum(levels, _MOST, out=levels)
-        levels *= _GAINS
+def _growths(
+    plan: _Plan,
+    found: list[float],
+    first: int,
+    row: Sequence[float],
+    before: Sequence[float],
+    per_s: float,
+) -> None:
+    """Stalls and rates."""
+    for place, column, most in plan.stalls:
+        growth = row[column] - before[column]
+        if growth > 0.0:
+            found[first + place] = min(growth * per_s * 1e-6, most)
+    for place, column in plan.rates:
+        growth = row[column] - before[column]
+        if growth > 0.0:
+            found[first + place] = math.log1p(growth * per_s) / 10.0
+
+
+def _levels(plan: _Plan, found: list[float], first: int, row: Sequence[float]) -> None:
+    """What is a value over its scale, as it is or through a logarithm; and the rest."""
+    for place, column, scale, fold, most, gain in plan.logs:
+        value = 1.0 + _ratio(row[column], row[scale])
+        if value > 0.0:
+            found[first + place] = min(math.log2(value) / fold, most) * gain
+    for place, column, scale, most, gain in plan.ratios:
+        found[first + place] = min(_ratio(row[column], row[scale]), most) * gain
+    for place, column, scale, most, gain in plan.limits:
+        value = row[column]
+        ratio = 1.0 if math.isnan(value) else _ratio(value, row[scale])
+        found[first + place] = min(ratio, most) * gain
+    for place, column in plan.flags:
+        found[first + place] = 1.0 if row[column] > 0.0 else 0.0
+    for place, column, index in plan.profiles:
+        found[first + place] = 1.0 if row[column] == index else 0.0
+
+
+def _ratio(value: float, scale: float) -> float:
+    if scale == 0.0:
+        return math.copysign(math.inf, value) if value else 0.0
+    ratio = value / scale
+    return 0.0 if math.isnan(ratio) else ratio
+
+
+def _finite(value: float) -> float:
+    if value == math.inf:
+        return _INFINITE
+    return value if math.isfinite(value) else 0.0

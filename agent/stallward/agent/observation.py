@@ -1,13 +1,15 @@
 """The one definition of the observation: the features of a frame, and their history.
 
-The node calls :class:`ObservationEncoder` with batch 1, the twin with thousands; the same code
-runs in both. The features are in :mod:`stallward.agent.feature_table`.
+The features are in :mod:`stallward.agent.feature_table`. :class:`ObservationEncoder` runs on a
+node; for the thousands of the twin the same table is compiled.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -23,14 +25,12 @@ from stallward.agent.feature_table import (
 from stallward.agent.features import FrameFeatures
 from stallward.agent.raw import RawFrame
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
 HISTORY_S: Final = (1.0, 8.0)
 """Time constants of the fast and the slow moving average, seconds."""
 
-_REMEMBERED: Final = np.array([i for i, f in enumerate(FRAME_FEATURES) if f.remembered])
-_TAUS_S: Final = np.array(HISTORY_S)
+_REMEMBERED: Final = tuple(i for i, f in enumerate(FRAME_FEATURES) if f.remembered)
+_remembered: Final = itemgetter(*_REMEMBERED)
+_ZEROS: Final = (0.0,) * len(_REMEMBERED)
 OBSERVATION_NAMES: Final = FRAME_NAMES + tuple(
     f"{FRAME_NAMES[i]}_{tau_s:g}s" for tau_s in HISTORY_S for i in _REMEMBERED
 )
@@ -59,28 +59,19 @@ def schema_hash() -> str:
 
 
 class ObservationEncoder:
-    """Turns raw frames into observations, keeping the previous frame and the averages.
+    """Turns the raw frames of one node into observations, keeping the averages.
 
     Args:
-        batch: Number of nodes encoded together, ``B``.
-        slo_ms: Latency target; shape ``()`` or ``(B,)``.
+        slo_ms: Its latency target.
     """
 
-    def __init__(self, batch: int = 1, slo_ms: float | Array = 100.0) -> None:
-        slo = np.broadcast_to(np.asarray(slo_ms, dtype=np.float64), (batch,))
-        self._features = FrameFeatures(slo)
-        self._averages = np.zeros((batch, len(HISTORY_S), _REMEMBERED.size))
-        self._fresh = np.ones(batch, dtype=bool)
-        self._any_fresh = True
+    def __init__(self, slo_ms: float = 100.0) -> None:
+        self._features = FrameFeatures(slo_ms)
+        self._averages = [_ZEROS] * len(HISTORY_S)
 
-    def reset(self, rows: Mask | None = None) -> None:
-        """Forget the history of the nodes in ``rows`` (bool mask ``(B,)``), or of all."""
-        self._fresh[slice(None) if rows is None else rows] = True
-        self._any_fresh = bool(self._fresh.any())
-
-    def set_slo(self, slo_ms: Array, rows: Mask) -> None:
-        """Change the latency target of the nodes in ``rows``; ``slo_ms`` has shape ``(B,)``."""
-        self._features.slo_ms[rows] = slo_ms[rows]
+    def reset(self) -> None:
+        """Forget the history."""
+        self._features.forget()
 
     def encode(self, frame: RawFrame) -> NDArray[np.float32]:
         """The observation of one tick.
@@ -88,23 +79,20 @@ class ObservationEncoder:
         The first frame after a reset has no rates (they are 0): they need two samples.
 
         Args:
-            frame: The raw counters; the encoder keeps a copy.
+            frame: The raw counters; the encoder keeps them.
 
         Returns:
-            Shape ``(B, OBSERVATION_SIZE)``, finite, float32.
+            Shape ``(OBSERVATION_SIZE,)``, finite, float32.
         """
-        fresh = self._fresh if self._any_fresh else None
-        features, elapsed_s = self._features.compute(frame, fresh)
-        weight = 1.0 - np.exp(np.maximum(elapsed_s, 0.0) / -_TAUS_S)
-        if fresh is not None:
-            weight[fresh] = 1.0
-            fresh[:] = False
-            self._any_fresh = False
-        step = features.take(_REMEMBERED, axis=1)[:, None, :] - self._averages
-        step *= weight[:, :, None]
-        self._averages += step
-        batch, size = features.shape
-        observation = np.empty((batch, OBSERVATION_SIZE), dtype=np.float32)
-        observation[:, :size] = features
-        observation[:, size:] = self._averages.reshape(batch, -1)
-        return observation
+        features, elapsed_s = self._features.compute(frame)
+        now = _remembered(features)
+        if elapsed_s is None:
+            self._averages = [now] * len(HISTORY_S)
+        else:
+            for k, tau_s in enumerate(HISTORY_S):
+                share = 1.0 - math.exp(-max(elapsed_s, 0.0) / tau_s)
+                past = zip(self._averages[k], now, strict=True)
+                self._averages[k] = tuple([mean + (new - mean) * share for mean, new in past])
+        for averages in self._averages:
+            features += averages
+        return np.array(features, dtype=np.float32)

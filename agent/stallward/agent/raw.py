@@ -1,17 +1,15 @@
-"""Samples as arrays: the common ground of the node and the twin.
+"""Samples as rows of numbers: the common ground of the node, the twin and recordings.
 
-A :class:`RawFrame` holds the raw counters of one tick for a batch of nodes. On a node it comes
-from one :class:`~stallward.agent.sample.Sample`; the twin fills it directly for thousands of
-simulated nodes. NaN stands for "absent".
+A :class:`RawFrame` holds the raw counters of one tick. On a node it comes from one
+:class:`~stallward.agent.sample.Sample`; a twin node and a recording give it directly. NaN stands
+for "absent".
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stallward.agent.desired import PROFILES, SLOTS
 from stallward.agent.sample import GroupSample, PsiTotals, Sample, SlotState
@@ -63,43 +61,38 @@ SLOT_COLUMNS: Final = (
 NODE: Final = {name: i for i, name in enumerate(NODE_COLUMNS)}
 SLOT: Final = {name: i for i, name in enumerate(SLOT_COLUMNS)}
 _NO_PSI: Final = PsiTotals()
-_NO_SLOT: Final = [0.0 if name == "present" else np.nan for name in SLOT_COLUMNS]
+_NO_SLOT: Final = [0.0 if name == "present" else math.nan for name in SLOT_COLUMNS]
 _PROFILE_INDEX: Final = {profile.name: i for i, profile in enumerate(PROFILES)}
 
 
 @dataclass(slots=True)
 class RawFrame:
-    """Raw counters of one tick for ``B`` nodes.
+    """Raw counters of one tick.
 
     Attributes:
-        node: Shape ``(B, len(NODE_COLUMNS))``, float64.
-        slots: Shape ``(B, SLOTS, len(SLOT_COLUMNS))``, float64; absent slots are NaN with
-            ``present`` 0.
+        node: One number for each of ``NODE_COLUMNS``.
+        slots: For each of ``SLOTS``, one number for each of ``SLOT_COLUMNS``; absent slots are
+            NaN with ``present`` 0.
     """
 
-    node: NDArray[np.float64]
-    slots: NDArray[np.float64]
+    node: list[float]
+    slots: list[list[float]]
 
     @classmethod
-    def empty(cls, batch: int) -> RawFrame:
+    def empty(cls) -> RawFrame:
         """A frame in which everything is absent."""
-        slots = np.full((batch, SLOTS, len(SLOT_COLUMNS)), np.nan)
-        slots[:, :, SLOT["present"]] = 0.0
-        return cls(node=np.full((batch, len(NODE_COLUMNS)), np.nan), slots=slots)
-
-    def copy(self) -> RawFrame:
-        """An independent copy."""
-        return RawFrame(node=self.node.copy(), slots=self.slots.copy())
+        slots = [list(_NO_SLOT) for _ in range(SLOTS)]
+        return cls(node=[math.nan] * len(NODE_COLUMNS), slots=slots)
 
 
 def _n(value: float | None) -> float:
-    return np.nan if value is None else float(value)
+    return math.nan if value is None else float(value)
 
 
 def _sum(*values: int | None) -> float:
     """The sum of what is present; NaN when nothing is."""
     present = [v for v in values if v is not None]
-    return float(sum(present)) if present else np.nan
+    return float(sum(present)) if present else math.nan
 
 
 def _slot_row(group: GroupSample, state: SlotState) -> list[float]:
@@ -136,11 +129,11 @@ def _protected_psi(sample: Sample) -> PsiTotals:
 
 
 def to_raw(sample: Sample) -> RawFrame:
-    """The raw frame (batch 1) of one sample."""
+    """The raw frame of one sample."""
     zone, protected, node, latency = sample.zone, sample.protected, sample.node, sample.latency
     psi = _protected_psi(sample)
     zone_limit = zone.memory_limit_bytes or node.memory_total_bytes
-    swap_used = np.nan
+    swap_used = math.nan
     if node.swap_total_bytes and node.swap_free_bytes is not None:
         swap_used = 1.0 - node.swap_free_bytes / node.swap_total_bytes
     row = [
@@ -173,7 +166,4 @@ def to_raw(sample: Sample) -> RawFrame:
     pairs = zip(sample.slots[:SLOTS], sample.slot_states[:SLOTS], strict=True)
     slots = [_slot_row(group, state) for group, state in pairs]
     slots += [_NO_SLOT] * (SLOTS - len(slots))
-    # Two arrays made at once: filling them part by part takes twice as long with cold caches.
-    return RawFrame(
-        node=np.array([row], dtype=np.float64), slots=np.array([slots], dtype=np.float64)
-    )
+    return RawFrame(node=row, slots=slots)

@@ -101,7 +101,7 @@ def _episode(controller: Controller, length: int) -> list[Decision]:
         some += int(generator.integers(0, 2)) * 20_000
         full += int(generator.integers(0, 2)) * 10_000
         sample = make_sample(sequence, some_us=some, full_us=full, slot_some_us=some // 3)
-        decisions.append(controller.decide(sample, encoder.encode(to_raw(sample))[0]))
+        decisions.append(controller.decide(sample, encoder.encode(to_raw(sample))))
     return decisions
 
 
@@ -135,7 +135,7 @@ def check_controller(make: Callable[[], Controller], *, length: int = 200) -> No
         protected=GroupSample(name="app"),
     )
     controller.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-    controller.decide(bare, ObservationEncoder().encode(to_raw(bare))[0])
+    controller.decide(bare, ObservationEncoder().encode(to_raw(bare)))
 
 
 def _check_decision(tick: int, decision: Decision) -> None:

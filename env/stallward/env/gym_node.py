@@ -107,12 +107,12 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
             tick_period_s=TICK_S,
         )
         self._memory = GuardMemory()
-        self._encoder = ObservationEncoder(1, self.slo_ms)
+        self._encoder = ObservationEncoder(self.slo_ms)
         self._sequence = self._steps = 0
         self._began_s = self._due_s = time.monotonic()
         self._last = self._block.node.read(0, self._due_s)
         self._lever_state: tuple[object, ...] = ()
-        return self._encoder.encode(to_raw(self._last))[0], {}
+        return self._encoder.encode(to_raw(self._last)), {}
 
     def step(
         self, action: NDArray[np.int64]
@@ -131,7 +131,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
             self._wait()
             self._last = self._block.node.read(self._sequence, time.monotonic())
             raw = to_raw(self._last)
-            observation = self._encoder.encode(raw)[0]
+            observation = self._encoder.encode(raw)
             violated[k] = self._violated(raw)
         self._steps += 1
         # It is a rate over the last second, and reading it means reading the logs of all work.
@@ -209,8 +209,8 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     def _violated(self, raw: RawFrame) -> float:
         """Severity of the last second."""
         return window_severity(
-            float(raw.node[0, NODE["latency_p95_ms"]]),
-            float(raw.node[0, NODE["latency_age_s"]]),
+            raw.node[NODE["latency_p95_ms"]],
+            raw.node[NODE["latency_age_s"]],
             time.monotonic() - self._began_s,
             self.slo_ms,
             self._rate_per_s,

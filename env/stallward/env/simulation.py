@@ -25,7 +25,7 @@ from stallward.env.lanes.vectors import WIDTH
 from stallward.env.reward import check_quantile
 from stallward.env.twin.core import TICK_S, TwinBatch
 from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.frame import raw_frame
+from stallward.env.twin.frame import raw_frames
 from stallward.env.twin.levers import rules_of
 from stallward.env.twin.parameters import to_array
 from stallward.env.twin.randomness import keys_of, uniforms
@@ -178,9 +178,9 @@ class Simulation:
         self.steps[index] = 0
         observe_first(self.twin.world, seen, index)
 
-    def frames(self) -> RawFrame:
+    def frames(self) -> list[RawFrame]:
         """What every node reports now, as a node does."""
-        return raw_frame(self._seen.frames, np.arange(self.batch))
+        return raw_frames(self._seen.frames, np.arange(self.batch))
 
     def stagger(self) -> None:
         """Let the running episodes end at different times, as if they had begun so."""

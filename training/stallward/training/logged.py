@@ -100,8 +100,8 @@ def read_logged(recording: Recording, scenario: TwinScenario, price: float) -> L
     """
     actions, propensity = _logged_actions(recording)
     frames = recorded_frames(recording)
-    encoder = ObservationEncoder(1, recording.run.slo_ms)
-    observations = np.concatenate([encoder.encode(frame) for frame in frames])
+    encoder = ObservationEncoder(recording.run.slo_ms)
+    observations = np.stack([encoder.encode(frame) for frame in frames])
     start_s = recording.run.measured_from_s
     time_s = recording.tick("time_s")
     keep = np.flatnonzero((time_s >= start_s) & np.isfinite(propensity))
@@ -169,7 +169,8 @@ def recorded_frames(recording: Recording) -> list[RawFrame]:
             names = _SLOT_SUMS.get(name, (name,))
             slots[:, i, SLOT[name]] = total(tuple(f"slot{i}_{part}" for part in names))
         slots[:, i, SLOT["present"]] = 1.0
-    return [RawFrame(node=node[k : k + 1], slots=slots[k : k + 1]) for k in range(count)]
+    pairs = zip(node.tolist(), slots.tolist(), strict=True)
+    return [RawFrame(node=row, slots=of_slots) for row, of_slots in pairs]
 
 
 def _rewards(
@@ -177,7 +178,7 @@ def _rewards(
 ) -> Array:
     """What the tick after each action was worth."""
     time_s = recording.tick("time_s")
-    node = np.concatenate([frame.node for frame in frames])
+    node = np.array([frame.node for frame in frames])
     progress = []
     for slot, program in enumerate(scenario.slots[: len(recording.run.slot_names)]):
         mine = recording.units.slot == slot

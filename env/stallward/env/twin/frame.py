@@ -146,11 +146,12 @@ def _fill_slot(node: Node, frame: Frame, i: int) -> None:
     frame.reference_bytes[i] = levers.reference_bytes(node, i)
 
 
-def raw_frame(frames: Array, index: NDArray[np.int64]) -> RawFrame:
+def raw_frames(frames: Array, index: NDArray[np.int64]) -> list[RawFrame]:
     """The frames of the nodes ``index`` as a node makes them; absent slots are NaN."""
     rows = frames[index // WIDTH, :, index % WIDTH]
     count = len(NODE_COLUMNS)
     by_slot = rows[:, count : count + SLOTS * len(SLOT_COLUMNS)]
     slots = by_slot.reshape(len(index), len(SLOT_COLUMNS), SLOTS).swapaxes(1, 2).copy()
     slots[slots[:, :, SLOT["present"]] == 0.0, 1:] = np.nan
-    return RawFrame(node=rows[:, :count].copy(), slots=slots)
+    pairs = zip(rows[:, :count].tolist(), slots.tolist(), strict=True)
+    return [RawFrame(node=node, slots=of_slots) for node, of_slots in pairs]

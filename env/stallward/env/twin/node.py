@@ -22,7 +22,7 @@ from stallward.env.twin.core import (
     TwinBatch,
     World,
 )
-from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frame
+from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
 from stallward.env.twin.latency import Array
 from stallward.env.twin.parameters import TwinParameters, to_array
 from stallward.env.twin.sample import FIRST_PID, to_sample
@@ -109,7 +109,7 @@ class TwinNode:
 
     def frame(self) -> RawFrame:
         """The raw columns of what the node reports now."""
-        return raw_frame(self._frames, np.zeros(1, dtype=np.int64))
+        return raw_frames(self._frames, np.zeros(1, dtype=np.int64))[0]
 
     def step(self, granted: DesiredState) -> None:
         """Apply what the guard granted and let one tick pass."""

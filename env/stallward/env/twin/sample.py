@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stallward.agent.desired import PROFILES
 from stallward.agent.raw import NODE, SLOT, RawFrame
@@ -20,18 +18,17 @@ from stallward.agent.sample import (
 )
 from stallward.env.twin.scenario import TwinScenario
 
-Array = NDArray[np.float64]
 FIRST_PID: Final = 1000
 """Slot ``i`` of a twin node runs as one process with the pid ``FIRST_PID + i``."""
 _OOM_SCORE_FULL: Final = 1000
 
 
 def _count(value: float) -> int | None:
-    return None if np.isnan(value) else int(value)
+    return None if math.isnan(value) else int(value)
 
 
 def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return None if math.isnan(value) else float(value)
 
 
 def to_sample(
@@ -44,14 +41,14 @@ def to_sample(
     """One node's sample, processes included.
 
     Args:
-        frame: What the node reports, a batch of one.
+        frame: What the node reports.
         sequence: The tick's number.
         scenario: What runs on it.
         alive: Slots whose process has not ended.
         stopped: Slots whose process is stopped.
     """
-    node, slots = frame.node[0], frame.slots[0]
-    latency_known = not np.isnan(node[NODE["latency_age_s"]])
+    node, slots = frame.node, frame.slots
+    latency_known = not math.isnan(node[NODE["latency_age_s"]])
     present = range(len(scenario.slots))
     swap_total = scenario.swap_bytes
     swap_free = int(swap_total * (1.0 - node[NODE["swap_used_ratio"]]))
@@ -106,7 +103,7 @@ def to_sample(
     )
 
 
-def _psi(node: Array, prefix: str) -> PsiTotals:
+def _psi(node: list[float], prefix: str) -> PsiTotals:
     full = f"{prefix}psi_memory_full_us"
     cpu = f"{prefix}psi_cpu_some_us"
     return PsiTotals(
@@ -117,12 +114,12 @@ def _psi(node: Array, prefix: str) -> PsiTotals:
     )
 
 
-def _available(node: Array, zone_limit: int) -> int:
+def _available(node: list[float], zone_limit: int) -> int:
     used = node[NODE["zone_usage_bytes"]] - 0.5 * node[NODE["zone_file_bytes"]]
     return max(int(zone_limit - used), 0)
 
 
-def _group(row: Array, name: str) -> GroupSample:
+def _group(row: list[float], name: str) -> GroupSample:
     return GroupSample(
         name=name,
         psi=PsiTotals(
@@ -141,7 +138,7 @@ def _group(row: Array, name: str) -> GroupSample:
     )
 
 
-def _state(row: Array) -> SlotState:
+def _state(row: list[float]) -> SlotState:
     return SlotState(
         paused=bool(row[SLOT["paused"]]),
         paused_for_s=float(row[SLOT["paused_for_s"]]),
@@ -152,7 +149,7 @@ def _state(row: Array) -> SlotState:
     )
 
 
-def _process(slot: int, row: Array, zone_limit: int, stopped: bool) -> ProcessSample:
+def _process(slot: int, row: list[float], zone_limit: int, stopped: bool) -> ProcessSample:
     # As the kernel scores: resident and swapped anonymous memory against what there is.
     held = row[SLOT["usage_bytes"]] + row[SLOT["swap_bytes"]]
     return ProcessSample(
