@@ -201,10 +201,8 @@ class MemoryLimitLever(QuietLever):
         if self._worker.wait(deadline_s):
             self._worker.stop()
         elif self._limit is not None:
-            limit = self._limit
-            rescue: Worker[None] = Worker(
-                self.name, lambda _wish, _superseded: (self._attempt(None, limit.put_back),)
-            )
+            write = self._limit.overtake
+            rescue: Worker[None] = Worker(self.name, lambda *_: (self._attempt(None, write),))
             rescue.ask(None)
             rescue.wait(deadline_s + _RESCUE_S)
             return (*self._worker.poll(time.monotonic()), *rescue.poll(time.monotonic()))
