@@ -46,12 +46,15 @@ class Slot:
         self.limit_file.write_text(NO_LIMIT)
         self.usage.write_text(str(360 * MIB))
         self.original = FileValue(self.limit_file, NO_LIMIT)
+        self.sent: list[JournalEntry] = []
         self.released: list[JournalEntry] = []
         self.touched: dict[JournalEntry, bool] = {}
         self.setting = SlowFile(path=self.limit_file)
         self.lock = lock = threading.Lock()
         originals = Originals(
-            lambda *_: None, lambda *e: self.released.extend(e), self.touched.__setitem__
+            lambda *e: self.sent.extend(e),
+            lambda *e: self.released.extend(e),
+            self.touched.__setitem__,
         )
         self.limit = MemoryLimitLever(
             LimitSpec(
@@ -130,3 +133,17 @@ def test_an_original_that_is_refused_stays_held(
     assert slot.limit.held
     assert slot.touched[slot.original]
     assert slot.limit.foreign_total == 0
+
+
+def test_reclaims_limit_of_a_moment_is_no_original(slot: Slot) -> None:
+    with slot.lock:  # as reclaim does between setting it and taking it back
+        slot.limit_file.write_text(str(320 * MIB))
+        slot.wish_for(340 * MIB)
+        time.sleep(0.05)
+        slot.limit_file.write_text(NO_LIMIT)
+    assert slot.limit._worker.wait(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == str(340 * MIB), "not capped by it"
+    assert slot.sent == [], "nor noted: the original is"
+    slot.limit.restore(2.0)
+    slot.limit.finish(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == NO_LIMIT

@@ -258,7 +258,9 @@ class MemoryLimitLever(QuietLever):
                 limit.put_back()
             return True
         self._spec.check()
-        wanted = int(path.capped(str(wanted), limit.save()))
+        with self._lock:  # reclaim's limit of a moment is no original
+            original = limit.save()
+        wanted = int(path.capped(str(wanted), original))
         stuck = 0
         for _ in range(_MOST_STEPS):
             usage = read_usage(self._spec.usage)
