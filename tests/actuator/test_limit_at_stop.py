@@ -18,7 +18,7 @@ from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.levers.settings import LimitFile
-from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
+from stallward.agent.desired import MIB, DesiredState, SlotDesire
 
 NO_LIMIT = "9223372036854771712"
 UNREACHED = str(308 * MIB)

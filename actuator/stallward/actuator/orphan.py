@@ -54,7 +54,8 @@ def end_and_restore(
             os.close(write)
             for fd in sockets:
                 os.close(fd)
-            restore(entries(), paths)  # what is paused must not wait for a thread to die
+            with contextlib.suppress(Exception):  # it is tried once more below
+                restore(entries(), paths)  # what is paused must not wait for a thread to die
             ended = select.poll()  # the last thread to end closes the other end
             ended.register(read)
             ended.poll(_DEATH_S * 1e3)

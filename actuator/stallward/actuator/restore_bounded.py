@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from stallward.actuator.errors import ActuatorError
 from stallward.actuator.paths import Paths
 
 PATIENCE_S: Final = 0.1
@@ -43,8 +42,8 @@ class _Run:
             problem = ""
             try:
                 action()
-            except (ActuatorError, OSError) as error:
-                problem = str(error)
+            except Exception as error:  # whatever it is, the others must be done
+                problem = str(error) or type(error).__name__
             with self.changed:
                 del self.begun[number]
                 if problem:
@@ -59,6 +58,9 @@ def run_bounded(
     give_up_s: float = GIVE_UP_S,
 ) -> tuple[str, ...]:
     """Run ``actions`` in order; one that blocks does not keep the others from being done.
+
+    Where the system has no room for another thread they are run in this one, however long that
+    takes: then one that blocks does hold up the others, but none is left out.
 
     Args:
         actions: What to do.
@@ -75,8 +77,12 @@ def run_bounded(
     with run.changed:
         while run.waiting or run.begun:
             taken = run.taken
-            if run.waiting:
-                threading.Thread(target=run.work, name="restore", daemon=True).start()
+            if run.waiting and not _start(run.work):
+                run.changed.release()
+                try:
+                    run.work()
+                finally:
+                    run.changed.acquire()
             patient_s = time.monotonic() + patience_s
             while run.waiting or run.begun:
                 left_s = min(patient_s, deadline_s) - time.monotonic()
@@ -92,6 +98,15 @@ def run_bounded(
             for number, action in (*run.begun.items(), *run.waiting)
         }
         return tuple(text for _, text in sorted({**stuck, **run.problems}.items()))
+
+
+def _start(work: Callable[[], None]) -> bool:
+    """Start a thread; whether there is room for one."""
+    try:
+        threading.Thread(target=work, name="restore", daemon=True).start()
+    except RuntimeError:  # EAGAIN: the limit of a group, a user or the node is reached
+        return False
+    return True
 
 
 def _described(action: Action) -> str:

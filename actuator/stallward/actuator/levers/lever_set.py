@@ -244,7 +244,7 @@ def _safely(
     """What ``action`` says; one lever that fails must not stop the others."""
     try:
         return tuple(action(time_s))
-    except (StallwardError, OSError) as error:
+    except (StallwardError, OSError, RuntimeError) as error:
         return (LeverResult(lever=lever.name, value="", ok=False, error=str(error)),)
 
 

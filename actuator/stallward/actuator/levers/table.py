@@ -256,7 +256,8 @@ What holds for all of them:
 - **Read back.** What is reported and held is what the kernel took. Rounding to pages is no
   failure; another value is.
 - **Never waiting.** What may block is written by a thread of its own. A write that takes longer
-  than 2 s is reported as pending, and does not keep the other levers from being restored.
+  than 2 s is reported as pending, and does not keep the other levers from being restored. Where
+  there is no room for another thread that is reported, and tried again at every tick.
 - **Never more than before.** A limit is not raised above the group's own.
 - **Left to others.** Every held setting is read again in turn, one a tick. If somebody else has
   changed it, the daemon leaves it alone until the controller wants something else or

@@ -67,18 +67,33 @@ class Worker(Generic[W]):
             self._wish = wish
             self._asked += 1
             self._wake.notify_all()
-            if not self._running:
-                self._running = True
+            if not self._start():
+                error = "no room for another thread; it is tried again"
+                result = LeverResult(lever=self._name, value=str(wish), ok=False, error=error)
+                self._results.append(result)
+
+    def _start(self) -> bool:
+        """Have a thread, the lock being held; whether there is one."""
+        if not self._running:
+            try:
                 # Thread.start() waits until the thread runs, which may take long under pressure.
                 _thread.start_new_thread(self._run, ())
+            except RuntimeError:  # EAGAIN: the limit of a group, a user or the node is reached
+                return False
+            self._running = True
+        return True
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
         """What has been done since the last call; once, that something takes long."""
+        if self.busy and not self._running:
+            with self._wake:
+                self._start()
         found = []
         while self._results:
             found.append(self._results.popleft())
         took_s = now_s - self._started_s
-        if self.busy and not self._said_pending and took_s >= self._pending_s:
+        slow = self._running and took_s >= self._pending_s
+        if self.busy and slow and not self._said_pending:
             self._said_pending = True
             found.append(self._pending(took_s))
         return tuple(found)
@@ -91,7 +106,14 @@ class Worker(Generic[W]):
         )
 
     def wait(self, deadline_s: float) -> bool:
-        """Wait until nothing is left to do, but not beyond ``deadline_s``; whether that is so."""
+        """Wait until nothing is left to do, but not beyond ``deadline_s``; whether that is so.
+
+        What no thread can be had for is done in this one: only restoring waits, and that must be.
+        """
+        with self._wake:
+            alone = self.busy and not self._start()
+        if alone:
+            self._do()
         with self._wake:
             while self.busy:
                 left_s = deadline_s - time.monotonic()
@@ -132,11 +154,16 @@ class Worker(Generic[W]):
                         self._wake.notify_all()
                         return
                     self._wake.wait()
-                number, wish = self._asked, self._wish
-            results = self._attempt(wish, number)
-            if results is None:
-                continue  # a newer wish
-            self._results.extend(results)
-            with self._wake:
-                self._done = number
-                self._wake.notify_all()
+            self._do()
+
+    def _do(self) -> None:
+        """Do what was asked for last."""
+        with self._wake:
+            number, wish = self._asked, self._wish
+        results = self._attempt(wish, number)
+        if results is None:
+            return  # a newer wish
+        self._results.extend(results)
+        with self._wake:
+            self._done = number
+            self._wake.notify_all()
