@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import ConfigError
+from stallward.actuator.levers.table import LEVERS
 from stallward.actuator.systemd_unit import UNIT_NAME, unit_text
 
 PROGRAM, CONFIG = Path("/usr/bin/env"), Path("/etc/stallward/stallward.toml")
@@ -33,6 +35,13 @@ def test_every_setting_of_the_service_has_its_reason_above_it() -> None:
         assert explained, f"{line} has no reason"
 
 
+def test_there_is_room_for_the_threads_of_many_slots() -> None:
+    for_slots = 16 * sum(lever.blocking for lever in LEVERS)
+    others = 64  # gRPC's, the processes' own, and what restores
+    (room,) = re.findall(r"^TasksMax=(\d+)$", unit_text(PROGRAM, CONFIG), re.MULTILINE)
+    assert for_slots + others <= int(room)
+
+
 @pytest.mark.parametrize("path", ["stallward", "/opt/a b/stallward", "/opt/%h", '/opt/"x"'])
 def test_a_path_that_a_unit_would_misread_is_refused(path: str) -> None:
     with pytest.raises(ConfigError, match="cannot be named in a systemd unit"):
@@ -50,7 +59,7 @@ def test_systemd_takes_it(tmp_path: Path) -> None:
         text=True,
     )
     assert (done.returncode, UNIT_NAME in done.stderr) == (0, False), done.stderr
-    unit.write_text(unit_text(PROGRAM, CONFIG).replace("TasksMax=64", "TasksMax=many\nNope=1"))
+    unit.write_text(unit_text(PROGRAM, CONFIG).replace("TasksMax=", "TasksMax=many\nNope="))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         check=False,
