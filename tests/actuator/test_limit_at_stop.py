@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,3 +148,66 @@ def test_reclaims_limit_of_a_moment_is_no_original(slot: Slot) -> None:
     slot.limit.restore(2.0)
     slot.limit.finish(time.monotonic() + 5)
     assert slot.limit_file.read_text() == NO_LIMIT
+
+
+def evict(slot: Slot, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, str], None]) -> None:
+    monkeypatch.setattr("stallward.actuator.levers.reclaim.write_text", write)
+    slot.reclaim.apply(DesiredState(slots=(SlotDesire(reclaim_to_bytes=int(UNREACHED)),)), 1.0)
+
+
+def test_reclaims_limit_under_way_at_the_stop_is_held(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_path: Path, value: str) -> None:
+        slot.setting.write(value)
+        slot.usage.write_text(UNREACHED)
+
+    evict(slot, monkeypatch, write)
+    assert slot.setting.begun.wait(5)
+    slot.reclaim.restore(2.0)
+    slot.reclaim.finish(time.monotonic() + 0.02)
+    assert slot.reclaim.held, "it may yet be set: the loop must not end in order"
+    assert slot.touched[slot.original]
+    slot.setting.reached.set()
+    assert slot.reclaim._worker.wait(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == NO_LIMIT
+    assert not slot.reclaim.held
+    assert not slot.touched[slot.original]
+
+
+def test_a_limit_of_a_moment_that_is_not_taken_back_is_held_until_it_is(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, value: str) -> None:
+        slot.usage.write_text(UNREACHED)
+        if value == NO_LIMIT and refused:
+            raise KernelFileError(path, "busy", number=errno.EBUSY)
+        write_text(path, value)
+
+    refused = [True]
+    evict(slot, monkeypatch, write)
+    slot.setting.reached.set()
+    assert slot.reclaim._worker.wait(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == UNREACHED
+    for _ in range(2):
+        assert slot.reclaim.held
+        assert slot.touched[slot.original]
+        slot.reclaim.restore(2.0)
+        slot.reclaim.finish(time.monotonic() + 5)
+        refused.clear()
+    assert slot.limit_file.read_text() == NO_LIMIT
+    assert not slot.reclaim.held
+    assert not slot.touched[slot.original]
+
+
+def test_a_limit_of_a_moment_that_is_refused_holds_nothing(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, value: str) -> None:
+        raise KernelFileError(path, "denied", number=errno.EPERM)
+
+    evict(slot, monkeypatch, write)
+    assert slot.reclaim._worker.wait(time.monotonic() + 5)
+    assert [result.ok for result in slot.reclaim.poll(2.0)] == [False]
+    assert not slot.reclaim.held
+    assert not slot.touched[slot.original]

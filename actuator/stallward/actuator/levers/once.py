@@ -24,8 +24,6 @@ class OnceLever(QuietLever, Generic[T, W]):
         pending_s: When to report that a wish takes long.
     """
 
-    held = False
-
     def __init__(
         self, name: str, missing: str, nothing: W, *, pending_s: float = PENDING_S
     ) -> None:
@@ -51,6 +49,11 @@ class OnceLever(QuietLever, Generic[T, W]):
     def missing(self) -> tuple[str, ...]:
         """Why it cannot be used; empty if it can."""
         return (f"{self.name}: {self._missing}",) if self._missing else ()
+
+    @property
+    def held(self) -> bool:
+        """Whether something may not be as it was: nothing that is done once is undone."""
+        return False
 
     @property
     def idle(self) -> bool:
@@ -86,7 +89,7 @@ class OnceLever(QuietLever, Generic[T, W]):
         return self._end()
 
     def _end(self) -> tuple[LeverResult, ...]:
-        if self._worker.busy:
+        if self._worker.busy or self.held:
             self._worker.ask(self._nothing)
         return ()
 

@@ -17,7 +17,8 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError, LeverError
 from stallward.actuator.journal_entries import FileValue
-from stallward.actuator.kernelfile import read_text, write_text
+from stallward.actuator.kernelfile import ABSENT, read_text, write_text
+from stallward.actuator.levers.file_lever import ORIGINAL
 from stallward.actuator.levers.lever import PlannedWrite
 from stallward.actuator.levers.once import OnceLever
 from stallward.actuator.levers.originals import Originals
@@ -105,7 +106,14 @@ class ReclaimLever(OnceLever[int, _Wish]):
         self._spec = spec
         self._originals = originals
         self._takes_swappiness = True
+        self._taken_from: FileValue | None = None
+        """What undoes a limit of a moment, until that is taken back."""
         super().__init__(spec.name, spec.missing, nothing=_Wish(None, None))
+
+    @property
+    def held(self) -> bool:
+        """Whether a limit of a moment may be in force, or be about to."""
+        return self._taken_from is not None or (self._spec.limit is not None and self._worker.busy)
 
     def _target(self, granted: DesiredState) -> int | None:
         return self._spec.target_of(granted)
@@ -129,7 +137,10 @@ class ReclaimLever(OnceLever[int, _Wish]):
 
     def _work(self, wish: _Wish, superseded: Superseded) -> tuple[LeverResult, ...] | None:
         if wish.target_bytes is None:
-            return ()
+            if self._taken_from is None:
+                return ()
+            with self._spec.lock:
+                return (attempt(self.name, ORIGINAL, self._take_back),)
         reached: list[int | None] = []
         run = partial(self._evict, wish, superseded)
         result = attempt(self.name, str(wish.target_bytes), lambda: reached.append(run()))
@@ -185,21 +196,39 @@ class ReclaimLever(OnceLever[int, _Wish]):
         reclaim(path, size)
 
     def _limit_for_a_moment(self, path: Path, step: int) -> None:
+        self._take_back()
         now = read_text(path)
         if now is None:
             raise LeverError(f"{path} is not there.")
         if now.isdigit() and int(now) <= step:
             return
-        entry = FileValue(path, now)
-        ours = not self._originals.moved(path)  # else the original is noted, and this is not it
-        if ours:
+        if not self._originals.moved(path):  # else the original is noted, and this is not it
+            entry = FileValue(path, now)
             self._originals.ensure(entry)
+            self._taken_from = entry
         try:
             write_text(path, str(step))
-        except KernelFileError as error:
+        except KernelFileError as error:  # then nothing was set
+            self._settle()
             if error.number not in _NOT_ALL:
                 raise
         else:
             write_text(path, now)
-        if ours:
-            self._originals.settle(entry)
+            self._settle()
+
+    def _take_back(self) -> None:
+        """Undo a limit of a moment that could not be taken back."""
+        entry = self._taken_from
+        if entry is None:
+            return
+        try:
+            write_text(entry.path, entry.value)
+        except KernelFileError as error:
+            if error.number not in ABSENT:
+                raise
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._taken_from is not None:
+            self._originals.settle(self._taken_from)
+            self._taken_from = None
