@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.errors import JournalError
+from stallward.actuator.errors import JournalError, KernelFileError
 from stallward.actuator.groups import Group, Hierarchy
 from stallward.actuator.journal import FileValue, Frozen, JournalEntry, OomScore
 from stallward.actuator.levers.lever_set import LeverSet
@@ -50,7 +51,7 @@ class FakeNode:
             self.slots,
             zone_limit_bytes,
             self.sent.append,
-            self.released.append,
+            lambda *entries: self.released.extend(entries),
             spared=spared,
         )
 
@@ -458,28 +459,72 @@ def test_a_group_with_a_protected_process_is_never_paused_or_limited(
     assert tree(node.paths) == before
 
 
+def process(node: FakeNode, pid: int, ticks: int, score: int) -> Path:
+    folder = node.paths.proc / str(pid)
+    folder.mkdir()
+    fields = ["0"] * 22
+    fields[19] = str(ticks)
+    (folder / "stat").write_text(f"{pid} (app) {' '.join(fields)}\n")
+    (folder / "oom_score_adj").write_text(str(score))
+    return folder / "oom_score_adj"
+
+
 def test_a_child_that_inherits_a_score_gets_its_parents_original(node: FakeNode) -> None:
     assert node.app.unified_dir is not None
     members = node.app.unified_dir / "cgroup.procs"
-
-    def process(pid: int, ticks: int, score: int) -> Path:
-        folder = node.paths.proc / str(pid)
-        folder.mkdir()
-        fields = ["0"] * 22
-        fields[19] = str(ticks)
-        (folder / "stat").write_text(f"{pid} (app) {' '.join(fields)}\n")
-        (folder / "oom_score_adj").write_text(str(score))
-        return folder / "oom_score_adj"
-
-    old, own = process(4_000_001, 5, 7), process(4_000_002, 5, -1000)
+    old, own = process(node, 4_000_001, 5, 7), process(node, 4_000_002, 5, -1000)
     members.write_text("4000001\n4000002\n")
     levers = node.lever_set()
     levers.apply(DesiredState(protect_from_oom=True))
     assert (old.read_text(), own.read_text()) == ("-1000", "-1000")
-    forked = process(4_000_003, 1 << 40, -1000)
+    forked = process(node, 4_000_003, 1 << 40, -1000)
     members.write_text("4000001\n4000002\n4000003\n")
     levers.apply(RELEASED)
     assert [f.read_text() for f in (old, own, forked)] == ["7", "-1000", "7"]
     assert OomScore(4_000_003, 1 << 40, 7) in node.sent
     assert set(node.released) == {e for e in node.sent if isinstance(e, OomScore)}
     assert levers.held() == ()
+
+
+def test_scores_of_processes_that_have_ended_are_forgotten(node: FakeNode) -> None:
+    assert node.app.unified_dir is not None
+    members = node.app.unified_dir / "cgroup.procs"
+    (oom,) = [lever for lever in node.lever_set()._every if lever.name == "oom"]
+    state = DesiredState(protect_from_oom=True)
+    for pid in range(4_000_001, 4_000_006):
+        score = process(node, pid, pid, 7)
+        members.write_text(f"{pid}\n")
+        oom.apply(state, float(pid))
+        assert score.read_text() == "-1000"
+        shutil.rmtree(score.parent)
+    assert len(node.sent) == 5
+    assert len(node.released) == 4, "all but the last, which the next sweep misses"
+    members.write_text("")
+    oom.apply(state, 5e6)
+    assert set(node.released) == set(node.sent)
+    forked = process(node, 4_000_006, 1 << 40, -1000)  # by the last, and missed until now
+    members.write_text("4000006\n")
+    assert oom.held
+    oom.restore(6e6)
+    assert forked.read_text() == "7"
+    assert not oom.held
+    assert set(node.released) == set(node.sent)
+
+
+def test_scores_that_are_refused_are_forgotten_too(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _text: str) -> None:
+        raise KernelFileError(path, "denied", number=errno.EACCES)
+
+    monkeypatch.setattr("stallward.actuator.levers.oom.write_text", refuse)
+    assert node.app.unified_dir is not None
+    (node.app.unified_dir / "cgroup.procs").write_text("4000001\n")
+    score = process(node, 4_000_001, 5, 7)
+    (oom,) = [lever for lever in node.lever_set()._every if lever.name == "oom"]
+    oom.apply(DesiredState(protect_from_oom=True), 1.0)
+    assert node.sent == [OomScore(4_000_001, 5, 7)]
+    shutil.rmtree(score.parent)
+    oom.apply(DesiredState(protect_from_oom=True), 3.0)
+    assert node.released == node.sent
+    assert not oom.held

@@ -17,7 +17,7 @@ import pytest
 from stallward.actuator.errors import LeverError
 from stallward.actuator.journal import GroupThreads, JournalEntry, ThreadValue, restore
 from stallward.actuator.levers.advice import AdviceLever, AdviceSpec, private_ranges
-from stallward.actuator.levers.lever import Lever
+from stallward.actuator.levers.lever import Lever, Members
 from stallward.actuator.levers.originals import Originals
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.levers.terminate import EndLever, EndSpec
@@ -97,7 +97,9 @@ def family(tmp_path: Path) -> Iterator[Family]:
 class Held:
     """A lever on the threads of a family, and what it sent to the journal."""
 
-    def __init__(self, family: Family, what: str, folder: Path | None) -> None:
+    def __init__(
+        self, family: Family, what: str, folder: Path | None, members: Members | None = None
+    ) -> None:
         self.sent: list[JournalEntry] = []
         self.released: list[JournalEntry] = []
         self.refusal = ""
@@ -111,13 +113,14 @@ class Held:
         spec = ThreadSpec(
             name=f"{what}:bg",
             what=what,
-            members=family.pids,
+            members=members or family.pids,
             folder=folder,
             value_of=value_of,
             proc=PROC,
             check=self.check,
         )
-        self.lever = ThreadLever(spec, Originals(self.sent.append, self.released.append))
+        originals = Originals(self.sent.append, lambda *entries: self.released.extend(entries))
+        self.lever = ThreadLever(spec, originals)
 
     def check(self) -> None:
         if self.refusal:
@@ -172,6 +175,54 @@ def test_what_is_forked_meanwhile_gets_its_parents_value_back(family: Family) ->
     assert family.values(NICE) == ["10", "10", "10"]
     held.apply(RELEASED, 1.0)
     assert family.values(NICE) == ["0", "0", "0"]
+
+
+@needs_root
+def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
+    reaping = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    family = Family(tmp_path, reaping + PROGRAM)
+    try:
+        held = Held(family, NICE, folder=None)
+        held.apply(nice(10))
+        first = set(held.sent)
+        for now_s in range(2, 12, 2):
+            family.fork()
+            child = family.pids()[1]
+            os.setpriority(os.PRIO_PROCESS, child, 3)  # an original of its own
+            held.apply(nice(10), float(now_s))
+            assert read_value(NICE, child) == "10"
+            os.kill(child, signal.SIGKILL)
+            while child in family.pids():
+                time.sleep(0.001)
+        assert len(held.sent) == len(first) + 5
+        held.apply(nice(10), 20.0)
+        assert set(held.sent) - set(held.released) == first
+        assert {thread.tid for thread in held.lever._sweep._given} == set(
+            thread_ids(PROC, family.process.pid)
+        )
+        held.apply(RELEASED, 30.0)
+        assert set(held.sent) == set(held.released)
+    finally:
+        family.close()
+
+
+@needs_root
+def test_who_was_forked_by_a_thread_that_has_ended_gets_its_original_back(family: Family) -> None:
+    members = [family.process.pid]
+    held = Held(family, NICE, family.folder, lambda: tuple(members))
+    held.apply(nice(10))
+    time.sleep(0.02)  # the kernel counts start times in hundredths
+    family.fork()
+    child = family.pids()[1]
+    family.process.kill()
+    family.process.wait()
+    members.clear()  # a sweep that just misses the child
+    held.apply(nice(10), 2.0)
+    members.append(child)
+    assert held.lever.held
+    held.apply(RELEASED, 4.0)
+    assert read_value(NICE, child) == "0"
+    assert not held.lever.held
 
 
 @needs_root

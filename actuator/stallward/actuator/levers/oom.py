@@ -53,6 +53,8 @@ class OomLever(QuietLever):
         self._slots = slots
         self._originals = originals
         self._changed: dict[tuple[int, int], OomScore] = {}
+        self._noted: dict[OomScore, None] = {}
+        """What the journal has, also of processes whose score could not be changed."""
         self._first: dict[int, tuple[int, int]] = {}
         """By score written: when it was first (start time ticks), and what was there before."""
         self._scan_at_s = 0.0
@@ -72,7 +74,7 @@ class OomLever(QuietLever):
     @property
     def idle(self) -> bool:
         """Whether no regular look for new processes is due, nor a retry."""
-        return not self._wanted and not self._changed
+        return not self._wanted and not self.held
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
         """Adjust the scores of all processes there are, once a second; or put them back."""
@@ -84,17 +86,19 @@ class OomLever(QuietLever):
             return ()
         self._scan_at_s = now_s + _RESCAN_S
         results: list[LeverResult] = []
+        seen: set[tuple[int, int]] = set()
         if not self.refused:
-            results += self._adjust(self._protected, PROTECTED)
+            results += self._adjust(self._protected, PROTECTED, seen)
         if self.refused:
             for group in self._slots:
-                results += self._adjust(group, BACKGROUND)
+                results += self._adjust(group, BACKGROUND, seen)
+        self._drop_dead(seen)
         return tuple(results)
 
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
         """Give every process its score back, and those forked meanwhile."""
         self._wanted, self._scan_at_s = False, 0.0
-        if self._changed:
+        if self.held:
             attempt("oom", "", self._find_heirs)  # best effort: restoring comes first
         return self._restore()
 
@@ -127,17 +131,37 @@ class OomLever(QuietLever):
                     if text == str(score) and ticks is not None:
                         attempt("oom", text, partial(self._write, pid, ticks, score))
 
-    def _adjust(self, group: Target, score: int) -> list[LeverResult]:
+    def _adjust(self, group: Target, score: int, seen: set[tuple[int, int]]) -> list[LeverResult]:
         results = []
         for pid in group.pids(recursive=True):
             if self.refused and score < 0:
                 break
             ticks = start_time_ticks(self._proc, pid)
-            if ticks is None or (pid, ticks) in self._changed:
+            if ticks is None:
+                continue
+            seen.add((pid, ticks))
+            if (pid, ticks) in self._changed:
                 continue
             result = attempt(f"oom:{pid}", str(score), partial(self._write, pid, ticks, score))
             results.append(result)
         return results
+
+    def _drop_dead(self, seen: set[tuple[int, int]]) -> None:
+        """Forget processes that have ended; ``seen`` are there."""
+        dead = [
+            entry
+            for entry in self._noted
+            if (entry.pid, entry.start_time_ticks) not in seen
+            and start_time_ticks(self._proc, entry.pid) != entry.start_time_ticks
+        ]
+        for entry in dead:
+            del self._noted[entry]
+            self._changed.pop((entry.pid, entry.start_time_ticks), None)
+        self._originals.release_all(dead)
+
+    def _note(self, entry: OomScore) -> None:
+        self._originals.ensure(entry)
+        self._noted[entry] = None
 
     def _write(self, pid: int, ticks: int, score: int) -> None:
         path = self._proc / str(pid) / "oom_score_adj"
@@ -149,12 +173,12 @@ class OomLever(QuietLever):
         if original.value == score and since_ticks is not None and ticks >= since_ticks:
             heir = OomScore(pid, ticks, before)  # forked by one whose score was changed
             if (pid, ticks) not in self._changed:
-                self._originals.ensure(heir)
+                self._note(heir)
                 self._changed[(pid, ticks)] = heir
             return
         if (score < 0 and original.value <= score) or (score > 0 and original.value >= score):
             return
-        self._originals.ensure(original)
+        self._note(original)
         now_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         try:
             write_text(path, str(score))
@@ -178,8 +202,11 @@ class OomLever(QuietLever):
                 if not result.ok and start_time_ticks(self._proc, pid) == ticks:
                     continue  # tried again
             del self._changed[(pid, ticks)]
+            del self._noted[original]
             self._originals.release(original)
         if not self._changed:
+            self._originals.release_all(tuple(self._noted))
+            self._noted.clear()
             self._first.clear()
         return tuple(results)
 
@@ -191,5 +218,5 @@ class OomLever(QuietLever):
 
     @property
     def held(self) -> bool:
-        """Whether any score is not as it was."""
-        return bool(self._changed)
+        """Whether any score may not be as it was, also of one forked by who has ended."""
+        return bool(self._changed or self._first)

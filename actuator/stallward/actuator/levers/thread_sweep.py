@@ -83,13 +83,15 @@ class ThreadSweep:
         """Somebody else has changed them since."""
         self._common: str | None = None
         """What the first one changed had: most likely all."""
+        self._written: set[str] = set()
+        """What was given so far: who started since and has it may have inherited it."""
         self._since_ticks = 0
         self._entries: dict[JournalEntry, None] = {}
 
     @property
     def held(self) -> bool:
-        """Whether a thread may not have what it had."""
-        return bool(self._given)
+        """Whether a thread may not have what it had, or one forked by a thread that has ended."""
+        return bool(self._given or self._written)
 
     def again(self) -> None:
         """Something else is wished: those that somebody else changed may be changed again."""
@@ -111,11 +113,13 @@ class ThreadSweep:
     def give(self, wanted: str) -> Swept:
         """Give every thread what is wished."""
         swept = Swept()
-        if not self._given:
+        if not self.held:
             self._since_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
-        found = [(t, now) for t, now in self.values() if t not in self._left]
+        found = tuple(self.values())
         todo = []
         for thread, now in found:
+            if thread in self._left:
+                continue
             original = self._original(thread, now, swept)
             if original is None:
                 continue
@@ -131,7 +135,31 @@ class ThreadSweep:
                 self._give_one(thread, original, value, swept)
             except (StallwardError, OSError) as error:
                 swept.problem(str(error))
+        self._drop_dead({thread for thread, _ in found})
         return swept
+
+    def _drop_dead(self, seen: set[Thread]) -> None:
+        """Forget threads that have ended: a build ends thousands a minute.
+
+        Args:
+            seen: Those that were there in this sweep.
+        """
+        entries = [e for e in self._entries if isinstance(e, ThreadValue)]
+        known = {Thread(e.tid, e.start_time_ticks) for e in entries}
+        known |= self._given.keys() | self._own | self._left
+        dead = {
+            thread
+            for thread in known - seen
+            if start_time_ticks(self._proc, thread.tid) != thread.start_time_ticks
+        }
+        for thread in dead:
+            self._given.pop(thread, None)
+        self._own -= dead
+        self._left -= dead
+        gone = [e for e in entries if Thread(e.tid, e.start_time_ticks) in dead]
+        for entry in gone:
+            del self._entries[entry]
+        self._originals.release_all(gone)
 
     def _original(self, thread: Thread, now: str, swept: Swept) -> str | None:
         """What it had before; ``None`` if somebody else has changed it since."""
@@ -154,7 +182,7 @@ class ThreadSweep:
             return False
         if thread.start_time_ticks < self._since_ticks:
             return False
-        return any(given.value == now for given in self._given.values())
+        return now in self._written
 
     def _save(self, entry: JournalEntry) -> None:
         self._originals.ensure(entry)
@@ -172,6 +200,7 @@ class ThreadSweep:
             return
         taken = read_value(self._what, thread.tid) or value
         self._given[thread] = Given(original, taken)
+        self._written.add(taken)
         swept.moved += 1
         if taken != value:
             raise LeverError(f"Thread {thread.tid}: the kernel took {taken} instead of {value}.")
@@ -203,9 +232,9 @@ class ThreadSweep:
         return write_value(self._what, thread.tid, given.original)
 
     def _forget(self) -> None:
-        for entry in self._entries:
-            self._originals.release(entry)
+        self._originals.release_all(tuple(self._entries))
         self._entries.clear()
+        self._written.clear()
         self._own.clear()
         self._left.clear()
         self._common = None
