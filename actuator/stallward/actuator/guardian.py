@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,11 +26,11 @@ from stallward.actuator.channels import BEAT, EXIT_USER
 from stallward.actuator.config import DaemonConfig, load_config
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.guardian_children import YOUNG_S, Child, Launch
+from stallward.actuator.guardian_family import Family
 from stallward.actuator.guardian_health import LoopHealth
 from stallward.actuator.guardian_journal import HeldJournal
 from stallward.actuator.guardian_wiring import Inheritance, Wiring
 from stallward.actuator.journal_disk import Journal
-from stallward.actuator.latency.config import PrometheusLatency, StatsdLatency
 from stallward.actuator.locks import claim_journal_path, claim_node
 from stallward.actuator.owned_folder import remove_folder
 from stallward.actuator.residence import run_first, stay_in_memory
@@ -77,21 +76,8 @@ class Guardian:
         self._heir = False
         """Whether a daemon that died may have paused something lately."""
         self._stop_status: int | None = None
-        policy = config.restart
-        self.loop = Child(name="loop", launch=self._launch_loop, policy=policy)
-        self.service = Child(name="service", launch=wiring.launch_service, policy=policy)
-        self._children = [self.loop, self.service]
-        self.recorder: Child | None = None
-        if config.record is not None:
-            launch = partial(wiring.launch_recorder, config.record)
-            self.recorder = Child(name="recorder", launch=launch, policy=policy)
-            self._children.insert(0, self.recorder)
-
-        self.collector: Child | None = None
-        if isinstance(config.latency, PrometheusLatency | StatsdLatency):
-            launch = partial(wiring.launch_collector, config.latency)
-            self.collector = Child(name="collector", launch=launch, policy=policy, vital=False)
-            self._children.append(self.collector)
+        self._family = Family(config, wiring, self._launch_loop)
+        self.loop = self._family.loop
 
     def _launch_loop(self) -> Launch:
         memory = self._journal.memory or self._journal.share(self._slots)
@@ -115,7 +101,7 @@ class Guardian:
             if left:
                 say(f"undid {len(left)} settings that an earlier daemon left behind")
             self._heir = bool(left)
-            for child in self._children:
+            for child in self._family.all:
                 child.start(time.monotonic())
             while self._stop_status is None:
                 self._wait(wake_read)
@@ -135,7 +121,7 @@ class Guardian:
     def _wait(self, wake_fd: int) -> None:
         """Wait for whatever happens next, and handle it."""
         poller = select.poll()
-        fds = [wake_fd, *(c.pidfd for c in self._children if c.pidfd >= 0)]
+        fds = [wake_fd, *(c.pidfd for c in self._family.all if c.pidfd >= 0)]
         link = self._wiring.link
         if link is not None:
             fds.append(link.fileno())
@@ -153,7 +139,7 @@ class Guardian:
         if link is not None and link.fileno() in ready:
             self._on_link(link)
         now_s = time.monotonic()
-        for child in self._children:
+        for child in self._family.all:
             status = child.reap()
             if status is not None:
                 self._on_death(child, status, now_s)
@@ -163,7 +149,7 @@ class Guardian:
 
     def _timeout_ms(self) -> float:
         now_s = time.monotonic()
-        due = [c.due_s for c in self._children if c.due_s is not None]
+        due = [c.due_s for c in self._family.all if c.due_s is not None]
         if self.health.due_s is not None:
             due.append(self.health.due_s)
         return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
@@ -215,7 +201,7 @@ class Guardian:
         if self._stop_status is not None:
             return
         young = child.restarts == 0 and now_s - self._started_s < YOUNG_S
-        if status == EXIT_USER and (child is not self.recorder or young):
+        if status == EXIT_USER and (child is not self._family.recorder or young):
             say(f"the {child.name} cannot run, stopping")
             self._stop(EXIT_USER)
         elif child.plan_restart(now_s):
@@ -229,12 +215,7 @@ class Guardian:
         if self._wiring.link is not None:
             self._answer_until_closed(self._wiring.link)
         self._undo(self.loop.end(_STOP_S))
-        self.service.end(_STOP_S)
-        if self.collector is not None:
-            self.collector.end(_STOP_S)
-        self._wiring.close()
-        if self.recorder is not None:
-            self.recorder.end(_STOP_S, ask=False)  # it ends by itself when all is on disk
+        self._family.end_others(_STOP_S)
         self._journal.close()
         if self._owner_gone and self._owned_folder is not None:
             with contextlib.suppress(ActuatorError):
