@@ -12,31 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from around_the_guardian import config_in
 
 from stallward.actuator import stderr_line as module
 from stallward.actuator.channels import BEAT, SILENCE_S
-from stallward.actuator.config import (
-    ControlConfig,
-    DaemonConfig,
-    JournalConfig,
-    NodeConfig,
-    ProtectedConfig,
-    ServiceConfig,
-    SlotConfig,
-)
 from stallward.actuator.guardian import Guardian
 from stallward.actuator.journal_entries import FileValue, Stopped, to_line
-
-
-def config_in(folder: Path, period_s: float) -> DaemonConfig:
-    return DaemonConfig(
-        node=NodeConfig(zone="z", proc=folder / "proc", cgroup=folder / "cgroup"),
-        protected=ProtectedConfig(group="z/app"),
-        background=(SlotConfig(name="bg", group="z/bg"),),
-        service=ServiceConfig(socket=folder / "s.sock"),
-        journal=JournalConfig(path=folder / "journal"),
-        control=ControlConfig(tick_period_s=period_s),
-    )
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from stallward.actuator.channels import BEAT, EXIT_USER
 from stallward.actuator.config import DaemonConfig, load_config
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.guardian_children import YOUNG_S, Child, Launch
+from stallward.actuator.guardian_dying import LOOK_S, is_dying
 from stallward.actuator.guardian_family import Family
 from stallward.actuator.guardian_health import LoopHealth
 from stallward.actuator.guardian_journal import HeldJournal
@@ -72,6 +73,8 @@ class Guardian:
         self._wiring = wiring = Wiring(config, held, self._started_s)
         self.health = LoopHealth(config, self._notifier)
         self._owner_gone = False
+        self._undone_early = False
+        """Whether what the dying loop holds was put back before its last thread ended."""
         self._slots = len(config.background)
         self._heir = False
         """Whether a daemon that died may have paused something lately."""
@@ -81,6 +84,7 @@ class Guardian:
 
     def _launch_loop(self) -> Launch:
         memory = self._journal.memory or self._journal.share(self._slots)
+        self._undone_early = False
         heir = self._heir or self.loop.restarts > 0
         left = Inheritance(memory_fd=memory.fd, first_place=self._journal.first_place, heir=heir)
         return self._wiring.launch_loop(self.loop.restarts, left)
@@ -145,11 +149,14 @@ class Guardian:
                 self._on_death(child, status, now_s)
             elif child.due_s is not None and now_s >= child.due_s and self._stop_status is None:
                 child.start(now_s)
+        self._check_dying()
         self._check_health(now_s)
 
     def _timeout_ms(self) -> float:
         now_s = time.monotonic()
         due = [c.due_s for c in self._family.all if c.due_s is not None]
+        if self.loop.process is not None and not self._undone_early:
+            due.append(now_s + LOOK_S)
         if self.health.due_s is not None:
             due.append(self.health.due_s)
         return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
@@ -169,14 +176,28 @@ class Guardian:
         else:  # closed: its process is ending, reaping it restores
             self._wiring.drop_link()
 
+    def _check_dying(self) -> None:
+        process = self.loop.process
+        if process is not None and not self._undone_early and is_dying(process.pid):
+            self._wiring.drop_link()  # what it has said before is no sign of life
+            self.health.forget("The loop is dying; everything is put back.")
+            self._undo_early()
+
     def _check_health(self, now_s: float) -> None:
         if self.health.hung(now_s):
             self.health.forget("The loop hung: it was killed, everything is put back.")
             self.loop.signal(signal.SIGKILL)
-            # A process stuck in the kernel may take its time to die, and the write that it is
-            # stuck in may still succeed: what is held is restored again at its death.
-            self._restore(forget=False)
+            self._undo_early()
             say(f"the loop has not ticked for {self.health.silence_s:g} s, killed it")
+
+    def _undo_early(self) -> None:
+        """Put everything back while the loop dies.
+
+        A process stuck in the kernel may take its time, and the write that it is stuck in may
+        still succeed: what is held is restored again at its death.
+        """
+        self._undone_early = True
+        self._restore(forget=False)
 
     def _undo(self, status: int | None) -> None:
         """Put back what a loop has left that ended with ``status``.
