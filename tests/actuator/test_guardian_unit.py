@@ -88,3 +88,19 @@ def test_only_what_a_loop_left_is_undone(
     parent._undo(status)
     assert knob.read_text() == value
     assert parent._journal.entries == ()
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_the_next_loop_is_told_of_what_could_not_be_undone(
+    parent: Guardian, tmp_path: Path, stuck: bool
+) -> None:
+    knob = tmp_path / "swappiness"
+    if stuck:
+        knob.mkdir()
+    parent._journal.take(to_line(FileValue(knob, "60")).encode(), lambda _: None)
+    parent._undo(-9)
+    launch = parent._launch_loop()
+    for end in launch.handed_over:
+        end.close()
+    told = launch.arguments[launch.arguments.index("--unfinished") + 1]
+    assert told == str(int(stuck))

@@ -86,7 +86,12 @@ class Guardian:
         memory = self._journal.memory or self._journal.share(self._slots)
         self._undone_early = False
         heir = self._heir or self.loop.restarts > 0
-        left = Inheritance(memory_fd=memory.fd, first_place=self._journal.first_place, heir=heir)
+        left = Inheritance(
+            memory_fd=memory.fd,
+            first_place=self._journal.first_place,
+            heir=heir,
+            unfinished=self._journal.unfinished,
+        )
         return self._wiring.launch_loop(self.loop.restarts, left)
 
     def run(self) -> int:

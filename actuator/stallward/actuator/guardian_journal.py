@@ -75,6 +75,11 @@ class HeldJournal:
         """Why the file could not be written the last time; empty if it could."""
         return self._problem
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last restore could not undo everything: that is still held."""
+        return self._unfinished
+
     def recover(self) -> tuple[JournalEntry, ...]:
         """Undo what a dead predecessor left on disk; returns what that was.
 

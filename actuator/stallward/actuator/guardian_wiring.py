@@ -37,11 +37,13 @@ class Inheritance:
         memory_fd: See :mod:`stallward.actuator.loop_memory`.
         first_place: The first place of it that no earlier loop's entry needs.
         heir: Whether there was a loop that may have paused something lately.
+        unfinished: Whether something that a loop left could not be undone: the journal has it.
     """
 
     memory_fd: int
     first_place: int
     heir: bool
+    unfinished: bool = False
 
 
 class Wiring:
@@ -117,6 +119,7 @@ class Wiring:
             *("--memory-fd", str(left.memory_fd)),
             *("--first-place", str(left.first_place)),
             *("--heir", str(int(left.heir))),
+            *("--unfinished", str(int(left.unfinished))),
             *("--daemon-start-s", repr(self._started_s)),
         )
         return Launch(

@@ -71,7 +71,8 @@ class LoopOptions:
     memory_fd: int
     first_place: int
     heir: int
-    """These three: see :class:`~stallward.actuator.guardian_wiring.Inheritance`."""
+    unfinished: int
+    """These four: see :class:`~stallward.actuator.guardian_wiring.Inheritance`."""
     daemon_start_s: float
 
 
@@ -81,7 +82,7 @@ class Loop:
     def __init__(self, options: LoopOptions) -> None:
         config = options.config
         self._options = options
-        memory = LoopMemory(options.memory_fd)
+        self._memory = memory = LoopMemory(options.memory_fd)
         self._link = GuardianLink(
             socket.socket(fileno=options.guardian_fd),
             memory=memory,
@@ -166,8 +167,9 @@ class Loop:
             sockets += [self._recorder.connection.fileno()] if self._recorder else []
             config = self._options.config
             paths, journal = config.node.paths, config.journal.path
+            unfinished = self._memory.in_force if self._options.unfinished else None
             with contextlib.suppress(OSError):
-                end_and_restore(lambda: self._link.held, paths, journal, sockets)
+                end_and_restore(lambda: self._link.held, paths, journal, sockets, unfinished)
         return self._node.close()
 
     def _journal_originals(self) -> None:
@@ -212,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True)
     for name in ("guardian-fd", "command-fd", "record-fd", "latency-fd", "memory-fd"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    for name in ("restarts", "first-place", "heir"):
+    for name in ("restarts", "first-place", "heir", "unfinished"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--daemon-start-s", type=float, required=True)
     options = vars(parser.parse_args(arguments))

@@ -27,12 +27,15 @@ from stallward.actuator.stderr_line import say
 _DEATH_S: Final = 5.0
 """A thread that sits in the kernel for longer is not waited for."""
 
+Chosen = Callable[[Iterable[JournalEntry]], Iterable[JournalEntry]]
+
 
 def end_and_restore(
     entries: Callable[[], Iterable[JournalEntry]],
     paths: Paths,
     journal: Path,
     sockets: Iterable[int],
+    unfinished: Chosen | None = None,
 ) -> None:
     """End this process by SIGKILL and have everything undone; returns only if that failed.
 
@@ -43,6 +46,8 @@ def end_and_restore(
         journal: The journal's file, removed when all is back.
         sockets: Descriptors that others take for a sign of life; the child closes them. It
             keeps the locks: no other daemon starts before everything is back.
+        unfinished: Given if the guardian could not undo all that an earlier loop had left; says
+            what is in force of what the journal's file holds.
 
     Raises:
         OSError: If no child can be made.
@@ -59,15 +64,24 @@ def end_and_restore(
             ended = select.poll()  # the last thread to end closes the other end
             ended.register(read)
             ended.poll(_DEATH_S * 1e3)
-            status = _undo(entries(), paths, journal)
+            status = _undo(entries(), paths, journal, unfinished)
         finally:
             os._exit(status)
     os.close(read)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _undo(entries: Iterable[JournalEntry], paths: Paths, journal: Path) -> int:
-    problems = restore(entries, paths)
+def _undo(
+    entries: Iterable[JournalEntry], paths: Paths, journal: Path, unfinished: Chosen | None
+) -> int:
+    problems: tuple[str, ...] = ()
+    earlier: Iterable[JournalEntry] = ()
+    if unfinished is not None:
+        try:
+            earlier = unfinished(Journal(journal, paths).load())
+        except ActuatorError as error:
+            problems = (str(error),)
+    problems += restore((*earlier, *entries), paths)  # the earliest is the original
     for problem in problems:
         say(f"could not undo: {problem}", "loop")
     if not problems:
