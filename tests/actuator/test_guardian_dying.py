@@ -103,3 +103,32 @@ def test_what_a_killed_loop_holds_is_put_back_before_its_last_thread_has_ended(
     finally:
         os.close(wake_read)
         os.close(wake_write)
+
+
+class Stuck(subprocess.Popen[bytes]):
+    """A killed process that has not ended before something has been put back."""
+
+    def __init__(self, knob: Path) -> None:
+        super().__init__([sys.executable, "-c", "import time; time.sleep(60)"])
+        self.knob = knob
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As if it were in an uninterruptible sleep."""
+        if timeout is not None:
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        assert self.knob.read_text() == "60", "the guardian waits with everything held"
+        self.knob.write_text("80")  # its last write
+        return super().wait()
+
+
+def test_a_stop_puts_back_what_a_loop_that_does_not_end_holds(
+    tmp_path: Path,
+) -> None:
+    parent = Guardian(config_in(tmp_path, 0.1))
+    knob = tmp_path / "swappiness"
+    knob.write_text("90")
+    parent._journal.take(to_line(FileValue(knob, "60")).encode(), lambda _: None)
+    parent.loop.process = Stuck(knob)
+    parent.loop.pidfd = os.pidfd_open(parent.loop.process.pid)
+    parent._shut_down()
+    assert knob.read_text() == "60"

@@ -240,7 +240,7 @@ class Guardian:
         """Stop the children, the loop first, and put everything back."""
         if self._wiring.link is not None:
             self._answer_until_closed(self._wiring.link)
-        self._undo(self.loop.end(_STOP_S))
+        self._undo(self.loop.end(_STOP_S, killed=self._undo_early))
         self._family.end_others(_STOP_S)
         self._journal.close()
         if self._owner_gone and self._owned_folder is not None:

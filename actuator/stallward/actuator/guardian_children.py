@@ -96,8 +96,16 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(number)
 
-    def end(self, timeout_s: float, *, ask: bool = True) -> int | None:
-        """Stop the process and wait, by SIGKILL if it takes longer; returns its status."""
+    def end(
+        self, timeout_s: float, *, ask: bool = True, killed: Callable[[], None] | None = None
+    ) -> int | None:
+        """Stop the process and wait, by SIGKILL if it takes longer; returns its status.
+
+        Args:
+            timeout_s: How long it may take to end by itself.
+            ask: Whether to tell it to.
+            killed: Called once it was sent SIGKILL: a thread in the kernel may take it late.
+        """
         if self.process is None:
             return None
         if ask:
@@ -106,5 +114,7 @@ class Child:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
+            if killed is not None:
+                killed()
             self.process.wait()
         return self.reap()
