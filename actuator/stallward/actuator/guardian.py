@@ -111,7 +111,7 @@ class Guardian:
                 say(f"undid {len(left)} settings that an earlier daemon left behind")
             self._heir = bool(left)
             for child in self._family.all:
-                child.start(time.monotonic())
+                self._start(child, time.monotonic())
             while self._stop_status is None:
                 self._wait(wake_read)
             return self._stop_status
@@ -153,7 +153,7 @@ class Guardian:
             if status is not None:
                 self._on_death(child, status, now_s)
             elif child.due_s is not None and now_s >= child.due_s and self._stop_status is None:
-                child.start(now_s)
+                self._start(child, now_s)
         self._check_dying()
         self._check_health(now_s)
 
@@ -230,10 +230,20 @@ class Guardian:
         if status == EXIT_USER and (child is not self._family.recorder or young):
             say(f"the {child.name} cannot run, stopping")
             self._stop(EXIT_USER)
-        elif child.plan_restart(now_s):
-            say(f"the {child.name} ended with status {status}, starting it again")
         else:
-            say(f"the {child.name} died too often, stopping (its last status was {status})")
+            self._plan_restart(child, now_s, f"ended with status {status}")
+
+    def _start(self, child: Child, now_s: float) -> None:
+        try:
+            child.start(now_s)
+        except OSError as error:  # a full process table passes like what filled it
+            self._plan_restart(child, now_s, f"cannot be started ({error.strerror})")
+
+    def _plan_restart(self, child: Child, now_s: float, what: str) -> None:
+        if child.plan_restart(now_s):
+            say(f"the {child.name} {what}, starting it again")
+        else:
+            say(f"the {child.name} died too often, stopping (the last time it {what})")
             self._stop(EXIT_GAVE_UP)
 
     def _shut_down(self) -> None:

@@ -52,18 +52,30 @@ class Child:
     _deaths: deque[float] = field(default_factory=deque)
 
     def start(self, now_s: float) -> None:
-        """Start the process."""
-        launch = self.launch()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", launch.module, *launch.arguments],
-            pass_fds=launch.fds,
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C reaches the guardian alone
-        )
-        for end in launch.handed_over:
-            end.close()
-        self.pidfd = os.pidfd_open(self.process.pid)
+        """Start the process.
+
+        Raises:
+            OSError: If there is no room for another process or descriptor; none was started.
+        """
         self._started_s, self.due_s = now_s, None
+        launch = self.launch()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", launch.module, *launch.arguments],
+                pass_fds=launch.fds,
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C reaches the guardian alone
+            )
+        finally:
+            for end in launch.handed_over:
+                end.close()
+        try:
+            self.pidfd = os.pidfd_open(process.pid)
+        except OSError:
+            process.kill()
+            process.wait()
+            raise
+        self.process = process
 
     def reap(self) -> int | None:
         """The exit status, once the process has ended with all its threads."""
