@@ -104,3 +104,20 @@ def test_the_next_loop_is_told_of_what_could_not_be_undone(
         end.close()
     told = launch.arguments[launch.arguments.index("--unfinished") + 1]
     assert told == str(int(stuck))
+
+
+def test_a_heartbeat_that_a_dead_loop_left_is_not_the_next_one_s(parent: Guardian) -> None:
+    launch = parent._launch_loop()
+    (theirs,) = launch.handed_over
+    for _ in range(3):
+        theirs.send(BEAT)
+    theirs.close()
+    parent._on_death(parent.loop, -9, time.monotonic())
+    read, write = os.pipe()
+    parent.loop.due_s = None
+    for _ in range(3):
+        os.write(write, b"\0")
+        parent._wait(read)
+    assert not parent.health.ticking
+    os.close(read)
+    os.close(write)

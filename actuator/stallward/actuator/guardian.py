@@ -221,6 +221,7 @@ class Guardian:
 
     def _on_death(self, child: Child, status: int, now_s: float) -> None:
         if child is self.loop:
+            self._wiring.drop_link()  # a heartbeat in it would be taken for the next loop's
             self._undo(status)
             self.health.forget(f"The loop ended with status {status}; everything is put back.")
             self._wiring.fail_commands()
