@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,12 @@ from pathlib import Path
 import pytest
 from around_the_guardian import config_in
 
-from stallward.actuator.config import RestartConfig
+from stallward.actuator.channels import EXIT_USER
+from stallward.actuator.config import RestartConfig, config_toml
 from stallward.actuator.guardian import EXIT_GAVE_UP, Guardian
 from stallward.actuator.guardian_children import Child, Launch
+from stallward.actuator.journal_disk import Journal
+from stallward.actuator.journal_entries import FileValue
 
 
 def refused(*_: object, **__: object) -> int:
@@ -69,3 +73,32 @@ def test_a_child_that_can_never_be_started_ends_the_daemon(
         assert parent._stop_status is None
         parent._start(parent.loop, time.monotonic())
     assert parent._stop_status == EXIT_GAVE_UP
+
+
+@pytest.mark.parametrize(("restarts", "status"), [(0, EXIT_USER), (1, None)])
+def test_a_mistake_is_final_only_at_the_first_start(
+    parent: Guardian, restarts: int, status: int | None
+) -> None:
+    parent.loop.restarts = restarts
+    parent._on_death(parent.loop, EXIT_USER, time.monotonic())
+    assert parent._stop_status == status
+    assert (parent.loop.due_s is not None) is (status is None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [("left behind", EXIT_GAVE_UP), ("configuration", EXIT_USER)]
+)
+def test_what_may_pass_is_no_mistake_of_the_user(tmp_path: Path, fault: str, status: int) -> None:
+    config = config_in(tmp_path, 0.1)
+    boot = config.node.paths.proc / "sys/kernel/random/boot_id"
+    boot.parent.mkdir(parents=True)
+    boot.write_text("this-boot\n")
+    stuck = tmp_path / "knob"
+    stuck.mkdir()  # it cannot be written now
+    Journal(config.journal.path, config.node.paths).append((FileValue(stuck, "60"),))
+    file = tmp_path / "daemon.toml"
+    file.write_text("?" if fault == "configuration" else config_toml(config))
+    command = [sys.executable, "-m", "stallward.actuator.guardian", "--config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status, done.stderr
+    assert config.journal.path.exists()

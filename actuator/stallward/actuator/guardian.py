@@ -6,7 +6,8 @@ them. When the loop dies, however it dies, everything is put back at once and a 
 started. When the guardian itself dies, the loop sees its socket close, restores and exits; the
 journal on disk covers the death of both.
 
-Exit status: 0 after an orderly stop, 1 when a process died too often, 2 for a user's mistake.
+Exit status: 0 after an orderly stop, 1 when a process died too often or the journal cannot be
+used now, 2 for a user's mistake: what is wrong at the very first start.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final
 
 from stallward.actuator.channels import BEAT, EXIT_USER
 from stallward.actuator.config import DaemonConfig, load_config
-from stallward.actuator.errors import ActuatorError
+from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.guardian_children import YOUNG_S, Child, Launch
 from stallward.actuator.guardian_dying import LOOK_S, is_dying
 from stallward.actuator.guardian_family import Family
@@ -227,8 +228,10 @@ class Guardian:
             self._wiring.fail_commands()
         if self._stop_status is not None:
             return
-        young = child.restarts == 0 and now_s - self._started_s < YOUNG_S
-        if status == EXIT_USER and (child is not self._family.recorder or young):
+        # What could run once fails over what passes: a group that is away, for example.
+        first = child.restarts == 0
+        young = now_s - self._started_s < YOUNG_S
+        if status == EXIT_USER and first and (child is not self._family.recorder or young):
             say(f"the {child.name} cannot run, stopping")
             self._stop(EXIT_USER)
         else:
@@ -289,7 +292,8 @@ def main(arguments: list[str] | None = None) -> int:
     except StallwardError as error:
         say(str(error))
         notifier.status(str(error))
-        return EXIT_USER
+        # What is left on the node or no room for a journal may pass; another start tries again.
+        return EXIT_GAVE_UP if isinstance(error, JournalError) else EXIT_USER
 
 
 if __name__ == "__main__":
