@@ -50,15 +50,15 @@ def test_any_message_of_a_ticking_loop_is_a_sign_of_life(parent: Guardian) -> No
     with ours, theirs:
         entry = to_line(Stopped(999_999, 1)).encode()
         theirs.send(entry)
-        parent._on_link(ours)
+        parent.hearing.take(ours)
         assert not parent.health.ticking, "it does not tick yet: starting may take long"
         theirs.send(BEAT)
-        parent._on_link(ours)
+        parent.hearing.take(ours)
         due_s = parent.health.due_s
         assert due_s is not None
         time.sleep(0.01)
         theirs.send(entry)
-        parent._on_link(ours)
+        parent.hearing.take(ours)
         assert (parent.health.due_s or 0.0) > due_s
         heard = [theirs.recv(100) for _ in range(3)]
         assert sorted(heard) == [BEAT, b"ok", b"ok"], "and the loop sees that the guardian lives"

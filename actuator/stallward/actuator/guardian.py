@@ -17,19 +17,19 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.channels import BEAT, EXIT_USER
+from stallward.actuator.channels import EXIT_USER
 from stallward.actuator.config import DaemonConfig, load_config
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.guardian_children import YOUNG_S, Child, Launch
 from stallward.actuator.guardian_dying import LOOK_S, is_dying
 from stallward.actuator.guardian_family import Family
 from stallward.actuator.guardian_health import LoopHealth
+from stallward.actuator.guardian_hearing import Hearing
 from stallward.actuator.guardian_journal import HeldJournal
 from stallward.actuator.guardian_wiring import Inheritance, Wiring
 from stallward.actuator.journal_disk import Journal
@@ -42,7 +42,6 @@ from stallward.agent.errors import StallwardError
 
 EXIT_GAVE_UP: Final = 1
 _STOP_S: Final = 3.0
-_MESSAGE_BYTES: Final = 65536
 
 
 class Guardian:
@@ -73,6 +72,7 @@ class Guardian:
         self._started_s = time.monotonic()
         self._wiring = wiring = Wiring(config, held, self._started_s)
         self.health = LoopHealth(config, self._notifier)
+        self.hearing = Hearing(wiring, self.health, self._journal)
         self._owner_gone = False
         self._undone_early = False
         """Whether what the dying loop holds was put back before its last thread ended."""
@@ -147,7 +147,7 @@ class Guardian:
         if wake_fd in ready:
             os.read(wake_fd, 64)
         if link is not None and link.fileno() in ready:
-            self._on_link(link)
+            self.hearing.take(link)
         now_s = time.monotonic()
         for child in self._family.all:
             status = child.reap()
@@ -166,21 +166,6 @@ class Guardian:
         if self.health.due_s is not None:
             due.append(self.health.due_s)
         return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
-
-    def _on_link(self, link: socket.socket) -> None:
-        """A message of the loop: journal entries, or a sign of life."""
-        try:
-            message = link.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT)
-        except OSError:
-            return
-        if message == BEAT:
-            self.health.beat()
-            _answer(link, BEAT)  # a guardian that is stopped could not restore: it must show
-        elif message:
-            self.health.heard()
-            self._journal.take(message, lambda answer: _answer(link, answer))
-        else:  # closed: its process is ending, reaping it restores
-            self._wiring.drop_link()
 
     def _check_dying(self) -> None:
         process = self.loop.process
@@ -252,27 +237,14 @@ class Guardian:
 
     def _shut_down(self) -> None:
         """Stop the children, the loop first, and put everything back."""
-        if self._wiring.link is not None:
-            self._answer_until_closed(self._wiring.link)
+        self.loop.signal(signal.SIGTERM)
+        self.hearing.until_closed(_STOP_S)
         self._undo(self.loop.end(_STOP_S, killed=self._undo_early))
         self._family.end_others(_STOP_S)
         self._journal.close()
         if self._owner_gone and self._owned_folder is not None:
             with contextlib.suppress(ActuatorError):
                 remove_folder(self._owned_folder)
-
-    def _answer_until_closed(self, link: socket.socket) -> None:
-        """Go on answering the loop while it stops: it may be waiting for us."""
-        self.loop.signal(signal.SIGTERM)
-        deadline_s = time.monotonic() + _STOP_S
-        while self._wiring.link is not None and time.monotonic() < deadline_s:
-            if select.select([link], [], [], 0.1)[0]:
-                self._on_link(link)
-
-
-def _answer(link: socket.socket, answer: bytes) -> None:
-    with contextlib.suppress(OSError):
-        link.send(answer, socket.MSG_DONTWAIT)
 
 
 def main(arguments: list[str] | None = None) -> int:
