@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from stallward.actuator.detect import detect
+from stallward.actuator.paths import Paths
 from stallward.actuator.stall_watch import STALL_US, StallWatch
 
 
@@ -60,6 +63,26 @@ def test_what_is_missing_has_a_reason(tmp_path: Path) -> None:
     nothing.close()
 
 
+def test_a_file_that_went_away_is_looked_for_once_a_second(psi: Path) -> None:
+    watch = StallWatch(psi, trigger=False)
+    psi.unlink()
+    watch.lose()
+    watch.reopen(100.0)
+    assert "No such file" in watch.missing
+    write(psi, 99_000)
+    watch.reopen(100.9)
+    assert not watch.look()
+    watch.reopen(101.0)
+    assert watch.missing == ""
+    assert not watch.look(), "what was before is no news"
+    write(psi, 99_000 + STALL_US)
+    assert watch.look()
+    watch.close()
+    watch.reopen(200.0)
+    write(psi, 999_000)
+    assert not watch.look(), "closed for good"
+
+
 @pytest.mark.live
 def test_the_kernel_gives_a_trigger_or_a_reason() -> None:
     watch = StallWatch(Path("/proc/pressure/memory"))
@@ -70,3 +93,24 @@ def test_the_kernel_gives_a_trigger_or_a_reason() -> None:
     watch.close()
     assert watch.trigger_fd == -1
     watch.close()  # harmless
+
+
+@pytest.mark.live
+def test_a_group_made_anew_is_watched_again() -> None:
+    group = detect(Paths()).group(f"stallward-test-{os.getpid()}-watched")
+    group.create()
+    try:
+        assert group.unified_dir is not None
+        watch = StallWatch(group.unified_dir / "memory.pressure")
+        if watch.missing:
+            pytest.skip(watch.missing)
+        group.remove()
+        group.create()
+        assert not watch.look(), "the old file says nothing any more"
+        watch.reopen(100.0)
+        assert watch.missing == ""
+        assert not watch.look()
+        assert (watch.trigger_fd >= 0) == (watch.trigger_missing == "")
+        watch.close()
+    finally:
+        group.remove()

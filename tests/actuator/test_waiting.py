@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
@@ -30,8 +31,12 @@ class Desk:
         self.psi = psi
         self.stall(0)
         self.watch = StallWatch(psi, trigger=False)
-        self.waiter = Waiter(
-            link=GuardianLink(theirs),
+        self.link = GuardianLink(theirs)
+        self.waiter = self.make_waiter()
+
+    def make_waiter(self) -> Waiter:
+        return Waiter(
+            link=self.link,
             wake_fd=self.wake_read,
             command_fd=self.command.fileno(),
             answer=lambda: self.asked.append(self.command.recv(100)),
@@ -47,7 +52,7 @@ class Desk:
         return woken, time.monotonic() - start_s
 
     def close(self) -> None:
-        for end in (self.guardian, self.client, self.command, self.waiter._link.connection):
+        for end in (self.guardian, self.client, self.command, self.link.connection):
             end.close()
         os.close(self.wake_read)
         os.close(self.wake_write)
@@ -141,3 +146,68 @@ def test_the_death_of_a_guardian_is_seen_behind_its_last_answer(desk: Desk) -> N
     desk.guardian.send(b"ok")
     desk.guardian.close()
     assert desk.until(30.0)[0] is Woken.STOPPED
+
+
+class Counting:
+    """A poller that counts how often it was asked."""
+
+    def __init__(self, poller: select.poll) -> None:
+        self.asked = 0
+        self.register, self.unregister, self._poll = (
+            poller.register,
+            poller.unregister,
+            poller.poll,
+        )
+
+    def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
+        self.asked += 1
+        return self._poll(timeout_ms)
+
+
+@pytest.fixture
+def trigger(desk: Desk) -> int:
+    """The reading end of a pipe whose writing end is the watch's trigger."""
+    read, desk.watch.trigger_fd = os.pipe()
+    desk.waiter = desk.make_waiter()
+    return read
+
+
+@pytest.fixture
+def poller(desk: Desk) -> Counting:
+    made = Counting(desk.waiter._poller)
+    desk.waiter._poller = made  # type: ignore[assignment]
+    return made
+
+
+@pytest.mark.parametrize("watching", [True, False])
+def test_a_trigger_whose_group_is_gone_does_not_spin(
+    desk: Desk, trigger: int, poller: Counting, watching: bool
+) -> None:
+    os.close(trigger)  # from now on an error is ready at the other end, for ever
+    assert desk.until(0.3, watching=watching)[0] is Woken.DUE
+    assert poller.asked < 40
+    assert desk.watch.trigger_fd == -1
+
+
+def test_a_trigger_that_a_look_has_closed_does_not_spin(
+    desk: Desk, trigger: int, poller: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> bytes:
+        raise OSError(19, "No such device")
+
+    monkeypatch.setattr("stallward.actuator.stall_watch.os.pread", gone)
+    assert desk.until(0.3)[0] is Woken.DUE
+    assert poller.asked < 40
+    os.close(trigger)
+
+
+def test_the_files_of_a_group_made_anew_are_watched(desk: Desk) -> None:
+    desk.watch.lose()
+    desk.stall(5_000_000)  # what the new one had waited before it was found is no news
+    assert desk.until(0.1)[0] is Woken.DUE
+    desk.stall(6_000_000)
+    assert desk.until(0.1)[0] is Woken.DUE, "that is what the tick has seen"
+    timer = threading.Timer(0.1, desk.stall, (7_000_000,))
+    timer.start()
+    assert desk.until(30.0)[0] is Woken.STALLED
+    timer.join()

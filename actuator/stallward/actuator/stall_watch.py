@@ -4,6 +4,9 @@ One PSI file is kept open and read some 26 to 40 times a second (2 us a read, an
 Where the kernel allows it, it also wakes the loop itself: a PSI trigger of half a second
 (Documentation/accounting/psi.rst) needs CAP_SYS_RESOURCE; other processes may only use windows
 of 2 s and its multiples, which are too slow to be of use here.
+
+A group that is made anew has files of its own: those of the old one say nothing any more, so the
+watch goes over to the new ones.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ STALL_US: Final = 500
 """Growth of the stall between two looks that calls for a tick now."""
 TRIGGER_STALL_US: Final = 5_000
 TRIGGER_WINDOW_US: Final = 500_000
+_REOPEN_S: Final = 1.0
+"""How often a file that went away is looked for."""
 _CONTENT_BYTES: Final = 80
 """The first line, of which the last number counts."""
 _TOTAL: Final = b"total="
@@ -38,17 +43,33 @@ class StallWatch:
         self._fd = self.trigger_fd = -1
         self._last = b""
         self._total_us = 0
+        self._path, self._trigger = path, trigger
+        self._again_s = float("-inf")
         if path is None:
             self.missing = "no PSI file"
-            return
+        else:
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             self.missing = f"{path}: {os.strerror(error.errno or 0)}"
             return
+        self.missing = ""
         self.look()
-        if trigger:
+        if self._trigger and self._fd >= 0:
             self._arm(path)
+
+    def reopen(self, now_s: float) -> None:
+        """Look for the file if it went away; seldom, so that it may be asked at every tick.
+
+        Args:
+            now_s: CLOCK_MONOTONIC.
+        """
+        if self._fd < 0 and self._path is not None and now_s >= self._again_s:
+            self._again_s = now_s + _REOPEN_S
+            self._open(self._path)
 
     def _arm(self, path: Path) -> None:
         try:
@@ -74,7 +95,7 @@ class StallWatch:
         try:
             content = os.pread(self._fd, _CONTENT_BYTES, 0)
         except OSError:  # the group is gone; a tick will find out
-            self.close()
+            self.lose()
             return False
         if content == self._last:
             return False
@@ -87,7 +108,12 @@ class StallWatch:
         return self._total_us - before >= STALL_US
 
     def close(self) -> None:
-        """Close the files; nothing is seen any more."""
+        """Close the files for good; nothing is seen any more."""
+        self.lose()
+        self._path = None
+
+    def lose(self) -> None:
+        """Close the files, whose group is gone; :meth:`reopen` looks for another."""
         for fd in (self._fd, self.trigger_fd):
             if fd >= 0:
                 with contextlib.suppress(OSError):

@@ -55,8 +55,18 @@ class Waiter:
             self._poller.register(fd, select.POLLIN)
         # Only its end, which is always told: its answers are no reason to wake up.
         self._poller.register(self._guardian_fd, 0)
-        if watch.trigger_fd >= 0:
-            self._poller.register(watch.trigger_fd, select.POLLPRI)
+        self._trigger_fd = -1
+        """As it is registered, whatever has become of it."""
+        self._follow_trigger()
+
+    def _follow_trigger(self) -> None:
+        """Wait for the trigger that the watch has now: a group made anew has another."""
+        if self._trigger_fd != self._watch.trigger_fd:
+            if self._trigger_fd >= 0:
+                self._poller.unregister(self._trigger_fd)
+            self._trigger_fd = self._watch.trigger_fd
+            if self._trigger_fd >= 0:
+                self._poller.register(self._trigger_fd, select.POLLPRI)
 
     def until(self, due_s: float, rhythm: Rhythm, *, watching: bool) -> Woken:
         """Wait until ``due_s`` at the latest; what has come in is seen even if that is past.
@@ -71,6 +81,8 @@ class Waiter:
         """
         look, poll, clock_s = self._watch.look, self._poller.poll, time.monotonic
         now_s = clock_s()
+        self._watch.reopen(now_s)
+        self._follow_trigger()
         left_s = max(due_s - now_s, 0.0)
         looks = 1
         if watching:
@@ -82,7 +94,7 @@ class Waiter:
                 ready = dict(found)
                 if self._stopped(ready):
                     return Woken.STOPPED
-                if watching and self._triggered(ready):
+                if self._triggered(ready) and watching:
                     return Woken.STALLED
             else:
                 looks = max(looks - 1, 1)
@@ -98,8 +110,13 @@ class Waiter:
         return self._wake_fd in ready or (self._guardian_fd in ready and self._link.gone)
 
     def _triggered(self, ready: dict[int, int]) -> bool:
-        """Whether the kernel reports a stall; a trigger whose group is gone is given up."""
-        event = ready.get(self._watch.trigger_fd, 0)
-        if event & select.POLLERR:
-            self._poller.unregister(self._watch.trigger_fd)
-        return bool(event & select.POLLPRI) and not event & select.POLLERR
+        """Whether the kernel reports a stall; a trigger whose group is gone is given up.
+
+        It would be ready for ever, and the loop, which goes before everything else, never wait.
+        """
+        event = ready.get(self._trigger_fd, 0)
+        if event & ~select.POLLPRI:
+            self._watch.lose()
+            self._follow_trigger()
+            return False
+        return bool(event)
