@@ -169,6 +169,18 @@ def test_a_stopped_guardian_is_noticed_and_everything_is_put_back(node: QuietNod
     assert node.held() == NOTHING
 
 
+def test_a_loop_that_thinks_for_too_long_does_not_make_a_pause_longer(node: QuietNode) -> None:
+    budgets = Budgets(max_pause_s=1.0)
+    with Daemon(node.config(guard=budgets)) as daemon, daemon.client() as client:
+        node.hold(client)
+        loop = daemon.pids.loop
+        assert loop is not None
+        os.kill(loop, signal.SIGSTOP)  # a controller that does not answer looks the same
+        assert wait_for(lambda: not node.held()[0], 3.0), "before its heartbeat is missed"
+        assert wait_for(lambda: daemon.pids.loop not in {None, loop})
+    assert node.held() == NOTHING
+
+
 @pytest.mark.parametrize("order", [("guardian", "loop"), ("loop", "guardian")])
 def test_when_both_die_a_restore_finds_everything(node: QuietNode, order: tuple[str, str]) -> None:
     config = node.config()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,9 +16,12 @@ import pytest
 from around_the_guardian import config_in
 
 from stallward.actuator import stderr_line as module
+from stallward.actuator.budgets import Budgets
 from stallward.actuator.channels import BEAT, SILENCE_S
 from stallward.actuator.guardian import Guardian
+from stallward.actuator.guardian_pauses import PauseLimit
 from stallward.actuator.journal_entries import FileValue, Stopped, to_line
+from stallward.actuator.pause_memory import PauseMemory
 
 
 @pytest.fixture
@@ -121,3 +125,55 @@ def test_a_heartbeat_that_a_dead_loop_left_is_not_the_next_one_s(parent: Guardia
     assert not parent.health.ticking
     os.close(read)
     os.close(write)
+
+
+class Killed:
+    """In the place of a loop's process: what it is sent."""
+
+    pid = 1 << 30
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def wait(self, _timeout_s: float | None = None) -> int:
+        return -9
+
+    poll = wait
+
+
+@pytest.mark.parametrize(
+    ("kept_s", "lifted", "kills"),
+    [(5.0, False, 0), (5.7, False, 1), (3600.0, True, 0), (None, False, 0), (1e6, False, 0)],
+)
+def test_a_pause_that_no_budget_allows_ends_with_the_loop(
+    parent: Guardian, tmp_path: Path, kept_s: float | None, lifted: bool, kills: int
+) -> None:
+    """Also the pause that an earlier loop left in memory, long ago, which is not this one's."""
+    budgets = Budgets(lift_budgets=lifted)
+    parent._pause_limit = PauseLimit(budgets)
+    knob = tmp_path / "freeze"
+    knob.write_text("1")
+    memory = parent._journal.share(1)
+    parent._journal.take(to_line(FileValue(knob, "0")).encode(), lambda _: None)
+    now_s = time.monotonic() + 10_000.0
+    process = Killed()
+    parent.loop.process, parent.loop.started_s = process, now_s - 5_000.0  # type: ignore[assignment]
+    parent.loop.pidfd = os.open("/dev/null", os.O_RDONLY)
+    if kept_s is not None:
+        PauseMemory(memory.pauses(), 1).keep(now_s - kept_s, [0])
+    parent._check_health(now_s)
+    parent._check_health(now_s + 0.1)
+    assert process.signals == [signal.SIGKILL] * kills
+    assert knob.read_text() == ("0" if kills else "1")
+
+
+def test_the_guardian_is_awake_when_a_pause_must_have_ended(parent: Guardian) -> None:
+    memory = parent._journal.share(1)
+    parent.loop.process = Killed()  # type: ignore[assignment]
+    parent.loop.pidfd = os.open("/dev/null", os.O_RDONLY)
+    parent.loop.started_s = 1.0
+    PauseMemory(memory.pauses(), 1).keep(time.monotonic() - 5.5, [0])
+    assert parent._timeout_ms() < 150.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stallward.actuator.budgets import Budgets
 from stallward.actuator.guard import Guard, GuardMemory
-from stallward.actuator.pause_memory import MOST_PAUSES, SLOT_BYTES, PauseMemory
+from stallward.actuator.pause_memory import MOST_PAUSES, SLOT_BYTES, PauseMemory, kept_since
 from stallward.actuator.slots import PauseHistory, SlotFacts, SlotTracker
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.testing import make_sample
@@ -217,3 +217,23 @@ def test_an_heir_goes_on_where_the_other_ended() -> None:
     assert thawed.paused_share == pytest.approx(13 / 60)
     assert (goes_on.paused, goes_on.paused_for_s) == (True, 3.0)
     assert (theirs.paused, theirs.paused_share) == (True, 1.0), "nobody knows since when"
+
+
+def test_the_guardian_sees_since_when_each_slot_is_kept_paused() -> None:
+    memory = bytearray(SLOTS * SLOT_BYTES)
+    keeper = PauseMemory(memory, SLOTS)
+    keeper.keep(5.0, [1])
+    keeper.keep_only([1])
+    keeper.keep(6.0, [0, 1])
+    assert kept_since(memoryview(memory), SLOTS) == (6.0, 5.0)
+    tracker = SlotTracker(SLOTS)
+    for number in range(MOST_PAUSES + 20):  # the fullest record leaves room for it
+        tracker.begin(100.0 + number, range(SLOTS))
+        tracker.update(100.5 + number, [SlotFacts()] * SLOTS)
+        keeper.note(tracker)
+    assert kept_since(memoryview(memory), SLOTS) == (6.0, 5.0)
+    keeper.keep_only([0])
+    assert kept_since(memoryview(memory), SLOTS) == (6.0, 0.0)
+    heir = PauseMemory(memory, SLOTS)
+    heir.keep_only(())
+    assert kept_since(memoryview(memory), SLOTS) == (0.0, 0.0)

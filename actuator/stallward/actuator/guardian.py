@@ -31,10 +31,12 @@ from stallward.actuator.guardian_family import Family
 from stallward.actuator.guardian_health import LoopHealth
 from stallward.actuator.guardian_hearing import Hearing
 from stallward.actuator.guardian_journal import HeldJournal
+from stallward.actuator.guardian_pauses import PauseLimit
 from stallward.actuator.guardian_wiring import Inheritance, Wiring
 from stallward.actuator.journal_disk import Journal
 from stallward.actuator.locks import claim_journal_path, claim_node
 from stallward.actuator.owned_folder import remove_folder
+from stallward.actuator.pause_memory import kept_since
 from stallward.actuator.residence import run_first, stay_in_memory
 from stallward.actuator.sd_notify import Notifier
 from stallward.actuator.stderr_line import say
@@ -73,6 +75,7 @@ class Guardian:
         self._wiring = wiring = Wiring(config, held, self._started_s)
         self.health = LoopHealth(config, self._notifier)
         self.hearing = Hearing(wiring, self.health, self._journal)
+        self._pause_limit = PauseLimit(config.guard)
         self._owner_gone = False
         self._undone_early = False
         """Whether what the dying loop holds was put back before its last thread ended."""
@@ -163,8 +166,7 @@ class Guardian:
         due = [c.due_s for c in self._family.all if c.due_s is not None]
         if self.loop.process is not None and not self._undone_early:
             due.append(now_s + LOOK_S)
-        if self.health.due_s is not None:
-            due.append(self.health.due_s)
+        due += [at_s for at_s in (self.health.due_s, self._pause_due_s()) if at_s is not None]
         return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
 
     def _check_dying(self) -> None:
@@ -175,11 +177,25 @@ class Guardian:
             self._undo_early()
 
     def _check_health(self, now_s: float) -> None:
+        why = ""
+        pause_due_s = self._pause_due_s()
         if self.health.hung(now_s):
+            why = f"has not ticked for {self.health.silence_s:g} s"
+        elif pause_due_s is not None and now_s > pause_due_s:
+            why = "does not end a pause in time"
+        if why:
             self.health.forget("The loop hung: it was killed, everything is put back.")
             self.loop.signal(signal.SIGKILL)
             self._undo_early()
-            say(f"the loop has not ticked for {self.health.silence_s:g} s, killed it")
+            say(f"the loop {why}, killed it")
+
+    def _pause_due_s(self) -> float | None:
+        """When a pause will have lasted too long that the loop has not ended yet."""
+        memory = self._journal.memory
+        if memory is None or self.loop.process is None or self._undone_early:
+            return None
+        since_s = kept_since(memory.pauses(), self._slots)
+        return self._pause_limit.due_s(since_s, self.loop.started_s)
 
     def _undo_early(self) -> None:
         """Put everything back while the loop dies.

@@ -47,7 +47,8 @@ class Child:
     due_s: float | None = None
     """When to start it again."""
     restarts: int = 0
-    _started_s: float = 0.0
+    started_s: float = 0.0
+    """When it was started last."""
     _delay_s: float = 0.0
     _deaths: deque[float] = field(default_factory=deque)
 
@@ -57,7 +58,7 @@ class Child:
         Raises:
             OSError: If there is no room for another process or descriptor; none was started.
         """
-        self._started_s, self.due_s = now_s, None
+        self.started_s, self.due_s = now_s, None
         launch = self.launch()
         try:
             process = subprocess.Popen(
@@ -95,7 +96,7 @@ class Child:
         tired = len(self._deaths) > self.policy.max_per_minute
         if tired and self.vital:
             return False
-        young = now_s - self._started_s < YOUNG_S
+        young = now_s - self.started_s < YOUNG_S
         longer_s = min(self._delay_s * 2, self.policy.max_delay_s)
         self._delay_s = max(longer_s, self.policy.delay_s) if young else self.policy.delay_s
         self.restarts += 1

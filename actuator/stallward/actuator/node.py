@@ -134,6 +134,7 @@ class Node:
                 now_s, [longest_s] * count, paused, memory.load()
             )
         self._pauses = memory
+        memory.keep_only(())
         self._note_pauses()
 
     def _note_pauses(self) -> None:
@@ -183,6 +184,8 @@ class Node:
         pausing = [i for i in range(len(sample.slots)) if done.slot(i).paused or i in stopped]
         self.tracker.begin(now_s, pausing)
         self._note_pauses()  # before it is so: if this is the last thing done, it counts
+        if self._pauses is not None:
+            self._pauses.keep(now_s, pausing)
         results = self.levers.apply(granted)
         facts = [
             SlotFacts(
@@ -195,6 +198,8 @@ class Node:
         ]
         self.tracker.update(now_s, facts, time.monotonic())
         self._note_pauses()
+        if self._pauses is not None:
+            self._pauses.keep_only(pausing)
         self._profile = done.tuning.name
         return results
 
@@ -226,6 +231,8 @@ class Node:
         ]
         self.tracker.update(now_s, facts, time.monotonic())
         self._note_pauses()
+        if self._pauses is not None:
+            self._pauses.keep_only(())
         self._profile = RELEASED.tuning.name
         return results
 

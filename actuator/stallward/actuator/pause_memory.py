@@ -4,6 +4,9 @@ Each slot has two records, written in turn, each with a number and a checksum. A
 killed while it writes leaves a torn record and a whole one, which is one event older. The loop
 writes that a slot will be paused *before* its levers move and that it runs *after* they have, so
 what is left always says at least as much pausing as there was.
+
+Behind the records is since when the loop keeps the slot paused by its own will, for the guardian:
+what somebody else pauses is not the loop's to end.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from stallward.actuator.slots import PauseHistory, SlotTracker
@@ -25,6 +28,7 @@ _PAUSE: Final = struct.Struct("<dd")
 _RECORD_BYTES: Final = 2048
 SLOT_BYTES: Final = 2 * _RECORD_BYTES
 _CRC_BYTES: Final = 4
+_KEPT_BYTES: Final = 8
 
 
 class PauseMemory:
@@ -39,6 +43,20 @@ class PauseMemory:
         self._memory = memory
         self._numbers = [max(number, 0) for number, _ in map(self._newest, range(slots))]
         self._written = [-1] * slots
+        self._kept = [_kept(memory, slot) for slot in range(slots)]
+        self._keeps: list[bool] = [bool(view[0]) for view in self._kept]
+
+    def keep(self, time_s: float, slots: Iterable[int]) -> None:
+        """From ``time_s`` on the loop keeps ``slots`` paused; call it before its levers move."""
+        for slot in slots:
+            if not self._keeps[slot]:
+                self._kept[slot][0], self._keeps[slot] = time_s, True
+
+    def keep_only(self, slots: Collection[int]) -> None:
+        """The loop keeps nothing else paused any more; call it after its levers have moved."""
+        for slot, keeps in enumerate(self._keeps):
+            if keeps and slot not in slots:
+                self._kept[slot][0], self._keeps[slot] = 0.0, False
 
     def load(self) -> tuple[PauseHistory | None, ...]:
         """What the last loop wrote of each slot; ``None`` where nothing of it can be read."""
@@ -63,6 +81,17 @@ class PauseMemory:
         records = (start, start + _RECORD_BYTES)
         found = [_decode(bytes(self._memory[at : at + _RECORD_BYTES])) for at in records]
         return max(found, key=lambda record: record[0])
+
+
+def kept_since(memory: memoryview, slots: int) -> tuple[float, ...]:
+    """Since when the loop keeps each slot paused, CLOCK_MONOTONIC; 0 where it does not."""
+    return tuple(_kept(memory, slot)[0] for slot in range(slots))
+
+
+def _kept(memory: memoryview | bytearray, slot: int) -> memoryview[float]:
+    """One aligned number, which is stored and read in one go."""
+    end = (slot + 1) * SLOT_BYTES
+    return memoryview(memory)[end - _KEPT_BYTES : end].cast("d")
 
 
 def _encode(number: int, history: PauseHistory) -> bytes:
