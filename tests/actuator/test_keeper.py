@@ -227,6 +227,22 @@ def test_a_dead_keeper_is_an_error_not_a_hang(tmp_path: Path) -> None:
     keeper.close()
 
 
+def test_a_late_answer_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    keeper = Keeper.start(Paths(cgroup=tmp_path))
+    knob, refused = tmp_path / "knob", b"no entry\n"
+    knob.write_text("99")
+    os.kill(keeper.pid, signal.SIGSTOP)
+    for message in (refused, f"{to_line(FileValue(knob, '60'))}\n".encode()):
+        with pytest.raises(JournalError, match="did not answer"):
+            keeper._ask(message, timeout_s=0.05)
+    os.kill(keeper.pid, signal.SIGCONT)
+    assert keeper.restore() == ()
+    assert knob.read_text() == "60", "it had taken what it answered too late"
+    with pytest.raises(JournalError):
+        keeper._ask(refused)
+    keeper.close()
+
+
 def test_it_stays_small(tmp_path: Path) -> None:
     keeper = Keeper.start(Paths(cgroup=tmp_path))
     status = Path(f"/proc/{keeper.pid}/smaps_rollup").read_text()

@@ -45,6 +45,8 @@ class Keeper:
         self._process = process
         self._claim = claim
         self._lock = threading.Lock()
+        self._unanswered = 0
+        """Messages whose answers did not come in time: they come before the next one's."""
 
     @classmethod
     def start(cls, paths: Paths, journal_dir: Path | None = None) -> Keeper:
@@ -162,7 +164,15 @@ class Keeper:
             with self._lock:
                 self._connection.settimeout(timeout_s)
                 self._connection.send(message)
-                answer = self._connection.recv(MESSAGE_BYTES)
+                self._unanswered += 1
+                answer = b"late"
+                while answer and self._unanswered:
+                    answer = self._connection.recv(MESSAGE_BYTES)
+                    self._unanswered -= 1
+        except TimeoutError as error:
+            raise JournalError(
+                f"The keeper process did not answer within {timeout_s:g} s."
+            ) from error
         except OSError as error:
             raise JournalError(f"The keeper process is gone ({error}).") from error
         if not answer:
