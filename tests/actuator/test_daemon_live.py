@@ -470,8 +470,10 @@ def test_fifty_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbo
 
 def test_a_killed_guardian_takes_everything_with_it(little_sandbox: LittleSandbox) -> None:
     control = ControlConfig(read_processes=True)
-    for _ in range(3):
-        daemon = Daemon(little_sandbox.config(control=control))
+    for number in range(3):
+        # A journal each: the heir of a killed daemon pauses nothing for a while.
+        journal = JournalConfig(path=little_sandbox.folder / f"journal{number}")
+        daemon = Daemon(little_sandbox.config(control=control, journal=journal))
         with daemon, daemon.client() as client:
             hold_fast(client, little_sandbox, with_a_stopped_process(little_sandbox))
             pids = daemon.pids

@@ -156,7 +156,7 @@ def test_a_pause_that_no_budget_allows_ends_with_the_loop(
     parent._pause_limit = PauseLimit(budgets)
     knob = tmp_path / "freeze"
     knob.write_text("1")
-    memory = parent._journal.share(1)
+    memory = parent._journal.share(("a",))
     parent._journal.take(to_line(FileValue(knob, "0")).encode(), lambda _: None)
     now_s = time.monotonic() + 10_000.0
     process = Killed()
@@ -171,7 +171,7 @@ def test_a_pause_that_no_budget_allows_ends_with_the_loop(
 
 
 def test_the_guardian_is_awake_when_a_pause_must_have_ended(parent: Guardian) -> None:
-    memory = parent._journal.share(1)
+    memory = parent._journal.share(("a",))
     parent.loop.process = Killed()  # type: ignore[assignment]
     parent.loop.pidfd = os.open("/dev/null", os.O_RDONLY)
     parent.loop.started_s = 1.0

@@ -32,7 +32,9 @@ from stallward.actuator.loop_memory import (
     touch_path,
 )
 from stallward.actuator.paths import Paths
+from stallward.actuator.pause_memory import PauseMemory
 from stallward.actuator.restore_command import restore_left
+from stallward.actuator.slots import PauseHistory, SlotTracker
 
 SHM = Path("/dev/shm")
 
@@ -40,7 +42,7 @@ SHM = Path("/dev/shm")
 class Setting:
     """A guardian's journal behind a socket, and the loop's side of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, slots: tuple[str, ...] = ("a", "b")) -> None:
         self.paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
         boot = self.paths.proc / "sys/kernel/random/boot_id"
         boot.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +52,7 @@ class Setting:
         self.journal_path = folder / "journal"
         self.held = HeldJournal(Journal(self.journal_path, self.paths), self.paths)
         self.left = self.held.recover()
-        self.memory = self.held.share(2)
+        self.memory = self.held.share(slots)
         self.start_loop()
 
     def start_loop(self) -> None:
@@ -235,11 +237,55 @@ def test_after_the_death_of_all_only_what_was_moved_is_undone(shm: Path, way: st
         assert [e.entry for e in heir.left if isinstance(e, Noted)] == [FileValue(moved, "60")]
         heir.close()
         heir.held.close()
+        assert not touch_path(dead.journal_path).exists()
     else:
         done = restore_left(dead.journal_path, dead.paths, wait_s=0.1)
         assert done.undone == (f"{moved} = 60",)
+        assert read_touched(dead.journal_path) == bytes(PLACES)
+        assert not dead.journal_path.exists()
     assert (moved.read_text(), never.read_text()) == ("60", "10")
-    assert not touch_path(dead.journal_path).exists()
+
+
+@pytest.mark.parametrize("way", ["recover", "restore first"])
+@pytest.mark.parametrize("slots", [("a", "b"), ("a", "c"), ("a", "b", "c")])
+def test_the_next_daemon_knows_the_pauses_of_the_same_slots(
+    shm: Path, way: str, slots: tuple[str, ...]
+) -> None:
+    dead = Setting(shm)
+    assert not dead.held.heir
+    tracker = SlotTracker(2)
+    tracker.begin(5.0, [1])
+    PauseMemory(dead.memory.pauses(), 2).note(tracker)
+    entry = FileValue(knob(shm), "60")
+    dead.link.hold_one(entry)
+    dead.link.touch(entry, moved=True)
+    dead.close()
+    if way == "restore first":
+        restore_left(dead.journal_path, dead.paths, wait_s=0.1)
+    heir = Setting(shm, slots)
+    assert heir.held.heir
+    known: tuple[PauseHistory | None, ...] = (PauseHistory(), PauseHistory(since_s=5.0))
+    if slots != ("a", "b"):
+        known = (None,) * len(slots)
+    assert PauseMemory(heir.memory.pauses(), len(slots)).load() == known
+    assert read_touched(heir.journal_path) == bytes(PLACES), "nothing is touched"
+    heir.close()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_after_a_death_the_past_of_a_journal_on_a_disk_is_not_clean(
+    tmp_path: Path, in_order: bool
+) -> None:
+    dead = Setting(tmp_path)
+    dead.link.hold_one(FileValue(knob(tmp_path), "60"))
+    if in_order:
+        dead.held.forget()
+    dead.close()
+    restore_left(dead.journal_path, dead.paths, wait_s=0.1)
+    heir = Setting(tmp_path)
+    assert heir.held.heir is not in_order
+    assert PauseMemory(heir.memory.pauses(), 2).load() == (None, None)
+    heir.close()
 
 
 @pytest.mark.parametrize("fault", ["gone", "cut short", "others may write it", "a link"])
@@ -305,7 +351,7 @@ def test_no_memory_is_said(setting: Setting, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(os, "memfd_create", refused)
     with pytest.raises(JournalError, match="Cannot allocate"):
-        setting.held.share(2)
+        setting.held.share(("a", "b"))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

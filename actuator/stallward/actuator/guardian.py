@@ -79,9 +79,7 @@ class Guardian:
         self._owner_gone = False
         self._undone_early = False
         """Whether what the dying loop holds was put back before its last thread ended."""
-        self._slots = len(config.background)
-        self._heir = False
-        """Whether a daemon that died may have paused something lately."""
+        self._slots = tuple(repr((s.name, s.group, s.processes)) for s in config.background)
         self._stop_status: int | None = None
         self._family = Family(config, wiring, self._launch_loop)
         self.loop = self._family.loop
@@ -89,7 +87,7 @@ class Guardian:
     def _launch_loop(self) -> Launch:
         memory = self._journal.memory or self._journal.share(self._slots)
         self._undone_early = False
-        heir = self._heir or self.loop.restarts > 0
+        heir = self._journal.heir or self.loop.restarts > 0
         left = Inheritance(
             memory_fd=memory.fd,
             first_place=self._journal.first_place,
@@ -113,7 +111,6 @@ class Guardian:
             left = self._journal.recover()
             if left:
                 say(f"undid {len(left)} settings that an earlier daemon left behind")
-            self._heir = bool(left)
             for child in self._family.all:
                 self._start(child, time.monotonic())
             while self._stop_status is None:
@@ -194,7 +191,7 @@ class Guardian:
         memory = self._journal.memory
         if memory is None or self.loop.process is None or self._undone_early:
             return None
-        since_s = kept_since(memory.pauses(), self._slots)
+        since_s = kept_since(memory.pauses(), len(self._slots))
         return self._pause_limit.due_s(since_s, self.loop.started_s)
 
     def _undo_early(self) -> None:

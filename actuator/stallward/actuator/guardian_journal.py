@@ -9,9 +9,10 @@ thread of its own writes the file. Undoing never needs the disk: it is done from
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,13 @@ from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.journal_disk import Journal
 from stallward.actuator.journal_entries import JournalEntry, Noted, Operation, from_line
 from stallward.actuator.journal_restore import restore
-from stallward.actuator.loop_memory import LoopMemory, in_force, read_touched, remove_touched
+from stallward.actuator.loop_memory import (
+    LoopMemory,
+    in_force,
+    read_touched,
+    remove_touched,
+    touch_path,
+)
 from stallward.actuator.paths import Paths
 from stallward.actuator.stderr_line import say
 
@@ -47,6 +54,7 @@ class HeldJournal:
 
     Attributes:
         memory: Shared with the loop; ``None`` until :meth:`share`.
+        heir: Whether :meth:`recover` found that an earlier daemon did not stop in order.
     """
 
     def __init__(self, journal: Journal, paths: Paths, *, memory_only: bool = False) -> None:
@@ -54,6 +62,7 @@ class HeldJournal:
         self._paths = paths
         self._memory_only = memory_only
         self.memory: LoopMemory | None = None
+        self.heir = False
         self._entries: dict[JournalEntry, int] = {}
         """With the number of the message that held each last."""
         self._serial = 0
@@ -89,7 +98,9 @@ class HeldJournal:
         Raises:
             JournalError: If the file cannot be read, or something cannot be undone.
         """
-        left = in_force(self._journal.load(), read_touched(self._journal.path))
+        path = self._journal.path
+        self.heir = any(map(os.path.lexists, (path, touch_path(path))))
+        left = in_force(self._journal.load(), read_touched(path))
         self._entries.update(dict.fromkeys(left, 0))
         problems = self.restore(forget=False)
         if problems:  # what could not be undone stays in the file
@@ -106,8 +117,11 @@ class HeldJournal:
             say(str(error))
         return left
 
-    def share(self, slots: int) -> LoopMemory:
+    def share(self, slots: Sequence[str]) -> LoopMemory:
         """Make the memory that is shared with the loops from now on; after :meth:`recover`.
+
+        Args:
+            slots: What tells each slot from any other, in order.
 
         Raises:
             JournalError: If there is no memory.

@@ -5,8 +5,9 @@ afterwards: a byte stored before a write to the kernel is seen by whoever restor
 *touch table*, one byte for each original that the journal has noted (whether it is being moved),
 and behind that the slots' pauses (:mod:`stallward.actuator.pause_memory`).
 
-Where the journal is on a tmpfs, this is a file beside it and outlives the guardian too. Storing
-to a page of a file on a disk may wait for that disk, so elsewhere it is memory without a name.
+Where the journal is on a tmpfs, this is a file beside it and outlives the guardian too: the pauses
+in it are the next daemon's to go on from. Storing to a page of a file on a disk may wait for that
+disk, so elsewhere it is memory without a name.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import contextlib
 import mmap
 import os
 import stat
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.journal_disk import Journal
 from stallward.actuator.journal_entries import JournalEntry, Noted
 from stallward.actuator.kernelfile import read_text
 from stallward.actuator.paths import Paths
@@ -27,6 +30,8 @@ from stallward.actuator.pause_memory import SLOT_BYTES
 PLACES: Final = 8192
 """Originals that can be noted; those beyond are held as if each had been moved."""
 _TOUCHED: Final = 1
+_NAMES_BYTES: Final = 8
+"""At the end: whose slots these are, a checksum."""
 
 
 class LoopMemory:
@@ -43,13 +48,23 @@ class LoopMemory:
         self._map = mmap.mmap(fd, 0)
 
     @classmethod
-    def make(cls, journal: Path, paths: Paths, slots: int) -> LoopMemory:
-        """New memory, empty; a file beside the journal where that is on a tmpfs.
+    def make(cls, journal: Path, paths: Paths, slots: Sequence[str]) -> LoopMemory:
+        """New memory, with nothing touched; a file beside the journal where that is on a tmpfs.
+
+        The pauses are those that a dead daemon has left there of the same slots, if it has.
+
+        Args:
+            journal: The journal's file.
+            paths: The kernel's files.
+            slots: What tells each slot from any other, in order.
 
         Raises:
             OSError: If there is no memory.
         """
-        size = memory_bytes(slots)
+        size = memory_bytes(len(slots))
+        names = zlib.crc32("\0".join(slots).encode()).to_bytes(_NAMES_BYTES, "little")
+        old = _read_trusted(touch_path(journal), size) or b""
+        pauses = old[PLACES:-_NAMES_BYTES] if old.endswith(names) else b""
         fd = -1
         if _on_tmpfs(journal.parent, paths):
             with contextlib.suppress(OSError):  # full, for example
@@ -59,6 +74,8 @@ class LoopMemory:
             remove_touched(journal)
             fd = os.memfd_create("loop-memory")
             os.truncate(fd, size)
+        os.pwrite(fd, pauses, PLACES)
+        os.pwrite(fd, names, size - _NAMES_BYTES)
         return cls(fd, named=named)
 
     def touch(self, place: int) -> None:
@@ -84,7 +101,7 @@ class LoopMemory:
 
 def memory_bytes(slots: int) -> int:
     """The size of the memory of a daemon with so many slots."""
-    return PLACES + slots * SLOT_BYTES
+    return PLACES + slots * SLOT_BYTES + _NAMES_BYTES
 
 
 def in_force(entries: Iterable[JournalEntry], touched: bytes | None) -> tuple[JournalEntry, ...]:
@@ -111,8 +128,13 @@ def touch_path(journal: Path) -> Path:
 
 def read_touched(journal: Path) -> bytes | None:
     """The touch table that a dead daemon left beside its journal, if it left one."""
+    return _read_trusted(touch_path(journal), PLACES)
+
+
+def _read_trusted(path: Path, size: int) -> bytes | None:
+    """So many bytes of a file that nobody else may have written."""
     try:
-        fd = os.open(touch_path(journal), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -120,10 +142,33 @@ def read_touched(journal: Path) -> bytes | None:
         trusted = found.st_uid in {0, os.geteuid()} and not found.st_mode & 0o022
         if not stat.S_ISREG(found.st_mode) or not trusted:
             return None
-        touched = os.pread(fd, PLACES, 0)
-        return touched if len(touched) == PLACES else None
+        content = os.pread(fd, size, 0)
+        return content if len(content) == size else None
     except OSError:
         return None
+    finally:
+        os.close(fd)
+
+
+def close_journal(journal: Journal) -> None:
+    """Forget what a dead daemon's journal holds, which is undone, but not that there was one.
+
+    The next daemon finds the pauses in the memory's file; where that has no name it finds an
+    empty journal, and takes the past for the worst that the budgets allow.
+
+    Raises:
+        JournalError: If the journal cannot be emptied.
+    """
+    try:
+        fd = os.open(touch_path(journal.path), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        journal.empty()
+        return
+    journal.clear()
+    try:
+        os.pwrite(fd, bytes(PLACES), 0)
+    except OSError:  # without entries it says nothing
+        pass
     finally:
         os.close(fd)
 

@@ -20,7 +20,7 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.journal_disk import Journal
 from stallward.actuator.journal_entries import JournalEntry
 from stallward.actuator.journal_restore import restore
-from stallward.actuator.loop_memory import remove_touched
+from stallward.actuator.loop_memory import close_journal
 from stallward.actuator.paths import Paths
 from stallward.actuator.stderr_line import say
 
@@ -86,6 +86,5 @@ def _undo(
         say(f"could not undo: {problem}", "loop")
     if not problems:
         with contextlib.suppress(ActuatorError, OSError):
-            Journal(journal, paths).clear()
-            remove_touched(journal)
+            close_journal(Journal(journal, paths))
     return 1 if problems else 0

@@ -36,7 +36,7 @@ from stallward.actuator.journal_entries import (
 )
 from stallward.actuator.journal_restore import restore
 from stallward.actuator.locks import claim_journal_path, claim_node
-from stallward.actuator.loop_memory import in_force, read_touched, remove_touched
+from stallward.actuator.loop_memory import close_journal, in_force, read_touched
 from stallward.actuator.paths import Paths
 
 EXIT_LEFT: Final = 1
@@ -73,8 +73,7 @@ def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored
         notes = [unreadable(journal)] if journal.unreadable else []
         if not problems:
             try:
-                journal.clear()
-                remove_touched(journal_path)
+                close_journal(journal)
             except JournalError as error:
                 notes.append(str(error))
     undone = tuple(dict.fromkeys(described(entry) for entry in entries))
