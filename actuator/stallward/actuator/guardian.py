@@ -150,7 +150,7 @@ class Guardian:
             self.hearing.take(link)
         now_s = time.monotonic()
         for child in self._family.all:
-            status = child.reap()
+            status = child.reap() if child.pidfd in ready else None
             if status is not None:
                 self._on_death(child, status, now_s)
             elif child.due_s is not None and now_s >= child.due_s and self._stop_status is None:

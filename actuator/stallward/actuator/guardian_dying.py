@@ -8,35 +8,46 @@ once, or SIGKILL is seen to be on its way.
 
 from __future__ import annotations
 
+import os
 import signal
-from pathlib import Path
 from typing import Final
 
 LOOK_S: Final = 0.25
-"""How often to look; one look costs some 20 us."""
+"""How often to look; waking up for it costs 0.05 % of a core."""
 _KILLED: Final = 1 << (signal.SIGKILL - 1)
-_PENDING: Final = frozenset({b"SigPnd", b"ShdPnd"})
+_PENDING: Final = (b"\nSigPnd:", b"\nShdPnd:")
+_STATUS_BYTES: Final = 8192
 _OVER: Final = frozenset({b"Z", b"X"})
 
 
 def is_dying(pid: int) -> bool:
     """Whether a child that was not waited for yet runs no more of its program."""
     try:
-        return tells_death(Path(f"/proc/{pid}/status").read_bytes())
+        fd = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # waiting for it says the rest
         return False
+    try:
+        return tells_death(os.read(fd, _STATUS_BYTES))
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def tells_death(status: bytes) -> bool:
     """Whether a /proc/PID/status is that of a process whose main thread has ended or must."""
-    for line in status.splitlines():
-        name, _, value = line.partition(b":")
-        words = value.split()
-        if name == b"State" and words[:1] and words[0] in _OVER:
-            return True
-        if name in _PENDING and words and _mask(words[0]) & _KILLED:
-            return True
-    return False
+    if _word(status, b"\nState:") in _OVER:
+        return True
+    return any(_mask(_word(status, name)) & _KILLED for name in _PENDING)
+
+
+def _word(status: bytes, name: bytes) -> bytes:
+    """The first word after ``name``; empty if there is none."""
+    start = status.find(name)
+    if start < 0:
+        return b""
+    line = status[start + len(name) :].split(b"\n", 1)[0]
+    return line.split(None, 1)[0] if line.strip() else b""
 
 
 def _mask(digits: bytes) -> int:
