@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import subprocess
 import sys
@@ -16,7 +17,6 @@ import pytest
 from stallward.actuator.groups import Hierarchy
 from stallward.actuator.journal_entries import FileValue, Frozen
 from stallward.actuator.journal_restore import restore
-from stallward.actuator.levers import worker
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.result import LeverResult
 from stallward.actuator.levers.worker import Superseded, Worker
@@ -78,8 +78,8 @@ def patch_threads(monkeypatch: pytest.MonkeyPatch, room: int = 0) -> NoThreads:
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> NoThreads:
-    refusing = NoThreads(worker._thread.start_new_thread)
-    monkeypatch.setattr(worker._thread, "start_new_thread", refusing)
+    refusing = NoThreads(_thread.start_new_thread)
+    monkeypatch.setattr(_thread, "start_new_thread", refusing)
     return refusing
 
 
@@ -101,7 +101,10 @@ def test_beside_a_thread_that_blocks_the_caller_does_the_rest(
 ) -> None:
     patch_threads(monkeypatch, room=1)
     never, seen = threading.Event(), list[int]()
-    actions = [partial(never.wait, 20.0), *(partial(seen.append, n) for n in range(5))]
+    actions: list[Callable[[], object]] = [
+        partial(never.wait, 20.0),
+        *(partial(seen.append, n) for n in range(5)),
+    ]
     (problem,) = run_bounded(actions, patience_s=0.01, give_up_s=0.3)
     never.set()
     assert seen == list(range(5))

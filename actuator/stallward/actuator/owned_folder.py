@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,12 @@ def remove_folder(path: Path) -> None:
     """
     import shutil  # noqa: PLC0415 - costs memory that a waiting keeper does not need
 
-    if not path.is_symlink() and not path.exists():
+    try:
+        found = path.lstat()  # looked at once: somebody else may be removing it too
+    except FileNotFoundError:
         return
-    ours = path.name.startswith(PREFIX) and path.is_dir() and not path.is_symlink()
-    if not ours or path.stat().st_uid != os.geteuid():
+    ours = path.name.startswith(PREFIX) and stat.S_ISDIR(found.st_mode)
+    if not ours or found.st_uid != os.geteuid():
         raise ActuatorError(f"The folder {path} is not ours; it was left alone.")
     for left in reversed(range(_TRIES)):
         try:
