@@ -122,7 +122,7 @@ class FakeNode:
             (self.slot,),
             100 * MIB,
             self.sent.append,
-            self.released.append,
+            lambda *entries: self.released.extend(entries),
             options=self.options,
         )
 

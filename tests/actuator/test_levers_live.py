@@ -60,7 +60,7 @@ class Box:
             (self.bg,),
             200 * MIB,
             self.sent.append,
-            self.released.append,
+            lambda *entries: self.released.extend(entries),
         )
         self.originals = self.levers.originals()
         self.processes: list[subprocess.Popen[bytes]] = []

@@ -145,6 +145,21 @@ def test_what_is_put_back_may_be_moved_again(setting: Setting, tmp_path: Path) -
     assert path.read_text() == "33"
 
 
+def test_what_was_set_before_the_first_move_wins_without_a_table_too(tmp_path: Path) -> None:
+    path = knob(tmp_path)
+    with contextlib.closing(Setting(tmp_path)) as dead:
+        one = held(dead, path)
+        dead.link.hold(dead.originals.entries)
+        path.write_text("70")  # the administrator's
+        one.move("90")
+        one.put_back()
+        path.write_text("80")
+        one.move("91")
+    with contextlib.closing(Setting(tmp_path)) as heir:
+        assert heir.left == (FileValue(path, "80"),)
+    assert path.read_text() == "80"
+
+
 def test_it_is_touched_before_it_is_written_and_not_before_that(
     setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stallward.actuator.errors import JournalError
-from stallward.actuator.journal_entries import FileValue, JournalEntry
+from stallward.actuator.journal_entries import FileValue, JournalEntry, KeyedValue
 
 SendJournal = Callable[..., None]
 """Takes entries, as many arguments; returns when they are safe; raises to keep the change from
@@ -67,12 +67,22 @@ class Originals:
             self.touch(entry)
 
     def cover(self, entries: Sequence[JournalEntry]) -> None:
-        """Have the journal know ``entries``; what they undo is not moved yet."""
+        """Have the journal know ``entries``; what they undo is not moved yet.
+
+        What was noted of the same settings before is let go: without a touch table all that is
+        noted is undone, the first value of each file, and somebody else has changed that since.
+        """
         new = [entry for entry in entries if entry not in self._covered]
-        if new:
-            self._send(*new)
+        if not new:
+            return
+        self._send(*new)
+        settings = set(filter(None, map(_setting, new)))
+        stale = [
+            e for e in tuple(self._covered) if e not in self._moved and _setting(e) in settings
+        ]
         for entry in new:
             self.note(entry)
+        self.release_all(stale)
 
     def touch(self, entry: JournalEntry) -> None:
         """Have ``entry``, which is covered, undone after a crash; call before the change."""
@@ -107,3 +117,13 @@ class Originals:
         if known and self._release is not None:
             with contextlib.suppress(JournalError):  # they are undone once more, at worst
                 self._release(*known)
+
+
+def _setting(entry: JournalEntry) -> tuple[Path, str] | None:
+    """Which setting an entry is a value of."""
+    match entry:
+        case FileValue(path=path):
+            return path, ""
+        case KeyedValue(path=path, key=key):
+            return path, key
+    return None
