@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,51 @@ def test_releasing_never_waits() -> None:
         theirs.send(b"ok")  # to the release, late
         with pytest.raises(JournalError):
             link.hold_one(entry)
+
+
+def test_neither_releasing_nor_a_beat_waits_for_a_full_guardian() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        link = GuardianLink(ours)
+        entries = [Stopped(999_999, ticks) for ticks in range(3)]
+        theirs.send(b"ok")
+        link.hold(entries, timeout_s=3.0)  # as at the start, when the disk may take its time
+        for _ in range(100_000):  # the guardian takes in nothing
+            try:
+                ours.send(b"beat", socket.MSG_DONTWAIT)
+            except OSError:
+                break
+        started_s = time.monotonic()
+        link.beat()
+        link.release_one(*entries)
+        assert time.monotonic() - started_s < 1.0
+        with pytest.raises(JournalError, match=r"within 0\.2 s"):
+            link.hold((Stopped(1, 1),), timeout_s=0.2)
+        assert 0.15 < time.monotonic() - started_s < 2.0
+
+
+def test_beats_do_not_make_an_answer_wait_longer() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(0.02):
+            theirs.send(BEAT)
+
+    helper = threading.Thread(target=beat)
+    with ours, theirs:
+        link = GuardianLink(ours, timeout_s=0.1)
+        helper.start()
+        ending = threading.Timer(1.0, ended.set)
+        ending.start()
+        started_s = time.monotonic()
+        with pytest.raises(JournalError, match=r"within 0\.1 s"):
+            link.hold_one(Stopped(999_999, 1))
+        took_s = time.monotonic() - started_s
+        ending.cancel()
+        ended.set()
+        helper.join()
+    assert took_s < 0.5
 
 
 def test_a_beat_is_no_entry(setting: Setting) -> None:

@@ -110,6 +110,8 @@ class GuardianLink:
         first_place: int = 0,
     ) -> None:
         self.connection = connection
+        # Python waits for a socket with a time-out of its own, even where MSG_DONTWAIT is given.
+        connection.setblocking(False)
         self._timeout_s = timeout_s
         self._memory = memory
         self._next_place = first_place
@@ -238,10 +240,11 @@ class GuardianLink:
 
     def _ask(self, message: bytes, timeout_s: float) -> None:
         try:
-            self.connection.settimeout(timeout_s)
-            self.connection.send(message)
+            deadline_s = time.monotonic() + timeout_s
+            self._send_by(message, deadline_s)
             self._unanswered += 1
             while True:
+                self._wait_by(select.POLLIN, deadline_s)
                 answer = self.connection.recv(MESSAGE_BYTES)
                 if not answer:
                     raise JournalError("The guardian is gone.")
@@ -260,3 +263,18 @@ class GuardianLink:
                 f"The guardian did not take a journal entry within {timeout_s:g} s ({error})."
             )
             raise JournalError(self._problem) from error
+
+    def _send_by(self, message: bytes, deadline_s: float) -> None:
+        while True:
+            try:
+                self.connection.send(message)
+            except BlockingIOError:
+                self._wait_by(select.POLLOUT, deadline_s)
+            else:
+                return
+
+    def _wait_by(self, event: int, deadline_s: float) -> None:
+        poller = select.poll()
+        poller.register(self.connection, event)
+        if not poller.poll(max(deadline_s - time.monotonic(), 0.0) * 1e3):
+            raise TimeoutError("timed out")
