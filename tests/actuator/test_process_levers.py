@@ -271,6 +271,18 @@ def test_after_a_crash_the_journal_alone_undoes_it(family: Family) -> None:
     held.apply(RELEASED, 1.0)
 
 
+@needs_root
+def test_after_a_crash_what_a_tree_forked_meanwhile_gets_its_value_back(family: Family) -> None:
+    held = Held(family, NICE, None)
+    held.apply(nice(10))
+    family.fork()
+    held.apply(nice(10), 2.0)  # a regular look
+    assert family.values(NICE) == ["10", "10", "10"]
+    assert restore(held.sent, Paths()) == ()
+    assert family.values(NICE) == ["0", "0", "0"]
+    held.apply(RELEASED, 3.0)
+
+
 def test_cpus_are_given_and_taken_back(family: Family) -> None:
     own = format_cpus(os.sched_getaffinity(0))
     first = min(os.sched_getaffinity(0))

@@ -165,8 +165,11 @@ class ThreadSweep:
         """What it had before; ``None`` if somebody else has changed it since."""
         given = self._given.get(thread)
         if given is None:
-            if self._inherited(thread, now):
-                self._given[thread] = Given(self._common or now, now)
+            if self._common is not None and self._inherited(thread, now):
+                if self._folder is None:  # no entry of a group's threads speaks for it
+                    ticks = thread.start_time_ticks
+                    self._save(ThreadValue(self._what, thread.tid, ticks, self._common))
+                self._given[thread] = Given(self._common, now)
                 return self._common
             return now
         if given.value == now:
