@@ -625,6 +625,8 @@ def test_a_daemon_inside_a_background_group_refuses_to_start(
         "sys.exit(guardian.main(['--config', sys.argv[1]]))\n"
     )
     hog = little_sandbox.hogs[0]
+    for group in little_sandbox.hogs:
+        group.kill()  # what is loaded inside the group would thrash with them for minutes
     done = subprocess.run(
         [sys.executable, "-c", script, str(config_path), *map(str, hog.dirs)],
         stderr=subprocess.PIPE,
