@@ -10,7 +10,7 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 
 test:  ## everything this machine allows; says what it skipped and why
 	@scripts/setup.sh workloads
-	@.venv/bin/python -m pytest -ra
+	@.venv/bin/python -m pytest -raR
 
 test-vm:  ## what needs cgroup v2, in an emulated machine (12 minutes); ARGS="-k psi" for some
 	@scripts/setup.sh vm

@@ -22,7 +22,11 @@ def _why_not_live() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip live and vm tests where the machine does not allow them, and say why."""
+    """Skip live and vm tests where the machine does not allow them, and say why.
+
+    A live test makes real pressure on a machine that others use too: one that fails is tried
+    once more, and the summary lists it under RERUN.
+    """
     why = {"live": _why_not_live()}
     if "STALLWARD_VM" not in os.environ:  # set by tests/vm/guest.sh
         why["vm"] = "runs inside the machine of `make test-vm`"
@@ -30,3 +34,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in why.items():
             if reason and item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=f"{marker} test: {reason}"))
+        if item.get_closest_marker("live") is not None:
+            item.add_marker(pytest.mark.flaky(reruns=1))
