@@ -24,8 +24,9 @@ def _why_not_live() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip live and vm tests where the machine does not allow them, and say why.
 
-    A live test makes real pressure on a machine that others use too: one that fails is tried
-    once more, and the summary lists it under RERUN.
+    Live tests make real pressure on a machine that others use too, and the emulated machine of
+    vm tests stalls for seconds with it: one that fails is tried once more, and the summary lists
+    it under RERUN.
     """
     why = {"live": _why_not_live()}
     if "STALLWARD_VM" not in os.environ:  # set by tests/vm/guest.sh
@@ -34,5 +35,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in why.items():
             if reason and item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=f"{marker} test: {reason}"))
-        if item.get_closest_marker("live") is not None:
+        if any(item.get_closest_marker(marker) is not None for marker in ("live", "vm")):
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -154,7 +154,8 @@ with open_sandbox(
     child = subprocess.Popen(["sleep", "600"])
     box.slots[1].add_pid(child.pid)
     print(box.zone.name, box.load.name, box.swap_path, box.folder, child.pid, flush=True)
-    time.sleep(600)
+    while True:  # a signal just before a long sleep would be handled after it
+        time.sleep(0.05)
 """
 
 

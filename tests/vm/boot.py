@@ -5,9 +5,6 @@ no root and no KVM: the kernel is unpacked from its package into build/vm, virtm
 this machine's own file system, read-only, and one folder (build/vm/results) is written from
 inside. Emulated: right for behaviour, wrong for timing.
 
-A test that fails is tried once more, in a machine of its own: emulation on a busy host stalls for
-seconds at times. Both attempts are told, and what fails twice has failed.
-
 Exit status: that of pytest inside; 1 if the machine did not finish; 0 with a line that says what
 is missing where it cannot be booted at all.
 """
@@ -26,7 +23,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
-from xml.etree import ElementTree
 
 from bounded_run import run_bounded
 from kernel_package import SkippedError, fetch_kernel, say
@@ -34,17 +30,12 @@ from kernel_package import SkippedError, fetch_kernel, say
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / "build" / "vm"
 RESULTS: Final = BUILD / "results"
-FIRST_RESULTS: Final = BUILD / "results-first"
 GUEST_RESULTS: Final = "/run/stallward/results"
 LIMIT_S: Final = 40 * 60.0
 """Hard bound of one run; one takes twelve minutes on two cores that do nothing else."""
 DISK_BYTES: Final = 2 << 30
-AGAIN_AT_MOST: Final = 3
-"""So many failures may be the emulation's; more are not."""
 SWAP_BYTES: Final = 512 << 20
 """Both are sparse files."""
-_TESTS_FAILED: Final = 1
-"""Exit status of pytest."""
 
 # Command -> Debian package.
 TOOLS: Final = {
@@ -70,7 +61,7 @@ TARGETS: Final = (
 )
 """What runs inside unless arguments are given, what is quick first: the tests of this folder, and
 live ones that hold on every kind of node. None of them imports torch."""
-OPTIONS: Final = ("-ra", "--durations=10", "--timeout=1200", "-m", "vm or live")
+OPTIONS: Final = ("-raR", "--durations=10", "--timeout=1200", "-m", "vm or live")
 
 
 def check_tools(path: str, vng: Path) -> None:
@@ -162,26 +153,7 @@ def main(arguments: Sequence[str]) -> int:
     except SkippedError as error:
         say(f"SKIPPED, nothing was tested on cgroup v2: {error}")
         return 0
-    status = boot(vng, image, tuple(arguments) or (*OPTIONS, *TARGETS))
-    failed = failures(RESULTS / "junit.xml") if status == _TESTS_FAILED else ()
-    if arguments or not 0 < len(failed) <= AGAIN_AT_MOST:
-        return status
-    say(f"failed, and tried once more: {', '.join(failed)}")
-    shutil.rmtree(FIRST_RESULTS, ignore_errors=True)
-    RESULTS.rename(FIRST_RESULTS)
-    return boot(vng, image, (*OPTIONS, *failed))
-
-
-def failures(junit: Path) -> tuple[str, ...]:
-    """The tests that failed, as pytest takes them; none if there is no such file."""
-    if not junit.exists():
-        return ()
-    cases = ElementTree.parse(junit).iter("testcase")
-    return tuple(
-        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    )
+    return boot(vng, image, tuple(arguments) or (*OPTIONS, *TARGETS))
 
 
 def boot(vng: Path, image: Path, chosen: tuple[str, ...]) -> int:

@@ -35,10 +35,10 @@ cached /run/stallward/tree "$tree" || finish 94
 mkdir -p "$disk/home" "$disk/tmp"
 export HOME="$disk/home" TMPDIR="$disk/tmp" STALLWARD_VM=/dev/vda
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-# Only the plugin that bounds each test: the others double the start.
+# Only the plugins that bound a test and repeat it: the others double the start.
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 cd "$tree" || finish 95
-xargs .venv/bin/python -m pytest -p pytest_timeout -p no:cacheprovider \
-  --basetemp "$disk/pytest" --junitxml "$results/junit.xml" \
-  <"$results/arguments" >"$results/pytest.log" 2>&1
+eval "set -- $(cat "$results/arguments")"
+.venv/bin/python -m pytest -p pytest_timeout -p pytest_rerunfailures -p no:cacheprovider \
+  --basetemp "$disk/pytest" --junitxml "$results/junit.xml" "$@" >"$results/pytest.log" 2>&1
 finish $?

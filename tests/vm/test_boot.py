@@ -120,26 +120,3 @@ def test_only_what_boots_is_unpacked_of_the_kernel() -> None:
     assert kernel_package.wanted("./usr/lib/modules/6.1.0/modules.builtin")
     assert not kernel_package.wanted("./boot/System.map-6.1.0")
     assert not kernel_package.wanted(f"{modules}/drivers/gpu/drm/amd/amdgpu/amdgpu.ko")
-
-
-def test_failures_are_read_from_what_pytest_wrote(tmp_path: Path) -> None:
-    (tmp_path / "test_some.py").write_text(
-        "import pytest\n"
-        "@pytest.mark.parametrize('x', ['a', 'b'])\n"
-        "def test_one(x): assert x == 'a'\n"
-        "def test_skipped(): pytest.skip('')\n"
-        "@pytest.fixture\n"
-        "def broken(): raise ValueError\n"
-        "def test_error(broken): pass\n"
-    )
-    junit = tmp_path / "junit.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
-    found = subprocess.run(
-        [*command, "--junitxml", str(junit), "test_some.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
-    assert found.returncode == 1
-    assert boot.failures(junit) == ("test_some.py::test_one[b]", "test_some.py::test_error")
-    assert boot.failures(tmp_path / "none.xml") == ()
