@@ -76,7 +76,7 @@ class RandomLaw:
         self._rng = np.random.default_rng(seed)
         like = ExciteController({})
         like.reset(NodeContext(zone_limit_bytes=0, slot_names=(), tick_period_s=_TICK_S))
-        self._redraw = like.redraw
+        self._redraw, self._rest = like.redraw, like.rest
         self._chances = {
             entry: like.probabilities(entry) for entry in (*range(2 * slots), 2 * SLOTS)
         }
@@ -84,16 +84,18 @@ class RandomLaw:
 
     def act(self) -> tuple[Actions, Array]:
         """The next tick's actions and their propensities."""
-        batch = len(self._action)
-        propensity = np.ones(batch)
+        batch, before = len(self._action), self._action
+        fresh = np.zeros_like(before)
         for entry, chances in self._chances.items():
-            before = self._action[:, entry].copy()
-            fresh = self._rng.choice(len(chances), size=batch, p=chances)
-            after = np.where(self._rng.random(batch) < self._redraw, fresh, before)
-            self._action[:, entry] = after
-            stay = np.where(after == before, 1.0 - self._redraw, 0.0)
-            propensity *= stay + self._redraw * chances[after]
-        return self._action.copy(), propensity
+            fresh[:, entry] = self._rng.choice(len(chances), size=batch, p=chances)
+        fresh[self._rng.random(batch) < self._rest] = 0
+        drawn_now = self._rng.random(batch) < self._redraw
+        self._action = after = np.where(drawn_now[:, None], fresh, before)
+        parts = [chances[after[:, entry]] for entry, chances in self._chances.items()]
+        chance = (1.0 - self._rest) * np.prod(parts, axis=0)
+        chance += np.where(after.any(axis=1), 0.0, self._rest)
+        stayed = np.where((after == before).all(axis=1), 1.0 - self._redraw, 0.0)
+        return after.copy(), stayed + self._redraw * chance
 
 
 def _settings(price: float) -> SimulationSettings:
