@@ -17,9 +17,10 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.paths import Paths
 from stallward.env.errors import RecordingError
 from stallward.env.recording import Requests, Units, write_recording
-from stallward.env.recording_run import NodeInfo, RunInfo, load_run
+from stallward.env.recording_run import CONDITIONS, NodeInfo, RunInfo, load_run
 from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
+from stallward.env.split import load_split
 from stallward.evaluation import live
 from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
@@ -38,10 +39,14 @@ def test_the_shipped_plan_has_enough_of_everything() -> None:
     assert len([run for run in together if run.seconds >= 60.0]) >= 80
     assert len({run.scenario for run in runs}) >= 10
     assert len({run.arm for run in together}) >= 7
-    assert {"none", "excite", "latd", "latd-cgroup"} <= {run.arm for run in together}
+    assert {"none", "excite", "latd", "latd-cgroup", "psi-hold"} <= {run.arm for run in together}
     assert len({run.name for run in runs}) == len(runs), "two runs share a directory"
-    for scenario in {run.scenario for run in runs}:
-        load_scenario(scenario)
+    split = load_split()
+    for name in {run.scenario for run in runs}:
+        held_out = split.part_of(load_scenario(name)) == "test"
+        arms = {run.arm for run in together if run.scenario == name}
+        assert len(arms) == (5 if held_out else 11)
+        assert {run.condition for run in runs if run.scenario == name} == set(CONDITIONS)
 
 
 @pytest.mark.parametrize(
