@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stallward.env.recording import Recording, load_recording
+from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.scenario import PAGE_BYTES
 from stallward.training.describe import describe, running
 
@@ -60,3 +62,15 @@ def test_a_writer_streams_over_its_file() -> None:
 def test_a_run_without_the_background_shows_nobody() -> None:
     alone = load_recording(RECORDINGS / "detector-anon-alone-s1")
     assert set(running(alone, 0)) == {0.0}
+
+
+@pytest.mark.parametrize(("made_with", "workers"), [("postgres-hogs", 4), ("redis-sort", 1)])
+def test_how_many_requests_are_served_at_once_is_the_scenarios(
+    made_with: str, workers: int
+) -> None:
+    """Recordings of a scenario's present file say so; older ones are of a single server."""
+    old = recorded("detector-anon")
+    content = load_scenario(made_with).content
+    new = [replace(r, run=replace(r.run, scenario_parameters=content)) for r in old]
+    assert describe("detector-anon", old).protected.workers == 1.0
+    assert describe("detector-anon", new).protected.workers == workers

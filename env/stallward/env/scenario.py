@@ -148,6 +148,8 @@ class ProtectedSpec:
         slo: Its target.
         prepare: Programs that fill ``{data}``, run once and kept.
         warm: Programs run outside the sandbox in every block after the server is ready.
+        workers: Requests that it serves at once: one that waits for a page then holds up only
+            those behind it.
     """
 
     server: Command
@@ -157,6 +159,7 @@ class ProtectedSpec:
     slo: Slo
     prepare: tuple[tuple[str, ...], ...] = ()
     warm: tuple[tuple[str, ...], ...] = ()
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,7 @@ def _protected(table: Table) -> ProtectedSpec:
         slo=_slo(table.table("slo")) if table.has("slo") else Slo(),
         prepare=_commands(table, "prepare"),
         warm=_commands(table, "warm"),
+        workers=int(table.number("workers", default=1.0, low=1.0, high=1024.0)),
     )
     table.done()
     return spec

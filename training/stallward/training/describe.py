@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
+from stallward.env.errors import ScenarioError
 from stallward.env.recording import Recording
+from stallward.env.recording_run import RunInfo
+from stallward.env.scenario_file import scenario_from
 from stallward.env.twin.latency import Array
 from stallward.env.twin.scenario import PAGE_BYTES, ProtectedProgram, SlotProgram, TwinScenario
 from stallward.training.errors import DatasetError
@@ -59,12 +63,23 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         slo_ms=_slo_ms(run.slo_ms, ample or quiet),
         cores=float(max(run.node.cpu_count, 1)),
         slo_quantile=run.slo_quantile,
-        protected=_protected(quiet, ample or quiet, together),
+        protected=replace(
+            _protected(quiet, ample or quiet, together), workers=float(_workers(run))
+        ),
         slots=tuple(
             _slot(i, slot_name, unpressed or together, together)
             for i, slot_name in enumerate(names)
         ),
     )
+
+
+def _workers(run: RunInfo) -> int:
+    """Requests that the application serves at once, by the scenario it was recorded with."""
+    try:
+        made_with = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
+    except ScenarioError:
+        return 1  # recorded on a node of its own, or with a file of an older kind
+    return made_with.protected.workers
 
 
 def measured_ms(recording: Recording) -> Array:
