@@ -12,10 +12,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import stallward.env  # noqa: F401 - registers the environments
-from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.errors import TwinError
 from stallward.env.gym_twin import TwinEnv
 from stallward.env.reward import AT_TARGET, mean_progress, reward, severity, window_severity
@@ -206,3 +207,22 @@ def test_each_twin_has_its_own_price_and_its_own_count_of_violations() -> None:
     assert tight_share > 0.5
     assert roomy_share < 0.2
     assert np.isnan(vec.take_violation()).all()
+
+
+def paused_share(settings: SimulationSettings) -> NDArray[np.float64]:
+    """Share of 15 to 45 s for which the first slot is paused where everything is asked to be."""
+    simulation = Simulation([TWIN], 64, settings, seed=3)
+    simulation.reset(np.ones(64, dtype=bool))
+    column = OBSERVATION_NAMES.index("slot0_paused")
+    action = np.tile(PAUSE, (64, 1))
+    seen = [simulation.step(action).observation[:, column].copy() for _ in range(225)]
+    shares: NDArray[np.float64] = np.mean(seen[75:], axis=0, dtype=np.float64)
+    return shares
+
+
+def test_a_slot_that_was_paused_for_most_of_the_minute_before_has_little_left() -> None:
+    rested = paused_share(SimulationSettings(nuisance=NO_NUISANCE))
+    assert rested.min() > 0.85, "half a second in every five and a half runs"
+    tired = paused_share(SimulationSettings(nuisance=replace(NO_NUISANCE, paused_before=0.78)))
+    assert tired.min() < 0.82, "the budget's 80 %, and what leaves the minute meanwhile"
+    assert np.quantile(tired, 0.9) > 0.85, "some have not been paused"

@@ -26,7 +26,7 @@ from stallward.env.reward import check_quantile
 from stallward.env.twin.core import TICK_S, TwinBatch
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.frame import raw_frames
-from stallward.env.twin.levers import rules_of
+from stallward.env.twin.levers import SHARE_TICKS, rules_of
 from stallward.env.twin.parameters import to_array
 from stallward.env.twin.randomness import keys_of, uniforms
 
@@ -37,7 +37,11 @@ OBSERVATION_BOUND: Final = 64.0
 """Observations are within this, far outside what any node gives."""
 _EPISODES_FROM: Final = 1 << 40
 """From here on, a node's numbers are those of its episodes; before, those of its decisions."""
-_PER_EPISODE: Final = 9 + 2 * SLOTS
+_PER_EPISODE: Final = 9 + 3 * SLOTS
+_NEVER_BEFORE: Final = 0.3
+"""Chance that a slot was not paused in the minute before an episode."""
+_PAUSE_TICKS: Final = 55
+"""Pauses before an episode come once in so many ticks: as long and as far apart as they may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,10 @@ class Nuisance:
     """Chance that a decision sees the observation before the newest."""
     slow_lever_share: float = 0.1
     """Chance of an episode whose actions take hold a tick late."""
+    paused_before: float = 0.78
+    """Largest share of the minute before an episode for which a slot was paused. An episode is
+    as long as the minute that the guard's budget counts: with the whole budget left at its start
+    a policy would learn to live on what it cannot have for long."""
 
 
 NO_NUISANCE: Final = Nuisance(
@@ -61,6 +69,7 @@ NO_NUISANCE: Final = Nuisance(
     slot_missing_share=0.0,
     late_share=0.0,
     slow_lever_share=0.0,
+    paused_before=0.0,
 )
 
 
@@ -171,12 +180,26 @@ class Simulation:
         seen = self._seen
         seen.slow[index] = numbers[-1] < self.settings.nuisance.slow_lever_share
         seen.action[index] = 0
-        seen.ring[:, :, index] = 0
+        self._remember_pauses(index, numbers[-1 - SLOTS : -1])
         fresh, _ = ENCODER.fields["fresh"]
         seen.encoders[index // WIDTH, fresh, index % WIDTH] = 1.0
         self.scenario[index] = which
         self.steps[index] = 0
         observe_first(self.twin.world, seen, index)
+
+    def _remember_pauses(self, index: NDArray[np.int64], numbers: Array) -> None:
+        """Let the slots of new nodes have been paused in the minute before.
+
+        Args:
+            index: The nodes.
+            numbers: Random ones, ``(SLOTS, len(index))``.
+        """
+        reach = np.maximum(numbers - _NEVER_BEFORE, 0.0) / (1.0 - _NEVER_BEFORE)
+        paused_ticks = np.rint(self.settings.nuisance.paused_before * reach * _PAUSE_TICKS)
+        moment = np.arange(SHARE_TICKS)[:, None, None] % _PAUSE_TICKS
+        ring = self._seen.ring
+        ring[:, :, index] = moment < paused_ticks
+        self.twin.nodes.at(index).paused_ticks = ring[:, :, index].sum(axis=0)
 
     def frames(self) -> list[RawFrame]:
         """What every node reports now, as a node does."""
