@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stallward.actuator.paths import Paths
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
@@ -99,3 +100,15 @@ def test_rows_explain_every_key_and_show_absence() -> None:
 def test_the_disk_of_a_folder_is_the_one_it_lies_on() -> None:
     assert node_info(Path("/dev/shm/not-there-yet")).disk.endswith("(tmpfs)")
     assert node_info(Path("/proc/self")).disk.endswith("(proc)")
+
+
+def test_the_node_says_which_processor_it_has(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "cpuinfo").write_text(
+        "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n"
+        "stepping\t: 1\nflags\t\t: fpu vme\n\nprocessor\t: 1\nmodel name\t: another\n"
+    )
+    paths = Paths(proc=tmp_path / "proc")
+    assert node_info(tmp_path, paths).cpu == "AMD EPYC 26 2 1"
+    (tmp_path / "proc" / "cpuinfo").unlink()
+    assert node_info(tmp_path, paths).cpu == ""

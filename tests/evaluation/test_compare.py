@@ -17,7 +17,6 @@ from stallward.env.recording_run import NodeInfo, RunInfo
 from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.compare import Comparison, ComparisonRequest, run_comparison
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.plan import BlockStore, Settings, plan_blocks
@@ -178,7 +177,8 @@ def test_controllers_are_told_a_target_measured_with_ample_memory(
     expected = comparison.controller_slo_ms(scenario)
     assert expected == pytest.approx(1.5 * 12.0 * np.exp(0.1 * 2.33), rel=0.1)
     assert runner.slo_ms[1:] == [expected] * (len(runner.ran) - 1)
-    assert runner.lengths_s[0] == CALIBRATION_S
+    assert scenario.protected.slo.calibration_s == 135.0
+    assert runner.lengths_s[0] == 135.0
     assert set(runner.lengths_s[1:]) == {comparison.request.block_s}
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.demo import (
     _BURN_IN_S,
     _SWITCH_S,
+    CALIBRATION_S,
     DemoSettings,
     _clear,
     _first_line,

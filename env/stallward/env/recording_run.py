@@ -30,6 +30,8 @@ class NodeInfo:
     memory_total_bytes: int
     disk: str = ""
     """What is known of the disk that holds data and swap, in words."""
+    cpu: str = ""
+    """Which processor, in words: another one has other latencies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,8 @@ from typing import Any
 
 MAX_BACKGROUND_SLOTS = 4
 """The action table has four slots (design: environment)."""
+CALIBRATION_S = 30.0
+"""Thousands of requests, of most applications."""
 
 PLACEHOLDERS = {
     "data": "the folder its prepare commands filled, kept between blocks",
@@ -65,10 +67,13 @@ class Slo:
     Args:
         quantile: The quantile it is about, in (0, 1).
         latency_ms: The target; ``None`` means 1.5 x the p99 measured with ample memory.
+        calibration_s: How long that is measured: 2,000 requests or more make a p99 of which one
+            request's bad luck is a twentieth.
     """
 
     quantile: float = 0.95
     latency_ms: float | None = None
+    calibration_s: float = CALIBRATION_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

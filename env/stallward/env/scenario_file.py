@@ -15,6 +15,7 @@ from typing import Any
 from stallward.agent.toml_text import read_toml
 from stallward.env.errors import ScenarioError
 from stallward.env.scenario import (
+    CALIBRATION_S,
     MAX_BACKGROUND_SLOTS,
     PLACEHOLDERS,
     BackgroundSpec,
@@ -156,8 +157,9 @@ def _slo(table: Table) -> Slo:
             raise table.fail("latency_ms", 'must be a number of milliseconds or "auto".')
     else:
         latency_ms = table.number("latency_ms", low=0.001)
+    calibration_s = table.number("calibration_s", default=CALIBRATION_S, low=5.0, high=3600.0)
     table.done()
-    return Slo(quantile=quantile, latency_ms=latency_ms)
+    return Slo(quantile=quantile, latency_ms=latency_ms, calibration_s=calibration_s)
 
 
 def _latency(table: Table) -> LatencyLines:

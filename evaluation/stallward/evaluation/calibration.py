@@ -1,8 +1,8 @@
 """What controllers are told the target is, where a scenario leaves it to be measured.
 
-One number per scenario: recordings and blocks of which each was told another target cannot be
-compared. It comes from one block with ample memory, long enough that its p99 is more than one
-request's bad luck (the detector answers 15 requests a second: 450 in the block), or from
+One number per scenario and node: recordings and blocks of which each was told another target
+cannot be compared. It comes from one block with ample memory, as long as the scenario says (its
+p99 must be more than one request's bad luck, and the detector answers 15 a second), or from
 recordings that were told it before.
 """
 
@@ -20,8 +20,6 @@ from stallward.evaluation.measure import measure_recording
 from stallward.evaluation.runs import Runner, RunRequest
 from stallward.evaluation.summary import auto_target_ms
 
-CALIBRATION_S: Final = 30.0
-"""Least measured length of the block with ample memory."""
 UNCALIBRATED_SLO_MS: Final = 100.0
 """What the daemon of the calibration block itself is told; nobody acts on it."""
 _BURN_IN_S: Final = 3.0
@@ -42,11 +40,12 @@ def target_ms(ample: Path) -> float:
     return found_ms
 
 
-def calibrate_ms(runner: Runner, seed: int, scratch: Path) -> float:
+def calibrate_ms(runner: Runner, calibration_s: float, seed: int, scratch: Path) -> float:
     """Measure the target with a block of its own.
 
     Args:
         runner: Runs it.
+        calibration_s: Its measured length.
         seed: Of the block.
         scratch: Folder for its recording, which is removed again.
 
@@ -58,7 +57,7 @@ def calibrate_ms(runner: Runner, seed: int, scratch: Path) -> float:
         request = RunRequest(
             condition="ample",
             slo_ms=UNCALIBRATED_SLO_MS,
-            duration_s=CALIBRATION_S,
+            duration_s=calibration_s,
             burn_in_s=_BURN_IN_S,
             seed=seed,
         )

@@ -13,7 +13,7 @@ from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.fitted import load_fitted
 from stallward.evaluation.arms import Arm
-from stallward.evaluation.calibration import CALIBRATION_S, UNCALIBRATED_SLO_MS, target_ms
+from stallward.evaluation.calibration import UNCALIBRATED_SLO_MS, target_ms
 from stallward.evaluation.comparison_settings import settings_of
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.measure import BlockMeasures, measure_recording
@@ -60,6 +60,8 @@ class ComparisonRequest:
         out: Directory, new or resumable.
         policy: File or name for the arms that run a policy and name none.
         twin: Fitted twin, file or name.
+        calibration_s: Least length of the block that gives the target that controllers are told;
+            ``None`` means the scenario's.
     """
 
     scenario: str
@@ -72,6 +74,7 @@ class ComparisonRequest:
     out: Path
     policy: str = "default"
     twin: str = "default"
+    calibration_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse lengths that cannot be measured.
@@ -184,7 +187,7 @@ class Comparison:
             for number, block in enumerate(missing):
                 step = part(report, number / len(missing), (number + 1) / len(missing))
                 what = f"round {block.round}/{self.request.rounds} {block.condition}"
-                with timed(step, what, self.request.burn_in_s + self._block_s(block)):
+                with timed(step, what, self.request.burn_in_s + self._block_s(block, scenario)):
                     self._run_block(runner, block, scenario)
 
     def _calibration(self, scenario: Scenario) -> tuple[PlannedBlock, ...]:
@@ -214,10 +217,11 @@ class Comparison:
             return UNCALIBRATED_SLO_MS
         return target_ms(self.store.path(block))
 
-    def _block_s(self, block: PlannedBlock) -> float:
-        if block.round == CALIBRATION_ROUND:
-            return max(self.request.block_s, CALIBRATION_S)
-        return self.request.block_s
+    def _block_s(self, block: PlannedBlock, scenario: Scenario) -> float:
+        if block.round != CALIBRATION_ROUND:
+            return self.request.block_s
+        least_s = self.request.calibration_s or scenario.protected.slo.calibration_s
+        return max(self.request.block_s, least_s)
 
     def _run_block(self, runner: Runner, block: PlannedBlock, scenario: Scenario) -> None:
         arms = {arm.label: arm for arm in self.request.arms}
@@ -227,7 +231,7 @@ class Comparison:
             arm=NO_ARM if reference else arms[block.condition],
             policy=None if reference else self.policies[block.condition],
             slo_ms=self.controller_slo_ms(scenario),
-            duration_s=self._block_s(block),
+            duration_s=self._block_s(block, scenario),
             burn_in_s=self.request.burn_in_s,
             seed=block.seed,
         )

@@ -34,7 +34,19 @@ def node_info(disk_of: Path, paths: Paths | None = None) -> NodeInfo:
         cpu_count=len(os.sched_getaffinity(0)),
         memory_total_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         disk=_disk(disk_of),
+        cpu=_cpu(paths.proc / "cpuinfo"),
     )
+
+
+def _cpu(path: Path) -> str:
+    """Name, family, model and stepping of the first processor; empty if not known."""
+    try:
+        lines = path.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
+    except OSError:
+        return ""
+    found = {key.strip(): value.strip() for key, _, value in (li.partition(":") for li in lines)}
+    names = ("model name", "cpu family", "model", "stepping")
+    return " ".join(found[name] for name in names if name in found)
 
 
 def _disk(path: Path) -> str:
