@@ -14,18 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from stallward.env.errors import WorkloadError
 from stallward.env.workloads import native
-from stallward.env.workloads.c_source import write_c_file
-from stallward.env.workloads.compile_loop import compile_one
 from stallward.env.workloads.detector_data import write_model
 from stallward.env.workloads.detector_images import read_image, write_images
 from stallward.env.workloads.postgres import reads_script
 from stallward.env.workloads.random_file import write_random_file
-from stallward.env.workloads.report import UnitReport
 
 
 @pytest.fixture(scope="module")
@@ -349,48 +345,6 @@ def test_the_detector_answers_and_its_weights_stay_pages_of_their_file(tmp_path:
     size = (tmp_path / "detector.weights").stat().st_size
     assert mapped > 0.95 * size
     assert anonymous == 0
-
-
-def test_compiling_reports_the_functions_as_units(tmp_path: Path) -> None:
-    source, lines = tmp_path / "a.c", tmp_path / "lines"
-    write_c_file(source, functions=20, seed=1)
-    report = UnitReport(lines)
-    compile_one(source, tmp_path / "a.o", report)
-    time.sleep(0.15)
-    report.add(0)
-    # All 20 are parsed (half a unit each); those that are not inlined away are written, too.
-    assert 12 <= last_units(lines) <= 21
-
-
-def test_a_source_that_does_not_compile_ends_the_loop(tmp_path: Path) -> None:
-    source = tmp_path / "a.c"
-    source.write_text("nonsense")
-    with pytest.raises(SystemExit, match="gcc failed"):
-        compile_one(source, tmp_path / "a.o", UnitReport(tmp_path / "lines"))
-
-
-def test_a_compilation_that_is_terminated_is_lost_and_the_loop_goes_on(tmp_path: Path) -> None:
-    source = tmp_path / "a.c"
-    write_c_file(source, functions=3000, seed=1)
-    ended: list[bool] = []
-
-    def compile_it() -> None:
-        compile_one(source, tmp_path / "a.o", UnitReport(tmp_path / "lines"))
-        ended.append(True)
-
-    thread = threading.Thread(target=compile_it)
-    thread.start()
-    compiler = None
-    deadline_s = time.monotonic() + 20
-    while compiler is None and time.monotonic() < deadline_s:
-        compiler = next(
-            (p for p in psutil.Process().children(recursive=True) if p.name() == "cc1"), None
-        )
-        time.sleep(0.01)
-    assert compiler is not None
-    compiler.terminate()
-    thread.join(20)
-    assert ended == [True], "returned instead of ending the program"
 
 
 def test_steps_of_the_duckdb_loop_keep_a_window_larger_than_its_memory(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from stallward.env.block import make_workplace, run_block
@@ -26,6 +27,7 @@ from stallward.env.scenario_file import (
     scenarios_dir,
 )
 from stallward.env.workloads import native
+from stallward.env.workloads.c_source import write_c_file
 from stallward.env.workloads.memcached_fill import values
 from stallward.env.workloads.nginx_server import configuration
 from stallward.env.workloads.program_loop import METERS, measured, user_seconds
@@ -239,6 +241,30 @@ def test_a_repeated_program_counts_its_childrens_processor_time(tmp_path: Path) 
         assert measured(int(child.split()[0]), user_seconds) >= 0.0
     finally:
         process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_build_counts_its_compilers_and_outlives_the_loss_of_one(tmp_path: Path) -> None:
+    needed("gcc", "gcc")
+    for name in ("a", "b"):
+        write_c_file(tmp_path / f"{name}.c", functions=300, seed=1)
+    build = f"for f in {tmp_path}/*.c; do gcc -O1 -c $f -o {tmp_path}/compiled.o; done; true"
+    process = loop(tmp_path, "cpu", "sh", "-c", build)
+    try:
+        wait_for(tmp_path, 0.3)
+        compiler = None
+        deadline_s = time.monotonic() + 20
+        while compiler is None and time.monotonic() < deadline_s:
+            family = psutil.Process(process.pid).children(recursive=True)
+            compiler = next((p for p in family if p.name() == "cc1"), None)
+        assert compiler is not None
+        compiler.terminate()
+        wait_for(tmp_path, units(tmp_path) + 0.3)
+        assert process.poll() is None
+    finally:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+        process.kill()
         process.communicate()
 
 
