@@ -21,7 +21,8 @@ from stallward.training.dataset import dataset_hash
 from stallward.training.describe import describe
 from stallward.training.errors import DatasetError
 from stallward.training.fit import FitSettings, fit_scenario
-from stallward.training.summary import NAMES, live_summary, loss, twin_summaries
+from stallward.training.replay import twin_summaries
+from stallward.training.summary import NAMES, live_summary, loss
 
 SCENARIO = TwinScenario(
     name="small",
@@ -99,7 +100,7 @@ def test_the_true_parameters_explain_their_recordings_better_than_wrong_ones(
 ) -> None:
     for recording in loaded(recordings):
         live = live_summary(recording, SCENARIO)
-        assert live.shape == (len(NAMES),)
+        assert live.shape == (2, len(NAMES))  # the whole, and 12 s as one segment
         wrong = TwinParameters(read_latency_s=3e-5, coldness_exponent=3.0, reclaim_s_per_page=4e-5)
         many = to_array([TRUTH] * 6 + [wrong] * 6)
         losses = loss(live, twin_summaries([recording], SCENARIO, many, seed=9)[0])
@@ -158,5 +159,28 @@ def test_a_recording_without_requests_still_has_a_summary(tmp_path: Path) -> Non
         units=recording.units,
     )
     summary = live_summary(load_recording(tmp_path / "quiet"), SCENARIO)
-    assert np.isnan(summary[:3]).all()
-    assert np.isfinite(summary[3])
+    assert np.isnan(summary[:, :3]).all()
+    assert np.isfinite(summary[:, 3]).all()
+
+
+def test_segments_tell_apart_what_is_the_same_on_the_whole() -> None:
+    live = np.full((3, len(NAMES)), np.nan)
+    live[:, 3] = (0.5, 0.2, 0.8)
+    twin = np.zeros((3, len(NAMES), 2))
+    twin[:, 3, 0] = (0.5, 0.2, 0.8)
+    twin[:, 3, 1] = (0.5, 0.8, 0.2)
+    right, swapped = loss(live, twin)
+    assert right == 0.0
+    assert swapped > 1.0
+
+
+def test_the_twin_is_summarised_over_the_same_segments_as_the_recording(tmp_path: Path) -> None:
+    recording = record(tmp_path / "r", "excite", "together", seconds=38.0)
+    live = live_summary(recording, SCENARIO)
+    twin = twin_summaries([recording], SCENARIO, to_array([TRUTH] * 8), seed=9)[0]
+    assert live.shape == (4, len(NAMES))
+    assert twin.shape == (4, len(NAMES), 8)
+    work, usage = NAMES.index("work_0"), NAMES.index("usage_1")
+    for name in (work, usage):
+        assert np.ptp(live[1:, name]) > 0.05, "the actions made a difference"
+        assert twin[:, name].mean(axis=-1) == pytest.approx(live[:, name], abs=0.06)

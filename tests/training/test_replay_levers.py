@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from stallward.env.recording import load_recording
-from stallward.training.summary import replay_levers
+from stallward.training.replay import replay_levers
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 

@@ -30,7 +30,8 @@ from stallward.env.twin.scenario import TwinScenario
 from stallward.training.dataset import dataset_hash
 from stallward.training.describe import describe
 from stallward.training.progress import Report
-from stallward.training.summary import NAMES, live_summary, loss, twin_summaries
+from stallward.training.replay import twin_summaries
+from stallward.training.summary import NAMES, SEGMENT_S, live_summary, loss
 
 _SMOOTHING: Final = 0.7
 """How far mean and spread of the search follow the elite."""
@@ -207,4 +208,5 @@ def _provenance(
         "generations": generations,
         "loss": [round(float(v), 4) for v in losses],
         "compared": list(NAMES),
+        "segment_s": SEGMENT_S,
     }

@@ -1,24 +1,25 @@
-"""What a recording and the twin are compared by: distributions, not traces."""
+"""What a recording and the twin are compared by: distributions, not traces.
+
+A recording is compared as a whole and in segments. Whole, the tail of its latencies is known
+best. In segments, what random actions did in one of them is not lost in the mean of all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import itertools
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stallward.agent.controllers.latd import TUNINGS
-from stallward.agent.desired import PROFILES, SLOTS
+from stallward.agent.desired import SLOTS
 from stallward.env.recording import Recording
-from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
-from stallward.env.twin.latency import Array, pooled_quantiles
+from stallward.env.twin.latency import Array
 from stallward.env.twin.pages import GROUPS
-from stallward.env.twin.scenario import PAGE_BYTES, TwinScenario
-from stallward.training.describe import measured_ms, measured_ticks, rate_while_on, running
+from stallward.env.twin.scenario import TwinScenario
+from stallward.training.describe import rate_while_on
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
+SEGMENT_S: Final = 10.0
 NAMES: Final = (
     "log_p50", "log_p95", "log_p99",
     *(f"work_{i}" for i in range(SLOTS)),
@@ -36,22 +37,50 @@ _SCALES: Final = np.array(
     + [0.15] * SLOTS
 )
 """An error of this much counts as one."""
-_PROFILE: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}
+_SEGMENT_SCALE: Final = 2.0
+"""A segment's figures are so much less certain than a whole recording's."""
+_WEIGHTS: Final = np.array([4.0] * (len(QUANTILES) + SLOTS) + [1.0] * (2 * GROUPS + 4 + SLOTS))
+"""Latency and work are what decisions are judged by; the rest says why they are so."""
+_ENOUGH: Final = (5, 40, 200)
+"""Requests without which a quantile is unknown."""
+
+
+def segment_edges_s(burn_in_s: float, length_s: float) -> list[float]:
+    """The seconds of a recording between which it is summarised.
+
+    Args:
+        burn_in_s: Where its first segment begins.
+        length_s: Where its last one ends, burn-in included; a short rest belongs to it.
+    """
+    count = max(int((length_s - burn_in_s) / SEGMENT_S), 1)
+    return [*(burn_in_s + SEGMENT_S * k for k in range(count)), length_s]
 
 
 def live_summary(recording: Recording, scenario: TwinScenario) -> Array:
-    """The summary of a recording, ``(len(NAMES),)``; NaN where it was not recorded."""
-    ticks = measured_ticks(recording)
-    latencies = measured_ms(recording)
-    values: list[float] = [np.nan] * len(QUANTILES)
-    if len(latencies):
-        values = list(np.log(np.maximum(np.quantile(latencies, QUANTILES), 1e-3)))
+    """The summaries of a recording: of the whole, then of each segment.
+
+    Returns:
+        ``(1 + segments, len(NAMES))``; NaN where it was not recorded.
+    """
+    run = recording.run
+    edges = [run.start_s + s for s in segment_edges_s(run.burn_in_s, run.end_s - run.start_s)]
+    spans = [(edges[0], edges[-1]), *itertools.pairwise(edges)]
+    return np.array([_between(recording, scenario, *span) for span in spans])
+
+
+def _between(
+    recording: Recording, scenario: TwinScenario, from_s: float, to_s: float
+) -> list[float]:
+    """The summary of what happened from ``from_s`` to ``to_s``."""
+    time_s = recording.tick("time_s")
+    ticks = (time_s >= from_s) & (time_s < to_s)
+    values = _log_quantiles(recording, from_s, to_s)
     for i in range(SLOTS):
-        rate = rate_while_on(recording, i) if i < len(scenario.slots) else None
+        known = i < len(scenario.slots)
+        rate = rate_while_on(recording, i, (from_s, to_s)) if known else None
         values.append(np.nan if rate is None else rate / scenario.slots[i].units_per_s)
     groups = ["protected_", *(f"slot{i}_" for i in range(SLOTS))]
-    time_s = recording.tick("time_s")[ticks]
-    span_s = float(time_s[-1] - time_s[0]) if len(time_s) > 1 else np.nan
+    span_s = float(time_s[ticks][-1] - time_s[ticks][0]) if ticks.sum() > 1 else np.nan
 
     def change(column: str) -> float:
         found = recording.tick(column)[ticks]
@@ -60,211 +89,46 @@ def live_summary(recording: Recording, scenario: TwinScenario) -> Array:
     values += [change(f"{g}psi_memory_some_us") * 1e-6 for g in groups]
     for group in groups:
         used = recording.tick(f"{group}memory_usage_bytes")[ticks]
-        known = used[np.isfinite(used)]
-        values.append(float(known.mean()) / scenario.zone_bytes if len(known) else np.nan)
+        finite = used[np.isfinite(used)]
+        values.append(float(finite.mean()) / scenario.zone_bytes if len(finite) else np.nan)
     refaults = [change(f"protected_refault_{kind}_pages") for kind in ("file", "anon")]
     known_refaults = [v for v in refaults if np.isfinite(v)]
     values.append(float(np.log1p(sum(known_refaults))) if known_refaults else np.nan)
     values.append(float(np.log1p(max(change("node_swap_in_pages"), 0.0))))
     values += [change("protected_psi_io_some_us") * 1e-6, change("zone_psi_memory_full_us") * 1e-6]
     values += [change(f"slot{i}_cpu_usage_us") * 1e-6 for i in range(SLOTS)]
-    return np.array(values)
+    return values
 
 
-def replay_levers(recording: Recording) -> tuple[Array, Array, Array, Array]:
-    """The lever states in force at every tick of 0.1 s from the start of the recording.
-
-    Returns:
-        Paused ``(T, SLOTS)``, limits in pages ``(T, SLOTS)``, swappiness ``(T,)`` and dirty
-        ratios ``(T, 2)``.
-    """
-    time_s = recording.tick("time_s")
-    grid_s = np.arange(recording.run.start_s, recording.run.end_s, TICK_S)
-    if not len(time_s):
-        at = np.zeros(len(grid_s), dtype=np.int64)
-    else:
-        at = np.clip(np.searchsorted(time_s, grid_s, side="right") - 1, 0, len(time_s) - 1)
-    paused = np.zeros((len(grid_s), SLOTS))
-    limits = np.full((len(grid_s), SLOTS), np.inf)
-    swappiness = np.full(len(grid_s), NODE_SWAPPINESS)
-    dirty = np.tile(NODE_DIRTY_RATIOS, (len(grid_s), 1))
-    if len(time_s):
-        for i in range(SLOTS):
-            whole = np.nan_to_num(recording.tick(f"slot{i}_state_paused")[at])
-            stopped = np.nan_to_num(recording.tick(f"slot{i}_stopped_processes")[at])
-            paused[:, i] = (whole > 0) | (stopped > 0)
-            limit = recording.tick(f"slot{i}_state_limit_bytes")[at]
-            limits[:, i] = np.where(np.isnan(limit), np.inf, limit / PAGE_BYTES)
-        for k, name in enumerate(recording.ticks["profile"][at]):
-            profile = _PROFILE.get(str(name), PROFILES[0])
-            if profile.swappiness is not None:
-                swappiness[k] = profile.swappiness
-            if profile.dirty_background_ratio is not None:
-                dirty[k, 0] = profile.dirty_background_ratio / 100.0
-            if profile.dirty_ratio is not None:
-                dirty[k, 1] = profile.dirty_ratio / 100.0
-    return paused, limits, swappiness, dirty
-
-
-def ended_slots(recording: Recording, ticks: int) -> NDArray[np.bool_]:
-    """Slots whose program is gone for the rest of the recording, ``(ticks, SLOTS)``.
-
-    A rule may terminate a program; what happens then is not the twin's to explain.
-    """
-    ended = np.zeros((ticks, SLOTS), dtype=bool)
-    time_s = recording.tick("time_s")
-    for i in range(SLOTS):
-        alive = np.flatnonzero(recording.tick(f"slot{i}_processes") > 0)
-        if len(alive) and alive[-1] + 1 < len(time_s):
-            from_s = time_s[alive[-1] + 1] - recording.run.start_s
-            ended[max(int(from_s / TICK_S), 0) :, i] = True
-    return ended
-
-
-def twin_summaries(
-    recordings: Sequence[Recording], scenario: TwinScenario, parameters: Array, *, seed: int
-) -> list[Array]:
-    """Replay the lever states of recordings through the twin, one node per parameter column.
-
-    Args:
-        recordings: Whose levers, zone sizes and times are used; they run side by side.
-        scenario: The exogenous description.
-        parameters: ``(len(PARAMETER_NAMES), N)``.
-        seed: Of the twin's randomness.
-
-    Returns:
-        For each recording ``(len(NAMES), N)``.
-    """
-    count = parameters.shape[1]
-    replays = [
-        _Replay(recording, slice(k * count, (k + 1) * count))
-        for k, recording in enumerate(recordings)
+def _log_quantiles(recording: Recording, from_s: float, to_s: float) -> list[float]:
+    """Logarithms of the quantiles of the requests scheduled in a span; NaN of too few."""
+    requests = recording.requests
+    mine = (requests.scheduled_s >= from_s) & (requests.scheduled_s < to_s)
+    latencies = np.maximum(np.asarray(requests.sojourn_ms[mine]), 1e-3)
+    return [
+        float(np.log(np.quantile(latencies, q))) if len(latencies) >= enough else np.nan
+        for q, enough in zip(QUANTILES, _ENOUGH, strict=True)
     ]
-    worlds = [_as_it_ran(scenario, recording) for recording in recordings]
-    twin = TwinBatch(worlds, count * len(replays), seed=seed)
-    twin.reset(
-        np.ones(twin.batch, dtype=bool),
-        np.repeat(np.arange(len(worlds)), count),
-        np.tile(parameters, (1, len(worlds))),
-    )
-    for replay in replays:
-        replay.furnish(twin)
-    held = _Held(twin)
-    for k in range(max(replay.ticks for replay in replays)):
-        for replay in replays:
-            replay.before_tick(k, twin, held)
-        levers = [np.repeat(v, count, axis=-1) for v in _side_by_side(replays, k)]
-        twin.tick(levers[0] > 0, levers[1], levers[2], (levers[3][0], levers[3][1]))
-        held.add(twin)
-        for replay in replays:
-            replay.after_tick(k, twin, held)
-    return [replay.summary(scenario) for replay in replays]
-
-
-class _Held:
-    """Sums over ticks of what has no counter of its own."""
-
-    def __init__(self, twin: TwinBatch) -> None:
-        self.pages = np.zeros((GROUPS, twin.batch))
-        self.on_ticks = np.zeros((SLOTS, twin.batch))
-
-    def add(self, twin: TwinBatch) -> None:
-        self.pages += twin.nodes.resident.sum(axis=1)
-        self.on_ticks += twin.nodes.on
-
-
-class _Replay:
-    """One recording's levers on the nodes ``rows`` of a batch, and what they came to."""
-
-    def __init__(self, recording: Recording, rows: slice) -> None:
-        self._run, self._rows = recording.run, rows
-        self.levers = replay_levers(recording)
-        self.ticks = len(self.levers[0])
-        self._first = min(round(recording.run.burn_in_s / TICK_S), self.ticks - 1)
-        self._ended = ended_slots(recording, self.ticks)
-        self._change: dict[str, Array] = {}
-        self._histogram: Array | None = None
-
-    def furnish(self, twin: TwinBatch) -> None:
-        """Give the nodes the size and company of the recorded one."""
-        nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
-        nodes.zone_pages = self._run.sandbox_bytes / PAGE_BYTES
-        if self._run.condition == "alone":
-            nodes.present = 0.0
-        if self._run.condition == "background":
-            nodes.rate_per_s = 1e-9
-        self._full_speed = nodes.units_per_s
-
-    def before_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
-        """End what ended, and begin to measure."""
-        if k < self.ticks and self._ended[k].any():
-            gone = np.zeros((SLOTS, twin.batch), dtype=bool)
-            gone[self._ended[k], self._rows] = True
-            twin.end_slots(gone)
-        if k == self._first:
-            twin.forget_pooled(self._rows)
-            self._change = {n: -v for n, v in self._counters(twin, held).items()}
-
-    def after_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
-        """Take the counters when the recording is over."""
-        if k == self.ticks - 1:
-            for name, value in self._counters(twin, held).items():
-                self._change[name] += value
-            self._histogram = twin.pooled[:, self._rows]
-
-    def _counters(self, twin: TwinBatch, held: _Held) -> dict[str, Array]:
-        nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
-        named = {name: getattr(nodes, name) for name in _COUNTERS}
-        named["pages"] = held.pages[:, self._rows].copy()
-        named["on_ticks"] = held.on_ticks[:, self._rows].copy()
-        return named
-
-    def summary(self, scenario: TwinScenario) -> Array:
-        """``(len(NAMES), N)``."""
-        assert self._histogram is not None
-        ticks = self.ticks - self._first
-        rate = {name: value / (ticks * TICK_S) for name, value in self._change.items()}
-        full_speed = self._full_speed * self._change["on_ticks"] / ticks
-        return np.concatenate(
-            [
-                np.log(pooled_quantiles(self._histogram, QUANTILES)),
-                rate["units"] / np.maximum(full_speed, 1e-12),
-                rate["psi_some_us"][:GROUPS] * 1e-6,
-                self._change["pages"] / ticks * PAGE_BYTES / scenario.zone_bytes,
-                np.log1p(rate["refault_pages"][:1]),
-                np.log1p(rate["swap_in_pages"][None]),
-                rate["psi_io_us"][:1] * 1e-6,
-                rate["psi_full_us"][GROUPS:] * 1e-6,
-                rate["cpu_us"][1:] * 1e-6,
-            ]
-        )
-
-
-def _side_by_side(replays: Sequence[_Replay], k: int) -> list[Array]:
-    """Levers of every recording at tick ``k``, the recording last; the last ones stay."""
-    at = [[lever[min(k, r.ticks - 1)] for lever in r.levers] for r in replays]
-    return [np.stack(column, axis=-1) for column in zip(*at, strict=True)]
-
-
-_COUNTERS: Final = (
-    "units", "psi_some_us", "psi_full_us", "psi_io_us", "refault_pages", "swap_in_pages", "cpu_us",
-)  # fmt: skip
-
-
-def _as_it_ran(scenario: TwinScenario, recording: Recording) -> TwinScenario:
-    """The scenario with its programs coming and going as in the recording."""
-    slots = tuple(
-        replace(slot, running=running(recording, i)) for i, slot in enumerate(scenario.slots)
-    )
-    return replace(scenario, slots=slots)
 
 
 def loss(live: Array, twin: Array) -> Array:
-    """How far the twin is from a recording, ``(N,)``: robust, in units of what matters."""
-    error = (twin - live[:, None]) / _SCALES[:, None]
+    """How far the twin is from a recording: robust, in units of what matters.
+
+    Args:
+        live: Of :func:`live_summary`.
+        twin: The same of ``N`` twins, ``(1 + segments, len(NAMES), N)``.
+
+    Returns:
+        ``(N,)``: half of it the whole recording's, half the mean of its segments'.
+    """
+    scales = np.full((len(live), 1), _SEGMENT_SCALE)
+    scales[0] = 1.0
+    error = (twin - live[..., None]) / (scales * _SCALES)[..., None]
     robust = np.log1p(np.square(error))
-    known = np.isfinite(robust)
-    total = np.where(known, robust, 0.0).sum(axis=0)
+    weights = np.where(np.isfinite(robust), _WEIGHTS[:, None], 0.0)
+    each = np.where(weights > 0.0, robust, 0.0) * weights
+    rows = each.sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
     # A twin without requests where the live run had some is no match.
-    broken = (~np.isfinite(twin[:3])).any(axis=0) & np.isfinite(live[:3]).any()
-    return np.asarray(total / np.maximum(known.sum(axis=0), 1) + 100.0 * broken)
+    silent = (~np.isfinite(twin[0, : len(QUANTILES)])).any(axis=0)
+    broken = silent & np.isfinite(live[0, : len(QUANTILES)]).any()
+    return np.asarray(0.5 * (rows[0] + rows[1:].mean(axis=0)) + 100.0 * broken)
