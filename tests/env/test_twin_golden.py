@@ -1,9 +1,9 @@
 """A frozen trajectory: the twin does what it did when its numbers were checked against numpy.
 
 ``python tests/env/test_twin_golden.py`` freezes it anew, after a change that is meant to change
-the twin's physics. What is frozen now was computed by the implementation on numpy arrays that
-came before the compiled one; only sharing out was mended in it, which took what rounding had left
-of an exhausted pool for pages.
+the twin's physics. What was frozen first had been computed by the implementation on numpy arrays
+that came before the compiled one. Changed since: sharing out, which took what rounding had left of
+an exhausted pool for pages; and dirty pages, which reclaim now has written where memory is short.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stallward.env.recording import Recording, load_recording
@@ -74,3 +75,29 @@ def test_how_many_requests_are_served_at_once_is_the_scenarios(
     new = [replace(r, run=replace(r.run, scenario_parameters=content)) for r in old]
     assert describe("detector-anon", old).protected.workers == 1.0
     assert describe("detector-anon", new).protected.workers == workers
+
+
+def test_a_steady_rate_has_one_factor_and_waves_have_one_a_second() -> None:
+    for steady in ("detector-anon", "memcached-gcc"):
+        assert describe(steady, recorded(steady)).protected.rate_factors == (1.0,)
+    recordings = recorded("memcached-gcc")
+    waves = []
+    for recording in recordings:
+        requests = recording.requests
+        second = requests.scheduled_s - recording.run.start_s
+        fewer = (second % 20 < 10) | (np.arange(len(second)) % 4 == 0)
+        waves.append(replace(recording, requests=requests.where(fewer)))
+    factors = np.array(describe("memcached-gcc", waves).protected.rate_factors)
+    assert len(factors) == 60
+    assert factors.mean() == pytest.approx(1.0, abs=0.01)
+    crest = np.arange(60) % 20 < 10
+    assert factors[crest].mean() == pytest.approx(1.6, abs=0.1)
+    assert factors[~crest].mean() == pytest.approx(0.4, abs=0.1)
+
+
+def test_the_share_of_inactive_file_pages_is_what_the_node_said() -> None:
+    recordings = recorded("detector-file")
+    pressed = [r for r in recordings if r.run.condition == "together"]
+    share = describe("detector-file", recordings).inactive_file_share
+    seen = [r.tick("zone_inactive_file_bytes") / r.tick("zone_file_bytes") for r in pressed]
+    assert share == pytest.approx(float(np.nanmedian(np.concatenate(seen))), abs=0.02)

@@ -65,7 +65,7 @@ def world_now(scenario: TwinScenario, sample: Sample, rate_per_s: float | None) 
                 running=(float(state.reference_bytes is not None),),
             )
         )
-    protected = scenario.protected
+    protected = replace(scenario.protected, rate_factors=(1.0,))
     if rate_per_s is not None:
         protected = replace(protected, request_rate_per_s=rate_per_s)
     return replace(

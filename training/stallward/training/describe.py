@@ -31,6 +31,11 @@ _LEAST_UNITS: Final = 1e-6
 _IDLE_BYTES: Final = 1 << 20
 """A group without processes may keep some pages; one with a program has more than this."""
 _NEARLY: Final = 0.9
+_CYCLES_S: Final = 60
+"""Waves of a minute or a part of it come out whole."""
+_MORE_THAN_CHANCE: Final = 4.0
+_INACTIVE_SHARE: Final = 0.5
+"""Where no file pages were seen."""
 _LEAST_TICKS: Final = 20
 _LEAST_GROWTH: Final = 0.05
 """Share of its file pages that an application must add over a run for some to count as cold."""
@@ -42,16 +47,18 @@ Mask = NDArray[np.bool_]
 def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
     """The twin's scenario of the recordings of one scenario.
 
+    Without runs under pressure the ones with ample memory have to do.
+
     Raises:
-        DatasetError: If there is no run with background under pressure.
+        DatasetError: If there is no run of the application beside the background.
     """
-    together = [r for r in recordings if r.run.condition == "together"]
+    ample = [r for r in recordings if r.run.condition == "ample"]
+    together = [r for r in recordings if r.run.condition == "together"] or ample
     if not together:
         raise DatasetError(
             f"There is no run of {name} with everything together.",
             next_step="Record it with `stallward record`.",
         )
-    ample = [r for r in recordings if r.run.condition == "ample"]
     unpressed = ample + [r for r in recordings if r.run.condition == "background"]
     quiet = [r for r in recordings if r.run.condition == "alone"] or ample or together
     run = together[0].run
@@ -63,6 +70,7 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         slo_ms=_slo_ms(run.slo_ms, ample or quiet),
         cores=float(max(run.node.cpu_count, 1)),
         slo_quantile=run.slo_quantile,
+        inactive_file_share=_inactive_file_share(together),
         protected=replace(
             _protected(quiet, ample or quiet, together), workers=float(_workers(run))
         ),
@@ -71,6 +79,19 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
             for i, slot_name in enumerate(names)
         ),
     )
+
+
+def _inactive_file_share(runs: Sequence[Recording]) -> float:
+    """Median share of the zone's file pages on its inactive list."""
+    shares = []
+    for run in runs:
+        file, inactive = run.tick("zone_file_bytes"), run.tick("zone_inactive_file_bytes")
+        known = np.isfinite(inactive) & (file > _IDLE_BYTES)
+        shares.append(inactive[known] / file[known])
+    found = np.concatenate(shares)
+    if not len(found):
+        return _INACTIVE_SHARE
+    return float(np.clip(np.median(found), 0.0, 1.0))
 
 
 def _workers(run: RunInfo) -> int:
@@ -87,11 +108,6 @@ def measured_ms(recording: Recording) -> Array:
     requests = recording.requests
     mine = requests.scheduled_s >= recording.run.measured_from_s
     return np.asarray(requests.sojourn_ms[mine])
-
-
-def measured_ticks(recording: Recording) -> Mask:
-    """Which ticks lie after the burn-in."""
-    return np.asarray(recording.tick("time_s") >= recording.run.measured_from_s)
 
 
 def _slo_ms(stated: float, runs: Sequence[Recording]) -> float:
@@ -117,6 +133,7 @@ def _protected(
     most = max(service_s * 10e9 / PAGE_BYTES, 1.0)
     return ProtectedProgram(
         request_rate_per_s=rate,
+        rate_factors=_rate_factors(together),
         service_s=service_s,
         poisson=bool(gaps.std() > _POISSON_SPREAD * gaps.mean()),
         anon_pages=anon,
@@ -126,6 +143,27 @@ def _protected(
         touch_file_pages=min(0.5 * hot, most),
         touch_cold_pages=cold_per_s / rate,
     )
+
+
+def _rate_factors(runs: Sequence[Recording]) -> tuple[float, ...]:
+    """How the request rate goes, second by second after the start, on average over runs and 3 s.
+
+    Returns:
+        Factors of 1 on average; a single one where it varies no more than by chance.
+    """
+    seconds = int(min(r.run.end_s - r.run.start_s for r in runs) / _CYCLES_S) * _CYCLES_S
+    if seconds == 0:
+        return (1.0,)
+    edges = np.arange(seconds + 1)
+    counts = np.array(
+        [np.histogram(r.requests.scheduled_s - r.run.start_s, edges)[0] for r in runs]
+    ).astype(np.float64)
+    mean = counts.mean(axis=0)
+    # Of Poisson arrivals the mean has this variance by chance; runs of one seed share theirs.
+    if mean.var() < _MORE_THAN_CHANCE * mean.mean() / len({r.run.seed for r in runs}):
+        return (1.0,)
+    mean = np.convolve(np.concatenate([mean[-1:], mean, mean[:1]]), np.full(3, 1 / 3), "valid")
+    return tuple(round(float(v), 3) for v in mean / mean.mean())
 
 
 def _hot_and_cold(runs: Sequence[Recording]) -> tuple[float, float, float]:
@@ -217,10 +255,21 @@ def _usual_running(runs: Sequence[Recording], index: int) -> tuple[float, ...]:
     return whole if any(whole) else (1.0,)
 
 
-def rate_while_on(run: Recording, index: int) -> float | None:
-    """Units per second of a slot, over the time in which its program ran."""
-    rate = run.units.rate_per_s(index, run.run.measured_from_s, run.run.end_s)
-    share = float(_alive(run, f"slot{index}_")[measured_ticks(run)].mean())
+def rate_while_on(
+    run: Recording, index: int, span_s: tuple[float, float] | None = None
+) -> float | None:
+    """Units per second of a slot, over the time in which its program ran.
+
+    Args:
+        run: The recording.
+        index: Of the slot.
+        span_s: From when to when; all that was measured by default.
+    """
+    from_s, to_s = span_s or (run.run.measured_from_s, run.run.end_s)
+    rate = run.units.rate_per_s(index, from_s, to_s)
+    time_s = run.tick("time_s")
+    mine = (time_s >= from_s) & (time_s < to_s)
+    share = float(_alive(run, f"slot{index}_")[mine].mean()) if mine.any() else 0.0
     return rate / share if rate is not None and share > 0.0 else rate
 
 

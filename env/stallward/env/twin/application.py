@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stallward.env.lanes.compiling import model
-from stallward.env.lanes.elementary import exp
+from stallward.env.lanes.elementary import exp, remainder
 from stallward.env.lanes.layout import Layout, Rows
-from stallward.env.lanes.records import local_reader
+from stallward.env.lanes.records import local_reader, local_rows
+from stallward.env.lanes.single import set_lane, value_of_lane
 from stallward.env.lanes.values import floor, maximum, minimum, where
+from stallward.env.lanes.vectors import WIDTH
 from stallward.env.twin import latency as queue
 from stallward.env.twin.pages import ANON, COLD, EPSILON, FILE, POOLS, total
 from stallward.env.twin.state import Node, Noise, Parameters
+
+Array = NDArray[np.float64]
 
 _WARMTH_S: Final = 0.5
 """Time constant with which a page's warmth follows how often it is touched."""
@@ -22,6 +29,8 @@ class Moment:
 
     device: float
     """Factor on the device's times, 1 on average."""
+    tight: float
+    """How short memory is: 0 with a fiftieth of the zone free, 1 with nothing."""
     anon_s: float
     """Wait for one missing anonymous page."""
     file_s: float
@@ -47,6 +56,22 @@ class Moment:
 
 
 moment: Final = local_reader(Moment, Layout(Moment))
+
+
+@model
+def set_rate(node: Node, rates: Array) -> None:
+    """Set how many requests arrive now.
+
+    Args:
+        node: Whose they are.
+        rates: What the rate is times in each second, ``(scenarios, seconds)``.
+    """
+    second, factor = local_rows(1), local_rows(1)
+    second[0] = remainder(node.time_s + node.phase_s, maximum(node.rate_cycle_s, 1.0))
+    for lane in range(WIDTH):
+        which = int(value_of_lane(node.scenario, lane))
+        set_lane(factor, 0, lane, rates[which, int(value_of_lane(second[0], lane))])
+    node.arriving_per_s = node.rate_per_s * factor[0]
 
 
 @model
@@ -85,7 +110,7 @@ def serve(
         now.service_s + anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
     )
     request_s = work_s + stall_s
-    load = minimum(node.rate_per_s * request_s / node.workers, 1.0)
+    load = minimum(node.arriving_per_s * request_s / node.workers, 1.0)
     wait_s = queue.wait_s(node.queued, request_s, node.workers, noise.meets[k], load)
     own_s = _own_s(parameters, noise, work_s, anon + file, stall_s, k)
     node.probe_ms[k] = 1e3 * (wait_s + own_s)
@@ -109,7 +134,7 @@ def serve(
 @model
 def _arrivals(node: Node, noise: Noise, k: int, step_s: float) -> float:
     """Requests that arrive in the sub-step."""
-    due = node.due + node.rate_per_s * step_s
+    due = node.due + node.arriving_per_s * step_s
     even = floor(due + 1e-9)
     random = node.poisson > 0.0
     node.due = where(random, node.due, due - even)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from stallward.env.lanes.compiling import kernel, model
 from stallward.env.lanes.layout import Arrays, Columns, tiles
 from stallward.env.lanes.vectors import WIDTH
-from stallward.env.twin import background, ticking
-from stallward.env.twin.application import moment
+from stallward.env.twin import application, background, ticking
 from stallward.env.twin.latency import Windows, make_windows
 from stallward.env.twin.parameters import PARAMETER_NAMES
 from stallward.env.twin.randomness import Keys, draw, keys_of, rewound
@@ -48,6 +47,7 @@ class World(NamedTuple):
     keys: Keys
     programs: Array
     running: Array
+    rates: Array
     windows: Windows
 
 
@@ -63,9 +63,10 @@ def tick_nodes(world: World, at: int, tick: int, slots: int, draws: bool) -> Non
         draws: Whether to draw new noise first.
     """
     node, parameters = node_at(world.state, at), parameters_at(world.parameters, at)
-    noise, now = noise_at(world.noise, at), moment()
+    noise, now = noise_at(world.noise, at), application.moment()
+    application.set_rate(node, world.rates)
     if draws:
-        draw(noise, world.keys, at, tick, node.rate_per_s * STEP_S)
+        draw(noise, world.keys, at, tick, node.arriving_per_s * STEP_S)
     ticking.begin(node, parameters, noise, now, slots)
     background.come_and_go(node, world.running, slots)
     background.aim(node, world.programs, slots)
@@ -106,6 +107,7 @@ class TwinBatch:
             keys=keys_of(seed, size),
             programs=self.table.programs,
             running=self.table.running,
+            rates=self.table.rates,
             windows=make_windows(size),
         )
         everyone = np.arange(size)
@@ -162,10 +164,6 @@ class TwinBatch:
     def pooled(self) -> Array:
         """Histogram of all requests of each node, a copy, ``(POOL_BINS, B)``."""
         return self.world.windows.pooled[: self.batch].T.astype(np.float64)
-
-    def forget_pooled(self, rows: slice) -> None:
-        """Begin the histograms of the nodes in ``rows`` anew."""
-        self.world.windows.pooled[rows] = 0.0
 
     def tick(
         self,

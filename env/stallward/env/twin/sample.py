@@ -59,7 +59,7 @@ def to_sample(
         node=NodeSample(
             psi=_psi(node, "zone_"),
             memory_total_bytes=zone_limit,
-            memory_available_bytes=_available(node, zone_limit),
+            memory_available_bytes=_available(node, scenario),
             swap_total_bytes=swap_total,
             swap_free_bytes=swap_free,
             swap_in_pages=_count(node[NODE["swap_in_pages"]]),
@@ -71,7 +71,7 @@ def to_sample(
             memory_usage_bytes=_count(node[NODE["zone_usage_bytes"]]),
             memory_limit_bytes=zone_limit,
             file_bytes=_count(node[NODE["zone_file_bytes"]]),
-            inactive_file_bytes=_count(0.5 * node[NODE["zone_file_bytes"]]),
+            inactive_file_bytes=_count(_inactive(node, scenario)),
             dirty_bytes=_count(node[NODE["zone_dirty_bytes"]]),
             writeback_bytes=0,
             swap_bytes=swap_total - swap_free,
@@ -114,9 +114,13 @@ def _psi(node: list[float], prefix: str) -> PsiTotals:
     )
 
 
-def _available(node: list[float], zone_limit: int) -> int:
-    used = node[NODE["zone_usage_bytes"]] - 0.5 * node[NODE["zone_file_bytes"]]
-    return max(int(zone_limit - used), 0)
+def _available(node: list[float], scenario: TwinScenario) -> int:
+    left = scenario.zone_bytes - node[NODE["zone_usage_bytes"]] + _inactive(node, scenario)
+    return max(int(left), 0)
+
+
+def _inactive(node: list[float], scenario: TwinScenario) -> float:
+    return scenario.inactive_file_share * node[NODE["zone_file_bytes"]]
 
 
 def _group(row: list[float], name: str) -> GroupSample:

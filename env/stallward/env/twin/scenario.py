@@ -22,10 +22,13 @@ class ProtectedProgram:
     """The protected application: what it keeps, and what a request costs and touches."""
 
     request_rate_per_s: float
+    """On average."""
     service_s: float
     """Mean service time of a request with everything in memory and the node to itself."""
     workers: float = 1.0
     """Requests served at once."""
+    rate_factors: tuple[float, ...] = (1.0,)
+    """What the rate is times in each second of the node's time, 1 on average; repeats."""
     poisson: bool = True
     """Whether arrivals are random; else evenly spaced."""
     anon_pages: float = 0.0
@@ -81,6 +84,9 @@ class TwinScenario:
     cores: float = 2.0
     slo_quantile: float = 0.95
     """The quantile that the target is about."""
+    inactive_file_share: float = 0.5
+    """Share of the zone's file pages on its inactive list, by which rules count what is
+    available; the twin keeps no lists."""
 
     def __post_init__(self) -> None:
         """Refuse what the twin cannot hold.
@@ -92,6 +98,8 @@ class TwinScenario:
             raise TwinError(f"{self.name} has {len(self.slots)} slots, the twin holds {SLOTS}.")
         if self.zone_bytes <= 0 or self.slo_ms <= 0 or self.protected.service_s <= 0:
             raise TwinError(f"{self.name} has a size, target or service time below or at 0.")
+        if not self.protected.rate_factors or min(self.protected.rate_factors) < 0.0:
+            raise TwinError(f"{self.name} has requests at no rate, or at one below 0.")
         if not 0.0 < self.slo_quantile < 1.0:
             raise TwinError(f"{self.name} has the quantile {self.slo_quantile:g}.")
         if any(len(s.file_pages) not in (0, len(s.anon_pages)) for s in self.slots) or any(
@@ -119,7 +127,9 @@ def scenario_from_json(data: Mapping[str, Any]) -> TwinScenario:
             for name in ("anon_pages", "file_pages", "running"):
                 slot[name] = tuple(float(v) for v in slot[name])
             slots.append(SlotProgram(**slot))
-        protected = ProtectedProgram(**values.pop("protected"))
+        served = dict(values.pop("protected"))
+        served["rate_factors"] = tuple(float(v) for v in served.get("rate_factors", (1.0,)))
+        protected = ProtectedProgram(**served)
         scenario = TwinScenario(protected=protected, slots=tuple(slots), **values)
         check_fields(scenario)
     except (KeyError, TypeError, ValueError, OverflowError) as error:

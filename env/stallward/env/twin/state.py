@@ -41,7 +41,9 @@ class Description:
     slo_ms: float
     cores: float
     rate_per_s: float
-    """Requests that arrive."""
+    """Requests that arrive, on average."""
+    rate_cycle_s: float
+    """After which the rate is again what it was."""
     service_s: float
     """Mean service time of a request with everything in memory."""
     workers: float
@@ -95,6 +97,8 @@ class Memory:
 class Application:
     """The protected application's requests and their queue."""
 
+    arriving_per_s: float
+    """Requests that arrive in this tick."""
     queued: float
     """Requests not finished yet."""
     due: float

@@ -30,6 +30,7 @@ class ScenarioTable:
         scenarios: As given.
         programs: Working sets, ``(K, SLOTS, 2, T)`` pages (anonymous, file).
         running: When the programs run, ``(K, SLOTS, R)``.
+        rates: What the request rates are times in each second, ``(K, S)``.
     """
 
     def __init__(self, scenarios: Sequence[TwinScenario]) -> None:
@@ -39,9 +40,13 @@ class ScenarioTable:
         self.programs = np.zeros((count, SLOTS, 2, length))
         length = max((len(s.running) for x in self.scenarios for s in x.slots), default=1)
         self.running = np.zeros((count, SLOTS, length))
+        length = max((len(x.protected.rate_factors) for x in self.scenarios), default=1)
+        self.rates = np.ones((count, length))
         self._fresh = Columns(NODE, np.zeros((count, NODE.rows)))
         for k, scenario in enumerate(self.scenarios):
             self._describe(k, scenario)
+            factors = scenario.protected.rate_factors
+            self.rates[k, : len(factors)] = factors
             for i, slot in enumerate(scenario.slots):
                 self.running[k, i, : len(slot.running)] = slot.running
                 self.programs[k, i, 0, : len(slot.anon_pages)] = slot.anon_pages
@@ -99,6 +104,7 @@ def _of_node(scenario: TwinScenario) -> dict[str, float]:
         "slo_ms": scenario.slo_ms,
         "cores": scenario.cores,
         "rate_per_s": scenario.protected.request_rate_per_s,
+        "rate_cycle_s": float(len(scenario.protected.rate_factors)),
         "service_s": scenario.protected.service_s,
         "workers": scenario.protected.workers,
         "poisson": float(scenario.protected.poisson),

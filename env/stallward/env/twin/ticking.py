@@ -33,7 +33,7 @@ def begin(node: Node, parameters: Parameters, noise: Noise, now: Moment, slots: 
     sigma = parameters.device_sigma
     now.device = exp(sigma * noise.device - 0.5 * sigma * sigma)
     asked = background.demand_cores(node, slots)
-    own = minimum(node.rate_per_s * node.service_s, node.workers)
+    own = minimum(node.arriving_per_s * node.service_s, node.workers)
     crowded = clip(asked / node.cores, 0.0, 1.0)
     now.service_s = node.service_s * (1.0 + parameters.cpu_slowdown * crowded)
     lacking = clip(asked + own - node.cores, 0.0, 1.0)
@@ -73,7 +73,8 @@ def substep(
     now.written, now.open_share = stalls.writeback(
         node.dirty,
         node.zone_pages * node.dirty_block,
-        node.zone_pages * node.dirty_start,
+        # Reclaim has dirty pages written, however few there are.
+        node.zone_pages * node.dirty_start * (1.0 - now.tight),
         parameters.write_pages_per_s * STEP_S,
         1 + slots,
     )
@@ -94,16 +95,16 @@ def substep(
 
 @model
 def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> None:
-    """Set how long a task waits for one missing page."""
+    """Set how short memory is and how long a task waits for one missing page."""
     free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
-    tight = clip(1.0 - free / (0.02 * node.zone_pages), 0.0, 1.0)
+    now.tight = clip(1.0 - free / (0.02 * node.zone_pages), 0.0, 1.0)
     read_s = stalls.read_latency_s(
         parameters.read_latency_s,
         node.backlog_s,
         parameters.read_queue_share,
         now.device,
     )
-    each_s = 1.0 / parameters.read_pages_per_s + tight * parameters.reclaim_s_per_page
+    each_s = 1.0 / parameters.read_pages_per_s + now.tight * parameters.reclaim_s_per_page
     now.anon_s = read_s / parameters.swap_readahead_pages + each_s
     now.file_s = read_s / parameters.file_readahead_pages + each_s
 
