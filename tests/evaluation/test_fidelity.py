@@ -22,10 +22,12 @@ from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.fidelity import measure_fidelity, run_on_twin
 from stallward.evaluation.fidelity_measures import (
     ArmFidelity,
-    Observed,
     noise_floor,
     summarise_fidelity,
 )
+from stallward.evaluation.fidelity_observed import Observed
+from stallward.evaluation.fidelity_page import render_page
+from stallward.evaluation.fidelity_signals import distances, scales_of
 from stallward.evaluation.fidelity_table import fidelity_rows
 from stallward.evaluation.measure import BlockMeasures
 from stallward.evaluation.node_facts import node_info
@@ -95,6 +97,79 @@ def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
     assert found["background_error_median"] == pytest.approx(0.0)
     headers, rows, _ = fidelity_rows({"arms": [row.as_json()], **found})
     assert dict(zip(headers, rows[0], strict=True))["p95 live ms"] == "-"
+
+
+def _served(latency_ms: float, units: float, seed: int = 0) -> BlockMeasures:
+    """40 s at 20 requests a second around ``latency_ms``, a unit rate around ``units``."""
+    rng = np.random.default_rng(seed)
+    scheduled = np.arange(0.0, 40.0, 0.05)
+    return BlockMeasures(
+        duration_s=40.0,
+        scheduled_s=scheduled,
+        latency_ms=latency_ms * np.exp(0.2 * rng.standard_normal(scheduled.size)),
+        ok=np.ones(scheduled.size, dtype=bool),
+        units=units * (1.0 + 0.1 * rng.standard_normal((40, 1))),
+        psi_some_s=np.zeros(40),
+        paused_s=np.zeros(40),
+    )
+
+
+def _row(arm: str, live: tuple[float, float], twin: tuple[float, float]) -> ArmFidelity:
+    own = np.array([10.0])
+    return ArmFidelity(
+        scenario="s",
+        arm=arm,
+        live=Observed(blocks=(_served(*live),), own_units_per_s=own),
+        twin=Observed(blocks=(_served(*twin, seed=1),), own_units_per_s=own),
+    )
+
+
+def test_signs_are_counted_between_all_pairs_of_arms_and_of_work_too() -> None:
+    right = _row("a", (10.0, 5.0), (12.0, 5.0)), _row("b", (50.0, 8.0), (40.0, 7.0))
+    found = summarise_fidelity([*right, _row("c", (20.0, 5.0), (60.0, 5.0))])
+    # Latency: a-b, a-c and b-c; work: a-b and b-c; of b-c's latency the twin has the sign wrong.
+    assert found["effects_counted"] == 5
+    assert found["effect_signs_right"] == pytest.approx(4 / 5)
+    assert found["spearman"] == found["spearman_worst"] == pytest.approx(0.5)
+
+
+def test_coverage_asks_whether_the_live_figure_lies_among_the_twin_s_blocks() -> None:
+    own = np.array([10.0])
+    live = Observed(blocks=(_served(20.0, 5.0),), own_units_per_s=own)
+    around = Observed(
+        blocks=(_served(18.0, 4.0), _served(22.0, 6.0)), own_units_per_s=np.array([10.0])
+    )
+    above = Observed(blocks=(_served(30.0, 6.0), _served(40.0, 7.0)), own_units_per_s=own)
+    row = ArmFidelity(scenario="s", arm="a", live=live, twin=around)
+    assert all(row.covered.values())
+    assert set(row.covered) == {"p50", "p95", "p99", "work"}
+    assert not any(replace(row, twin=above).covered.values())
+
+
+def test_an_arm_without_answers_on_the_twin_is_off_by_a_factor_of_ten() -> None:
+    silent = Observed(blocks=(_block(5.0),), own_units_per_s=np.array([10.0]))
+    row = replace(_row("a", (10.0, 5.0), (10.0, 5.0)), twin=silent)
+    assert row.errors["p95"] == pytest.approx(np.log(10.0))
+    assert summarise_fidelity([row])["p95_error_worst"] == pytest.approx(np.log(10.0))
+
+
+def test_distances_are_areas_between_distributions_in_units_of_the_signal_s_range() -> None:
+    live = {"x": np.linspace(0.0, 1.0, 500), "flat": np.ones(500)}
+    scales = scales_of([live])
+    assert set(scales) == {"x"}, "what does not vary cannot be predicted"
+    assert scales["x"] == pytest.approx(0.9, rel=0.01)
+    moved = {"x": live["x"][::-1] + 0.3}
+    assert distances(live, moved, scales) == {"x": pytest.approx(0.3 / 0.9, rel=0.01)}
+    assert distances(live, {"x": live["x"][::-1]}, scales)["x"] == pytest.approx(0.0, abs=1e-9)
+    row = replace(
+        _row("a", (10.0, 5.0), (10.0, 5.0)),
+        live=Observed(blocks=(), own_units_per_s=None, signals=(live, moved)),
+        twin=Observed(blocks=(), own_units_per_s=None, signals=(moved,)),
+        replay={"x": live["x"] + 3.0},
+        scales=scales,
+    )
+    assert row.twin_distances["x"] < 0.1 * row.replay_distances["x"]
+    assert row.floor_distances["x"] == pytest.approx(0.3 / 0.9, rel=0.01)
 
 
 @pytest.fixture
@@ -170,9 +245,44 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
     assert 0.1 < none["live_work"] < 1.1, "a share of the rate with the node to itself"
     scenario = found["scenarios"]["detector-anon"]
     assert scenario["effects_right"] == scenario["effects_counted"] > 0
+    assert found["distance_vs_replay"] < 0.45
+    assert found["left_out_scenarios"] is None
     headers, rows, notes = fidelity_rows(found)
     assert all(len(row) == len(headers) for row in rows)
     assert any("right sign" in note for note in notes)
+    page = render_page(found)
+    assert page.count("<circle") == 2 * 3, "latency and work of each arm"
+    assert "naive replay" in page
+    assert "<script" not in page
+
+
+def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange = replace(twin, scenario=replace(twin.scenario, name="redis-sort"))
+    runner = TwinRunner(
+        twin=strange, scenario=load_scenario("redis-sort"), node=node_info(tmp_path)
+    )
+    request = RunRequest(
+        condition="together", arm=NO_ARM, slo_ms=30.0, duration_s=20.0, burn_in_s=8.0, seed=9
+    )
+    runner.run_block(request, recordings / "redis-none")
+    for condition in ("ample", "background"):
+        runner.run_block(replace(request, condition=condition), recordings / f"redis-{condition}")
+    fitted_to: list[list[str]] = []
+
+    def fit(paths: list[Path], **_: object) -> FittedTwin:
+        fitted_to.append([path.name for path in paths])
+        return twin
+
+    monkeypatch.setattr(fidelity, "fit_recordings", fit)
+    found = measure_fidelity(recordings, seconds=1.0, workers=1)
+    assert not any("redis" in name for names in fitted_to for name in names)
+    assert len(found["arms"]) == 3
+    (row,) = found["left_out_scenarios"]["arms"]
+    assert (row["scenario"], row["arm"]) == ("redis-sort", "none")
+    assert row["errors"]["p95"] < 1.0, "its own sizes, its zone under pressure"
+    assert "left out of every fit" in render_page(found)
 
 
 def test_arms_left_out_side_by_side_come_back_in_order(recordings: Path) -> None:

@@ -1,16 +1,19 @@
-"""``stallward fidelity``: how far the twin is off, arm by arm, each arm left out of its fit.
+"""``stallward fidelity``: how far the twin is off from live runs that no fit has seen.
 
-For every scenario and arm that was recorded, a twin is fitted to the scenario's other
-recordings; that twin runs the arm (the controller itself, closed loop, not a replay) and its
-latencies and background work are laid beside the recorded ones
-(``stallward.evaluation.fidelity_measures``). Beside the errors stands the noise floor: the same
-figure between two live recordings of the arm, or between the halves of the only one.
+*Arms left out*: for every scenario and arm that was recorded, a twin is fitted to the scenario's
+other recordings. *Scenarios left out*: for every scenario held out for the end
+(``stallward.env.split``), a twin gets the sizes and full speeds from its references, and the
+parameters from the fits of all scenarios that may be learned from, none its own.
+
+That twin runs the arm (the controller itself, closed loop, not a replay), and what came of it is
+laid beside the recordings (``stallward.evaluation.fidelity_measures``). Beside each figure stands
+the noise floor: the same between two live recordings of the arm, or the halves of the only one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,23 +22,30 @@ import numpy as np
 
 from stallward.actuator.passing_folder import passing_folder
 from stallward.agent.errors import StallwardError
+from stallward.env.recording import load_recording
 from stallward.env.recording_run import RunInfo, load_run
 from stallward.env.scenario_file import scenario_from
+from stallward.env.split import load_split
 from stallward.env.twin.fitted import FittedTwin
 from stallward.evaluation.arms import Arm, make_arms
 from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.fidelity_measures import ArmFidelity, Observed, summarise_fidelity
-from stallward.evaluation.measure import Array, BlockMeasures, measure_recording
+from stallward.evaluation.fidelity_measures import ArmFidelity, summarise_fidelity
+from stallward.evaluation.fidelity_observed import Observed
+from stallward.evaluation.fidelity_signals import Signals, pooled, scales_of, signals_of
+from stallward.evaluation.measure import Array, BlockMeasures, reduce, series_of
 from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.pipeline import fit_recordings, recordings_of
-from stallward.evaluation.progress import Report, silent
+from stallward.evaluation.progress import Report, part, silent
 from stallward.evaluation.runs import NO_ARM, Condition, RunRequest
 from stallward.evaluation.simulate import TwinRunner
+from stallward.training.describe import describe
 from stallward.training.workers import side_by_side
 
-_TWIN_BLOCKS: Final = 4
+_TWIN_BLOCKS: Final = 12
 """Twin blocks per arm: so many draws of parameters and arrivals."""
+_REPLAYED: Final = "none"
+"""Naive replay plays back what was recorded under this arm."""
 _OWN_BLOCKS: Final = 2
 """Of the background by itself, which varies little."""
 
@@ -47,6 +57,10 @@ class Recorded:
     path: Path
     run: RunInfo
     measures: BlockMeasures
+    signals: Signals
+
+
+ByScenario = Mapping[str, Sequence[Recorded]]
 
 
 def measure_fidelity(
@@ -72,28 +86,41 @@ def measure_fidelity(
         EvaluationError: If there are not two arms of any scenario.
         RecordingError: If a recording cannot be opened.
     """
-    found = load_recorded(recordings, scenario)
+    by_scenario: dict[str, list[Recorded]] = {}
+    for recorded in load_recorded(recordings, scenario):
+        by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
+    learned, strange = _divided(by_scenario)
     jobs = [
         (name, arm)
-        for name in dict.fromkeys(r.run.scenario for r in found)
-        for arm in _arms(found, name)
-        if len(_arms(found, name)) >= 2
+        for name, mine in learned.items()
+        for arm in _arms(mine, name)
+        if len(_arms(mine, name)) >= 2
     ]
     if not jobs:
         raise EvaluationError(
-            f"{recordings} holds no scenario with two arms or more.",
+            f"{recordings} holds no scenario with two arms or more that a twin may be fitted to.",
             next_step="Record some with `stallward record`, or name another directory.",
         )
-    by_scenario: dict[str, list[Recorded]] = {}
-    for recorded in found:
-        by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
     rows = side_by_side(
-        [partial(_left_out, by_scenario[n], arm, seconds, seed) for n, arm in jobs],
-        report,
+        [partial(_left_out, learned[name], arm, seconds, seed) for name, arm in jobs],
+        part(report, 0.0, 0.9),
         workers=workers,
     )
+    others = _scenarios_left_out(
+        learned, strange, seconds, seed, workers=workers, report=part(report, 0.9, 1.0)
+    )
     report("done", 1.0)
-    return {"schema": 1, "arms": [row.as_json() for row in rows], **summarise_fidelity(rows)}
+    return {
+        "schema": 2,
+        "arms": [row.as_json() for row in rows],
+        **summarise_fidelity(rows),
+        "left_out_scenarios": {
+            "arms": [row.as_json() for row in others],
+            **summarise_fidelity(others),
+        }
+        if others
+        else None,
+    }
 
 
 def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:
@@ -115,14 +142,30 @@ def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:
             f"There is no recording{what} below {directory}.",
             next_step="Record some with `stallward record`.",
         )
-    return [Recorded(path=p, run=r, measures=measure_recording(p)) for p, r in chosen]
+    return [_recorded(path, run) for path, run in chosen]
 
 
-def _arms(found: Sequence[Recorded], scenario: str) -> list[str]:
+def _recorded(path: Path, run: RunInfo) -> Recorded:
+    recording = load_recording(path)
+    measures = reduce(series_of(recording))
+    return Recorded(path=path, run=run, measures=measures, signals=signals_of(recording, measures))
+
+
+def _divided(found: ByScenario) -> tuple[ByScenario, ByScenario]:
+    """The scenarios that twins may be fitted to, and held-out ones that have references."""
+    split = load_split()
+    learned = {n: mine for n, mine in found.items() if split.part_of_name(n) == "train"}
+    strange = {
+        name: mine
+        for name, mine in found.items()
+        if name not in learned and any(r.run.condition == "ample" for r in mine)
+    }
+    return learned, strange
+
+
+def _arms(mine: Sequence[Recorded], scenario: str) -> list[str]:
     """Arms of a scenario that ran together with the background and can be run on the twin."""
-    names = dict.fromkeys(
-        r.run.arm for r in found if r.run.scenario == scenario and r.run.condition == "together"
-    )
+    names = dict.fromkeys(r.run.arm for r in mine if r.run.condition == "together")
     return [name for name in names if _can_run(name, scenario)]
 
 
@@ -140,17 +183,23 @@ def _left_out(
     mine: Sequence[Recorded], arm: str, seconds: float, seed: int, report: Report
 ) -> ArmFidelity:
     """Fit a scenario's twin without ``arm`` and run it there."""
-    live = [r for r in mine if r.run.arm == arm and r.run.condition == "together"]
-    own = [r for r in mine if r.run.condition == "background"]
-    rest = [r.path for r in mine if r not in live]
+    rest = [r.path for r in mine if r.run.arm != arm or r.run.condition != "together"]
     twin = fit_recordings(
         rest,
         seconds=seconds,
         seed=seed,
         report=lambda message, share: report(f"without {arm}, {message}", share),
     )
-    chosen = make_arms([arm])[0]
-    simulated = run_on_twin(twin, live[0].run, chosen, blocks=_TWIN_BLOCKS, seed=seed)
+    return _compared(mine, arm, twin, seed)
+
+
+def _compared(mine: Sequence[Recorded], arm: str, twin: FittedTwin, seed: int) -> ArmFidelity:
+    """Run an arm on a twin and lay it beside the recordings of its scenario."""
+    together = [r for r in mine if r.run.condition == "together"]
+    live = [r for r in together if r.run.arm == arm]
+    own = [r for r in mine if r.run.condition == "background"]
+    run = live[0].run
+    simulated = run_on_twin(twin, run, make_arms([arm])[0], blocks=_TWIN_BLOCKS, seed=seed)
     own_simulated = (
         run_on_twin(
             twin, own[0].run, NO_ARM, condition="background", blocks=_OWN_BLOCKS, seed=seed
@@ -158,15 +207,67 @@ def _left_out(
         if own
         else []
     )
+    replayed = [r.signals for r in together if r.run.arm == _REPLAYED]
     return ArmFidelity(
-        scenario=live[0].run.scenario,
+        scenario=run.scenario,
         arm=arm,
-        live=Observed(
-            blocks=tuple(r.measures for r in live),
-            own_units_per_s=_units_per_s([r.measures for r in own]),
-        ),
-        twin=Observed(blocks=tuple(simulated), own_units_per_s=_units_per_s(own_simulated)),
+        live=_observed(live, own),
+        twin=_observed(simulated, own_simulated),
+        replay=pooled(replayed) if replayed and arm != _REPLAYED else None,
+        scales=scales_of([r.signals for r in together]),
     )
+
+
+def _observed(blocks: Sequence[Recorded], own: Sequence[Recorded]) -> Observed:
+    return Observed(
+        blocks=tuple(r.measures for r in blocks),
+        own_units_per_s=_units_per_s([r.measures for r in own]),
+        signals=tuple(r.signals for r in blocks),
+    )
+
+
+def _scenarios_left_out(
+    learned: ByScenario,
+    strange: ByScenario,
+    seconds: float,
+    seed: int,
+    *,
+    workers: int | None,
+    report: Report,
+) -> list[ArmFidelity]:
+    """Run the arms of held-out scenarios on twins whose parameters others were fitted for."""
+    jobs = [(name, arm) for name, mine in strange.items() for arm in _arms(mine, name)]
+    if not jobs:
+        return []
+    fits = side_by_side(
+        [partial(_fit_all, mine, seconds, seed) for mine in learned.values()],
+        part(report, 0.0, 0.6),
+        workers=workers,
+    )
+    return side_by_side(
+        [partial(_transferred, strange[name], arm, fits, seed) for name, arm in jobs],
+        part(report, 0.6, 1.0),
+        workers=workers,
+    )
+
+
+def _fit_all(mine: Sequence[Recorded], seconds: float, seed: int, report: Report) -> FittedTwin:
+    return fit_recordings([r.path for r in mine], seconds=seconds, seed=seed, report=report)
+
+
+def _transferred(
+    mine: Sequence[Recorded], arm: str, fits: Sequence[FittedTwin], seed: int, _report: Report
+) -> ArmFidelity:
+    """Run an arm of a scenario that no fit has seen."""
+    references = [load_recording(r.path) for r in mine if r.run.condition != "together"]
+    pressed = next(r.run for r in mine if r.run.condition == "together")
+    described = describe(pressed.scenario, references)
+    twin = FittedTwin(
+        scenario=replace(described, zone_bytes=pressed.sandbox_bytes),
+        draws=tuple(draw for fit in fits for draw in fit.draws),
+        weights=tuple(weight / len(fits) for fit in fits for weight in fit.weights),
+    )
+    return _compared(mine, arm, twin, seed)
 
 
 def _units_per_s(blocks: Sequence[BlockMeasures]) -> Array | None:
@@ -184,12 +285,12 @@ def run_on_twin(
     blocks: int,
     seed: int,
     condition: Condition = "together",
-) -> list[BlockMeasures]:
+) -> list[Recorded]:
     """Run an arm on a twin as it was run live: same target, same length, ``blocks`` times."""
     scenario = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
     runner = TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
     policy = find_policy_of(arm, "default", run.scenario)
-    measures = []
+    found = []
     with passing_folder("twin") as folder:
         for block in range(blocks):
             out = folder / f"{block}"
@@ -203,5 +304,5 @@ def run_on_twin(
                 seed=seed + block,
             )
             runner.run_block(request, out)
-            measures.append(measure_recording(out))
-    return measures
+            found.append(_recorded(out, load_run(out)))
+    return found

@@ -1,76 +1,24 @@
 """How far a twin's blocks are from live ones: pure functions of measured blocks.
 
-Errors are ``|ln(twin/live)|``: 0.1 is about 10 %.
+Errors are ``|ln(twin/live)|``: 0.1 is about 10 %. What is unknown or nothing on one side alone is
+off by a factor without bound, which counts as 10.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from stallward.evaluation.measure import Array, BlockMeasures
-from stallward.evaluation.statistics import (
-    bootstrap_quantiles,
-    moving_block_counts,
-    pooled_quantiles,
-    spearman,
-)
-from stallward.evaluation.summary import known_groups
+from stallward.evaluation.fidelity_effects import count_signs
+from stallward.evaluation.fidelity_observed import QUANTILES, Observed
+from stallward.evaluation.fidelity_signals import Signals, distances, pooled
+from stallward.evaluation.measure import Array
+from stallward.evaluation.statistics import pooled_quantiles, spearman
 
-QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-_RESAMPLES: Final = 400
-_RUN_WINDOWS: Final = 5
-_IDLE_ERROR: Final = float(np.log(10.0))
-
-Blocks = Sequence[BlockMeasures]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """An arm's blocks, on the node or on the twin."""
-
-    blocks: tuple[BlockMeasures, ...]
-    own_units_per_s: Array | None
-    """Each group's rate with the node (or the twin) to itself; ``None`` if not measured."""
-
-    @property
-    def latency_ms(self) -> dict[str, float]:
-        """Quantiles of the pooled requests."""
-        return _quantiles([block.latency_ms for block in self.blocks])
-
-    @property
-    def work(self) -> Array:
-        """``(1,)``: background work, the mean of the groups' shares of their own rates.
-
-        Without own rates ``(G,)``: the groups' units/s.
-        """
-        rate = np.concatenate([block.units for block in self.blocks]).mean(axis=0)
-        return self._relative(np.asarray(rate, dtype=np.float64))
-
-    def parts(self) -> list[tuple[dict[str, float], Array]]:
-        """Latencies and work of the first two blocks, or of the halves of the only one."""
-        if len(self.blocks) >= 2:
-            return [
-                (part.latency_ms, part.work)
-                for part in (replace(self, blocks=(block,)) for block in self.blocks[:2])
-            ]
-        only = self.blocks[0]
-        late = only.scheduled_s >= only.duration_s / 2
-        half = only.windows // 2
-        return [
-            (_quantiles([only.latency_ms[mine]]), self._relative(units.mean(axis=0)))
-            for mine, units in ((~late, only.units[:half]), (late, only.units[half:]))
-        ]
-
-    def _relative(self, rate: Array) -> Array:
-        own = self.own_units_per_s
-        if own is None or own.shape != rate.shape:
-            return rate
-        known = known_groups(rate, own)
-        return np.array([(rate[known] / own[known]).mean() if known.any() else np.nan])
+_UNKNOWN_ERROR: Final = float(np.log(10.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +29,10 @@ class ArmFidelity:
     arm: str
     live: Observed
     twin: Observed
+    replay: Signals | None = None
+    """What naive replay says of this arm: what was recorded under ``none``, whatever is done."""
+    scales: Mapping[str, float] = field(default_factory=dict)
+    """How much each signal varies over the scenario's live runs."""
 
     @property
     def errors(self) -> dict[str, float]:
@@ -96,9 +48,36 @@ class ArmFidelity:
         return noise_floor(self.live)
 
     @property
-    def effect(self) -> float:
-        """Logarithm of the p95 on the twin; NaN if nothing was answered in time."""
-        return float(np.log(self.twin.latency_ms["p95"]))
+    def twin_distances(self) -> dict[str, float]:
+        """Of each signal, twin against live."""
+        return distances(pooled(self.live.signals), pooled(self.twin.signals), self.scales)
+
+    @property
+    def replay_distances(self) -> dict[str, float]:
+        """Of each signal, naive replay against live; none for the arm that is replayed."""
+        if self.replay is None:
+            return {}
+        return distances(pooled(self.live.signals), self.replay, self.scales)
+
+    @property
+    def floor_distances(self) -> dict[str, float]:
+        """Of each signal, live against live; none where the arm was recorded once."""
+        if len(self.live.signals) < 2:
+            return {}
+        return distances(self.live.signals[0], self.live.signals[1], self.scales)
+
+    @property
+    def covered(self) -> dict[str, bool]:
+        """Whether what was seen live is among what the twin's blocks say, from least to most."""
+        found = {}
+        for name, quantile in QUANTILES.items():
+            said = [pooled_quantiles([b.latency_ms], [quantile])[0] for b in self.twin.blocks]
+            found[name] = _among(self.live.latency_ms[name], said)
+        if self.live.own_units_per_s is not None:
+            found["work"] = _among(
+                float(self.live.work[0]), [self.twin.work_of(b.units) for b in self.twin.blocks]
+            )
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """The form ``--json`` prints."""
@@ -112,6 +91,12 @@ class ArmFidelity:
             "twin_work": finite(self.twin.work[0]) if relative else None,
             "errors": _known(self.errors),
             "floor": _known(self.floor),
+            "covered": self.covered,
+            "distances": {
+                "twin": self.twin_distances,
+                "replay": self.replay_distances,
+                "floor": self.floor_distances,
+            },
         }
 
 
@@ -122,17 +107,19 @@ def noise_floor(live: Observed) -> dict[str, float]:
 
 
 def summarise_fidelity(rows: Sequence[ArmFidelity]) -> dict[str, Any]:
-    """Errors over all arms left out, signs of effects, and rank correlation per scenario.
+    """Errors, distances and coverage over all arms, signs of effects, ranks per scenario.
 
-    ``spearman`` is the lowest of the scenarios'; ``effect_signs_right`` the share of the certain
-    effects whose sign the twin has right.
+    ``spearman`` is the median of the scenarios', ``spearman_worst`` the lowest.
+    ``effect_signs_right`` is the share of certain effects whose sign the twin has right.
+    ``distance_vs_replay`` and ``distance_vs_noise_floor`` are medians over arms of the twin's mean
+    distance divided by the other's.
     """
     errors = {name: [row.errors[name] for row in rows] for name in (*QUANTILES, "work")}
     scenarios: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(row.scenario for row in rows):
         mine = [row for row in rows if row.scenario == name]
         p95 = np.array([(row.live.latency_ms["p95"], row.twin.latency_ms["p95"]) for row in mine])
-        right, counted = _signs(mine)
+        right, counted = count_signs([(row.live, row.twin) for row in mine])
         scenarios[name] = {
             "spearman": finite(spearman(p95[:, 0], p95[:, 1])),
             "effects_right": right,
@@ -141,16 +128,38 @@ def summarise_fidelity(rows: Sequence[ArmFidelity]) -> dict[str, Any]:
     counted = sum(each["effects_counted"] for each in scenarios.values())
     right = sum(each["effects_right"] for each in scenarios.values())
     ranks = [each["spearman"] for each in scenarios.values() if each["spearman"] is not None]
+    covered = [inside for row in rows for inside in row.covered.values()]
     return {
         **_spread("p95_error", errors["p95"]),
         **_spread("p99_error", errors["p99"]),
         **_spread("background_error", errors["work"]),
         "p95_floor_median": _spread("p95", [row.floor["p95"] for row in rows])["p95_median"],
+        "p99_floor_median": _spread("p99", [row.floor["p99"] for row in rows])["p99_median"],
         "effect_signs_right": right / counted if counted else None,
         "effects_counted": counted,
-        "spearman": min(ranks, default=None),
+        "spearman": float(np.median(ranks)) if ranks else None,
+        "spearman_worst": min(ranks, default=None),
+        "distance_vs_replay": _ratio([(r.twin_distances, r.replay_distances) for r in rows]),
+        "distance_vs_noise_floor": _ratio([(r.twin_distances, r.floor_distances) for r in rows]),
+        "covered": float(np.mean(covered)) if covered else None,
         "scenarios": scenarios,
     }
+
+
+def _ratio(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:
+    """Median over arms of mean distance over mean distance, of the signals that both have."""
+    ratios = []
+    for one, two in pairs:
+        both = [name for name in one if name in two]
+        other = sum(two[name] for name in both)
+        if other > 0.0:
+            ratios.append(sum(one[name] for name in both) / other)
+    return float(np.median(ratios)) if ratios else None
+
+
+def _among(value: float, said: Sequence[float]) -> bool:
+    """Whether ``value`` lies among what was said."""
+    return bool(min(said) <= value <= max(said)) if len(said) else False
 
 
 def _spread(name: str, errors: Sequence[float]) -> dict[str, float | None]:
@@ -161,60 +170,26 @@ def _spread(name: str, errors: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-def _signs(rows: Sequence[ArmFidelity]) -> tuple[int, int]:
-    """Effects against ``none`` whose live interval excludes zero: how many the twin has right."""
-    none = next((row for row in rows if row.arm == "none"), None)
-    if none is None:
-        return 0, 0
-    right = counted = 0
-    for row in rows:
-        sign = _sure_sign(row.live.blocks, none.live.blocks) if row is not none else 0
-        if sign:
-            counted += 1
-            # A twin without a latency has no sign right: NaN equals nothing.
-            right += bool(np.sign(row.effect - none.effect) == sign)
-    return right, counted
-
-
-def _sure_sign(arm: Blocks, none: Blocks) -> int:
-    """Sign of the live effect on p95; 0 where its interval holds zero."""
-    rng = np.random.default_rng(0)
-    draws = []
-    for blocks in (arm, none):
-        windows = [pool for block in blocks for pool in block.latency_windows()]
-        counts = moving_block_counts(len(windows), _RUN_WINDOWS, _RESAMPLES, rng)
-        draws.append(bootstrap_quantiles(windows, [0.95], counts)[:, 0])
-    low, high = np.nanquantile(np.log(draws[0] / draws[1]), [0.025, 0.975])
-    return int(np.sign(low)) if low * high > 0 else 0
-
-
-def _quantiles(pools: Sequence[Array]) -> dict[str, float]:
-    values = pooled_quantiles(pools, list(QUANTILES.values()))
-    return {name: float(value) for name, value in zip(QUANTILES, values, strict=True)}
-
-
 def _latency_errors(one: Mapping[str, float], two: Mapping[str, float]) -> dict[str, float]:
     return {name: _log_error(one[name], two[name]) for name in QUANTILES}
 
 
 def _work_error(twin: Array, live: Array) -> float:
-    """Mean of the errors of each entry, so that opposite errors do not cancel.
-
-    What did nothing in one of them is off by a factor without bound, which counts as 10.
-    """
+    """Mean of the errors of each entry, so that opposite errors do not cancel."""
     if twin.shape != live.shape:
         return float("nan")
-    errors = []
-    for here, there in zip(twin, live, strict=True):
-        idle = (here > 0) != (there > 0) and np.isfinite(here) and np.isfinite(there)
-        errors.append(_IDLE_ERROR if idle else _log_error(float(here), float(there)))
+    errors = [
+        _log_error(float(here), float(there)) for here, there in zip(twin, live, strict=True)
+    ]
     known = [error for error in errors if np.isfinite(error)]
     return float(np.mean(known)) if known else float("nan")
 
 
 def _log_error(twin: float, live: float) -> float:
-    if not (np.isfinite(twin) and np.isfinite(live)) or twin <= 0 or live <= 0:
-        return float("nan")
+    """``|ln(twin/live)|``; a factor of 10 where only one of them is known or above 0."""
+    usable = [bool(np.isfinite(value) and value > 0) for value in (twin, live)]
+    if not all(usable):
+        return _UNKNOWN_ERROR if any(usable) else float("nan")
     return float(abs(np.log(twin / live)))
 
 

@@ -8,6 +8,9 @@ from typing import Any, Final
 from stallward.evaluation.render import number
 
 _ERRORS: Final = ("p50", "p95", "p99", "work")
+_MEDIAN: Final = "0.15"
+_WORST: Final = "0.25"
+_WORK: Final = "0.10"
 _HEADERS: Final = (
     "scenario",
     "arm left out",
@@ -17,7 +20,15 @@ _HEADERS: Final = (
     "work twin",
     *(f"err {name}" for name in _ERRORS),
     "floor p95",
+    "distance",
+    "of replay",
 )
+
+
+def mean_distance(row: Mapping[str, Any], of: str) -> float | None:
+    """Mean over signals of the distance of the ``twin``, of ``replay`` or of the ``floor``."""
+    values = list(row["distances"][of].values())
+    return sum(values) / len(values) if values else None
 
 
 def fidelity_rows(
@@ -34,25 +45,46 @@ def fidelity_rows(
             number(row["twin_work"], "share"),
             *(_error(row["errors"][name]) for name in _ERRORS),
             _error(row["floor"]["p95"]),
+            _error(mean_distance(row, "twin")),
+            _error(mean_distance(row, "replay")),
         )
         for row in found["arms"]
     ]
+    return _HEADERS, rows, fidelity_notes(found)
+
+
+def fidelity_notes(found: Mapping[str, Any]) -> list[str]:
+    """What all arms together come to, each figure beside its target."""
     notes = [
         f"{what}: median error {_error(found[f'{name}_median'])}, "
-        f"worst {_error(found[f'{name}_worst'])}"
-        for name, what in (
-            ("p95_error", "p95"),
-            ("p99_error", "p99"),
-            ("background_error", "background work"),
+        f"worst {_error(found[f'{name}_worst'])}{target}"
+        for name, what, target in (
+            ("p95_error", "p95", f" (targets {_MEDIAN} and {_WORST}{_floor(found, 'p95')})"),
+            ("p99_error", "p99", f" (targets {_MEDIAN} and {_WORST}{_floor(found, 'p99')})"),
+            ("background_error", "background work", f" (target {_WORK})"),
         )
     ]
+    signs = found["effect_signs_right"]
     notes += [
-        f"{name}: rank correlation of p95 {_error(values['spearman'])}, "
-        f"{values['effects_right']} of {values['effects_counted']} certain effects with the "
-        "right sign"
-        for name, values in found["scenarios"].items()
+        f"effects: {_percent(signs)} of {found['effects_counted']} certain ones have the right "
+        "sign (target 100 %)",
+        f"rank correlation of p95: median {_error(found['spearman'])}, worst "
+        f"{_error(found['spearman_worst'])} (target 0.9)",
+        f"distance: {_error(found['distance_vs_replay'])} of naive replay's (target 0.45), "
+        f"{_error(found['distance_vs_noise_floor'])} times live against live",
+        f"coverage: {_percent(found['covered'])} of live figures lie among the twin's blocks",
     ]
-    return _HEADERS, rows, notes
+    return notes
+
+
+def _floor(found: Mapping[str, Any], name: str) -> str:
+    """The floor, where it is larger than the target."""
+    floor = found[f"{name}_floor_median"]
+    return f"; live against live {_error(floor)}" if floor is not None else ""
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f} %"
 
 
 def _error(value: float | None) -> str:

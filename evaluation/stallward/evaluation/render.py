@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Kind = Literal["ms", "ratio", "share"]
+Kind = Literal["ms", "ratio", "share", "number"]
 REFERENCES: Final = ("alone", "ample")
 
 
@@ -83,6 +83,8 @@ def number(value: float | None, kind: Kind) -> str:
         return f"{100 * value:.0f} %" if abs(value) >= 0.0995 else f"{100 * value:.1f} %"
     if value >= _HUGE:  # the end of an interval from too few blocks
         return f"{value:.0e}".replace("e+0", "e").replace("e+", "e") + "x" * (kind == "ratio")
+    if kind == "number":
+        return f"{value:.2f}"
     if kind == "ratio":
         return f"{value:+.0f}x" if abs(value) >= 9.95 else f"{value:+.2f}x"
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"

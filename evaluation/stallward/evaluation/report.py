@@ -96,27 +96,28 @@ def render_report(
     body = [
         _header(result),
         _legend(style),
-        _section(
+        section(
             "The comparison",
             "Every figure with its 95 % interval. Impact is how much slower than alone, or than "
             "with memory enough for all (ample); background is work done over work with the "
             "node to itself.",
             _table(result, style),
         ),
-        _section(
+        section(
             "Latency",
             "Distribution of all requests of all blocks; the vertical axis stretches the tail. "
             "Dots are p50, p95 and p99.",
             cdf_chart(latencies_ms, style, result["slo_ms"]),
         ),
         '<div class="pair">',
-        _section("The trade", "Lower and further right is better.", trade_chart(result, style)),
-        _section(
+        section("The trade", "Lower and further right is better.", trade_chart(result, style)),
+        section(
             "Background work", "Mean of the groups, with intervals.", work_chart(result, style)
         ),
         "</div>",
+        _contrasts(result),
         _timelines(result, timelines, style),
-        _section("Node and method", "", _method(result)),
+        section("Node and method", "", _method(result)),
         "<footer>Made by stallward. Hover over a mark to read it; click an arm to dim it."
         "</footer>",
     ]
@@ -124,17 +125,19 @@ def render_report(
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>stallward: {name}</title><style>{_asset('report.css')}</style></head>"
-        f"<body><main>{''.join(body)}</main><script>{_asset('report.js')}</script></body></html>\n"
+        f"<title>stallward: {name}</title><style>{asset('report.css')}</style></head>"
+        f"<body><main>{''.join(body)}</main><script>{asset('report.js')}</script></body></html>\n"
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a shipped file that pages hold."""
     folder = resources.files("stallward.evaluation") / "assets"
     return (folder / name).read_text(encoding="utf-8")
 
 
-def _section(title: str, what: str, content: str) -> str:
+def section(title: str, what: str, content: str) -> str:
+    """A titled part of a page; ``what`` says how to read it."""
     note = f'<p class="what">{escape(what)}</p>' if what else ""
     return f"<section><h2>{escape(title)}</h2>{note}{content}</section>"
 
@@ -223,7 +226,48 @@ def _timelines(
         "shaded: burn-in</span></div>"
     )
     what = "The block of median p95 of each arm: every request, every stall, every lever."
-    return _section("One block per arm", what, key + "".join(figures))
+    return section("One block per arm", what, key + "".join(figures))
+
+
+_CONTRASTS: tuple[tuple[str, str, Kind], ...] = (
+    ("mean_ratio", "mean", "number"),
+    ("p95_ratio", "p95", "number"),
+    ("p99_ratio", "p99", "number"),
+    ("background_work_ratio", "background", "number"),
+    ("slo_attainment_difference", "SLO met, difference", "share"),
+)
+
+
+def _contrasts(result: Mapping[str, Any]) -> str:
+    """Every pair of arms; those whose interval holds no effect are grey."""
+    found = result.get("contrasts", [])
+    if not found:
+        return ""
+    head = "".join(f"<th>{escape(title)}</th>" for _, title, _ in _CONTRASTS)
+    rows = []
+    for pair in found:
+        cells = "".join(
+            f'<td class="{_sure(pair[key], kind)}">{_html_cell(pair[key], kind)}</td>'
+            for key, _, kind in _CONTRASTS
+        )
+        names = f"{escape(short(pair['arm']))} / {escape(short(pair['against']))}"
+        rows.append(f'<tr><td class="arm">{names}</td>{cells}</tr>')
+    table = (
+        f'<div class="scroll"><table><thead><tr><th>arms</th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+    what = (
+        "The first arm's figure over the second's, resampled together round by round. Where the "
+        "interval does not tell the two apart, the figure is grey."
+    )
+    return section("Arms against each other", what, table)
+
+
+def _sure(metric: Mapping[str, float | None], kind: Kind) -> str:
+    """Class of a cell: ``unsure`` if the interval holds no effect."""
+    low, high = metric["low"], metric["high"]
+    none = 0.0 if kind == "share" else 1.0
+    return "unsure" if low is None or high is None or low <= none <= high else "sure"
 
 
 def _method(result: Mapping[str, Any]) -> str:

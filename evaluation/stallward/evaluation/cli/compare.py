@@ -157,26 +157,42 @@ def fidelity(
         typer.Option(min=1.0, max=LONGEST_S, help="Time for each fit, one per arm left out."),
     ] = 30.0,
     scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
+    out: Annotated[
+        Path, typer.Option(help="Directory for fidelity.json and fidelity.html.")
+    ] = Path("build/fidelity"),
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
     """Say how far the twin is off from live runs.
 
-    Each arm is predicted by a twin fitted without it. Errors are the absolute log ratio of
-    twin to live (0.1 is about 10 %).
+    Each arm is predicted by a twin fitted without it, each held-out scenario by the fits of the
+    others. Errors are the absolute log ratio of twin to live (0.1 is about 10 %).
     """
     from stallward.evaluation.fidelity import measure_fidelity  # noqa: PLC0415
+    from stallward.evaluation.fidelity_page import write_page  # noqa: PLC0415
     from stallward.evaluation.fidelity_table import fidelity_rows  # noqa: PLC0415
+    from stallward.evaluation.outputs import check_writable  # noqa: PLC0415
+    from stallward.evaluation.plan import write_json  # noqa: PLC0415
 
+    check_writable(out)
     with output.progress("fidelity") as report:
         found = measure_fidelity(
             recordings, seconds=seconds, scenario=scenario, seed=seed, report=report
         )
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "fidelity.json", found)
+    write_page(found, out / "fidelity.html")
     if as_json:
         output.print_json(found)
         return
-    headers, rows, notes = fidelity_rows(found)
-    output.table(headers, rows)
-    output.line()
-    for text in notes:
-        output.line(text)
+    strange = found["left_out_scenarios"]
+    for title, part in (("", found), ("Scenarios that no fit has seen:", strange)):
+        if part is None:
+            continue
+        output.line(title)
+        headers, rows, notes = fidelity_rows(part)
+        output.table(headers, rows)
+        output.line()
+        for text in notes:
+            output.line(text)
+    output.line(f"{out / 'fidelity.json'}  {out / 'fidelity.html'}")
