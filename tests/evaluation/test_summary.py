@@ -166,3 +166,35 @@ def test_missing_conditions_and_requests_are_errors() -> None:
     blocks["alone"] = [blank, blank]
     with pytest.raises(MeasureError, match="No request"):
         summarise(blocks, ["none"], slo_ms=1.0, seed=1)
+
+
+def test_arms_are_held_against_each_other_round_by_round() -> None:
+    blocks = _blocks(4)
+    # Each round is twice as slow as the one before, for both: only the contrast is certain.
+    for name, ms, seed in (("none", 100.0, 0), ("latd", 80.0, 9)):
+        blocks[name] = [
+            block(ms * 2.0**r, units=(5.0, 1.0), seed=seed + r, spread=0.1) for r in range(4)
+        ]
+    found = summarise(blocks, ["none", "latd"], slo_ms=212.0, seed=1)
+    (contrast,) = found["contrasts"]
+    assert (contrast["arm"], contrast["against"]) == ("none", "latd")
+    ratio = contrast["p95_ratio"]
+    assert ratio["value"] == pytest.approx(1.25, rel=0.05)
+    assert 1.1 < ratio["low"] < ratio["value"] < ratio["high"] < 1.4
+    none, latd = (found["arms"][name]["p95_ms"] for name in ("none", "latd"))
+    assert none["low"] < latd["high"], "by themselves the intervals overlap"
+    assert contrast["background_work_ratio"]["value"] == pytest.approx(1.0)
+    difference = contrast["slo_attainment_difference"]
+    assert difference["value"] == pytest.approx(-0.25, abs=0.1)
+
+
+def test_how_much_an_arm_varies_is_said_over_rounds() -> None:
+    blocks = _blocks(3)
+    blocks["none"] = [block(12.0 * (1.0 + r), seed=r) for r in range(3)]
+    found = summarise(blocks, ["none", "latd"], slo_ms=30.0, seed=1)["arms"]["none"]["spread"]
+    assert found["impact_ample_p99_sd"] == pytest.approx(1.0)  # of 0, 1 and 2
+    assert found["impact_ample_p99_worst"] == pytest.approx(2.0)
+    assert found["slo_attainment_worst"] == 0.0
+    single = summarise(_blocks(1), ["none", "latd"], slo_ms=30.0, seed=1)
+    assert single["arms"]["none"]["spread"]["impact_ample_p99_sd"] is None
+    assert len(single["contrasts"]) == 1

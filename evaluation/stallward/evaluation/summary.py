@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.evaluation.contrasts import Estimate, Estimates, contrasts, spread
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.intervals import (
-    UNKNOWN,
     Interval,
     Scale,
     impact_interval,
@@ -144,7 +144,8 @@ def summarise(
 ) -> dict[str, Any]:
     """The numbers of ``result.json``: ``slo_ms``, ``alone``, ``ample`` and ``arms``.
 
-    ``references`` holds the measures of alone and ample with their intervals.
+    ``references`` holds the measures of alone and ample with their intervals, ``contrasts`` every
+    pair of arms.
 
     Args:
         blocks: Blocks of every condition, in the order of rounds.
@@ -179,9 +180,16 @@ def summarise(
             name: _metrics(found[name], alone, ample, own, slo) for name in (ALONE, AMPLE)
         },
         "arms": {
-            arm: {"blocks": len(found[arm].blocks)} | _metrics(found[arm], alone, ample, own, slo)
+            arm: {"blocks": len(found[arm].blocks)}
+            | _metrics(found[arm], alone, ample, own, slo)
+            | {"spread": _spread(found[arm], found[AMPLE], slo)}
             for arm in arms
         },
+        "contrasts": contrasts(
+            {arm: _estimates(found[arm], own, slo) for arm in arms},
+            found[ALONE].units,
+            jointly=not found[ALONE].single,
+        ),
     }
 
 
@@ -254,8 +262,31 @@ def _metrics(
     return {name: found[name].as_json() for name in METRICS}
 
 
-def _attainment(arm: _Condition, slo: _Target) -> Interval:
-    met = [
+def _estimates(arm: _Condition, own: tuple[Array, Array], slo: _Target) -> Estimates:
+    """What arms are compared with each other by."""
+    value, draws = arm.quantiles()
+    found = {
+        name: Estimate(value=float(value[i]), draws=draws[:, i])
+        for i, name in enumerate(("p50_ms", "p95_ms", "p99_ms", "mean_ms"))
+    }
+    return found | {
+        "background_work": _work_done(arm, own),
+        "slo_attainment": _attained(arm, _met(arm, slo)),
+    }
+
+
+def _spread(arm: _Condition, ample: _Condition, slo: _Target) -> dict[str, float | None]:
+    p99 = [
+        [float(pooled_quantiles([block.latency_ms], [0.99])[0]) for block in condition.blocks]
+        for condition in (arm, ample)
+    ]
+    shares = [float(m.mean()) if m.size else np.nan for m in _met(arm, slo)]
+    return spread(p99[0], p99[1], shares)
+
+
+def _met(arm: _Condition, slo: _Target) -> list[Array]:
+    """For each window of each block 1 if it met the target, else 0."""
+    return [
         slo_windows_met(
             block.scheduled_s,
             block.latency_ms,
@@ -267,30 +298,44 @@ def _attainment(arm: _Condition, slo: _Target) -> Interval:
         ).astype(np.float64)
         for block in arm.blocks
     ]
+
+
+def _attained(arm: _Condition, met: Sequence[Array]) -> Estimate:
     windows = sum(m.size for m in met)
     if windows == 0:
-        return UNKNOWN
+        return Estimate(value=np.nan, draws=np.full(arm.counts.shape[0], np.nan))
     if arm.single:
         counts = moving_block_counts(windows, _RUN_WINDOWS, RESAMPLES, arm.rng)
-        draws, units = bootstrap_ratio(met[0], np.ones(windows), counts), windows // _RUN_WINDOWS
+        draws = bootstrap_ratio(met[0], np.ones(windows), counts)
     else:
         sums, sizes = np.array([m.sum() for m in met]), np.array([float(m.size) for m in met])
-        draws, units = bootstrap_ratio(sums, sizes, arm.counts), arm.units
-    return share_interval(int(sum(m.sum() for m in met)), windows, draws, units=units)
+        draws = bootstrap_ratio(sums, sizes, arm.counts)
+    return Estimate(value=float(sum(m.sum() for m in met)) / windows, draws=draws)
+
+
+def _attainment(arm: _Condition, slo: _Target) -> Interval:
+    met = _met(arm, slo)
+    windows = sum(m.size for m in met)
+    units = windows // _RUN_WINDOWS if arm.single else arm.units
+    return share_interval(
+        int(sum(m.sum() for m in met)), windows, _attained(arm, met).draws, units=units
+    )
+
+
+def _work_done(arm: _Condition, own: tuple[Array, Array]) -> Estimate:
+    """Mean over groups of units per second over units per second with the node to itself."""
+    rate, draws = arm.rates("units")
+    usable = known_groups(rate, own[0]) if rate.size == own[0].size else np.zeros(0, dtype=bool)
+    if not usable.any():  # alone: no background ran
+        return Estimate(value=np.nan, draws=np.full(draws.shape[0], np.nan))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        resampled = (draws[:, usable] / own[1][:, usable]).mean(axis=1)
+    return Estimate(value=float((rate[usable] / own[0][usable]).mean()), draws=resampled)
 
 
 def _work(arm: _Condition, own: tuple[Array, Array]) -> Interval:
-    """Mean over groups of units per second over units per second with the node to itself."""
-    rate, draws = arm.rates("units")
-    if rate.size != own[0].size:  # alone: no background ran
-        return UNKNOWN
-    usable = known_groups(rate, own[0])
-    if not usable.any():
-        return UNKNOWN
-    with np.errstate(divide="ignore", invalid="ignore"):
-        resampled = (draws[:, usable] / own[1][:, usable]).mean(axis=1)
-    value = float((rate[usable] / own[0][usable]).mean())
-    return interval(value, resampled, blocks=arm.units, scale=Scale.LOG)
+    done = _work_done(arm, own)
+    return interval(done.value, done.draws, blocks=arm.units, scale=Scale.LOG)
 
 
 def known_groups(rate_per_s: Array, own_per_s: Array) -> NDArray[np.bool_]:
