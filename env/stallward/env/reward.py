@@ -14,8 +14,9 @@ from stallward.env.lanes.compiling import model
 from stallward.env.lanes.elementary import log
 from stallward.env.lanes.values import is_nan, maximum, minimum, where
 
-_NEAR: Final = 0.9
-"""Severity begins a little below the target, so that there is a slope to follow at it."""
+_NEAR: Final = 1.15 / 1.5
+"""Severity begins below the target. The usual one is 1.5 times the p99 with ample memory, and a
+tail 15 % longer than that one is what an application may notice."""
 _WORST: Final = 4.0
 """A latency this many times over the target counts in full; more counts no more."""
 _LOG_WORST: Final = math.log(_WORST / _NEAR)

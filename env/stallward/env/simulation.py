@@ -77,7 +77,7 @@ NO_NUISANCE: Final = Nuisance(
 class SimulationSettings:
     """How episodes are made and rewarded."""
 
-    episode_s: float = 60.0
+    episode_s: float = 120.0
     ticks_per_action: int = 2
     price: float = 6.0
     """Of every window missing the target by far, in units of full background speed, to begin."""

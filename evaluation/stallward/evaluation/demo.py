@@ -16,7 +16,6 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.paths import Paths
 from stallward.agent.errors import StallwardError
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.compare import (
     REPORT_FILE,
     RESULT_FILE,
@@ -36,6 +35,8 @@ _CONDITIONS: Final = 6
 """Three references and three arms in every round."""
 _FIT_SHARE: Final = 0.08
 _TRAIN_SHARE: Final = 0.30
+CALIBRATION_S: Final = 30.0
+"""Shorter than the scenario's own: a demonstration's target may be rough."""
 _BURN_IN_S: Final = 4.0
 _SWITCH_S: Final = 3.5
 """Starting and stopping the programs of a block."""
@@ -163,6 +164,7 @@ def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> dic
                 out=settings.out / "compare",
                 policy=str(policy),
                 twin=str(settings.out / "twin.json"),
+                calibration_s=CALIBRATION_S,
             ),
             report,
         )
@@ -253,6 +255,7 @@ def _make_policy(
             out=run,
             seconds=budget.train_s,
             seeds=worker_count(_SEEDS),
+            judged_on=(),
             seed=settings.seed,
             report=report,
         )

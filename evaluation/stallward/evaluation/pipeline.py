@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -12,12 +13,13 @@ from stallward.agent.thresholds import thresholds_text
 from stallward.env.errors import SplitError
 from stallward.env.recording import load_recording
 from stallward.env.recording_run import load_run
-from stallward.env.split import choose_part, load_split
+from stallward.env.split import Part, choose_part, load_split
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError
 from stallward.evaluation.outputs import check_file, check_writable
 from stallward.evaluation.progress import Report, silent
 
+_SEEDS_FOLDER: Final = "seeds"
 _LEARNING_SHARE: Final = 0.75
 """The rest goes to the search before training and the evaluation after it."""
 
@@ -79,14 +81,14 @@ def fit_twin(
     start: FittedTwin | None = None,
     report: Report = silent,
 ) -> list[Path]:
-    """Fit one twin for every scenario recorded in ``places``, held-out ones left out.
+    """Fit one twin for every scenario recorded in ``places``, those held out for tests left out.
 
     Args:
         places: Recordings, or directories of them.
         out: The file, where there is one scenario; else the directory of the files.
         seconds: Time for all of them.
         leave_out: Arm whose recordings are not used.
-        held_out: Fit to held-out scenarios too (``stallward.env.split``), to look at the twin.
+        held_out: Fit to those too (``stallward.env.split``), to look at the twin.
         seed: Seeds the search.
         start: A fitted twin of the only scenario, at which the search begins.
         report: Told how far it is.
@@ -98,7 +100,10 @@ def fit_twin(
         StallwardError: If there is nothing to fit.
     """
     by_scenario: dict[str, list[Path]] = {}
-    for path in learnable(recordings_of(places), held_out=held_out, report=report):
+    found = recordings_of(places)
+    # By twins of the validation scenarios policies are chosen; they are trained on none of them.
+    parts: tuple[Part, ...] = ("train", "validation")
+    for path in learnable(found, parts=parts, held_out=held_out, report=report):
         run = load_run(path)
         if not leave_out or run.arm != leave_out or run.condition != "together":
             by_scenario.setdefault(run.scenario, []).append(path)
@@ -133,12 +138,17 @@ def fit_twin(
 
 
 def learnable(
-    paths: Sequence[Path], *, held_out: bool = False, report: Report = silent
+    paths: Sequence[Path],
+    *,
+    parts: Sequence[Part] = ("train",),
+    held_out: bool = False,
+    report: Report = silent,
 ) -> Sequence[Path]:
     """The recordings that may be learned from; those held out are taken out, saying so.
 
     Args:
         paths: Recordings.
+        parts: Of the split, that are taken.
         held_out: Take all of them.
         report: Told what was left out.
 
@@ -147,7 +157,7 @@ def learnable(
     """
     if held_out:
         return paths
-    chosen = choose_part(paths)
+    chosen = choose_part(paths, parts)
     if chosen.left_out and not chosen.kept:
         raise SplitError(
             f"All these recordings are held out: {chosen.note}.",
@@ -174,14 +184,15 @@ def _fit_to(
 
 
 def load_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
-    """Fitted twins by file or name; ``default`` stands for all shipped ones.
+    """Fitted twins by file or name; ``default`` stands for all shipped ones to learn from.
 
     Raises:
         StallwardError: If one is not there or cannot be read.
     """
     from stallward.models.registry import find_twin, twin_names  # noqa: PLC0415
 
-    wanted = [n for name in names for n in (twin_names() if name == "default" else (name,))]
+    shipped = _of_part(twin_names(), "train")
+    wanted = [n for name in names for n in (shipped if name == "default" else (name,))]
     if not wanted:
         raise EvaluationError(
             "No fitted twin is shipped.", next_step="Fit one with `stallward fit recordings`."
@@ -189,30 +200,63 @@ def load_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
     return tuple(load_fitted(Path(find_twin(name))) for name in wanted)
 
 
+def _of_part(names: Sequence[str], part: Part) -> list[str]:
+    """The scenarios of a part of the split."""
+    split = load_split()
+    return [name for name in names if split.part_of_name(name) == part]
+
+
 def train_policy(
     twins: Sequence[str],
     *,
     out: Path,
-    seconds: float,
+    decisions: int | None = None,
+    seconds: float | None = None,
     seeds: int = 1,
+    judged_on: Sequence[str] = ("default",),
     seed: int = 1,
     report: Report = silent,
 ) -> None:
     """Train a policy on fitted twins; ``out`` becomes the directory of the run.
 
+    Where ``out`` holds an interrupted run of the same settings, what is missing of it is done.
+
+    Args:
+        twins: By file or name.
+        out: Directory of the run.
+        decisions: Per seed; the recipe's by default.
+        seconds: At most, for all seeds; the result then depends on the machine's speed.
+        seeds: Trainings, of which one is kept.
+        judged_on: Twins by which it is chosen, by file or name; ``default`` are the shipped ones
+            of the split's validation, or, without any, the twins trained on.
+        seed: The first one.
+        report: Told how far it is.
+
     Raises:
-        StallwardError: If a twin is missing or held out, or ``out`` exists.
+        StallwardError: If a twin is missing or held out, or ``out`` holds something else.
     """
-    if out.exists():
+    from stallward.models.registry import twin_names  # noqa: PLC0415
+
+    if out.exists() and not (out / _SEEDS_FOLDER).is_dir():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     check_writable(out)
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
+    shipped = _of_part(twin_names(), "validation")
+    judges = [n for name in judged_on for n in (shipped if name == "default" else (name,))]
     from stallward.training.policy import save_policy  # noqa: PLC0415
     from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
 
-    args = Args(seed=seed, seeds=seeds, max_seconds=_LEARNING_SHARE * seconds)
-    save_policy(out, train(loaded, args, report).policy)
+    args = Args(seed=seed, seeds=seeds)
+    if decisions is not None:
+        args = replace(args, total_steps=decisions)
+    if seconds is not None:
+        args = replace(args, max_seconds=_LEARNING_SHARE * seconds)
+    (out / _SEEDS_FOLDER).mkdir(parents=True, exist_ok=True)
+    result = train(
+        loaded, args, report, judged_on=load_twins(judges) if judges else (), folder=out
+    )
+    save_policy(out, result.policy)
 
 
 def _refuse_held_out(twins: Sequence[FittedTwin]) -> None:

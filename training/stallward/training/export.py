@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -147,8 +147,7 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int) -> str:
         "",
         "## Results on the twin",
         "",
-        *_table(facts.get("evaluation", {})),
-        *_by_scenario(facts.get("evaluation_by_scenario", {})),
+        *_table(facts.get("evaluation", {}), facts.get("judged_on", ())),
         "",
         "## Training",
         "",
@@ -164,30 +163,25 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int) -> str:
     return "\n".join(lines)
 
 
-def _table(evaluation: Mapping[str, Any]) -> list[str]:
+def _table(evaluation: Mapping[str, Mapping[str, Any]], judged_on: Sequence[str]) -> list[str]:
+    """Rows of every scenario and arm."""
     if not evaluation:
         return ["Not evaluated."]
     columns = ("score", "score_low", "progress", "violated", "window_violated", "switches_per_s")
-    rows = ["| arm | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
-    for arm, values in evaluation.items():
-        rows.append(f"| {arm} | " + " | ".join(f"{values[c]:.3f}" for c in columns) + " |")
+    rows = [
+        "| scenario | arm | " + " | ".join(columns) + " |",
+        "| --- | --- |" + " ---: |" * len(columns),
+    ]
+    for scenario in judged_on:
+        for arm, found in evaluation.items():
+            values = found[scenario]
+            cells = " | ".join(f"{values[c]:.3f}" for c in columns)
+            rows.append(f"| {scenario} | {arm} | {cells} |")
     rows += [
         "",
         "`score` is background progress less a penalty for violated windows beyond the allowed",
         "share, `score_low` its 95 % lower confidence bound over draws; `window_violated` is the",
         "share of seconds whose p95 misses the target, `violated` how badly they do (1 is four",
         "times the target and more), averaged over all; `static` the best static setting found.",
-    ]
-    return rows
-
-
-def _by_scenario(evaluation: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    if not evaluation:
-        return []
-    rows = ["", "| scenario | arm | progress | window_violated |", "| --- | --- | ---: | ---: |"]
-    rows += [
-        f"| {scenario} | {arm} | {values['progress']:.3f} | {values['window_violated']:.3f} |"
-        for scenario, arms in evaluation.items()
-        for arm, values in arms.items()
     ]
     return rows

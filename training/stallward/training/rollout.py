@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS
-from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.simulation import Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 
 Act = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 """Observations ``(N, OBSERVATION_SIZE)`` to actions ``(N, len(ACTION_SIZES))``."""
 _Z95: Final = 1.645
 _BURN_IN_STEPS: Final = 25
-_PENALTY: Final = 2.0
-"""Full background speed is worth half of all windows."""
+_PENALTY: Final = 10.0
+"""A window in a hundred over the target beyond those allowed costs a tenth of full speed."""
+_PLENTY: Final = 20.0
+"""So many times its memory is ample for any zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,8 @@ class Outcome:
     """What a policy did on the twin, means over episodes."""
 
     score: float
-    """Background progress less a penalty for violated windows beyond the allowed share."""
+    """Background progress less a penalty for violated windows beyond the allowed share, the mean
+    over scenarios."""
     score_low: float
     """One-sided 95 % lower confidence bound of it, over episodes (each its own draw)."""
     progress: float
@@ -76,11 +79,10 @@ def evaluate(
         if k >= _BURN_IN_STEPS:
             sums += (result.progress, result.violated, result.window_violated, result.moved)
     progress, violated, windows, moved = sums / steps
-    scores = constrained_score(progress, windows, allowed[simulation.scenario])
-    spread = float(scores.std(ddof=1) / np.sqrt(episodes)) if episodes > 1 else 0.0
+    score, spread = constrained_score(progress, windows, simulation.scenario, allowed)
     return Outcome(
-        score=float(scores.mean()),
-        score_low=float(scores.mean()) - _Z95 * spread,
+        score=score,
+        score_low=score - _Z95 * spread,
         progress=float(progress.mean()),
         violated=float(violated.mean()),
         window_violated=float(windows.mean()),
@@ -94,29 +96,55 @@ def rollout_steps(seconds: float, settings: SimulationSettings) -> int:
 
 
 def constrained_score(
-    progress: NDArray[np.float64], windows: NDArray[np.float64], allowed: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Progress less a penalty for violated windows beyond the allowed share."""
-    return np.asarray(progress - _PENALTY * np.maximum(windows - allowed, 0.0))
+    progress: NDArray[np.float64],
+    windows: NDArray[np.float64],
+    scenario: NDArray[np.int64],
+    allowed: NDArray[np.float64],
+) -> tuple[float, float]:
+    """Progress less a penalty for violated windows beyond the allowed share.
+
+    What is allowed is a share over all episodes of a scenario: held against each episode, bad
+    luck in one would cost what good luck in another does not give back.
+
+    Args:
+        progress: Of each episode.
+        windows: Share of them over the target.
+        scenario: Which it was, an index into ``allowed``.
+        allowed: Share for each scenario.
+
+    Returns:
+        The mean over the scenarios that there are, and its standard error.
+    """
+    scores, variances = [], []
+    for index in np.unique(scenario):
+        mine = scenario == index
+        beyond = float(windows[mine].mean() - allowed[index])
+        scores.append(float(progress[mine].mean()) - _PENALTY * max(beyond, 0.0))
+        parts = progress[mine] - (_PENALTY if beyond > 0.0 else 0.0) * windows[mine]
+        count = int(mine.sum())
+        variances.append(float(parts.var(ddof=1)) / count if count > 1 else 0.0)
+    return float(np.mean(scores)), float(np.sqrt(np.sum(variances)) / len(scores))
 
 
-def alone_violation(
+def ample_violation(
     twins: Sequence[FittedTwin], settings: SimulationSettings, seed: int
 ) -> NDArray[np.float64]:
-    """Share of violated windows with no background at all: what no policy can go below.
+    """Share of violated windows with memory for everybody: what a policy is measured against.
 
     Returns:
         ``(len(twins),)``.
     """
-    return np.array([_alone_violation(twin, settings, seed) for twin in twins])
+    return np.array([_ample_violation(twin, settings, seed) for twin in twins])
 
 
-def _alone_violation(twin: FittedTwin, settings: SimulationSettings, seed: int) -> float:
-    nodes = 32
-    simulation = Simulation([twin], nodes, replace(settings, nuisance=NO_NUISANCE), seed=seed)
+def _ample_violation(twin: FittedTwin, settings: SimulationSettings, seed: int) -> float:
+    nodes = 128
+    simulation = Simulation([twin], nodes, replace(settings, episode_s=1e6), seed=seed)
     simulation.reset(np.ones(nodes, dtype=bool))
-    simulation.twin.nodes.present = 0.0
+    simulation.twin.nodes.zone_pages = _PLENTY * simulation.twin.nodes.zone_pages
     idle = np.zeros((nodes, len(ACTION_SIZES)), dtype=np.int64)
+    for _ in range(_BURN_IN_STEPS):
+        simulation.step(idle)
     return float(np.mean([simulation.step(idle).window_violated.mean() for _ in range(100)]))
 
 
@@ -159,9 +187,10 @@ def best_static(
         result = simulation.step(tiled)
         if k >= _BURN_IN_STEPS:
             sums += np.stack([result.progress, result.window_violated]) / (125 - _BURN_IN_STEPS)
-    progress, windows = sums
-    scores = constrained_score(progress, windows, allowed[simulation.scenario])
-    best: NDArray[np.int64] = actions[int(scores.reshape(-1, nodes).mean(axis=1).argmax())]
+    beyond = sums[1] - allowed[simulation.scenario]
+    progress, beyond = (part.reshape(-1, nodes).mean(axis=1) for part in (sums[0], beyond))
+    scores = progress - _PENALTY * np.maximum(beyond, 0.0)
+    best: NDArray[np.int64] = actions[int(scores.argmax())]
     return best
 
 

@@ -26,7 +26,7 @@ from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report
-from stallward.training.rollout import Act, Outcome, alone_violation, evaluate, rollout_steps
+from stallward.training.rollout import Act, Outcome, ample_violation, evaluate, rollout_steps
 
 _TICK_S: Final = 0.1
 _FRESH_SEED: Final = 10_000
@@ -53,7 +53,7 @@ class TuneSettings:
     """How thresholds are searched."""
 
     seed: int = 1
-    total_steps: int = 10_000_000
+    total_steps: int = 8_000_000
     """Decisions on the twin, evaluation included: what PPO gets for a seed."""
     max_seconds: float = float("inf")
     """Wall time for the search; the final evaluation comes on top."""
@@ -63,9 +63,8 @@ class TuneSettings:
     """How long it runs on each, after a burn-in."""
     sigma: float = 0.25
     """First spread of the search, in the unit cube."""
-    violated_windows: float = 0.05
-    """As for PPO: share of seconds over the target allowed beyond those of the application alone.
-    """
+    violated_windows: float = 0.005
+    """As for PPO: share of seconds over the target allowed beyond those with ample memory."""
     evaluation_episodes: int = 256
     """Fresh nodes for each finalist."""
     evaluation_seconds: float = 40.0
@@ -150,7 +149,7 @@ class _Search:
     ) -> None:
         self._rule, self._twins, self._settings, self._report = rule, twins, settings, report
         self._allowed = (
-            alone_violation(twins, settings.settings, settings.seed) + settings.violated_windows
+            ample_violation(twins, settings.settings, settings.seed) + settings.violated_windows
         )
         self._default = rule.thresholds()
         size = len(spans(rule.thresholds))

@@ -58,19 +58,40 @@ def train(
         list[str] | None,
         typer.Option(help="Fitted twin, file or name; may be repeated [all shipped ones]."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="New directory for the run.")] = Path("build/run"),
+    out: Annotated[Path, typer.Option(help="Directory of the run, new or interrupted.")] = Path(
+        "build/run"
+    ),
+    decisions: Annotated[
+        int, typer.Option(min=1, help="Decisions on the twins, for each seed.")
+    ] = 8_000_000,
     seconds: Annotated[
-        float, typer.Option(min=1.0, max=LONGEST_S, help="Time for training.")
-    ] = 600.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs; the best lower bound wins.")] = 1,
+        float | None,
+        typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner [no limit]."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs; the best lower bound wins.")] = 5,
+    judged_on: Annotated[
+        list[str] | None,
+        typer.Option(help="Twin by which a seed is chosen; may be repeated [shipped, held out]."),
+    ] = None,
     seed: Seed = 1,
 ) -> None:
-    """Train a PPO policy on fitted twins (torch, on the CPU)."""
+    """Train a PPO policy on fitted twins (torch, on the CPU).
+
+    The same seed gives the same policy, unless time cuts it short. An interrupted run goes on
+    with the same command. Curves: tensorboard --logdir OUT/tensorboard.
+    """
     from stallward.evaluation.pipeline import train_policy  # noqa: PLC0415
 
     with output.progress("train") as report:
         train_policy(
-            twin or ["default"], out=out, seconds=seconds, seeds=seeds, seed=seed, report=report
+            twin or ["default"],
+            out=out,
+            decisions=decisions,
+            seconds=seconds,
+            seeds=seeds,
+            judged_on=judged_on or ["default"],
+            seed=seed,
+            report=report,
         )
     output.line(f"{out}")
 
@@ -86,7 +107,7 @@ def tune(
     ] = None,
     decisions: Annotated[
         int, typer.Option(min=1, help="Decisions on the twin: what PPO gets for a seed.")
-    ] = 10_000_000,
+    ] = 8_000_000,
     seconds: Annotated[
         float, typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner.")
     ] = 3600.0,

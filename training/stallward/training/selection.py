@@ -1,0 +1,81 @@
+"""Which of several trained policies is kept: the one whose worst scenario is surest to do well.
+
+Trainings differ by luck, and their best run flatters (Agarwal et al., 2021). Each is judged on the
+same fresh draws of twins that none was trained on, where there are such; by the lower confidence
+bound of its score in the scenario where that is lowest. The score of a policy that misses the
+target more often than it may falls steeply, so that one of them is kept only if all do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.env.simulation import SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.training.rollout import Act, Outcome, ample_violation, evaluate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """What policies are judged on.
+
+    Args:
+        twins: Their scenarios.
+        allowed: Share of violated windows in each, ``(len(twins),)``.
+        settings: Of the simulation.
+        episodes: Nodes for each scenario.
+        seed: Of their draws.
+    """
+
+    twins: tuple[FittedTwin, ...]
+    allowed: NDArray[np.float64]
+    settings: SimulationSettings
+    episodes: int
+    seed: int
+
+    def outcomes(self, act: Act) -> dict[str, Outcome]:
+        """How a policy does in each scenario."""
+        return {
+            twin.scenario.name: evaluate(
+                act,
+                [twin],
+                self.settings,
+                allowed=self.allowed[k : k + 1],
+                episodes=self.episodes,
+                seed=self.seed,
+            )
+            for k, twin in enumerate(self.twins)
+        }
+
+
+def make_judge(
+    twins: Sequence[FittedTwin],
+    settings: SimulationSettings,
+    *,
+    violated_windows: float,
+    episodes: int,
+    seed: int,
+) -> Judge:
+    """A judge who allows ``violated_windows`` more than ample memory has."""
+    return Judge(
+        twins=tuple(twins),
+        allowed=ample_violation(twins, settings, seed) + violated_windows,
+        settings=settings,
+        episodes=max(episodes // len(twins), 8),
+        seed=seed,
+    )
+
+
+def worst_low(outcomes: Mapping[str, Outcome]) -> float:
+    """The lower confidence bound of the score in the scenario where it is lowest."""
+    return min(outcome.score_low for outcome in outcomes.values())
+
+
+def as_json(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    """The form that goes into a policy's provenance."""
+    return {name: outcome.as_json() for name, outcome in outcomes.items()}
