@@ -22,7 +22,6 @@ from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.env.split import load_split
 from stallward.evaluation import live
-from stallward.evaluation.calibration import CALIBRATION_S
 from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
 from stallward.evaluation.live import open_session
 from stallward.evaluation.record import ORDER_NAME, record_all, record_one
@@ -43,9 +42,9 @@ def test_the_shipped_plan_has_enough_of_everything() -> None:
     assert len({run.name for run in runs}) == len(runs), "two runs share a directory"
     split = load_split()
     for name in {run.scenario for run in runs}:
-        held_out = split.part_of(load_scenario(name)) == "test"
         arms = {run.arm for run in together if run.scenario == name}
-        assert len(arms) == (5 if held_out else 11)
+        part = split.part_of(load_scenario(name))
+        assert len(arms) == {"train": 10, "validation": 7, "test": 5}[part]
         assert {run.condition for run in runs if run.scenario == name} == set(CONDITIONS)
 
 
@@ -146,8 +145,7 @@ def test_all_runs_of_a_scenario_are_told_one_target_measured_long_enough(
     made = record_all(plan, tmp_path / "out")
     assert {path.name for path in made} == {f"detector-anon-{n}-s1" for n in NAMES}
     calibration, *runs = session.ran
-    assert (calibration.condition, calibration.duration_s) == ("ample", CALIBRATION_S)
-    assert CALIBRATION_S >= 30.0
+    assert (calibration.condition, calibration.duration_s) == ("ample", 135.0)
     assert [run.slo_ms for run in runs] == [pytest.approx(1.5 * 10.0, rel=1e-3)] * 3
 
 

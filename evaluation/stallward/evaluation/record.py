@@ -135,6 +135,7 @@ def _record(jobs: Sequence[_Job], report: Report) -> None:
         mine = [job for job in jobs if job.request.scenario == scenario]
         with open_session(load_scenario(scenario)) as session:
             beside = {path for job in mine for path in job.out.parent.glob("*")}
+            report(f"looking for the target of {scenario}", done / len(jobs))
             slo_ms = _target_ms(session, sorted(beside - made), mine[0].request.seed)
             for job in mine:
                 step = part(report, done / len(jobs), (done + 1) / len(jobs))
@@ -173,7 +174,7 @@ def _record_in(session: LiveSession, job: _Job, slo_ms: float) -> None:
         duration_s=request.seconds,
         burn_in_s=request.burn_in_s,
         seed=request.seed,
-        even_ticks=True,  # a twin is fitted to every tenth of a second
+        for_training=True,  # a twin is fitted to every tenth of a second
     )
     building = out.with_name(f".{out.name}.new")
     shutil.rmtree(building, ignore_errors=True)
@@ -218,4 +219,6 @@ def _target_ms(session: LiveSession, beside: Iterable[Path], seed: int) -> float
             parameters=scenario.content,
             node=session.node,
         )
-    return calibrate_ms(session, seed, session.scratch) if known is None else known
+    if known is None:
+        known = calibrate_ms(session, scenario.protected.slo.calibration_s, seed, session.scratch)
+    return known

@@ -28,7 +28,8 @@ class RunRequest:
         burn_in_s: Length before that.
         seed: Seeds the arrivals, the background and the controller.
         lift_budgets: Lift the guard's pause budgets, whatever the arm.
-        even_ticks: Tick at the full rate also while the node is calm.
+        for_training: Tick at the full rate also while the node is calm, and keep nothing of what
+            the loop says of itself.
     """
 
     condition: Condition
@@ -39,7 +40,7 @@ class RunRequest:
     burn_in_s: float
     seed: int
     lift_budgets: bool = False
-    even_ticks: bool = False
+    for_training: bool = False
 
 
 class Runner(Protocol):
