@@ -23,7 +23,7 @@ from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES
 from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.evaluation.errors import EvaluationError
-from stallward.training.rollout import alone_violation
+from stallward.training.rollout import ample_violation
 
 _SETTINGS: Final = SimulationSettings(episode_s=1e6, nuisance=NO_NUISANCE)
 _BURN_IN_STEPS: Final = 40
@@ -32,8 +32,6 @@ _MOST_SLOTS: Final = 2
 """With more slots the later ones share a level: the grid would grow sixfold with each."""
 SLACK: Final = 0.005
 """Share of windows by which a setting may miss the target more often than ample memory."""
-_TWIN_SLACK: Final = 0.02
-"""The same on the twin, whose windows are fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +55,16 @@ class Setting:
         if self.profile:
             parts.append(f"profile={PROFILES[self.profile].name}")
         return f"static:{','.join(parts)}" if parts else "static"
+
+    @classmethod
+    def of_action(cls, action: Sequence[int]) -> Setting:
+        """The setting of an entry of the action table."""
+        slots = range(len(action) // 2)
+        return cls(
+            levels=tuple(int(action[2 * slot + 1]) for slot in slots),
+            paused=tuple(slot for slot in slots if action[2 * slot]),
+            profile=int(action[-1]),
+        )
 
     def action(self) -> NDArray[np.int64]:
         """As an entry of the action table."""
@@ -237,7 +245,7 @@ def screen_scenario(
         (the shortlist, best first) and ``spec`` (the same as arms of a comparison).
     """
     settings = grid(max(len(twin.scenario.slots), 1))
-    allowed = float(alone_violation([twin], _SETTINGS, seed)[0]) + _TWIN_SLACK
+    allowed = float(ample_violation([twin], _SETTINGS, seed)[0]) + SLACK
     chosen = shortlist(
         screen(twin, settings, seconds=seconds, seed=seed), allowed=allowed, count=count
     )

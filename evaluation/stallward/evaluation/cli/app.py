@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from stallward.evaluation.cli import bench, check, compare, learn, node, output, record, show
+from stallward.evaluation.cli import (
+    bench,
+    check,
+    compare,
+    learn,
+    node,
+    output,
+    record,
+    show,
+    verdict,
+)
 from stallward.evaluation.cli.ctl import ctl
 
 
@@ -63,6 +73,7 @@ app.command(
 )(compare.compare)
 app.command(epilog="Example: stallward oracle detector-anon")(compare.oracle)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
+app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
 app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(check.ope)
 app.add_typer(bench.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)

@@ -1,0 +1,59 @@
+"""``stallward verdict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stallward.evaluation.cli import output
+from stallward.evaluation.cli.options import Json
+
+
+def verdict(
+    plan: Annotated[Path | None, typer.Option(help="Plan file [the shipped one].")] = None,
+    out: Annotated[Path, typer.Option(help="Directory, new or resumable.")] = Path(
+        "build/verdict"
+    ),
+    recordings: Annotated[
+        Path | None, typer.Option(help="Recordings from which hindsight is had [shipped].")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Policy file or name.")] = "default",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Blocks of each arm [the plan's].")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Run nothing: what there is so far.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare every controller live on every held-out scenario, and judge the policy.
+
+    It takes hours (as root). What is interrupted goes on with the same command; --rounds may
+    be raised.
+    """
+    from dataclasses import replace  # noqa: PLC0415
+
+    from stallward.evaluation.demo import shipped_recordings  # noqa: PLC0415
+    from stallward.evaluation.verdict import load_verdict, run_verdict  # noqa: PLC0415
+    from stallward.evaluation.verdict_figures import verdict_rows  # noqa: PLC0415
+    from stallward.evaluation.verdict_plan import load_verdict_plan  # noqa: PLC0415
+
+    if show:
+        found = load_verdict(out)
+    else:
+        chosen = load_verdict_plan(plan)
+        with output.progress("verdict") as report:
+            found = run_verdict(
+                chosen if rounds is None else replace(chosen, rounds=rounds),
+                out,
+                recordings=recordings or shipped_recordings(),
+                policy=policy,
+                report=report,
+            )
+    if as_json:
+        output.print_json(found)
+        return
+    headers, rows = verdict_rows(found)
+    output.table(headers, rows)

@@ -1,0 +1,148 @@
+"""``stallward verdict``: is the policy better than the rules, live, where none of them was tuned?
+
+One comparison (``stallward.evaluation.compare``) for each held-out scenario, of all controllers
+and of what could be known in hindsight. Scenarios take turns, a round of each; what is done is
+kept, so that an interrupted verdict goes on, and more rounds may be added. What comes of it is
+judged in ``stallward.evaluation.verdict_figures``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from stallward.env.twin.fitted import load_fitted, save_fitted
+from stallward.evaluation.arms import make_arms
+from stallward.evaluation.compare import ComparisonRequest, run_comparison
+from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.oracle import Setting, screen_scenario
+from stallward.evaluation.pipeline import fit_recordings, recordings_of
+from stallward.evaluation.plan import read_json, write_json
+from stallward.evaluation.progress import Report, part, silent
+from stallward.evaluation.verdict_figures import judge
+from stallward.evaluation.verdict_plan import VerdictPlan
+from stallward.models.registry import find_policy, load_policy
+
+VERDICT_FILE: Final = "verdict.json"
+_ARMS_FILE: Final = "arms.json"
+_FIT_SHARE: Final = 0.02
+"""Of the bar; fitting in hindsight takes minutes, the comparisons hours."""
+
+
+def run_verdict(
+    plan: VerdictPlan,
+    out: Path,
+    *,
+    recordings: Path,
+    policy: str = "default",
+    fit_seconds: float = 300.0,
+    report: Report = silent,
+) -> dict[str, Any]:
+    """Run what is missing of a verdict, live, and judge what is there.
+
+    Args:
+        plan: What is run.
+        out: Directory, new or resumable.
+        recordings: Where the held-out scenarios' recordings are, for what hindsight may know.
+        policy: The policy under test, file or name.
+        fit_seconds: For the twin of each scenario that hindsight takes.
+        report: Told how far it is.
+
+    Raises:
+        StallwardError: If a scenario cannot be run, or ``out`` is of another plan.
+    """
+    fixed = static_best(policy)
+    common = [*plan.arms, *([fixed] if fixed is not None and fixed not in plan.arms else [])]
+    fitting = part(report, 0.0, _FIT_SHARE)
+    arms = {
+        name: common + _hindsight(plan, name, out, recordings, fit_seconds, fitting)
+        for name in plan.scenarios
+    }
+    steps = plan.rounds * len(plan.scenarios)
+    results: dict[str, Mapping[str, Any]] = {}
+    for number in range(1, plan.rounds + 1):
+        for place, name in enumerate(plan.scenarios):
+            step = (number - 1) * len(plan.scenarios) + place
+            share = [_FIT_SHARE + (1.0 - _FIT_SHARE) * (step + k) / steps for k in (0, 1)]
+            results[name] = run_comparison(
+                ComparisonRequest(
+                    scenario=name,
+                    arms=tuple(make_arms(arms[name])),
+                    mode="live",
+                    rounds=number,
+                    block_s=plan.block_seconds,
+                    burn_in_s=plan.burn_in_seconds,
+                    seed=plan.seed,
+                    out=out / name,
+                    policy=policy,
+                ),
+                part(lambda said, at, name=name: report(f"{name}: {said}", at), *share),
+                with_report=number == plan.rounds,
+            )
+            write_json(out / VERDICT_FILE, judge(results))
+    report("done", 1.0)
+    return judge(results)
+
+
+def static_best(policy: str) -> str | None:
+    """The arm of the static setting that did best on what a policy was trained on.
+
+    Returns:
+        ``None`` where the policy does not say.
+
+    Raises:
+        StallwardError: If there is no such policy.
+    """
+    action = load_policy(find_policy(policy)).metadata.provenance.get("best_static_action")
+    return None if action is None else Setting.of_action(action).spec
+
+
+def _hindsight(
+    plan: VerdictPlan, name: str, out: Path, recordings: Path, fit_seconds: float, report: Report
+) -> list[str]:
+    """The arms of a scenario that hindsight adds; decided once."""
+    place = out / "hindsight" / name
+    kept = read_json(place / _ARMS_FILE)
+    if kept is not None:
+        return [str(label) for label in kept["arms"]]
+    if plan.hindsight_settings == 0:
+        return []
+    found = recordings_of([recordings], name)
+    if not found:
+        raise EvaluationError(
+            f"There is no recording of {name} in {recordings}, from which hindsight could be had.",
+            next_step="Record it with `stallward record --all`.",
+        )
+    twin_file = place / "twin.json"
+    if not twin_file.exists():
+        twin = fit_recordings(
+            found,
+            seconds=fit_seconds,
+            seed=plan.seed,
+            report=lambda said, share: report(f"hindsight, {said}", share),
+        )
+        save_fitted(twin_file, twin)
+    screened = screen_scenario(
+        load_fitted(twin_file), count=plan.hindsight_settings, seed=plan.seed
+    )
+    added = [*(one["arm"] for one in screened["arms"]), f"mpc:path={twin_file}"]
+    labels = [label for label in added if label not in plan.arms]
+    write_json(place / _ARMS_FILE, {"arms": labels, "screened": screened["arms"]})
+    return labels
+
+
+def load_verdict(out: Path) -> dict[str, Any]:
+    """What a verdict has come to so far.
+
+    Raises:
+        EvaluationError: If there is none.
+    """
+    try:
+        found: dict[str, Any] = json.loads((out / VERDICT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EvaluationError(
+            f"There is no verdict in {out}.", next_step="Run `stallward verdict --out` there."
+        ) from error
+    return found
