@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,12 +79,16 @@ def run_verdict(
                     out=out / name,
                     policy=policy,
                 ),
-                part(lambda said, at, name=name: report(f"{name}: {said}", at), *share),
+                part(partial(_say, report, name), *share),
                 with_report=number == plan.rounds,
             )
             write_json(out / VERDICT_FILE, judge(results))
     report("done", 1.0)
     return judge(results)
+
+
+def _say(report: Report, name: str, said: str, share: float) -> None:
+    report(f"{name}: {said}", share)
 
 
 def static_best(policy: str) -> str | None:
