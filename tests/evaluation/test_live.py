@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from stallward.env.recording import load_recording
-from stallward.env.scenario_file import load_scenario
+from stallward.env.scenario_file import load_scenario, scenarios_dir
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.live import LiveSession, open_session
 from stallward.evaluation.measure import measure_recording
@@ -159,7 +159,11 @@ def test_ctrl_c_leaves_a_resumable_directory_and_nothing_else(tmp_path: Path) ->
     before, knobs = _groups(), _knobs()
     swaps = _swaps()
     out = tmp_path / "out"
-    arguments = ["compare", "detector-anon", "--arms", "static:pause=all", "--blocks", "1"]
+    scenario = tmp_path / "detector-anon.toml"
+    shipped = (scenarios_dir() / scenario.name).read_text()
+    scenario.write_text(shipped.replace("calibration_s = 135", "calibration_s = 5"))
+    assert scenario.read_text() != shipped
+    arguments = ["compare", str(scenario), "--arms", "static:pause=all", "--blocks", "1"]
     arguments += ["--block-seconds", "4", "--burn-in-seconds", "1", "--out", str(out)]
     with subprocess.Popen(
         [sys.executable, "-c", MAIN, *arguments], stderr=subprocess.PIPE, text=True

@@ -22,9 +22,12 @@ def test_a_candidate_that_looks_worse_is_refused(capsys: pytest.CaptureFixture[s
     assert found["refused"] == ["none"]
     assert verdicts["none"]["difference"]["high"] < 0.0
     assert verdicts["rule"]["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-    assert found["logged"]["detector-anon"]["recordings"] == ["detector-anon-excite-s1"]
+    assert found["logged"]["detector-anon"]["recordings"] == [
+        "detector-anon-excite-dwell-s-12-pause-0.2-s1",
+        "detector-anon-excite-s1",
+    ]
 
-    assert main(arguments) == 0, "a verdict from a single minute"
+    assert main([*arguments, "--least-seconds", "1000"]) == 0, "a verdict from four minutes"
     found = json.loads(capsys.readouterr().out)
     assert {one["verdict"] for one in found["candidates"]} == {"unknown"}
 

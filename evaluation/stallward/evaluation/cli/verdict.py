@@ -28,10 +28,10 @@ def verdict(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare every controller live on every held-out scenario, and judge the policy.
+    """Judge the policy live on every held-out scenario.
 
-    It takes hours (as root). What is interrupted goes on with the same command; --rounds may
-    be raised.
+    It is compared with every other controller, in randomised blocks. It takes hours (as root);
+    what is interrupted goes on with the same command, and --rounds may be raised.
     """
     from dataclasses import replace  # noqa: PLC0415
 
