@@ -10,11 +10,13 @@ import numpy as np
 
 from stallward.evaluation.fidelity_observed import Observed
 from stallward.evaluation.measure import Array
-from stallward.evaluation.statistics import bootstrap_quantiles, moving_block_counts
+from stallward.evaluation.statistics import (
+    RUN_WINDOWS,
+    bootstrap_quantiles,
+    moving_block_counts,
+)
 
 _RESAMPLES: Final = 400
-_RUN_WINDOWS: Final = 5
-"""Seconds that are drawn together."""
 _SURE: Final = (0.025, 0.975)
 
 
@@ -30,7 +32,8 @@ def count_signs(arms: Sequence[tuple[Observed, Observed]]) -> tuple[int, int]:
     Returns:
         How many certain effects have the right sign on the twin, and how many there are.
     """
-    draws = [_draws(live) for live, _ in arms]
+    rng = np.random.default_rng(0)
+    draws = [_draws(live, rng) for live, _ in arms]
     said = [_said(twin) for _, twin in arms]
     right = counted = 0
     for one, two in combinations(range(len(arms)), 2):
@@ -43,15 +46,14 @@ def count_signs(arms: Sequence[tuple[Observed, Observed]]) -> tuple[int, int]:
     return right, counted
 
 
-def _draws(live: Observed) -> tuple[Array, Array]:
+def _draws(live: Observed, rng: np.random.Generator) -> tuple[Array, Array]:
     """Resamples of the logarithm of p95 and of the background work."""
-    rng = np.random.default_rng(0)
     windows = [pool for block in live.blocks for pool in block.latency_windows()]
-    counts = moving_block_counts(len(windows), _RUN_WINDOWS, _RESAMPLES, rng)
+    counts = moving_block_counts(len(windows), RUN_WINDOWS, _RESAMPLES, rng)
     with np.errstate(divide="ignore"):
         p95 = np.log(bootstrap_quantiles(windows, [0.95], counts)[:, 0])
     units = np.concatenate([block.units for block in live.blocks])
-    counts = moving_block_counts(len(units), _RUN_WINDOWS, _RESAMPLES, rng)
+    counts = moving_block_counts(len(units), RUN_WINDOWS, _RESAMPLES, rng)
     return p95, np.array([live.work_of(np.repeat(units, row, axis=0)) for row in counts])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from stallward.evaluation.charts import COLOURS
 from stallward.evaluation.fidelity_table import fidelity_notes, fidelity_rows
 from stallward.evaluation.render import number
-from stallward.evaluation.report import asset, section
+from stallward.evaluation.report import page_of, put_page, section
 from stallward.evaluation.svg import Scale, line, linear_ticks, log10, log_ticks, svg, tag, text
 from stallward.evaluation.svg import title as hint
 
@@ -26,9 +26,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 def write_page(found: Mapping[str, Any], path: Path) -> None:
     """Write the page of what :func:`stallward.evaluation.fidelity.measure_fidelity` found."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(render_page(found), encoding="utf-8")
-    temporary.replace(path)
+    put_page(path, render_page(found))
 
 
 def render_page(found: Mapping[str, Any]) -> str:
@@ -40,12 +38,7 @@ def render_page(found: Mapping[str, Any]) -> str:
     ]
     if found["left_out_scenarios"] is not None:
         body.append(_part("Scenarios left out of every fit", found["left_out_scenarios"]))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>stallward: fidelity</title><style>{asset('report.css')}</style></head>"
-        f"<body><main>{''.join(body)}</main></body></html>\n"
-    )
+    return page_of("fidelity", "".join(body))
 
 
 def _headline(found: Mapping[str, Any]) -> str:

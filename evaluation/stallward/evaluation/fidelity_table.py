@@ -66,13 +66,14 @@ def fidelity_notes(found: Mapping[str, Any]) -> list[str]:
     ]
     signs = found["effect_signs_right"]
     notes += [
-        f"effects: {_percent(signs)} of {found['effects_counted']} certain ones have the right "
-        "sign (target 100 %)",
+        f"effects: {number(signs, 'share')} of {found['effects_counted']} certain ones have the "
+        "right sign (target 100 %)",
         f"rank correlation of p95: median {_error(found['spearman'])}, worst "
         f"{_error(found['spearman_worst'])} (target 0.9)",
         f"distance: {_error(found['distance_vs_replay'])} of naive replay's (target 0.45), "
         f"{_error(found['distance_vs_noise_floor'])} times live against live",
-        f"coverage: {_percent(found['covered'])} of live figures lie among the twin's blocks",
+        f"coverage: {number(found['covered'], 'share')} of live figures lie among those of the "
+        "twin's blocks",
     ]
     return notes
 
@@ -81,10 +82,6 @@ def _floor(found: Mapping[str, Any], name: str) -> str:
     """The floor, where it is larger than the target."""
     floor = found[f"{name}_floor_median"]
     return f"; live against live {_error(floor)}" if floor is not None else ""
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f} %"
 
 
 def _error(value: float | None) -> str:

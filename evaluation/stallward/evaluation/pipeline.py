@@ -19,7 +19,6 @@ from stallward.evaluation.errors import EvaluationError, UsageError
 from stallward.evaluation.outputs import check_file, check_writable
 from stallward.evaluation.progress import Report, silent
 
-_SEEDS_FOLDER: Final = "seeds"
 _LEARNING_SHARE: Final = 0.75
 """The rest goes to the search before training and the evaluation after it."""
 
@@ -236,15 +235,15 @@ def train_policy(
         StallwardError: If a twin is missing or held out, or ``out`` holds something else.
     """
     from stallward.models.registry import twin_names  # noqa: PLC0415
+    from stallward.training.policy import SEEDS_FOLDER, save_policy  # noqa: PLC0415
 
-    if out.exists() and not (out / _SEEDS_FOLDER).is_dir():
+    if out.exists() and not (out / SEEDS_FOLDER).is_dir():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     check_writable(out)
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
     shipped = _of_part(twin_names(), "validation")
     judges = [n for name in judged_on for n in (shipped if name == "default" else (name,))]
-    from stallward.training.policy import save_policy  # noqa: PLC0415
     from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
 
     args = Args(seed=seed, seeds=seeds)
@@ -252,7 +251,7 @@ def train_policy(
         args = replace(args, total_steps=decisions)
     if seconds is not None:
         args = replace(args, max_seconds=_LEARNING_SHARE * seconds)
-    (out / _SEEDS_FOLDER).mkdir(parents=True, exist_ok=True)
+    (out / SEEDS_FOLDER).mkdir(parents=True, exist_ok=True)
     result = train(
         loaded, args, report, judged_on=load_twins(judges) if judges else (), folder=out
     )

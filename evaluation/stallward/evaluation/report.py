@@ -55,10 +55,25 @@ def write_report(directory: Path) -> Path:
     latencies, timelines = _load(directory, result)
     page = render_report(result, latencies, timelines)
     path = directory / REPORT_FILE
+    put_page(path, page)
+    return path
+
+
+def put_page(path: Path, page: str) -> None:
+    """Write a page so that a reader sees all of it or the old one."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(page, encoding="utf-8")
     temporary.replace(path)
-    return path
+
+
+def page_of(title: str, body: str, script: str = "") -> str:
+    """A page in one file, without the network."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>stallward: {escape(title)}</title><style>{asset('report.css')}</style></head>"
+        f"<body><main>{body}</main>{script}</body></html>\n"
+    )
 
 
 def _load(
@@ -121,13 +136,8 @@ def render_report(
         "<footer>Made by stallward. Hover over a mark to read it; click an arm to dim it."
         "</footer>",
     ]
-    name = escape(str(result["scenario"]))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>stallward: {name}</title><style>{asset('report.css')}</style></head>"
-        f"<body><main>{''.join(body)}</main><script>{asset('report.js')}</script></body></html>\n"
-    )
+    script = f"<script>{asset('report.js')}</script>"
+    return page_of(str(result["scenario"]), "".join(body), script)
 
 
 def asset(name: str) -> str:

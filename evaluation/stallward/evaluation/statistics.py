@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 RESAMPLES: Final = 2000
+RUN_WINDOWS: Final = 5
+"""Windows drawn together where one block must do: stalls last a few seconds."""
 _GRID: Final = 8192
 """Order statistics kept per pool when bootstrapping quantiles of very many requests."""
 

@@ -30,6 +30,7 @@ from stallward.evaluation.plan import ALONE, AMPLE, BACKGROUND
 from stallward.evaluation.slo import slo_windows_met
 from stallward.evaluation.statistics import (
     RESAMPLES,
+    RUN_WINDOWS,
     Counts,
     block_counts,
     bootstrap_quantiles,
@@ -56,8 +57,8 @@ METRICS: Final = (
     "paused_share",
 )
 AUTO_SLO_FACTOR: Final = 1.5
-_RUN_WINDOWS: Final = 5
-"""Windows drawn together where one block must do: stalls last a few seconds."""
+_LATENCIES: Final = ("p50_ms", "p95_ms", "p99_ms", "mean_ms")
+"""As conditions give their estimates."""
 
 Blocks = Sequence[BlockMeasures]
 
@@ -86,7 +87,7 @@ class _Condition:
     @property
     def units(self) -> int:
         """Independent units: blocks, or runs of windows."""
-        return self.counts.shape[1] // _RUN_WINDOWS if self.single else len(self.blocks)
+        return self.counts.shape[1] // RUN_WINDOWS if self.single else len(self.blocks)
 
     def latencies(self) -> tuple[Array, ...]:
         """The requests of each unit."""
@@ -164,29 +165,28 @@ def summarise(
                 f"No request was answered in the blocks of {name!r}.",
                 next_step="Check that the application and its load generator run.",
             )
-    alone, ample = found[ALONE].quantiles(), found[AMPLE].quantiles()
     target = slo_ms if slo_ms is not None else auto_target_ms(found[AMPLE].blocks)
     assert target is not None  # something was answered ample
     slo = _Target(ms=target, quantile=slo_quantile)
     own = found[BACKGROUND].rates("units")
+    known = {name: _known(found[name], own, slo) for name in (ALONE, AMPLE, *arms)}
+    metrics = {name: _metrics(found[name], known, known[name]) for name in known}
     return {
         "slo_ms": target,
         "slo_quantile": slo_quantile,
         "slo_source": "scenario" if slo_ms is not None else "1.5 x p99 ample",
         "resampled": "windows" if found[ALONE].single else "blocks",
-        ALONE: _reference(found[ALONE], alone, own[0]),
-        AMPLE: _reference(found[AMPLE], ample, found[AMPLE].rates("units")[0]),
-        "references": {
-            name: _metrics(found[name], alone, ample, own, slo) for name in (ALONE, AMPLE)
-        },
+        ALONE: _reference(found[ALONE], known[ALONE].estimates, own[0]),
+        AMPLE: _reference(found[AMPLE], known[AMPLE].estimates, found[AMPLE].rates("units")[0]),
+        "references": {name: metrics[name] for name in (ALONE, AMPLE)},
         "arms": {
             arm: {"blocks": len(found[arm].blocks)}
-            | _metrics(found[arm], alone, ample, own, slo)
-            | {"spread": _spread(found[arm], found[AMPLE], slo)}
+            | metrics[arm]
+            | {"spread": _spread(found[arm], found[AMPLE], known[arm].met)}
             for arm in arms
         },
         "contrasts": contrasts(
-            {arm: _estimates(found[arm], own, slo) for arm in arms},
+            {arm: known[arm].estimates for arm in arms},
             found[ALONE].units,
             jointly=not found[ALONE].single,
         ),
@@ -208,23 +208,16 @@ def _conditions(
         own = tuple(blocks[name][:rounds])
         counts = joint
         if rounds == 1:
-            counts = moving_block_counts(own[0].windows, _RUN_WINDOWS, RESAMPLES, rng)
+            counts = moving_block_counts(own[0].windows, RUN_WINDOWS, RESAMPLES, rng)
         found[name] = _Condition(blocks=own, counts=counts, rng=rng)
     return found
 
 
-def _reference(
-    condition: _Condition, latency: tuple[Array, Array], units_per_s: Array
-) -> dict[str, Any]:
+def _reference(condition: _Condition, estimates: Estimates, units_per_s: Array) -> dict[str, Any]:
     known = np.isfinite(units_per_s)
     return {
         "protected": {
-            **{
-                name: _finite(value)
-                for name, value in zip(
-                    ("p50_ms", "p95_ms", "p99_ms", "mean_ms"), latency[0], strict=True
-                )
-            },
+            **{name: _finite(estimates[name].value) for name in _LATENCIES},
             "requests": sum(block.latency_ms.size for block in condition.blocks),
         },
         "background": {
@@ -238,55 +231,62 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What the figures of a condition are made of, computed once."""
+
+    estimates: Estimates
+    """What arms are compared with each other by."""
+    met: tuple[Array, ...]
+    """For each window of each block 1 if it met the target, else 0."""
+
+
+def _known(condition: _Condition, own: tuple[Array, Array], slo: _Target) -> _Known:
+    value, draws = condition.quantiles()
+    met = _met(condition, slo)
+    estimates = {
+        name: Estimate(value=float(value[i]), draws=draws[:, i])
+        for i, name in enumerate(_LATENCIES)
+    }
+    estimates["background_work"] = _work(condition, own)
+    estimates["slo_attainment"] = _attained(condition, met)
+    return _Known(estimates=estimates, met=met)
+
+
 def _metrics(
-    arm: _Condition,
-    alone: tuple[Array, Array],
-    ample: tuple[Array, Array],
-    own: tuple[Array, Array],
-    slo: _Target,
+    arm: _Condition, all_known: Mapping[str, _Known], known: _Known
 ) -> dict[str, dict[str, float | None]]:
-    value, draws = arm.quantiles()
+    mine = known.estimates
     found: dict[str, Interval] = {}
-    for i, name in enumerate(("p50_ms", "p95_ms", "p99_ms", "mean_ms")):
-        found[name] = interval(value[i], draws[:, i], blocks=arm.units, scale=Scale.LOG)
-    for prefix, (reference, its_draws) in (("impact", alone), ("impact_ample", ample)):
-        for i, name in ((3, "mean"), (1, "p95"), (2, "p99")):
-            found[f"{prefix}_{name}"] = impact_interval(
-                value[i] / reference[i], draws[:, i] / its_draws[:, i], blocks=arm.units
+    for name in (*_LATENCIES, "background_work"):
+        found[name] = interval(
+            mine[name].value, mine[name].draws, blocks=arm.units, scale=Scale.LOG
+        )
+    for prefix, reference in (("impact", ALONE), ("impact_ample", AMPLE)):
+        its = all_known[reference].estimates
+        for what in ("mean", "p95", "p99"):
+            one, two = mine[f"{what}_ms"], its[f"{what}_ms"]
+            found[f"{prefix}_{what}"] = impact_interval(
+                one.value / two.value, one.draws / two.draws, blocks=arm.units
             )
-    found["slo_attainment"] = _attainment(arm, slo)
-    found["background_work"] = _work(arm, own)
+    found["slo_attainment"] = _attainment(arm, known)
     for name, quantity in (("psi_some_share", "psi_some_s"), ("paused_share", "paused_s")):
         rate, rate_draws = arm.rates(quantity)
         found[name] = interval(rate[0], rate_draws[:, 0], blocks=arm.units, scale=Scale.SHARE)
     return {name: found[name].as_json() for name in METRICS}
 
 
-def _estimates(arm: _Condition, own: tuple[Array, Array], slo: _Target) -> Estimates:
-    """What arms are compared with each other by."""
-    value, draws = arm.quantiles()
-    found = {
-        name: Estimate(value=float(value[i]), draws=draws[:, i])
-        for i, name in enumerate(("p50_ms", "p95_ms", "p99_ms", "mean_ms"))
-    }
-    return found | {
-        "background_work": _work_done(arm, own),
-        "slo_attainment": _attained(arm, _met(arm, slo)),
-    }
-
-
-def _spread(arm: _Condition, ample: _Condition, slo: _Target) -> dict[str, float | None]:
+def _spread(arm: _Condition, ample: _Condition, met: Sequence[Array]) -> dict[str, float | None]:
     p99 = [
         [float(pooled_quantiles([block.latency_ms], [0.99])[0]) for block in condition.blocks]
         for condition in (arm, ample)
     ]
-    shares = [float(m.mean()) if m.size else np.nan for m in _met(arm, slo)]
+    shares = [float(m.mean()) if m.size else np.nan for m in met]
     return spread(p99[0], p99[1], shares)
 
 
-def _met(arm: _Condition, slo: _Target) -> list[Array]:
-    """For each window of each block 1 if it met the target, else 0."""
-    return [
+def _met(arm: _Condition, slo: _Target) -> tuple[Array, ...]:
+    return tuple(
         slo_windows_met(
             block.scheduled_s,
             block.latency_ms,
@@ -297,7 +297,7 @@ def _met(arm: _Condition, slo: _Target) -> list[Array]:
             quantile=slo.quantile,
         ).astype(np.float64)
         for block in arm.blocks
-    ]
+    )
 
 
 def _attained(arm: _Condition, met: Sequence[Array]) -> Estimate:
@@ -305,7 +305,7 @@ def _attained(arm: _Condition, met: Sequence[Array]) -> Estimate:
     if windows == 0:
         return Estimate(value=np.nan, draws=np.full(arm.counts.shape[0], np.nan))
     if arm.single:
-        counts = moving_block_counts(windows, _RUN_WINDOWS, RESAMPLES, arm.rng)
+        counts = moving_block_counts(windows, RUN_WINDOWS, RESAMPLES, arm.rng)
         draws = bootstrap_ratio(met[0], np.ones(windows), counts)
     else:
         sums, sizes = np.array([m.sum() for m in met]), np.array([float(m.size) for m in met])
@@ -313,16 +313,17 @@ def _attained(arm: _Condition, met: Sequence[Array]) -> Estimate:
     return Estimate(value=float(sum(m.sum() for m in met)) / windows, draws=draws)
 
 
-def _attainment(arm: _Condition, slo: _Target) -> Interval:
-    met = _met(arm, slo)
-    windows = sum(m.size for m in met)
-    units = windows // _RUN_WINDOWS if arm.single else arm.units
+def _attainment(arm: _Condition, known: _Known) -> Interval:
+    windows = sum(m.size for m in known.met)
     return share_interval(
-        int(sum(m.sum() for m in met)), windows, _attained(arm, met).draws, units=units
+        int(sum(m.sum() for m in known.met)),
+        windows,
+        known.estimates["slo_attainment"].draws,
+        units=windows // RUN_WINDOWS if arm.single else arm.units,
     )
 
 
-def _work_done(arm: _Condition, own: tuple[Array, Array]) -> Estimate:
+def _work(arm: _Condition, own: tuple[Array, Array]) -> Estimate:
     """Mean over groups of units per second over units per second with the node to itself."""
     rate, draws = arm.rates("units")
     usable = known_groups(rate, own[0]) if rate.size == own[0].size else np.zeros(0, dtype=bool)
@@ -331,11 +332,6 @@ def _work_done(arm: _Condition, own: tuple[Array, Array]) -> Estimate:
     with np.errstate(divide="ignore", invalid="ignore"):
         resampled = (draws[:, usable] / own[1][:, usable]).mean(axis=1)
     return Estimate(value=float((rate[usable] / own[0][usable]).mean()), draws=resampled)
-
-
-def _work(arm: _Condition, own: tuple[Array, Array]) -> Interval:
-    done = _work_done(arm, own)
-    return interval(done.value, done.draws, blocks=arm.units, scale=Scale.LOG)
 
 
 def known_groups(rate_per_s: Array, own_per_s: Array) -> NDArray[np.bool_]:

@@ -82,9 +82,10 @@ def run_verdict(
                 part(partial(_say, report, name), *share),
                 with_report=number == plan.rounds,
             )
-            write_json(out / VERDICT_FILE, judge(results))
+            verdict = judge(results)
+            write_json(out / VERDICT_FILE, verdict)
     report("done", 1.0)
-    return judge(results)
+    return verdict
 
 
 def _say(report: Report, name: str, said: str, share: float) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.oracle import best_meeting_target
+from stallward.evaluation.render import Kind, cell
 
 Metric = Mapping[str, float | None]
 Result = Mapping[str, Any]
@@ -211,14 +212,8 @@ def verdict_rows(verdict: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tupl
     for figure in FIGURES:
         found = verdict["figures"][figure.name]
         met = {True: "met", False: "missed", None: ""}[found["met"]]
-        cells = [_cell(verdict["scenarios"][n]["figures"][figure.name]) for n in scenarios]
-        rows.append((figure.title, figure.target, _cell(found), met, *cells))
+        kind: Kind = "number" if figure.scale == "ratio" else "share"
+        each = [verdict["scenarios"][name]["figures"][figure.name] for name in scenarios]
+        cells = [cell(metric, kind) for metric in each]
+        rows.append((figure.title, figure.target, cell(found, kind), met, *cells))
     return ("figure", "target", "mean", "", *scenarios), rows
-
-
-def _cell(metric: Metric) -> str:
-    if metric["value"] is None:
-        return "-"
-    if metric["low"] is None or metric["high"] is None:
-        return f"{metric['value']:.3f}"
-    return f"{metric['value']:.3f} [{metric['low']:.3f}..{metric['high']:.3f}]"

@@ -23,6 +23,8 @@ from stallward.training.errors import TrainingError
 
 Weights = NDArray[np.float32]
 POLICY_FILE: Final = "policy.npz"
+SEEDS_FOLDER: Final = "seeds"
+"""Of a run: one folder for each seed that is trained."""
 TRAINING_FILE: Final = "training.json"
 CLIP: Final = 10.0
 """Normalised observations are clipped to this."""

@@ -36,6 +36,7 @@ from stallward.env.vec import TwinVec
 from stallward.training.errors import TrainingError
 from stallward.training.policy import (
     POLICY_FILE,
+    SEEDS_FOLDER,
     TrainedPolicy,
     load_policy_arrays,
     save_policy,
@@ -51,7 +52,6 @@ _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
 _RANGE_MARGIN: Final = 0.05
 _EVALUATION_SEED: Final = 10_000
-SEEDS_FOLDER: Final = "seeds"
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
 
