@@ -21,6 +21,8 @@ class Budgets:
     by what they are later."""
     hard_limit_margin_bytes: int = 16 * MIB
     """How far above what a slot holds a hard limit stays while it is tightened."""
+    kill_wait_s: float = 600.0
+    """A slot in which the kernel killed under a limit gets no limit for so long."""
     min_cpu_cores: float = 0.05
     """The least CPU time a slot is left."""
     min_io_bytes_per_s: int = 65536

@@ -86,6 +86,7 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.min_run_s", guard.min_run_s, 0, 60),
         ("guard.late_allowance_s", guard.late_allowance_s, 0, 10),
         ("guard.hard_limit_margin_bytes", guard.hard_limit_margin_bytes, 0, 2**62),
+        ("guard.kill_wait_s", guard.kill_wait_s, 0, 7 * 86400),
         ("guard.min_cpu_cores", guard.min_cpu_cores, 0.001, 1024),
         ("guard.min_io_bytes_per_s", guard.min_io_bytes_per_s, 1, 2**62),
         ("guard.stale_s", guard.stale_s, 0.01, 60),

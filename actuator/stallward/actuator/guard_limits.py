@@ -8,9 +8,10 @@ nominal period count as one. Loosening is immediate, and so is squeezing what is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stallward.actuator.budgets import Budgets
+from stallward.actuator.guard_kills import KillMemory
 from stallward.agent.desired import LIMIT_RATIOS, limit_level
 from stallward.agent.sample import GroupSample, SlotState
 
@@ -31,6 +32,7 @@ class LimitMemory:
     hard_bytes: int | None = None
     """The hard limit granted last."""
     hard_step: Step | None = None
+    kills: KillMemory = field(default_factory=KillMemory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stallward.actuator.guard_kills import note_limit, watch_kills, without_limits
 from stallward.actuator.guard_limits import (
     LimitMemory,
     SlotCase,
@@ -33,9 +34,12 @@ def grant_slot(
         memory: Of this slot, from the last tick.
         online_cpus: CPUs there are; ``None`` if they are not known.
     """
-    if want == ALONE:
-        return ALONE, LimitMemory(step=memory.step, hard_step=memory.hard_step), ()
     budgets = case.budgets
+    kills = watch_kills(memory.kills, case.group, case.state, case.time_s)
+    want, kill_note = without_limits(want, kills, budgets, case.time_s)
+    if want == ALONE:
+        kept = LimitMemory(step=memory.step, hard_step=memory.hard_step, kills=kills)
+        return ALONE, kept, (kill_note,) if kill_note else ()
     (limit, limit_note), step = grant_limit(want.limit_bytes, case, memory)
     (hard, hard_note), hard_step = grant_hard_limit(want.hard_limit_bytes, limit, case, memory)
     swap_max, swap_note = grant_swap_max(want.swap_max_bytes, hard, budgets)
@@ -67,10 +71,11 @@ def grant_slot(
         terminated=terminated,
     )
     said = (
-        limit_note, hard_note, swap_note, reclaim_note, cores_note, io_note, nice_note,
+        kill_note, limit_note, hard_note, swap_note, reclaim_note, cores_note, io_note, nice_note,
         cpus_note, advice_note, end_note,
     )  # fmt: skip
-    kept = LimitMemory(step=step, hard_bytes=hard, hard_step=hard_step)
+    kills = note_limit(kills, granted, case.time_s)
+    kept = LimitMemory(step=step, hard_bytes=hard, hard_step=hard_step, kills=kills)
     return granted, kept, tuple(filter(None, said))
 
 
