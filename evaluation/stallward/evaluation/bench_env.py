@@ -1,9 +1,10 @@
-"""``stallward bench env``: how many environment steps a second, alone and while training."""
+"""``stallward bench env``: environment steps a second, alone and while training, and memory."""
 
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -17,11 +18,25 @@ from stallward.evaluation.progress import Report, silent
 from stallward.models.registry import find_twin, twin_names
 
 _BATCH: Final = 1024
+_FEW, _MANY = 128, 8192
+_SPEEDS: Final = {
+    "twin_steps_per_s": _BATCH,
+    f"twin_steps_per_s_{_FEW}": _FEW,
+    f"twin_steps_per_s_{_MANY}": _MANY,
+}
 _PAGES_PER_MIB: Final = 256.0
 MEANINGS: Final = {
-    "twin_steps_per_s": f"decisions per second of one process, {_BATCH} twin nodes at once",
-    "ppo_steps_per_s": "the same while PPO trains on them, updates included",
+    **{
+        key: f"decisions per second of one process, {batch} twin nodes at once"
+        for key, batch in _SPEEDS.items()
+    },
+    "twin_bytes_per_node": "memory that one more node takes",
+    "ppo_steps_per_s": f"decisions per second while PPO trains on {_BATCH} nodes",
+    "ppo_twin_share": "of that time, for the twin",
+    "ppo_update_share": "for the gradient steps; the rest is for deciding and keeping rollouts",
 }
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def bench_twins() -> tuple[FittedTwin, ...]:
@@ -54,23 +69,30 @@ def _plain() -> FittedTwin:
 def bench_environment(
     *, seconds: float = 10.0, report: Report = silent
 ) -> dict[str, float | None]:
-    """Measure both speeds, each for about ``seconds``."""
+    """Measure all speeds, each for about ``seconds``."""
     twins = bench_twins()
-    report("twin", 0.0)
-    twin = twin_steps_per_s(twins, seconds)
-    report("PPO", 0.5)
-    ppo = ppo_steps_per_s(twins, seconds)
+    found: dict[str, float | None] = {}
+    for k, (key, batch) in enumerate(_SPEEDS.items()):
+        report(f"twin, {batch} nodes", k / (len(_SPEEDS) + 1))
+        found[key] = twin_steps_per_s(twins, seconds, batch)
+    few, many = (
+        Simulation(twins, batch, SimulationSettings(), seed=1).bytes_used
+        for batch in (_FEW, _MANY)
+    )
+    found["twin_bytes_per_node"] = (many - few) / (_MANY - _FEW)
+    report("PPO", 1.0 - 1.0 / (len(_SPEEDS) + 1))
+    found.update(ppo_speed(twins, seconds))
     report("done", 1.0)
-    return {"twin_steps_per_s": twin, "ppo_steps_per_s": ppo}
+    return found
 
 
-def twin_steps_per_s(twins: tuple[FittedTwin, ...], seconds: float) -> float:
+def twin_steps_per_s(twins: tuple[FittedTwin, ...], seconds: float, batch: int = _BATCH) -> float:
     """Decisions per second of the batched twin under random actions."""
-    simulation = Simulation(twins, _BATCH, SimulationSettings(), seed=1)
-    simulation.reset(np.ones(_BATCH, dtype=bool))
+    simulation = Simulation(twins, batch, SimulationSettings(), seed=1)
+    simulation.reset(np.ones(batch, dtype=bool))
     rng = np.random.default_rng(1)
     sizes = np.array(ACTION_SIZES)
-    actions = [rng.integers(sizes, size=(_BATCH, sizes.size)) for _ in range(8)]
+    actions = [rng.integers(sizes, size=(batch, sizes.size)) for _ in range(8)]
     for action in actions:
         simulation.step(action)
     steps, start_s = 0, time.perf_counter()
@@ -78,11 +100,30 @@ def twin_steps_per_s(twins: tuple[FittedTwin, ...], seconds: float) -> float:
         done = simulation.step(actions[steps % len(actions)]).done
         simulation.reset(done)
         steps += 1
-    return steps * _BATCH / elapsed_s
+    return steps * batch / elapsed_s
 
 
-def ppo_steps_per_s(twins: tuple[FittedTwin, ...], seconds: float) -> float:
-    """Decisions per second while stable-baselines3's PPO trains on the batched twin."""
+class _Stopwatch:
+    """Adds up the time spent in a function."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+
+    def of(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
+        """The same function, timed."""
+
+        def timed(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            start_s = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.spent_s += time.perf_counter() - start_s
+
+        return timed
+
+
+def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float | None]:
+    """Decisions per second while stable-baselines3's PPO trains, and where its time goes."""
     import torch  # noqa: PLC0415 - seconds and half a gigabyte that only training needs
     from stable_baselines3 import PPO  # noqa: PLC0415
 
@@ -103,16 +144,26 @@ def ppo_steps_per_s(twins: tuple[FittedTwin, ...], seconds: float) -> float:
         policy_kwargs={"net_arch": [64, 64]},
     )
     model.learn(length * _BATCH)  # the first rollout pays for allocations
+    twin, update = _Stopwatch(), _Stopwatch()
+    env.step_wait = twin.of(env.step_wait)  # type: ignore[method-assign]
+    model.train = update.of(model.train)  # type: ignore[method-assign]
     start_s, steps = time.perf_counter(), 0
-    while time.perf_counter() - start_s < seconds:
+    while (elapsed_s := time.perf_counter() - start_s) < seconds:
         model.learn(length * _BATCH, reset_num_timesteps=False)
         steps += length * _BATCH
-    return steps / (time.perf_counter() - start_s)
+    return {
+        "ppo_steps_per_s": steps / elapsed_s,
+        "ppo_twin_share": twin.spent_s / elapsed_s,
+        "ppo_update_share": update.spent_s / elapsed_s,
+    }
 
 
 def environment_rows(found: dict[str, float | None]) -> list[tuple[str, str, str]]:
     """Rows of a table: measure, value, meaning."""
-    return [
-        (key, "-" if value is None else f"{value:,.0f}", MEANINGS[key])
-        for key, value in found.items()
-    ]
+    return [(key, _shown(key, value), MEANINGS[key]) for key, value in found.items()]
+
+
+def _shown(key: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0%}" if key.endswith("_share") else f"{value:,.0f}"

@@ -143,7 +143,8 @@ def environment(
 ) -> None:
     """Measure environment steps per second.
 
-    Once of the twin alone, and once of PPO training on it.
+    Of the twin alone with few and many nodes, and of PPO training on it; what a node takes in
+    memory, and where the time of a training goes.
     """
     from stallward.evaluation.bench_env import bench_environment, environment_rows  # noqa: PLC0415
 
