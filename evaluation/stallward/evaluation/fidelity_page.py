@@ -109,7 +109,7 @@ def _scatter(rows: Rows, scenarios: Sequence[str], name: str) -> str:
     factor = float(np.exp(_BAND))
     band = _band(x, y, [(low, low * factor), (high / factor, high)],
                  [(low * factor, low), (high, high / factor)])  # fmt: skip
-    return _square(x, y, log_ticks(low, high), [band, *dots], f"{name} on the twin over live")
+    return _square(x, y, log_ticks(low, high), band, dots, f"{name} on the twin over live")
 
 
 def _work_scatter(rows: Rows, scenarios: Sequence[str]) -> str:
@@ -130,7 +130,7 @@ def _work_scatter(rows: Rows, scenarios: Sequence[str]) -> str:
     factor = float(np.exp(_BAND))
     band = _band(x, y, [(0.0, 0.0), (top / factor, top)], [(0.0, 0.0), (top, top / factor)])
     ticks = linear_ticks(0.0, top, 5)
-    return _square(x, y, ticks, [band, *dots], "background work on the twin over live")
+    return _square(x, y, ticks, band, dots, "background work on the twin over live")
 
 
 def _dot(x: float, y: float, colour: str, said: str) -> str:
@@ -154,8 +154,10 @@ def _band(
     return tag("path", d=path, class_="burn")
 
 
-def _square(x: Scale, y: Scale, ticks: Sequence[float], parts: Sequence[str], label: str) -> str:
-    grid = []
+def _square(
+    x: Scale, y: Scale, ticks: Sequence[float], band: str, dots: Sequence[str], label: str
+) -> str:
+    grid = [band]
     for value in ticks:
         grid.append(line(x(value), 12, x(value), _BOTTOM, class_="grid"))
         grid.append(line(_LEFT, y(value), _SIZE - 12, y(value), class_="grid"))
@@ -165,7 +167,7 @@ def _square(x: Scale, y: Scale, ticks: Sequence[float], parts: Sequence[str], la
     grid.append(text((_LEFT + _SIZE) / 2, _SIZE - 10, "live", class_="mid"))
     turned = f"translate(12 {_SIZE / 2:.0f}) rotate(-90)"
     grid.append(text(0, 0, "twin", class_="mid", transform=turned))
-    return svg(_SIZE, _SIZE, [*grid, *parts], label=label)
+    return svg(_SIZE, _SIZE, [*grid, *dots], label=label)
 
 
 def _distances(rows: Rows) -> str:

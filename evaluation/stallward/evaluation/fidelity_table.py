@@ -21,7 +21,7 @@ _HEADERS: Final = (
     *(f"err {name}" for name in _ERRORS),
     "floor p95",
     "distance",
-    "of replay",
+    "replay's",
 )
 
 
