@@ -136,6 +136,7 @@ def test_random_numbers_follow_from_key_and_count() -> None:
     keys = randomness.keys_of(5, 2000)
     np.testing.assert_array_equal(randomness.keys_of(5, 10), keys[:10])
     assert len(np.unique(np.concatenate([keys, randomness.keys_of(6, 2000)]))) == 4000
+    np.testing.assert_array_equal(randomness.keys_of(5, 10, draws=4), np.resize(keys[:4], 10))
     numbers = randomness.uniforms(keys, np.zeros(2000, dtype=np.int64), 50)
     later = randomness.uniforms(keys, np.full(2000, 20), 30)
     np.testing.assert_array_equal(numbers[20:], later)

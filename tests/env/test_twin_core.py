@@ -29,6 +29,7 @@ from stallward.env.twin.scenario import (
     scenario_from_json,
     scenario_to_json,
 )
+from stallward.evaluation.slo import slo_windows_met
 
 MIB_PAGES = 256.0
 Array = NDArray[np.float64]
@@ -284,6 +285,34 @@ def test_overload_builds_a_queue_whose_waits_grow() -> None:
     late = twin.nodes.probe_ms.max()
     # 15 requests a second of 0.1 s each: after 6 s the queue is 3 s long.
     assert early < 2000.0 < late < 5000.0
+
+
+@pytest.mark.parametrize(("rate_per_s", "window_s", "slo_ms"), [(30.0, 1, 20.0), (12.0, 2, 500.0)])
+def test_windows_are_judged_as_in_a_comparison(
+    rate_per_s: float, window_s: int, slo_ms: float
+) -> None:
+    busy = replace(DETECTOR.protected, request_rate_per_s=rate_per_s, poisson=False)
+    twin = make(1, replace(DETECTOR, zone_bytes=560 << 20, protected=busy, slo_ms=slo_ms))
+    count, ms, missed = [], [], []
+    for _ in range(600):
+        run(twin, 1)
+        count.append(twin.nodes.probe_weight[:, 0].copy())
+        ms.append(twin.nodes.probe_ms[:, 0].copy())
+        missed.append(float(twin.nodes.missed[0]))
+    times_s = 0.1 * np.arange(600)[:, None] + 0.01 + np.zeros((1, 4))
+    arrived = np.array(count).astype(np.int64).ravel()
+    met = slo_windows_met(
+        np.repeat(times_s.ravel(), arrived),
+        np.repeat(np.array(ms).ravel(), arrived),
+        np.ones(arrived.sum(), dtype=bool),
+        start_s=0.0,
+        end_s=60.0,
+        slo_ms=slo_ms,
+    )
+    assert len(met) == 60 // window_s
+    assert 0 < met.sum() < len(met), "some meet it and some do not"
+    at_close = np.array(missed)[10 * window_s - 1 :: 10 * window_s]
+    np.testing.assert_array_equal(at_close == 0.0, met)
 
 
 def test_parameters_survive_the_unit_cube_and_json() -> None:

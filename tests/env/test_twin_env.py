@@ -19,7 +19,7 @@ import stallward.env  # noqa: F401 - registers the environments
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.errors import TwinError
 from stallward.env.gym_twin import TwinEnv
-from stallward.env.reward import AT_TARGET, mean_progress, reward, severity, window_severity
+from stallward.env.reward import mean_progress, reward, severity, window_severity
 from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.parameters import TwinParameters
@@ -157,6 +157,19 @@ def test_nuisance_varies_the_nodes_and_keeps_one_slot() -> None:
     assert set(c.present.sum(axis=0).tolist()) == {1.0, 2.0}
 
 
+def test_nodes_that_share_their_draws_differ_by_their_actions_alone() -> None:
+    simulation = Simulation([TWIN], 9, SimulationSettings(), seed=1, draws=3)
+    for _ in range(2):
+        simulation.reset(np.ones(9, dtype=bool))
+        for _ in range(20):
+            simulation.step(np.array([RUN] * 6 + [PAUSE] * 3))
+        seen = simulation.observation
+        np.testing.assert_array_equal(seen[:3], seen[3:6])
+        assert (seen[0] != seen[1]).any()
+        assert (seen[:3] != seen[6:]).any(axis=1).all()
+        simulation.seed(7)
+
+
 def test_rewards_are_in_slo_units() -> None:
     assert severity(10.0, 20.0) == 0.0
     assert 0.0 < severity(20.0, 20.0) < severity(40.0, 20.0) < 1.0
@@ -170,7 +183,7 @@ def test_rewards_are_in_slo_units() -> None:
             (nan, nan, 1.1, 10.0), (nan, 1.5, 9.0, 2.0),
         )
     ]  # fmt: skip
-    assert bad == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0, AT_TARGET, 1.0, 0.0])
+    assert bad == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0, severity(20.0, 20.0), 1.0, 0.0])
     assert mean_progress(1.5, 2.0) == 0.75
     assert mean_progress(0.0, 0.0) == 1.0
     assert reward(0.75, 0.25, 2.0, 4.0, 0.01) == pytest.approx(0.75 - 1.0 - 0.02)

@@ -19,7 +19,13 @@ from stallward.training.errors import TrainingError
 from stallward.training.export import export_policy
 from stallward.training.policy import TrainedPolicy
 from stallward.training.ppo import Args, train
-from stallward.training.rollout import ample_violation, best_static, constant, evaluate
+from stallward.training.rollout import (
+    allowed_violation,
+    ample_violation,
+    constant,
+    evaluate,
+    screen_static,
+)
 from stallward.training.selection import make_judge, worst_low
 
 TWIN = FittedTwin(
@@ -119,13 +125,25 @@ def test_the_best_static_setting_beats_doing_nothing() -> None:
     allowed = ample_violation([TWIN], SETTINGS, 1) + 0.05
     assert allowed.shape == (1,)
     assert allowed[0] < 0.5
-    best = best_static([TWIN], SETTINGS, allowed=allowed, seed=1)
+    best = screen_static([TWIN], SETTINGS, seed=1).best(allowed)
     scores = [
         evaluate(constant(a), [TWIN], SETTINGS, allowed=allowed, episodes=32, seed=2, seconds=20.0)
         for a in (best, np.zeros(9, dtype=np.int64))
     ]
     assert scores[0].score > scores[1].score
     assert all(s.score_low <= s.score for s in scores)
+
+
+def test_what_no_setting_avoids_is_allowed() -> None:
+    scenario = TWIN.scenario
+    hopeless = replace(TWIN, scenario=replace(scenario, name="hopeless", zone_bytes=120 << 20))
+    twins = [TWIN, hopeless]
+    ample = ample_violation(twins, SETTINGS, 1)
+    statics = screen_static(twins, SETTINGS, seed=1)
+    assert statics.windows.shape == (len(statics.actions), 2)
+    allowed = allowed_violation(twins, SETTINGS, statics=statics, seed=1, beyond=0.01)
+    assert allowed[0] == pytest.approx(max(ample[0], statics.least_violation[0]) + 0.01)
+    assert allowed[1] > ample[1] + 0.1, "the application alone does not fit"
 
 
 def test_settings_that_cannot_run_are_refused() -> None:

@@ -167,7 +167,7 @@ def _step_nodes(
         found[0] = found[0] + value / ticks
         found[1] = found[1] + progress / ticks
         found[2] = found[2] + bad / ticks
-        found[3] = where(bad > rewards.AT_TARGET, 1.0, 0.0)
+        found[3] = found[3] + node.missed / ticks
         found[4] = found[4] + moved
         for lane in range(WIDTH):
             shown = ticks - 2 if seen.late[at + lane] else ticks - 1

@@ -24,7 +24,7 @@ from stallward.env.block import make_workplace
 from stallward.env.cache import default_cache_dir
 from stallward.env.gym_twin import spaces
 from stallward.env.live_block import LiveBlock, LiveSettings
-from stallward.env.reward import AT_TARGET, check_quantile, mean_progress, reward, window_severity
+from stallward.env.reward import check_quantile, mean_progress, reward, window_severity
 from stallward.env.sandbox import open_sandbox
 from stallward.env.scenario_file import load_scenario
 from stallward.env.simulation import SimulationSettings
@@ -146,7 +146,6 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         info = {
             "progress": progress,
             "violated": float(violated.mean()),
-            "window_violated": float(violated[-1] > AT_TARGET),
             "switches": float(switches.sum()),
         }
         return observation, value, False, bool(ended), info

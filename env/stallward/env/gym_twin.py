@@ -43,7 +43,8 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     """One node of the twin. A step is one decision: it holds for two ticks of 0.1 s.
 
     Infos hold ``progress`` (of the background, share of full speed), ``violated``
-    (severity of the last second), ``window_violated`` and ``switches``.
+    (severity of the last second), ``window_violated`` (whether the last window of at least a
+    second and 20 requests missed the target) and ``switches``.
 
     Args:
         twins: Fitted twins, their names or paths; all shipped ones by default.

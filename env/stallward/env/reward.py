@@ -20,8 +20,6 @@ tail 15 % longer than that one is what an application may notice."""
 _WORST: Final = 4.0
 """A latency this many times over the target counts in full; more counts no more."""
 _LOG_WORST: Final = math.log(_WORST / _NEAR)
-AT_TARGET: Final = math.log(1.0 / _NEAR) / _LOG_WORST
-"""Severity of a window that just meets its target."""
 _SILENT_S: Final = 1.0
 _SILENT_REQUESTS: Final = 5.0
 _REPORTED_QUANTILE: Final = 0.95

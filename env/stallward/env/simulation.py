@@ -97,7 +97,7 @@ class StepResult:
     violated: Array
     """Severity of the last second, averaged over the ticks."""
     window_violated: Array
-    """1 where the last second's p95 misses the target."""
+    """1 where the last window of at least a second and 20 requests missed the target."""
     moved: Array
 
 
@@ -111,6 +111,8 @@ class Simulation:
         batch: Nodes, ``B``.
         settings: How episodes are made and rewarded.
         seed: Everything random follows from it.
+        draws: So many nodes draw for themselves, and the others what the one so many before them
+            does: different actions meet the same nodes. All by default.
 
     Attributes:
         price: The price in force for each twin, ``(len(twins),)``; a trainer may change it.
@@ -125,6 +127,7 @@ class Simulation:
         settings: SimulationSettings,
         *,
         seed: int,
+        draws: int | None = None,
     ) -> None:
         if not twins:
             raise TwinError("There is no twin to simulate.", next_step="Run `stallward fit`.")
@@ -138,7 +141,8 @@ class Simulation:
             round(settings.episode_s / (TICK_S * settings.ticks_per_action)), 1
         )
         self._draws = [to_array(t.draws) for t in self.twins]
-        self.twin = TwinBatch([t.scenario for t in self.twins], batch, seed=seed)
+        self._shared = draws
+        self.twin = TwinBatch([t.scenario for t in self.twins], batch, seed=seed, draws=draws)
         self._seen: Seen = make_seen(batch)
         self._rules = rules_of(settings.budgets)
         self.steps = np.zeros(batch, dtype=np.int64)
@@ -146,11 +150,16 @@ class Simulation:
         self.observation = self._seen.observation[:batch]
         self._episodes = np.zeros(batch, dtype=np.int64)
         self._decisions = np.zeros(batch, dtype=np.int64)
-        self._keys = keys_of(seed + 1, batch)
+        self._keys = keys_of(seed + 1, batch, draws)
+
+    @property
+    def bytes_used(self) -> int:
+        """Memory that the nodes and their observations take."""
+        return self.twin.bytes_used + sum(array.nbytes for array in self._seen)
 
     def seed(self, seed: int) -> None:
         """Start the random streams afresh."""
-        self._keys = keys_of(seed + 1, self.batch)
+        self._keys = keys_of(seed + 1, self.batch, self._shared)
         self._episodes[:] = 0
         self._decisions[:] = 0
         self.twin.seed(seed)

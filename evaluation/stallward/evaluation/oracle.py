@@ -131,7 +131,7 @@ def screen(
         seconds: After a burn-in of 8 s.
         seed: Everything random follows from it.
     """
-    simulation = Simulation([twin], nodes * len(settings), _SETTINGS, seed=seed)
+    simulation = Simulation([twin], nodes * len(settings), _SETTINGS, seed=seed, draws=nodes)
     simulation.reset(np.ones(simulation.batch, dtype=bool))
     actions = np.repeat([setting.action() for setting in settings], nodes, axis=0)
     steps = round(seconds / _STEP_S)

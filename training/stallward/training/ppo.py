@@ -42,7 +42,7 @@ from stallward.training.policy import (
     save_policy,
 )
 from stallward.training.progress import Report
-from stallward.training.rollout import Outcome, ample_violation, best_static, constant
+from stallward.training.rollout import Outcome, allowed_violation, constant, screen_static
 from stallward.training.selection import as_json, make_judge, worst_low
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
 from stallward.training.torch_heads import HeadsPolicy
@@ -88,8 +88,8 @@ class Args:
     clip_range: float = 0.2
     """PPO's trust region."""
     violated_windows: float = 0.005
-    """Share of seconds over the target that is allowed beyond those with ample memory: what the
-    comparisons allow."""
+    """Share of windows over the target that is allowed beyond those with ample memory, or beyond
+    those that no static setting avoids: what the comparisons allow."""
     price_range: tuple[float, float] = (0.5, 40.0)
     """Bounds of the price of violations."""
     price_rate: float = 0.1
@@ -163,8 +163,11 @@ def train(
             next_step="Name one twin of each.",
         )
     report("searching the best static setting", 0.0)
-    allowed = ample_violation(twins, args.settings, args.seed) + args.violated_windows
-    static = best_static(twins, args.settings, allowed=allowed, seed=args.seed)
+    statics = screen_static(twins, args.settings, seed=args.seed)
+    allowed = allowed_violation(
+        twins, args.settings, statics=statics, seed=args.seed, beyond=args.violated_windows
+    )
+    static = statics.best(allowed)
     seeds = range(args.seed, args.seed + args.seeds)
     kept = _kept_seeds(folder, seeds, _recipe(twins, args))
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.training.rollout import Act, Outcome, ample_violation, evaluate
+from stallward.training.rollout import Act, Outcome, allowed_violation, evaluate, screen_static
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +61,13 @@ def make_judge(
     episodes: int,
     seed: int,
 ) -> Judge:
-    """A judge who allows ``violated_windows`` more than ample memory has."""
+    """A judge who allows ``violated_windows`` more than cannot be helped."""
+    statics = screen_static(twins, settings, seed=seed)
     return Judge(
         twins=tuple(twins),
-        allowed=ample_violation(twins, settings, seed) + violated_windows,
+        allowed=allowed_violation(
+            twins, settings, statics=statics, seed=seed, beyond=violated_windows
+        ),
         settings=settings,
         episodes=max(episodes // len(twins), 8),
         seed=seed,

@@ -26,7 +26,14 @@ from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report
-from stallward.training.rollout import Act, Outcome, ample_violation, evaluate, rollout_steps
+from stallward.training.rollout import (
+    Act,
+    Outcome,
+    allowed_violation,
+    evaluate,
+    rollout_steps,
+    screen_static,
+)
 
 _TICK_S: Final = 0.1
 _FRESH_SEED: Final = 10_000
@@ -64,7 +71,7 @@ class TuneSettings:
     sigma: float = 0.25
     """First spread of the search, in the unit cube."""
     violated_windows: float = 0.005
-    """As for PPO: share of seconds over the target allowed beyond those with ample memory."""
+    """As for PPO: share of windows over the target allowed beyond what cannot be helped."""
     evaluation_episodes: int = 256
     """Fresh nodes for each finalist."""
     evaluation_seconds: float = 40.0
@@ -148,8 +155,12 @@ class _Search:
         report: Report,
     ) -> None:
         self._rule, self._twins, self._settings, self._report = rule, twins, settings, report
-        self._allowed = (
-            ample_violation(twins, settings.settings, settings.seed) + settings.violated_windows
+        self._allowed = allowed_violation(
+            twins,
+            settings.settings,
+            statics=screen_static(twins, settings.settings, seed=settings.seed),
+            seed=settings.seed,
+            beyond=settings.violated_windows,
         )
         self._default = rule.thresholds()
         size = len(spans(rule.thresholds))

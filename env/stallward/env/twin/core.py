@@ -28,7 +28,7 @@ from stallward.env.twin.state import (
 )
 from stallward.env.twin.tables import ScenarioTable
 from stallward.env.twin.ticking import STEP_S, TICK_S
-from stallward.env.twin.window import remember, report
+from stallward.env.twin.window import judge, remember, report
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -76,6 +76,7 @@ def tick_nodes(world: World, at: int, tick: int, slots: int, draws: bool) -> Non
         remember(node, world.windows, at, tick, k, k * STEP_S)
     ticking.end(node, slots)
     report(node, world.windows, at, tick)
+    judge(node)
 
 
 @kernel
@@ -87,6 +88,13 @@ def _tick_all(world: World, tick: int, draws: bool) -> None:
 class TwinBatch:
     """``B`` nodes.
 
+    Args:
+        scenarios: What they are.
+        batch: How many, ``B``.
+        seed: Everything random follows from it.
+        draws: So many nodes draw for themselves, and the others what the one so many before them
+            does; all by default.
+
     Attributes:
         nodes: The state of :class:`~stallward.env.twin.state.Node` as arrays, nodes last.
         noise: The last tick's, as arrays.
@@ -95,7 +103,15 @@ class TwinBatch:
         ticks: How many there were.
     """
 
-    def __init__(self, scenarios: Sequence[TwinScenario], batch: int, *, seed: int) -> None:
+    def __init__(
+        self,
+        scenarios: Sequence[TwinScenario],
+        batch: int,
+        *,
+        seed: int,
+        draws: int | None = None,
+    ) -> None:
+        self._draws = draws
         self.table = ScenarioTable(scenarios)
         self.batch = batch
         self.ticks = 0
@@ -104,7 +120,7 @@ class TwinBatch:
             state=NODE.empty(batch),
             parameters=PARAMETERS.empty(batch),
             noise=NOISE.empty(batch),
-            keys=keys_of(seed, size),
+            keys=keys_of(seed, size, draws),
             programs=self.table.programs,
             running=self.table.running,
             rates=self.table.rates,
@@ -127,7 +143,8 @@ class TwinBatch:
 
     def seed(self, seed: int) -> None:
         """Start the random stream afresh."""
-        self.world.keys[:] = rewound(keys_of(seed, len(self.world.keys)), self.ticks)
+        keys = keys_of(seed, len(self.world.keys), self._draws)
+        self.world.keys[:] = rewound(keys, self.ticks)
 
     def reset(
         self,

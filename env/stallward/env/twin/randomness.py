@@ -121,12 +121,18 @@ def _many(normal: float, expected: float) -> float:
     return maximum(floor(found + 0.5), 0.0)
 
 
-def keys_of(seed: int, nodes: int) -> Keys:
-    """The keys of ``nodes`` nodes; the first ones are the same however many there are."""
-    found = np.empty(nodes, dtype=np.uint64)
+def keys_of(seed: int, nodes: int, draws: int | None = None) -> Keys:
+    """The keys of ``nodes`` nodes; the first ones are the same however many there are.
+
+    Args:
+        seed: Everything random follows from it.
+        nodes: How many keys.
+        draws: So many are different, and come again and again; all by default.
+    """
+    found = np.empty(nodes if draws is None else draws, dtype=np.uint64)
     first = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
     _fill_keys(first, found)
-    return found
+    return np.resize(found, nodes)
 
 
 def rewound(keys: Keys, ticks: int) -> Keys:

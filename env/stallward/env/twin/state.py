@@ -117,6 +117,14 @@ class Application:
     """The worst of them."""
     reported: Annotated[Rows, 5]
     """What the latency source says of the last second: see :data:`COMPLETED` and following."""
+    judged_ticks: float
+    """Of the second that is running."""
+    scheduled: float
+    """Requests that arrived in the window that is judged next."""
+    slow: float
+    """Those of them that are answered after more than the target."""
+    missed: float
+    """1 where the window judged last missed the target."""
 
 
 class Background:

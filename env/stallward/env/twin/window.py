@@ -1,4 +1,7 @@
-"""What the latency source of a node says: the answers of the last second."""
+"""What the latency source of a node says: the answers of the last second.
+
+Also the windows by which a run is judged, whose requests are those that arrived in them.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,9 @@ from stallward.env.twin.state import (
 )
 
 _REPORTED_SHARE: Final = 0.95
+_JUDGED_TICKS: Final = 10
+_JUDGED_REQUESTS: Final = 20.0
+_SLOW_SHARE: Final = 0.05
 _MIDDLES: Final = REPORT_LOW * REPORT_RATIO ** (np.arange(REPORT_BINS) + 0.5)
 """Of the bins, relative to the target."""
 
@@ -83,6 +89,26 @@ def report(node: Node, windows: Windows, at: int, tick: int) -> None:
     node.reported[MEAN_MS] = where(known, sum_ms / maximum(completed, 1e-9), np.nan)
     node.reported[P95_MS] = where(known, minimum(_p95_ms(node, completed), worst_ms), np.nan)
     node.reported[MAX_MS] = where(known, worst_ms, np.nan)
+
+
+@model
+def judge(node: Node) -> None:
+    """Close the tick: whether the last window of whole seconds and 20 requests met the target.
+
+    As ``slo_windows_met`` of the evaluation has it, for a target of the p95.
+    """
+    for k in range(SUBSTEPS):
+        arrived = node.probe_weight[k]
+        node.scheduled = node.scheduled + arrived
+        node.slow = node.slow + where(node.probe_ms[k] > node.slo_ms, arrived, 0.0)
+    node.judged_ticks = node.judged_ticks + 1.0
+    second = node.judged_ticks >= _JUDGED_TICKS
+    node.judged_ticks = where(second, 0.0, node.judged_ticks)
+    full = second & (node.scheduled >= _JUDGED_REQUESTS)
+    missed = where(node.slow > _SLOW_SHARE * node.scheduled + 1e-9, 1.0, 0.0)
+    node.missed = where(full, missed, node.missed)
+    node.scheduled = where(full, 0.0, node.scheduled)
+    node.slow = where(full, 0.0, node.slow)
 
 
 @model
