@@ -181,7 +181,7 @@ def _table(evaluation: Mapping[str, Mapping[str, Any]], judged_on: Sequence[str]
         "",
         "`score` is background progress less a penalty for violated windows beyond the allowed",
         "share, `score_low` its 95 % lower confidence bound over draws; `window_violated` is the",
-        "share of seconds whose p95 misses the target, `violated` how badly they do (1 is four",
-        "times the target and more), averaged over all; `static` the best static setting found.",
+        "share of windows that miss the target, `violated` how badly seconds do (1 is four times",
+        "the target and more), averaged over all; `static` the best static setting found.",
     ]
     return rows
