@@ -19,7 +19,7 @@ import stallward.env  # noqa: F401 - registers the environments
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.errors import TwinError
 from stallward.env.gym_twin import TwinEnv
-from stallward.env.reward import mean_progress, reward, severity, window_severity
+from stallward.env.reward import excess, mean_progress, reward, severity, window_severity
 from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.parameters import TwinParameters
@@ -186,7 +186,10 @@ def test_rewards_are_in_slo_units() -> None:
     assert bad == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0, severity(20.0, 20.0), 1.0, 0.0])
     assert mean_progress(1.5, 2.0) == 0.75
     assert mean_progress(0.0, 0.0) == 1.0
-    assert reward(0.75, 0.25, 2.0, 4.0, 0.01) == pytest.approx(0.75 - 1.0 - 0.02)
+    assert excess(12.0, 10.0) == pytest.approx(0.2)
+    assert excess(9.0, 10.0) == pytest.approx(-0.1)
+    assert excess(1e6, 10.0) == 10.0
+    assert reward(0.75, 1.0, 2.0, 0.01) == pytest.approx(0.75 - 1.0 - 0.02)
 
 
 def test_fitted_twins_survive_a_file_and_broken_ones_are_refused(tmp_path: Path) -> None:
@@ -211,15 +214,34 @@ def test_each_twin_has_its_own_price_and_its_own_count_of_violations() -> None:
     vec = TwinVec([TWIN, roomy], 32, settings, seed=1)
     vec.reset()
     which = vec.simulation.scenario.copy()
-    vec.simulation.price = np.array([1e6, 0.0])
+    vec.simulation.terms.prices[0] = (1e6, 0.0)
     for _ in range(20):
         _, rewards, _, _ = vec.step(np.tile(RUN, (32, 1)))
     assert rewards[which == 0].max() < -100.0
     assert rewards[which == 1].min() > 0.5
-    tight_share, roomy_share = vec.take_violation()
-    assert tight_share > 0.5
-    assert roomy_share < 0.2
-    assert np.isnan(vec.take_violation()).all()
+    windows, excess, slow = vec.take_suffered()
+    assert windows[0] > 0.5
+    assert windows[1] < 0.2
+    assert excess[0] > excess[1]
+    assert slow[0] > slow[1]
+    assert np.isnan(vec.take_suffered()).all()
+
+
+def test_what_requests_take_is_held_against_what_is_usual() -> None:
+    settings = SimulationSettings(
+        nuisance=NO_NUISANCE, price=0.0, switch_cost=0.0, excess_price=2.0, slow_price=3.0
+    )
+    simulation = Simulation([TWIN], 4, replace(settings, ticks_per_action=1), seed=1)
+    simulation.reset(np.ones(4, dtype=bool))
+    simulation.terms.usual_ms[:], simulation.terms.slow_ms[:] = 8.0, 11.0
+    for _ in range(20):
+        found = simulation.step(np.tile(RUN, (4, 1)))
+        count, ms = simulation.twin.nodes.probe_weight, simulation.twin.nodes.probe_ms
+        each = np.minimum(ms / 8.0 - 1.0, 10.0)
+        np.testing.assert_allclose(found.excess, (count * each).sum(axis=0) / 1.5)
+        np.testing.assert_allclose(found.slow, (count * (ms > 11.0)).sum(axis=0) / 1.5)
+        paid = 2.0 * found.excess + 3.0 * found.slow
+        np.testing.assert_allclose(found.reward, found.progress - paid)
 
 
 def paused_share(settings: SimulationSettings) -> NDArray[np.float64]:

@@ -15,17 +15,12 @@ from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.models.registry import load_policy
+from stallward.training.constraints import Slack, make_constraints
 from stallward.training.errors import TrainingError
 from stallward.training.export import export_policy
 from stallward.training.policy import TrainedPolicy
 from stallward.training.ppo import Args, train
-from stallward.training.rollout import (
-    allowed_violation,
-    ample_violation,
-    constant,
-    evaluate,
-    screen_static,
-)
+from stallward.training.rollout import constant, constrained_score, evaluate
 from stallward.training.selection import make_judge, worst_low
 
 TWIN = FittedTwin(
@@ -105,7 +100,7 @@ def test_the_seed_is_chosen_by_twins_it_was_not_trained_on() -> None:
 
 def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:
     tight = replace(TWIN, scenario=replace(TWIN.scenario, name="tight", zone_bytes=300 << 20))
-    judge = make_judge([TWIN, tight], SETTINGS, violated_windows=0.005, episodes=64, seed=3)
+    judge = make_judge([TWIN, tight], SETTINGS, slack=Slack(), episodes=64, seed=3)
     idle = judge.outcomes(constant(np.zeros(9, dtype=np.int64)))
     assert idle["tight"].score < idle["small"].score
     assert worst_low(idle) == idle["tight"].score_low
@@ -122,28 +117,57 @@ def test_training_stops_when_its_time_is_over() -> None:
 
 
 def test_the_best_static_setting_beats_doing_nothing() -> None:
-    allowed = ample_violation([TWIN], SETTINGS, 1) + 0.05
-    assert allowed.shape == (1,)
-    assert allowed[0] < 0.5
-    best = screen_static([TWIN], SETTINGS, seed=1).best(allowed)
+    constraints, statics = make_constraints([TWIN], SETTINGS, Slack(windows=0.05), seed=1)
+    assert constraints.allowed.shape == (3, 1)
+    assert constraints.allowed[0, 0] < 0.5
     scores = [
-        evaluate(constant(a), [TWIN], SETTINGS, allowed=allowed, episodes=32, seed=2, seconds=20.0)
-        for a in (best, np.zeros(9, dtype=np.int64))
-    ]
+        evaluate(
+            constant(a), [TWIN], SETTINGS, constraints=constraints, episodes=32, seed=2,
+            seconds=20.0,
+        )
+        for a in (statics.best(constraints), np.zeros(9, dtype=np.int64))
+    ]  # fmt: skip
     assert scores[0].score > scores[1].score
     assert all(s.score_low <= s.score for s in scores)
+
+
+def test_with_ample_memory_nothing_is_suffered_beyond_it() -> None:
+    roomy = replace(TWIN, scenario=replace(TWIN.scenario, zone_bytes=8 << 30))
+    constraints, _ = make_constraints([roomy], SETTINGS, Slack(), seed=1)
+    idle = constant(np.zeros(9, dtype=np.int64))
+    found = evaluate(
+        idle, [roomy], SETTINGS, constraints=constraints, episodes=64, seed=5, seconds=30.0
+    )
+    assert found.excess == pytest.approx(0.0, abs=0.02)
+    assert 0.0 < found.slow < 0.01, "beyond 1.15 times the p99 are fewer than a hundredth"
+    assert found.score == pytest.approx(found.progress, abs=0.02)
 
 
 def test_what_no_setting_avoids_is_allowed() -> None:
     scenario = TWIN.scenario
     hopeless = replace(TWIN, scenario=replace(scenario, name="hopeless", zone_bytes=120 << 20))
-    twins = [TWIN, hopeless]
-    ample = ample_violation(twins, SETTINGS, 1)
-    statics = screen_static(twins, SETTINGS, seed=1)
-    assert statics.windows.shape == (len(statics.actions), 2)
-    allowed = allowed_violation(twins, SETTINGS, statics=statics, seed=1, beyond=0.01)
-    assert allowed[0] == pytest.approx(max(ample[0], statics.least_violation[0]) + 0.01)
-    assert allowed[1] > ample[1] + 0.1, "the application alone does not fit"
+    slack = Slack(windows=0.01)
+    constraints, statics = make_constraints([TWIN, hopeless], SETTINGS, slack, seed=1)
+    assert statics.suffered.shape == (3, len(statics.actions), 2)
+    least = statics.suffered.min(axis=1)
+    ample = constraints.ample.windows
+    easy, hard = constraints.allowed.T
+    assert easy[0] == pytest.approx(max(ample[0] + 0.01, least[0, 0] + 0.005))
+    assert hard[0] == pytest.approx(least[0, 1] + 0.005), "the application alone does not fit"
+    assert hard[0] > ample[1] + 0.1
+    assert hard[1] > 0.5, "nor does it answer as fast as it usually does"
+    assert constraints.as_json(["a", "b"])["b"]["slow"] == hard[2]
+
+
+def test_what_is_suffered_beyond_the_allowed_costs_score() -> None:
+    progress, scenario = np.array([0.6, 0.8]), np.zeros(2, dtype=np.int64)
+    allowed = np.array([[0.01], [0.05], [0.01]])
+    within = np.array([[0.02, 0.0], [0.0, 0.1], [0.01, 0.01]])
+    assert constrained_score(progress, within, scenario, allowed)[0] == pytest.approx(0.7)
+    beyond = within + np.array([[0.01], [0.0], [0.0]])
+    assert constrained_score(progress, beyond, scenario, allowed)[0] == pytest.approx(0.6)
+    longer = within + np.array([[0.0], [0.05], [0.0]])
+    assert constrained_score(progress, longer, scenario, allowed)[0] == pytest.approx(0.6)
 
 
 def test_settings_that_cannot_run_are_refused() -> None:
@@ -157,11 +181,12 @@ def test_settings_that_cannot_run_are_refused() -> None:
 
 def test_evaluation_shows_every_observation() -> None:
     seen: list[tuple[int, ...]] = []
+    constraints, _ = make_constraints([TWIN], SETTINGS, Slack(), seed=1)
     evaluate(
         constant(np.zeros(9, dtype=np.int64)),
         [TWIN],
         SETTINGS,
-        allowed=np.array([0.1]),
+        constraints=constraints,
         episodes=4,
         seed=1,
         seconds=1.0,

@@ -13,6 +13,7 @@ from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.training.constraints import Slack, make_constraints
 from stallward.training.errors import TrainingError
 from stallward.training.rollout import evaluate, rollout_steps
 from stallward.training.tune import TuneResult, TuneSettings, as_act, tune
@@ -99,7 +100,8 @@ def test_steps_are_counted_as_they_are_spent() -> None:
 
     settings = SimulationSettings()
     act = as_act(Counting(), settings.ticks_per_action)
-    evaluate(act, [TWIN], settings, allowed=np.zeros(1), episodes=3, seed=1, seconds=4.0)
+    constraints, _ = make_constraints([TWIN], settings, Slack(), seed=1)
+    evaluate(act, [TWIN], settings, constraints=constraints, episodes=3, seed=1, seconds=4.0)
     assert calls == rollout_steps(4.0, settings)
 
 

@@ -26,20 +26,32 @@ from stallward.env.lanes.compiling import kernel, model
 from stallward.env.lanes.layout import Rows, tiles
 from stallward.env.lanes.records import local_rows
 from stallward.env.lanes.single import set_lane, value_of_lane
-from stallward.env.lanes.values import where
+from stallward.env.lanes.values import maximum, where
 from stallward.env.lanes.vectors import WIDTH
 from stallward.env.twin import levers
 from stallward.env.twin.background import slots_in_use
-from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, World, tick_nodes
+from stallward.env.twin.core import (
+    NODE_DIRTY_RATIOS,
+    NODE_SWAPPINESS,
+    TICK_S,
+    World,
+    tick_nodes,
+)
 from stallward.env.twin.frame import FRAME, fill_frame, frame_at
 from stallward.env.twin.levers import Ring, Rules
-from stallward.env.twin.state import LAST_S, P95_MS, Node, node_at
+from stallward.env.twin.state import LAST_S, P95_MS, SUBSTEPS, Node, node_at
 
 Array = NDArray[np.float64]
 Actions = NDArray[np.int64]
 
-MEASURES: Final = ("reward", "progress", "violated", "window_violated", "moved")
+MEASURES: Final = (
+    "reward", "progress", "violated", "window_violated", "moved", "excess", "slow",
+)  # fmt: skip
+COSTS: Final = ("violated", "excess", "slow")
+"""What has a price."""
 _MEASURED: Final = len(MEASURES)
+_COSTS: Final = len(COSTS)
+_USUAL, _SLOW, _TERMS = _COSTS, _COSTS + 1, _COSTS + 2
 _ENTRIES: Final = len(ACTION_SIZES)
 _PROFILES: Final = len(PROFILES)
 _START, _BLOCK = NODE_DIRTY_RATIOS
@@ -77,6 +89,17 @@ class Seen(NamedTuple):
     """Whether the next decision sees the observation of the tick before, ``(B,)``."""
 
 
+class Terms(NamedTuple):
+    """By what nodes of each scenario are rewarded."""
+
+    prices: Array
+    """Of each of :data:`COSTS`, ``(len(COSTS), scenarios)``."""
+    usual_ms: Array
+    """Mean latency with ample memory, ``(scenarios,)``."""
+    slow_ms: Array
+    """Latency from which on a request is a slow one, ``(scenarios,)``."""
+
+
 class Results(NamedTuple):
     """What a decision came to: :data:`MEASURES` of each node."""
 
@@ -105,7 +128,7 @@ def step_all(
     seen: Seen,
     results: Results,
     rules: Rules,
-    price: Array,
+    terms: Terms,
     switch_cost: float,
     tick: int,
     ticks: int,
@@ -117,13 +140,13 @@ def step_all(
         seen: The actions; observations are put into it.
         results: Filled.
         rules: The guard's.
-        price: Of a violated window, for each scenario.
+        terms: Of the scenarios.
         switch_cost: Of one lever moving once.
         tick: Ticks before.
         ticks: How many the decision holds.
     """
     for at in range(0, seen.wanted.shape[0], WIDTH):
-        _step_nodes(world, seen, results, rules, price, switch_cost, tick, ticks, at)
+        _step_nodes(world, seen, results, rules, terms, switch_cost, tick, ticks, at)
 
 
 @model
@@ -132,7 +155,7 @@ def _step_nodes(
     seen: Seen,
     results: Results,
     rules: Rules,
-    price: Array,
+    terms: Terms,
     switch_cost: float,
     tick: int,
     ticks: int,
@@ -141,9 +164,13 @@ def _step_nodes(
     node, frame = node_at(world.state, at), frame_at(seen.frames, at)
     memory = encoder_at(seen.encoders, at)
     slots = slots_in_use(node)
-    action, found, cost = local_rows(_ENTRIES), local_rows(_MEASURED), local_rows(1)
+    action, found, mine = local_rows(_ENTRIES), local_rows(_MEASURED), local_rows(_TERMS)
     for lane in range(WIDTH):
-        set_lane(cost, 0, lane, price[int(value_of_lane(node.scenario, lane))])
+        which = int(value_of_lane(node.scenario, lane))
+        for c in range(_COSTS):
+            set_lane(mine, c, lane, terms.prices[c, which])
+        set_lane(mine, _USUAL, lane, terms.usual_ms[which])
+        set_lane(mine, _SLOW, lane, terms.slow_ms[which])
     for m in range(_MEASURED):
         found[m] = 0.0
     for k in range(ticks):
@@ -163,12 +190,16 @@ def _step_nodes(
             node.slo_ms,
             node.rate_per_s,
         )
-        value = rewards.reward(progress, bad, moved, cost[0], switch_cost)
+        longer, slow = _requests(node, mine[_USUAL], mine[_SLOW])
+        paid = mine[0] * bad + mine[1] * longer + mine[2] * slow
+        value = rewards.reward(progress, paid, moved, switch_cost)
         found[0] = found[0] + value / ticks
         found[1] = found[1] + progress / ticks
         found[2] = found[2] + bad / ticks
         found[3] = found[3] + node.missed / ticks
         found[4] = found[4] + moved
+        found[5] = found[5] + longer / ticks
+        found[6] = found[6] + slow / ticks
         for lane in range(WIDTH):
             shown = ticks - 2 if seen.late[at + lane] else ticks - 1
             if k == shown:
@@ -209,6 +240,21 @@ def _set_levers(node: Node, rules: Rules, action: Rows, slots: int) -> float:
         limit = levers.granted_limit_bytes(node, rules, want, paused, i)
         moved = moved + levers.put(node, paused, where(there, limit, np.nan), i)
     return moved
+
+
+@model
+def _requests(node: Node, usual_ms: float, slow_ms: float) -> tuple[float, float]:
+    """Excess and number of slow ones of the requests of a tick, by how many come on average.
+
+    So the mean over time is that over requests, and a tick without any counts for nothing.
+    """
+    longer, slow = 0.0 * usual_ms, 0.0 * usual_ms
+    for k in range(SUBSTEPS):
+        count, ms = node.probe_weight[k], node.probe_ms[k]
+        longer = longer + count * rewards.excess(ms, usual_ms)
+        slow = slow + where(ms > slow_ms, count, 0.0)
+    usually = maximum(node.rate_per_s * TICK_S, 1e-9)
+    return longer / usually, slow / usually
 
 
 @model

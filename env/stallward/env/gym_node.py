@@ -138,7 +138,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         progress = self._progress()
         price, switch_cost = self.settings.price, self.settings.switch_cost
         rewards = [
-            reward(progress, float(bad), float(moved), price, switch_cost)
+            reward(progress, price * float(bad), float(moved), switch_cost)
             for bad, moved in zip(violated, switches, strict=True)
         ]
         value = sum(rewards) / ticks

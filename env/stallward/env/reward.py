@@ -1,7 +1,9 @@
-"""The reward, in SLO units: background progress minus the price of violated windows and switching.
+"""The reward: background progress less what the application pays for it, and less switching.
 
-Pure functions of one node. A reward of 1 is the whole background at full speed with every window
-in its target.
+What the application pays is what comparisons hold against a policy, each at a price of its own:
+seconds that miss the target, latency beyond what is usual with ample memory, and requests slower
+than nearly all are then. Pure functions of one node. A reward of 1 is the whole background at full
+speed with nothing to pay.
 """
 
 from __future__ import annotations
@@ -14,12 +16,19 @@ from stallward.env.lanes.compiling import model
 from stallward.env.lanes.elementary import log
 from stallward.env.lanes.values import is_nan, maximum, minimum, where
 
-_NEAR: Final = 1.15 / 1.5
+TAIL: Final = 1.15
+"""Requests slower than this many times the p99 with ample memory are slow ones: where one in a
+hundred is, the p99 is 15 % longer."""
+TARGET: Final = 1.5
+"""The usual target is so many times the p99 with ample memory."""
+_NEAR: Final = TAIL / TARGET
 """Severity begins below the target. The usual one is 1.5 times the p99 with ample memory, and a
 tail 15 % longer than that one is what an application may notice."""
 _WORST: Final = 4.0
 """A latency this many times over the target counts in full; more counts no more."""
 _LOG_WORST: Final = math.log(_WORST / _NEAR)
+_MOST_EXCESS: Final = 10.0
+"""A latency this many times over the usual one counts in full; more counts no more."""
 _SILENT_S: Final = 1.0
 _SILENT_REQUESTS: Final = 5.0
 _REPORTED_QUANTILE: Final = 0.95
@@ -79,16 +88,19 @@ def mean_progress(together: float, count: float) -> float:
 
 
 @model
-def reward(
-    progress: float, violated: float, moved: float, price: float, switch_cost: float
-) -> float:
+def excess(latency_ms: float, usual_ms: float) -> float:
+    """By how many times the usual latency a request took longer; negative where it was faster."""
+    return minimum(latency_ms / usual_ms - 1.0, _MOST_EXCESS)
+
+
+@model
+def reward(progress: float, paid: float, moved: float, switch_cost: float) -> float:
     """The reward of one tick.
 
     Args:
         progress: As :func:`mean_progress`.
-        violated: As :func:`window_severity`.
+        paid: The prices times what the application suffered, in units of full background speed.
         moved: How many levers moved.
-        price: Of every window missing the target by far, in units of full background speed.
         switch_cost: Of one lever moving once.
     """
-    return progress - price * violated - switch_cost * moved
+    return progress - paid - switch_cost * moved

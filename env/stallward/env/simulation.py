@@ -17,12 +17,20 @@ from numpy.typing import NDArray
 from stallward.actuator.budgets import Budgets
 from stallward.agent.desired import SLOTS
 from stallward.agent.raw import RawFrame
-from stallward.env.deciding import MEASURES, Results, Seen, make_seen, observe_first, step_all
+from stallward.env.deciding import (
+    MEASURES,
+    Results,
+    Seen,
+    Terms,
+    make_seen,
+    observe_first,
+    step_all,
+)
 from stallward.env.encoding import ENCODER
 from stallward.env.errors import TwinError
 from stallward.env.lanes.layout import Columns
 from stallward.env.lanes.vectors import WIDTH
-from stallward.env.reward import check_quantile
+from stallward.env.reward import TAIL, TARGET, check_quantile
 from stallward.env.twin.core import TICK_S, TwinBatch
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.frame import raw_frames
@@ -80,7 +88,11 @@ class SimulationSettings:
     episode_s: float = 120.0
     ticks_per_action: int = 2
     price: float = 6.0
-    """Of every window missing the target by far, in units of full background speed, to begin."""
+    """Of every second missing the target by far, in units of full background speed, to begin."""
+    excess_price: float = 0.0
+    """Of requests that take twice as long as usual."""
+    slow_price: float = 0.0
+    """Of all requests being slow ones."""
     switch_cost: float = 0.01
     budgets: Budgets = field(default_factory=Budgets)
     nuisance: Nuisance = field(default_factory=Nuisance)
@@ -99,6 +111,10 @@ class StepResult:
     window_violated: Array
     """1 where the last window of at least a second and 20 requests missed the target."""
     moved: Array
+    excess: Array
+    """By how many times the usual latency the requests took longer."""
+    slow: Array
+    """Share of the requests that are slow ones."""
 
 
 class Simulation:
@@ -115,7 +131,8 @@ class Simulation:
             does: different actions meet the same nodes. All by default.
 
     Attributes:
-        price: The price in force for each twin, ``(len(twins),)``; a trainer may change it.
+        terms: Prices in force for each twin, what latency is usual and from which on a request is
+            slow; a trainer may change them. At first the latter two follow from the target.
         observation: What the policies are shown, ``(B, OBSERVATION_SIZE)``; a step overwrites it.
         steps: Decisions since each node's reset, ``(B,)``.
     """
@@ -136,7 +153,13 @@ class Simulation:
         self.twins = tuple(twins)
         self.settings = settings
         self.batch = batch
-        self.price = np.full(len(self.twins), settings.price)
+        slo_ms = np.array([twin.scenario.slo_ms for twin in self.twins])
+        begin = [settings.price, settings.excess_price, settings.slow_price]
+        self.terms = Terms(
+            prices=np.repeat(np.array(begin)[:, None], len(self.twins), axis=1),
+            usual_ms=slo_ms / (2.0 * TARGET),
+            slow_ms=slo_ms * TAIL / TARGET,
+        )
         self.steps_per_episode = max(
             round(settings.episode_s / (TICK_S * settings.ticks_per_action)), 1
         )
@@ -241,7 +264,7 @@ class Simulation:
         seen.late[: self.batch] = late
         results = Results(np.empty((len(seen.wanted), len(MEASURES))))
         step_all(
-            twin.world, seen, results, self._rules, self.price, settings.switch_cost,
+            twin.world, seen, results, self._rules, self.terms, settings.switch_cost,
             twin.ticks, ticks,
         )  # fmt: skip
         twin.ticks += ticks

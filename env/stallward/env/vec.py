@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,9 @@ from stallward.agent.desired import ACTION_SIZES
 from stallward.env.gym_twin import spaces
 from stallward.env.simulation import Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
+
+SUFFERED: Final = ("window_violated", "excess", "slow")
+"""What a comparison holds against a policy: windows over the target, the mean, and the tail."""
 
 
 class TwinVec(VecEnv):
@@ -42,7 +45,7 @@ class TwinVec(VecEnv):
         self.simulation = Simulation(twins, n_envs, settings or SimulationSettings(), seed=seed)
         self._actions = np.zeros((n_envs, len(ACTION_SIZES)), dtype=np.int64)
         self._sums = np.zeros((5, n_envs))
-        self._violation = np.zeros((2, len(twins)))
+        self._suffered = np.zeros((len(SUFFERED) + 1, len(twins)))
         # Making a thousand dicts at every step costs as much as the twin (garbage collection).
         self._infos: list[dict[str, Any]] = [{} for _ in range(n_envs)]
         self._finished = np.zeros(0, dtype=np.int64)
@@ -76,22 +79,23 @@ class TwinVec(VecEnv):
             self._infos[i] = {}
         self._finished = np.flatnonzero(result.done)
         which = self.simulation.scenario
-        for row, weight in enumerate((result.window_violated, None)):
-            self._violation[row] += np.bincount(which, weight, minlength=self._violation.shape[1])
+        each = (*(getattr(result, name) for name in SUFFERED), None)
+        for row, weight in enumerate(each):
+            self._suffered[row] += np.bincount(which, weight, minlength=self._suffered.shape[1])
         if len(self._finished):
             self._finish(result.done, observation, self._infos)
         return observation, result.reward.astype(np.float32), result.done, list(self._infos)
 
-    def take_violation(self) -> NDArray[np.float64]:
-        """Share of windows over the target since this was last asked, of each twin.
+    def take_suffered(self) -> NDArray[np.float64]:
+        """What the applications suffered since this was last asked, mean for each twin.
 
         Returns:
-            ``(len(twins),)``; NaN for a twin that no node was in.
+            Each of :data:`SUFFERED`, ``(len(SUFFERED), len(twins))``; NaN for a twin that no node
+            was in.
         """
-        windows, steps = self._violation
-        share = np.where(steps > 0.0, windows / np.maximum(steps, 1.0), np.nan)
-        self._violation = np.zeros_like(self._violation)
-        return share
+        *sums, steps = self._suffered
+        self._suffered = np.zeros_like(self._suffered)
+        return np.where(steps > 0.0, np.array(sums) / np.maximum(steps, 1.0), np.nan)
 
     def _finish(
         self,

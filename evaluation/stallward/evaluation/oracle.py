@@ -23,7 +23,7 @@ from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES
 from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.evaluation.errors import EvaluationError
-from stallward.training.rollout import ample_violation
+from stallward.training.constraints import measure_ample
 
 _SETTINGS: Final = SimulationSettings(episode_s=1e6, nuisance=NO_NUISANCE)
 _BURN_IN_STEPS: Final = 40
@@ -245,7 +245,7 @@ def screen_scenario(
         (the shortlist, best first) and ``spec`` (the same as arms of a comparison).
     """
     settings = grid(max(len(twin.scenario.slots), 1))
-    allowed = float(ample_violation([twin], _SETTINGS, seed)[0]) + SLACK
+    allowed = float(measure_ample([twin], _SETTINGS, seed=seed).windows[0]) + SLACK
     chosen = shortlist(
         screen(twin, settings, seconds=seconds, seed=seed), allowed=allowed, count=count
     )

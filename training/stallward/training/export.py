@@ -167,7 +167,9 @@ def _table(evaluation: Mapping[str, Mapping[str, Any]], judged_on: Sequence[str]
     """Rows of every scenario and arm."""
     if not evaluation:
         return ["Not evaluated."]
-    columns = ("score", "score_low", "progress", "violated", "window_violated", "switches_per_s")
+    columns = (
+        "score", "score_low", "progress", "window_violated", "excess", "slow", "switches_per_s",
+    )  # fmt: skip
     rows = [
         "| scenario | arm | " + " | ".join(columns) + " |",
         "| --- | --- |" + " ---: |" * len(columns),
@@ -179,9 +181,10 @@ def _table(evaluation: Mapping[str, Mapping[str, Any]], judged_on: Sequence[str]
             rows.append(f"| {scenario} | {arm} | {cells} |")
     rows += [
         "",
-        "`score` is background progress less a penalty for violated windows beyond the allowed",
-        "share, `score_low` its 95 % lower confidence bound over draws; `window_violated` is the",
-        "share of windows that miss the target, `violated` how badly seconds do (1 is four times",
-        "the target and more), averaged over all; `static` the best static setting found.",
+        "`score` is background progress less penalties for what goes beyond what is allowed,",
+        "`score_low` its 95 % lower confidence bound over draws; `window_violated` is the share",
+        "of windows that miss the target, `excess` by how many times the mean latency is longer",
+        "than with ample memory, `slow` the share of requests slower than 1.15 times its p99;",
+        "`static` is the best static setting found.",
     ]
     return rows

@@ -32,7 +32,13 @@ from stallward.agent.desired import ACTION_SIZES
 from stallward.env.simulation import Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.scenario import scenario_to_json
-from stallward.env.vec import TwinVec
+from stallward.env.vec import SUFFERED, TwinVec
+from stallward.training.constraints import (
+    Constraints,
+    Slack,
+    make_constraints,
+    set_standards,
+)
 from stallward.training.errors import TrainingError
 from stallward.training.policy import (
     POLICY_FILE,
@@ -42,7 +48,7 @@ from stallward.training.policy import (
     save_policy,
 )
 from stallward.training.progress import Report
-from stallward.training.rollout import Outcome, allowed_violation, constant, screen_static
+from stallward.training.rollout import Outcome, constant
 from stallward.training.selection import as_json, make_judge, worst_low
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
 from stallward.training.torch_heads import HeadsPolicy
@@ -51,6 +57,8 @@ from stallward.training.workers import side_by_side, time_for_each
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
 _RANGE_MARGIN: Final = 0.05
+_PACE: Final = 0.02
+"""A share that is so much over what is allowed moves its price as fast as may be."""
 _EVALUATION_SEED: Final = 10_000
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
@@ -87,18 +95,19 @@ class Args:
     """Entropy bonus."""
     clip_range: float = 0.2
     """PPO's trust region."""
-    violated_windows: float = 0.005
-    """Share of windows over the target that is allowed beyond those with ample memory, or beyond
-    those that no static setting avoids: what the comparisons allow."""
-    price_range: tuple[float, float] = (0.5, 40.0)
-    """Bounds of the price of violations."""
+    slack: Slack = field(default_factory=Slack)
+    """What is allowed beyond ample memory: what the live verdict asks for."""
+    price_range: tuple[float, float] = (0.05, 40.0)
+    """Bounds of every price."""
     price_rate: float = 0.1
-    """How fast the price follows, per rollout."""
+    """How fast prices follow, per rollout."""
     prior_logit: float = 2.0
     """How strongly the actor starts out preferring the best static setting."""
     evaluation_episodes: int = 1024
     """Fresh draws for the choice between seeds, over all scenarios."""
-    settings: SimulationSettings = field(default_factory=SimulationSettings)
+    settings: SimulationSettings = field(
+        default_factory=lambda: SimulationSettings(excess_price=0.5, slow_price=2.0)
+    )
     """Episodes, reward and nuisance."""
 
     def __post_init__(self) -> None:
@@ -163,17 +172,14 @@ def train(
             next_step="Name one twin of each.",
         )
     report("searching the best static setting", 0.0)
-    statics = screen_static(twins, args.settings, seed=args.seed)
-    allowed = allowed_violation(
-        twins, args.settings, statics=statics, seed=args.seed, beyond=args.violated_windows
-    )
-    static = statics.best(allowed)
+    constraints, statics = make_constraints(twins, args.settings, args.slack, seed=args.seed)
+    static = statics.best(constraints)
     seeds = range(args.seed, args.seed + args.seeds)
     kept = _kept_seeds(folder, seeds, _recipe(twins, args))
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     trained = side_by_side(
         [
-            partial(_train_seed, twins, args, seed, static, allowed, each_s, folder)
+            partial(_train_seed, twins, args, seed, static, constraints, each_s, folder)
             for seed in seeds
             if seed not in kept
         ],
@@ -184,7 +190,7 @@ def train(
     judge = make_judge(
         judged_on or twins,
         args.settings,
-        violated_windows=args.violated_windows,
+        slack=args.slack,
         episodes=args.evaluation_episodes,
         seed=_EVALUATION_SEED + args.seed,
     )
@@ -202,7 +208,7 @@ def train(
         **chosen.provenance,
         "judged_on": [twin.scenario.name for twin in judge.twins],
         "evaluation": {name: as_json(found) for name, found in evaluation.items()},
-        "allowed_violated_windows": dict(zip(names, allowed.tolist(), strict=True)),
+        "allowed": constraints.as_json(names),
         "best_static_action": static.tolist(),
         "scores_low_by_seed": lows,
     }
@@ -253,13 +259,14 @@ def _train_seed(
     args: Args,
     seed: int,
     static: NDArray[np.int64],
-    allowed: NDArray[np.float64],
+    constraints: Constraints,
     seconds: float,
     folder: Path | None,
     report: Report,
 ) -> TrainedPolicy:
     torch.set_num_threads(1)
     vec = TwinVec(twins, args.n_envs, args.settings, seed=seed)
+    set_standards(vec.simulation, constraints.ample)
     ranges = _Ranges()
     mean, scale = _measure(twins, args, seed, ranges)
     clock = _Clock(seconds)
@@ -284,7 +291,7 @@ def _train_seed(
         },
     )
     _prefer(model, static, args.prior_logit)
-    follow = _Follow(args, allowed, clock, ranges, partial(_say, report, seed))
+    follow = _Follow(args, constraints, clock, ranges, partial(_say, report, seed))
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")
     elapsed_s = time.monotonic() - began_s
@@ -294,7 +301,7 @@ def _train_seed(
         high=ranges.high(),
         ticks_per_action=args.settings.ticks_per_action,
         provenance={
-            **_provenance(twins, args, seed, model.num_timesteps, vec.simulation.price),
+            **_provenance(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
             "recipe": _recipe(twins, args),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
         },
@@ -382,13 +389,13 @@ class _Follow(BaseCallback):
     def __init__(
         self,
         args: Args,
-        allowed: NDArray[np.float64],
+        constraints: Constraints,
         clock: _Clock,
         ranges: _Ranges,
         report: Report,
     ) -> None:
         super().__init__()
-        self._args, self._allowed = args, allowed
+        self._args, self._allowed = args, constraints.allowed
         self._ranges, self._report = ranges, report
         self._clock = clock
 
@@ -399,21 +406,22 @@ class _Follow(BaseCallback):
         model: Any = self.model
         self._ranges.see(model.rollout_buffer.observations)
         vec = self._vec()
-        violated = vec.take_violation()
-        over = violated - self._allowed
-        error = np.clip(np.nan_to_num(over) / np.maximum(self._allowed, 0.02), -1.0, 1.0)
-        price = vec.simulation.price * np.exp(self._args.price_rate * error)
-        vec.simulation.price = np.clip(price, *self._args.price_range)
-        for twin, share, cost in zip(vec.simulation.twins, violated, price, strict=True):
-            self.logger.record(f"violated/{twin.scenario.name}", float(share))
-            self.logger.record(f"price/{twin.scenario.name}", float(cost))
+        suffered = vec.take_suffered()
+        over = np.nan_to_num(suffered - self._allowed) / np.maximum(self._allowed, _PACE)
+        prices = vec.simulation.terms.prices
+        prices *= np.exp(self._args.price_rate * np.clip(over, -1.0, 1.0))
+        np.clip(prices, *self._args.price_range, out=prices)
+        for k, twin in enumerate(vec.simulation.twins):
+            for what, value, price in zip(SUFFERED, suffered[:, k], prices[:, k], strict=True):
+                self.logger.record(f"{what}/{twin.scenario.name}", float(value))
+                self.logger.record(f"price_{what}/{twin.scenario.name}", float(price))
 
     def _on_rollout_start(self) -> None:
         done = max(self.num_timesteps / self._args.total_steps, 1.0 - self._clock.left)
         vec = self._vec()
         self._report(
             f"{self.num_timesteps:,} decisions, prices "
-            + " ".join(f"{price:.1f}" for price in vec.simulation.price),
+            + " ".join(f"{price:.1f}" for price in vec.simulation.terms.prices[0]),
             done,
         )
 
@@ -424,13 +432,16 @@ class _Follow(BaseCallback):
 
 
 def _provenance(
-    twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, price: NDArray[np.float64]
+    twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, prices: NDArray[np.float64]
 ) -> dict[str, Any]:
     return {
         "algorithm": "PPO (stable-baselines3)",
         "seed": seed,
         "steps": steps,
-        "price": {t.scenario.name: float(p) for t, p in zip(twins, price, strict=True)},
+        "prices": {
+            twin.scenario.name: dict(zip(SUFFERED, prices[:, k].tolist(), strict=True))
+            for k, twin in enumerate(twins)
+        },
         "args": {**asdict(args), "settings": asdict(args.settings)},
         "twins": {
             t.scenario.name: {k: v for k, v in t.provenance.items() if k in _TWIN_FACTS}

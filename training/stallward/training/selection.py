@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.training.rollout import Act, Outcome, allowed_violation, evaluate, screen_static
+from stallward.training.constraints import Constraints, Slack, make_constraints
+from stallward.training.rollout import Act, Outcome, evaluate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +24,14 @@ class Judge:
 
     Args:
         twins: Their scenarios.
-        allowed: Share of violated windows in each, ``(len(twins),)``.
+        constraints: What is allowed in each.
         settings: Of the simulation.
         episodes: Nodes for each scenario.
         seed: Of their draws.
     """
 
     twins: tuple[FittedTwin, ...]
-    allowed: NDArray[np.float64]
+    constraints: Constraints
     settings: SimulationSettings
     episodes: int
     seed: int
@@ -45,7 +43,7 @@ class Judge:
                 act,
                 [twin],
                 self.settings,
-                allowed=self.allowed[k : k + 1],
+                constraints=self.constraints.one(k),
                 episodes=self.episodes,
                 seed=self.seed,
             )
@@ -57,17 +55,15 @@ def make_judge(
     twins: Sequence[FittedTwin],
     settings: SimulationSettings,
     *,
-    violated_windows: float,
+    slack: Slack,
     episodes: int,
     seed: int,
 ) -> Judge:
-    """A judge who allows ``violated_windows`` more than cannot be helped."""
-    statics = screen_static(twins, settings, seed=seed)
+    """A judge who allows ``slack`` beyond ample memory."""
+    constraints, _ = make_constraints(twins, settings, slack, seed=seed)
     return Judge(
         twins=tuple(twins),
-        allowed=allowed_violation(
-            twins, settings, statics=statics, seed=seed, beyond=violated_windows
-        ),
+        constraints=constraints,
         settings=settings,
         episodes=max(episodes // len(twins), 8),
         seed=seed,

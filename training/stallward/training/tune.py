@@ -24,16 +24,10 @@ from stallward.agent.law import Law
 from stallward.agent.thresholds import as_values, from_unit, spans, to_unit
 from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
+from stallward.training.constraints import Slack, make_constraints
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report
-from stallward.training.rollout import (
-    Act,
-    Outcome,
-    allowed_violation,
-    evaluate,
-    rollout_steps,
-    screen_static,
-)
+from stallward.training.rollout import Act, Outcome, evaluate, rollout_steps
 
 _TICK_S: Final = 0.1
 _FRESH_SEED: Final = 10_000
@@ -70,8 +64,8 @@ class TuneSettings:
     """How long it runs on each, after a burn-in."""
     sigma: float = 0.25
     """First spread of the search, in the unit cube."""
-    violated_windows: float = 0.005
-    """As for PPO: share of windows over the target allowed beyond what cannot be helped."""
+    slack: Slack = field(default_factory=Slack)
+    """As for PPO: what is allowed beyond ample memory."""
     evaluation_episodes: int = 256
     """Fresh nodes for each finalist."""
     evaluation_seconds: float = 40.0
@@ -155,12 +149,8 @@ class _Search:
         report: Report,
     ) -> None:
         self._rule, self._twins, self._settings, self._report = rule, twins, settings, report
-        self._allowed = allowed_violation(
-            twins,
-            settings.settings,
-            statics=screen_static(twins, settings.settings, seed=settings.seed),
-            seed=settings.seed,
-            beyond=settings.violated_windows,
+        self._constraints, _ = make_constraints(
+            twins, settings.settings, settings.slack, seed=settings.seed
         )
         self._default = rule.thresholds()
         size = len(spans(rule.thresholds))
@@ -214,7 +204,7 @@ class _Search:
             as_act(law, settings.settings.ticks_per_action),
             self._twins,
             settings.settings,
-            allowed=self._allowed,
+            constraints=self._constraints,
             episodes=episodes,
             seed=seed,
             seconds=seconds,
@@ -252,7 +242,7 @@ class _Search:
             "decisions": self._steps,
             "generations": len(self._curve),
             "episodes": settings.episodes,
-            "allowed_violated_windows": settings.violated_windows,
+            **{f"slack_{key}": value for key, value in asdict(settings.slack).items()},
             "twins": [twin.scenario.name for twin in self._twins],
             "recordings_sha256": [
                 str(twin.provenance.get("recordings_sha256", "")) for twin in self._twins

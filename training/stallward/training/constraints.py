@@ -1,0 +1,268 @@
+"""What a policy may cost the application: what comparisons hold against it, measured on the twin.
+
+Three shares: windows that miss the target, by how much the mean latency is longer than with ample
+memory, and requests slower than 1.15 times the p99 with ample memory. Prices in training and the
+scores that choose between policies or thresholds are all about what exceeds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS
+from stallward.env.reward import TAIL
+from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.latency import pooled_quantiles
+from stallward.env.vec import SUFFERED
+
+Array = NDArray[np.float64]
+
+BURN_IN_STEPS: Final = 25
+"""Decisions before anything is measured."""
+PENALTIES: Final = np.array([10.0, 2.0, 10.0])
+"""A hundredth of all windows or requests beyond those allowed costs a tenth of full speed, and so
+does a mean that is 5 % longer."""
+_NODES: Final = 128
+_PLENTY: Final = 20.0
+"""So many times its memory is ample for any zone."""
+_AMPLE_STEPS: Final = 200
+_STATIC_STEPS: Final = 150
+_DRAWS: Final = 16
+_NO_ACTION: Final = np.zeros(len(ACTION_SIZES), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slack:
+    """How far a policy may go beyond ample memory: the figures of the live verdict."""
+
+    windows: float = 0.005
+    """Share of windows that miss the target, beyond those with ample memory."""
+    excess: float = 0.05
+    """By how many times the mean latency is longer."""
+    slow: float = 0.01
+    """Share of requests slower than 1.15 times the p99 with ample memory."""
+
+    def as_array(self) -> Array:
+        """In the order of ``SUFFERED``, ``(len(SUFFERED), 1)``."""
+        return np.array([[self.windows], [self.excess], [self.slow]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ample:
+    """The application with memory for everybody, one entry a twin."""
+
+    usual_ms: Array
+    """Mean latency."""
+    p99_ms: Array
+    windows: Array
+    """Share of windows that miss the target all the same."""
+
+    def one(self, index: int) -> Ample:
+        """That of one of the twins."""
+        return Ample(
+            usual_ms=self.usual_ms[index : index + 1],
+            p99_ms=self.p99_ms[index : index + 1],
+            windows=self.windows[index : index + 1],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """What is allowed on some twins.
+
+    Args:
+        ample: What it is measured against.
+        allowed: Each of ``SUFFERED``, ``(len(SUFFERED), len(twins))``.
+    """
+
+    ample: Ample
+    allowed: Array
+
+    def one(self, index: int) -> Constraints:
+        """Those of one of the twins."""
+        return Constraints(ample=self.ample.one(index), allowed=self.allowed[:, index : index + 1])
+
+    def simulate(
+        self,
+        twins: Sequence[FittedTwin],
+        batch: int,
+        settings: SimulationSettings,
+        *,
+        seed: int,
+    ) -> Simulation:
+        """``batch`` nodes without end, whose requests are held against these."""
+        return _simulate(twins, batch, settings, self.ample, seed=seed)
+
+    def as_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """By the twins' names."""
+        return {
+            name: dict(zip(SUFFERED, self.allowed[:, k].tolist(), strict=True))
+            for k, name in enumerate(names)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statics:
+    """What settings that never change come to on twins."""
+
+    actions: NDArray[np.int64]
+    """``(settings, len(ACTION_SIZES))``."""
+    progress: Array
+    """Of the background, ``(settings, len(twins))``."""
+    suffered: Array
+    """Each of ``SUFFERED``, ``(len(SUFFERED), settings, len(twins))``."""
+
+    def best(self, constraints: Constraints) -> NDArray[np.int64]:
+        """The action with the best score over all twins."""
+        scores = scored(self.progress, self.suffered, constraints.allowed[:, None, :])
+        return np.asarray(self.actions[int(scores.mean(axis=1).argmax())])
+
+
+def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
+    """Progress less penalties for what was suffered beyond what is allowed.
+
+    Args:
+        progress: Of any shape.
+        suffered: The same with each of ``SUFFERED`` before.
+        allowed: That fits it.
+    """
+    beyond = np.maximum(suffered - allowed, 0.0)
+    return np.asarray(progress - np.tensordot(PENALTIES, beyond, axes=1))
+
+
+def make_constraints(
+    twins: Sequence[FittedTwin],
+    settings: SimulationSettings,
+    slack: Slack,
+    *,
+    seed: int,
+) -> tuple[Constraints, Statics]:
+    """What is allowed on twins, and what settings that never change come to on them.
+
+    On nodes that are smaller or busier than their scenario nobody may come so close to ample
+    memory. What no setting avoids is no policy's fault: a price that rises for ever would only
+    teach it to hold everything back. So half the slack beyond the best setting is allowed, too.
+    """
+    ample = measure_ample(twins, settings, seed=seed)
+    statics = screen_static(twins, settings, ample, seed=seed)
+    allowed = np.repeat(slack.as_array(), len(twins), axis=1)
+    allowed[0] += ample.windows
+    least = statics.suffered.min(axis=1)
+    allowed = np.maximum(allowed, least + slack.as_array() / 2.0)
+    return Constraints(ample=ample, allowed=allowed), statics
+
+
+def measure_ample(
+    twins: Sequence[FittedTwin], settings: SimulationSettings, *, seed: int
+) -> Ample:
+    """The application beside a background that leaves it all the memory it wants."""
+    found = np.array([_ample(twin, settings, seed) for twin in twins]).T
+    return Ample(usual_ms=found[0], p99_ms=found[1], windows=found[2])
+
+
+def _ample(twin: FittedTwin, settings: SimulationSettings, seed: int) -> tuple[float, ...]:
+    simulation = Simulation([twin], _NODES, replace(settings, episode_s=1e6), seed=seed)
+    simulation.reset(np.ones(_NODES, dtype=bool))
+    simulation.twin.nodes.zone_pages = _PLENTY * simulation.twin.nodes.zone_pages
+    idle = np.tile(_NO_ACTION, (_NODES, 1))
+    for _ in range(BURN_IN_STEPS):
+        simulation.step(idle)
+    before = simulation.twin.pooled
+    steps = [simulation.step(idle) for _ in range(_AMPLE_STEPS)]
+    answered = (simulation.twin.pooled - before).sum(axis=1, keepdims=True)
+    usual_ms = float(simulation.terms.usual_ms[0])
+    excess = float(np.mean([step.excess.mean() for step in steps]))
+    return (
+        usual_ms * (1.0 + excess),
+        float(pooled_quantiles(answered, (0.99,))[0, 0]),
+        float(np.mean([step.window_violated.mean() for step in steps])),
+    )
+
+
+def screen_static(
+    twins: Sequence[FittedTwin],
+    settings: SimulationSettings,
+    ample: Ample,
+    *,
+    seed: int,
+    candidates: int = 64,
+) -> Statics:
+    """Run settings that never change: uniform limits first, then random ones for each slot.
+
+    All of them meet the same nodes.
+    """
+    rng = np.random.default_rng(seed)
+    uniform = [
+        _static_action((level,) * SLOTS, profile, paused=paused)
+        for level in range(len(LIMIT_RATIOS))
+        for profile in range(len(PROFILES))
+        for paused in (False, True)
+    ]
+    mixed = [
+        _static_action(
+            tuple(int(v) for v in rng.integers(len(LIMIT_RATIOS), size=SLOTS)),
+            int(rng.integers(len(PROFILES))),
+            paused=False,
+        )
+        for _ in range(max(candidates - len(uniform), 0))
+    ]
+    actions = np.array(uniform + mixed, dtype=np.int64)
+    found = [
+        _run_statics(actions, twin, settings, ample.one(k), seed) for k, twin in enumerate(twins)
+    ]
+    progress, *suffered = np.moveaxis(np.array(found), 0, -1)
+    return Statics(actions=actions, progress=progress, suffered=np.array(suffered))
+
+
+def _run_statics(
+    actions: NDArray[np.int64],
+    twin: FittedTwin,
+    settings: SimulationSettings,
+    ample: Ample,
+    seed: int,
+) -> Array:
+    """Progress and what was suffered under each action, ``(1 + len(SUFFERED), len(actions))``."""
+    tiled = np.repeat(actions, _DRAWS, axis=0)
+    simulation = _simulate([twin], len(tiled), settings, ample, seed=seed, draws=_DRAWS)
+    sums = np.zeros((1 + len(SUFFERED), len(tiled)))
+    for k in range(BURN_IN_STEPS + _STATIC_STEPS):
+        result = simulation.step(tiled)
+        if k >= BURN_IN_STEPS:
+            sums += (result.progress, *(getattr(result, name) for name in SUFFERED))
+    means = sums.reshape(len(sums), len(actions), _DRAWS).mean(axis=2) / _STATIC_STEPS
+    return np.asarray(means)
+
+
+def _simulate(
+    twins: Sequence[FittedTwin],
+    batch: int,
+    settings: SimulationSettings,
+    ample: Ample,
+    *,
+    seed: int,
+    draws: int | None = None,
+) -> Simulation:
+    endless = replace(settings, episode_s=1e6)
+    simulation = Simulation(twins, batch, endless, seed=seed, draws=draws)
+    set_standards(simulation, ample)
+    simulation.reset(np.ones(batch, dtype=bool))
+    return simulation
+
+
+def set_standards(simulation: Simulation, ample: Ample) -> None:
+    """Hold the requests of a simulation of the same twins against ample memory."""
+    simulation.terms.usual_ms[:] = ample.usual_ms
+    simulation.terms.slow_ms[:] = TAIL * ample.p99_ms
+
+
+def _static_action(levels: tuple[int, ...], profile: int, *, paused: bool) -> list[int]:
+    action = []
+    for level in levels:
+        action += [int(paused), level]
+    return [*action, profile]
