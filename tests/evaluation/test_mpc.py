@@ -24,7 +24,8 @@ from stallward.env.twin.scenario import PAGE_BYTES, ProtectedProgram, SlotProgra
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.mpc import MpcController, MpcSettings, Planner, PlanningController
-from stallward.evaluation.mpc_state import open_simulation, world_now
+from stallward.evaluation.mpc_state import NOMINAL, open_simulation, world_now
+from stallward.training.constraints import measure_ample
 
 TWIN = FittedTwin(
     scenario=TwinScenario(
@@ -47,6 +48,7 @@ TWIN = FittedTwin(
     weights=(1.0,),
 )
 QUICK = MpcSettings(plans=32, draws=1, parts=(3, 7))
+AMPLE = measure_ample([TWIN], NOMINAL, seed=1)
 NOTHING = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
 
@@ -89,7 +91,7 @@ def test_a_group_that_has_not_started_is_not_predicted_to() -> None:
 
 
 def test_a_plan_holds_the_hog_back_and_not_the_small_one() -> None:
-    planner = Planner(TWIN, MpcSettings(plans=64, draws=1), 1)
+    planner = Planner(TWIN, MpcSettings(plans=64, draws=1), AMPLE, 1)
     action = planner.plan(pressed().sample())
     assert action[0] == 1 or action[1] > 0, "the hog runs free"
     assert planner.took_ms > 0.0
@@ -100,19 +102,33 @@ def test_where_memory_is_ample_a_plan_does_nothing() -> None:
     node = TwinNode(ample.scenario, ample.draws[0], seed=1)
     for _ in range(60):
         node.step(RELEASED)
-    action = Planner(ample, MpcSettings(plans=64, draws=1), 1).plan(node.sample())
+    action = Planner(ample, MpcSettings(plans=64, draws=1), AMPLE, 1).plan(node.sample())
     assert not action[:-1].any()
+
+
+def test_of_two_hogs_one_is_held_back_for_the_other() -> None:
+    two = tuple(SlotProgram(name=n, units_per_s=10.0, anon_pages=(50_000.0,)) for n in "ab")
+    twin = replace(TWIN, scenario=replace(TWIN.scenario, slots=two))
+    node = TwinNode(twin.scenario, twin.draws[0], seed=1)
+    for _ in range(100):
+        node.step(RELEASED)
+    planner = Planner(
+        twin, MpcSettings(plans=96, draws=1), measure_ample([twin], NOMINAL, seed=1), 1
+    )
+    paused, levels = (planner.plan(node.sample())[k:4:2] for k in (0, 1))
+    free = [not p and level == 0 for p, level in zip(paused, levels, strict=True)]
+    assert sorted(free) == [False, True]
 
 
 def test_the_same_seed_plans_the_same() -> None:
     sample = pressed(4.0).sample()
-    first, second = (Planner(TWIN, QUICK, 5).plan(sample) for _ in range(2))
+    first, second = (Planner(TWIN, QUICK, AMPLE, 5).plan(sample) for _ in range(2))
     assert np.array_equal(first, second)
 
 
 def test_the_rate_is_learnt_only_while_requests_do_not_pile_up() -> None:
     def rate_after(p95_ms: float) -> float | None:
-        planner = Planner(TWIN, QUICK, 1)
+        planner = Planner(TWIN, QUICK, AMPLE, 1)
         latency = LatencySample(completed=40, p95_ms=p95_ms)
         for k in range(300):
             planner.watch(replace(make_sample(k), latency=latency))
@@ -123,7 +139,7 @@ def test_the_rate_is_learnt_only_while_requests_do_not_pile_up() -> None:
 
 
 def test_requests_that_wait_count_as_arrivals() -> None:
-    planner = Planner(TWIN, QUICK, 1)
+    planner = Planner(TWIN, QUICK, AMPLE, 1)
     rate_per_s = TWIN.scenario.protected.request_rate_per_s
     assert planner._arrivals_per_s() == rate_per_s
     late = LatencySample(completed=3, p95_ms=500.0)

@@ -15,13 +15,14 @@ from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.models.registry import load_policy
-from stallward.training.constraints import Slack, make_constraints
+from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.export import export_policy
 from stallward.training.policy import TrainedPolicy
 from stallward.training.ppo import Args, train
 from stallward.training.rollout import constant, constrained_score, evaluate
 from stallward.training.selection import make_judge, worst_low
+from stallward.training.statics import make_constraints
 
 TWIN = FittedTwin(
     scenario=TwinScenario(

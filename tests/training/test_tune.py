@@ -13,9 +13,10 @@ from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
-from stallward.training.constraints import Slack, make_constraints
+from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.rollout import evaluate, rollout_steps
+from stallward.training.statics import make_constraints
 from stallward.training.tune import TuneResult, TuneSettings, as_act, tune
 
 TWIN = FittedTwin(

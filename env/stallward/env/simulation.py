@@ -81,6 +81,10 @@ NO_NUISANCE: Final = Nuisance(
 )
 
 
+SUFFERED: Final = ("window_violated", "excess", "slow")
+"""What a comparison holds against a policy: windows over the target, the mean, and the tail."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationSettings:
     """How episodes are made and rewarded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,11 +13,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvS
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.env.gym_twin import spaces
-from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-
-SUFFERED: Final = ("window_violated", "excess", "slow")
-"""What a comparison holds against a policy: windows over the target, the mean, and the tail."""
 
 
 class TwinVec(VecEnv):

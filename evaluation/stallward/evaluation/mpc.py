@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from threading import Thread
 from typing import Final
 
@@ -28,7 +29,8 @@ from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, RELEASED, SLOTS,
 from stallward.agent.sample import Sample
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.scenario import TwinScenario
-from stallward.evaluation.mpc_state import open_simulation, world_now
+from stallward.evaluation.mpc_state import NOMINAL, open_simulation, world_now
+from stallward.training.constraints import Ample, measure_ample, set_standards
 
 Array = NDArray[np.float64]
 Actions = NDArray[np.int64]
@@ -52,7 +54,11 @@ class MpcSettings:
     draws: int = 4
     """Parameter settings that each plan meets."""
     price: float = 10.0
-    """Of every window missing the target by far, in units of full background speed."""
+    """Of every second missing the target by far, in units of full background speed."""
+    excess_price: float = 2.0
+    """Of requests that take twice as long as with ample memory."""
+    slow_price: float = 5.0
+    """Of all requests being slower than 1.15 times the p99 with ample memory."""
     switch_cost: float = 0.01
     worst_share: float = 0.5
     """Weight of the worst draw; the rest is the mean's."""
@@ -67,14 +73,15 @@ class Planner:
     Args:
         twin: Fitted to what runs on it.
         settings: How to plan.
+        ample: The twin's application with ample memory.
         seed: Everything random follows from it.
 
     Attributes:
         took_ms: How long the last plan took.
     """
 
-    def __init__(self, twin: FittedTwin, settings: MpcSettings, seed: int) -> None:
-        self._twin, self._settings = twin, settings
+    def __init__(self, twin: FittedTwin, settings: MpcSettings, ample: Ample, seed: int) -> None:
+        self._twin, self._settings, self._ample = twin, settings, ample
         self._rng = np.random.default_rng(seed)
         self._plan = np.zeros((len(settings.parts), len(ACTION_SIZES)), dtype=np.int64)
         self._rate_per_s: float | None = None
@@ -161,20 +168,22 @@ class Planner:
         simulation = open_simulation(
             self._twin, world, sample, chosen * len(plans), budgets=settings.budgets, seed=seed
         )
+        set_standards(simulation, self._ample)
         value = np.zeros(simulation.batch)
         for part, length in enumerate(settings.parts):
             actions = np.repeat(plans[:, part], draws, axis=0)
             for _ in range(length):
                 result = simulation.step(actions)
                 value += result.progress - settings.price * result.violated
-                value -= settings.switch_cost * result.moved
+                value -= settings.excess_price * result.excess
+                value -= settings.slow_price * result.slow + settings.switch_cost * result.moved
         by_draw = value.reshape(len(plans), draws) / sum(settings.parts)
         worst = settings.worst_share
         return np.asarray((1.0 - worst) * by_draw.mean(axis=1) + worst * by_draw.min(axis=1))
 
 
 def _steady(slots: int, profile: int) -> Actions:
-    """Every rung of the staircase, slots together and one after the other."""
+    """Every rung of the staircase, slots together and one after the other; some held back."""
     present = np.zeros((1, SLOTS), dtype=bool)
     present[0, :slots] = True
     deepest = np.full(1, float(_DEEPEST))
@@ -185,6 +194,12 @@ def _steady(slots: int, profile: int) -> Actions:
             level = staircase.levels(np.full(1, rung), present, deepest, np.full(1, stagger))
             none = np.zeros_like(present)
             rows.append(staircase.actions(none, level, np.full(1, profile))[0])
+    for held in product((0, 1), repeat=slots):
+        row = np.zeros(len(ACTION_SIZES), dtype=np.int64)
+        row[0 : 2 * slots : 2] = held
+        row[1 : 2 * slots : 2] = _DEEPEST * np.array(held)
+        row[-1] = profile
+        rows.append(row)
     return np.unique(np.array(rows), axis=0)
 
 
@@ -202,13 +217,16 @@ class MpcController:
     def __init__(self, twin: FittedTwin, settings: MpcSettings | None = None) -> None:
         self._twin = twin
         self._settings = settings or MpcSettings()
+        self._ample = measure_ample([twin], NOMINAL, seed=1)
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def reset(self, context: NodeContext) -> None:
         """Forget the plan."""
         self._context = context
         target = replace(self._twin.scenario, slo_ms=context.slo_ms)
-        self._planner = Planner(replace(self._twin, scenario=target), self._settings, context.seed)
+        self._planner = Planner(
+            replace(self._twin, scenario=target), self._settings, self._ample, context.seed
+        )
         self._action = _NOTHING
         self._next_s = float("-inf")
 

@@ -27,7 +27,7 @@ from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram, TwinScenario
 
 Array = NDArray[np.float64]
 
-_SETTINGS: Final = SimulationSettings(episode_s=1e6, nuisance=NO_NUISANCE)
+NOMINAL: Final = SimulationSettings(episode_s=1e6, nuisance=NO_NUISANCE)
 
 
 def _pages(size_bytes: int | None) -> float:
@@ -88,7 +88,7 @@ def open_simulation(
     """Nodes in the state of ``sample``, one for each entry of ``parameters``."""
     batch = len(parameters)
     now = FittedTwin(scenario=world, draws=twin.draws, weights=twin.weights)
-    simulation = Simulation([now], batch, replace(_SETTINGS, budgets=budgets), seed=seed)
+    simulation = Simulation([now], batch, replace(NOMINAL, budgets=budgets), seed=seed)
     everyone, scenario = np.ones(batch, dtype=bool), np.zeros(batch, dtype=np.int64)
     simulation.reset(everyone)
     simulation.twin.reset(everyone, scenario, to_array(parameters))

@@ -14,12 +14,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS
+from stallward.agent.desired import ACTION_SIZES
 from stallward.env.reward import TAIL
-from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.latency import pooled_quantiles
-from stallward.env.vec import SUFFERED
 
 Array = NDArray[np.float64]
 
@@ -32,8 +31,6 @@ _NODES: Final = 128
 _PLENTY: Final = 20.0
 """So many times its memory is ample for any zone."""
 _AMPLE_STEPS: Final = 200
-_STATIC_STEPS: Final = 150
-_DRAWS: Final = 16
 _NO_ACTION: Final = np.zeros(len(ACTION_SIZES), dtype=np.int64)
 
 
@@ -97,7 +94,7 @@ class Constraints:
         seed: int,
     ) -> Simulation:
         """``batch`` nodes without end, whose requests are held against these."""
-        return _simulate(twins, batch, settings, self.ample, seed=seed)
+        return simulate(twins, batch, settings, self.ample, seed=seed)
 
     def as_json(self, names: Sequence[str]) -> dict[str, Any]:
         """By the twins' names."""
@@ -105,23 +102,6 @@ class Constraints:
             name: dict(zip(SUFFERED, self.allowed[:, k].tolist(), strict=True))
             for k, name in enumerate(names)
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statics:
-    """What settings that never change come to on twins."""
-
-    actions: NDArray[np.int64]
-    """``(settings, len(ACTION_SIZES))``."""
-    progress: Array
-    """Of the background, ``(settings, len(twins))``."""
-    suffered: Array
-    """Each of ``SUFFERED``, ``(len(SUFFERED), settings, len(twins))``."""
-
-    def best(self, constraints: Constraints) -> NDArray[np.int64]:
-        """The action with the best score over all twins."""
-        scores = scored(self.progress, self.suffered, constraints.allowed[:, None, :])
-        return np.asarray(self.actions[int(scores.mean(axis=1).argmax())])
 
 
 def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
@@ -134,28 +114,6 @@ def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
     """
     beyond = np.maximum(suffered - allowed, 0.0)
     return np.asarray(progress - np.tensordot(PENALTIES, beyond, axes=1))
-
-
-def make_constraints(
-    twins: Sequence[FittedTwin],
-    settings: SimulationSettings,
-    slack: Slack,
-    *,
-    seed: int,
-) -> tuple[Constraints, Statics]:
-    """What is allowed on twins, and what settings that never change come to on them.
-
-    On nodes that are smaller or busier than their scenario nobody may come so close to ample
-    memory. What no setting avoids is no policy's fault: a price that rises for ever would only
-    teach it to hold everything back. So half the slack beyond the best setting is allowed, too.
-    """
-    ample = measure_ample(twins, settings, seed=seed)
-    statics = screen_static(twins, settings, ample, seed=seed)
-    allowed = np.repeat(slack.as_array(), len(twins), axis=1)
-    allowed[0] += ample.windows
-    least = statics.suffered.min(axis=1)
-    allowed = np.maximum(allowed, least + slack.as_array() / 2.0)
-    return Constraints(ample=ample, allowed=allowed), statics
 
 
 def measure_ample(
@@ -185,61 +143,7 @@ def _ample(twin: FittedTwin, settings: SimulationSettings, seed: int) -> tuple[f
     )
 
 
-def screen_static(
-    twins: Sequence[FittedTwin],
-    settings: SimulationSettings,
-    ample: Ample,
-    *,
-    seed: int,
-    candidates: int = 64,
-) -> Statics:
-    """Run settings that never change: uniform limits first, then random ones for each slot.
-
-    All of them meet the same nodes.
-    """
-    rng = np.random.default_rng(seed)
-    uniform = [
-        _static_action((level,) * SLOTS, profile, paused=paused)
-        for level in range(len(LIMIT_RATIOS))
-        for profile in range(len(PROFILES))
-        for paused in (False, True)
-    ]
-    mixed = [
-        _static_action(
-            tuple(int(v) for v in rng.integers(len(LIMIT_RATIOS), size=SLOTS)),
-            int(rng.integers(len(PROFILES))),
-            paused=False,
-        )
-        for _ in range(max(candidates - len(uniform), 0))
-    ]
-    actions = np.array(uniform + mixed, dtype=np.int64)
-    found = [
-        _run_statics(actions, twin, settings, ample.one(k), seed) for k, twin in enumerate(twins)
-    ]
-    progress, *suffered = np.moveaxis(np.array(found), 0, -1)
-    return Statics(actions=actions, progress=progress, suffered=np.array(suffered))
-
-
-def _run_statics(
-    actions: NDArray[np.int64],
-    twin: FittedTwin,
-    settings: SimulationSettings,
-    ample: Ample,
-    seed: int,
-) -> Array:
-    """Progress and what was suffered under each action, ``(1 + len(SUFFERED), len(actions))``."""
-    tiled = np.repeat(actions, _DRAWS, axis=0)
-    simulation = _simulate([twin], len(tiled), settings, ample, seed=seed, draws=_DRAWS)
-    sums = np.zeros((1 + len(SUFFERED), len(tiled)))
-    for k in range(BURN_IN_STEPS + _STATIC_STEPS):
-        result = simulation.step(tiled)
-        if k >= BURN_IN_STEPS:
-            sums += (result.progress, *(getattr(result, name) for name in SUFFERED))
-    means = sums.reshape(len(sums), len(actions), _DRAWS).mean(axis=2) / _STATIC_STEPS
-    return np.asarray(means)
-
-
-def _simulate(
+def simulate(
     twins: Sequence[FittedTwin],
     batch: int,
     settings: SimulationSettings,
@@ -248,6 +152,16 @@ def _simulate(
     seed: int,
     draws: int | None = None,
 ) -> Simulation:
+    """``batch`` nodes without end, whose requests are held against ample memory.
+
+    Args:
+        twins: Where they are drawn from.
+        batch: How many.
+        settings: Budgets and nuisance.
+        ample: Of the same twins.
+        seed: Of the draws.
+        draws: How many are different, see :class:`~stallward.env.simulation.Simulation`.
+    """
     endless = replace(settings, episode_s=1e6)
     simulation = Simulation(twins, batch, endless, seed=seed, draws=draws)
     set_standards(simulation, ample)
@@ -259,10 +173,3 @@ def set_standards(simulation: Simulation, ample: Ample) -> None:
     """Hold the requests of a simulation of the same twins against ample memory."""
     simulation.terms.usual_ms[:] = ample.usual_ms
     simulation.terms.slow_ms[:] = TAIL * ample.p99_ms
-
-
-def _static_action(levels: tuple[int, ...], profile: int, *, paused: bool) -> list[int]:
-    action = []
-    for level in levels:
-        action += [int(paused), level]
-    return [*action, profile]

@@ -1,9 +1,10 @@
 """The training recipe: PPO on the batched twins, warm-started and priced by Lagrangians.
 
 One file to read from top to bottom; ``stallward train`` makes the shipped policy again. The
-normalisation is measured before training, the actor starts near the best static setting, and in
-each scenario the price of violations moves until their share is what it may be. Which seed is kept
-is decided in ``stallward.training.selection``; the best static setting is judged beside them.
+normalisation is measured before training, the actor first imitates the best static setting of each
+scenario (``warm_start``), and in each scenario prices move until the application suffers what is
+allowed (``constraints``). Which seed is kept is decided in ``selection``; the best static setting
+for all is judged beside them.
 
 The same seed gives the same policy, unless time cuts it short. Each seed's policy is written as
 soon as it is trained: an interrupted run goes on with the seeds that are missing.
@@ -26,20 +27,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.scenario import scenario_to_json
-from stallward.env.vec import SUFFERED, TwinVec
-from stallward.training.constraints import (
-    Constraints,
-    Slack,
-    make_constraints,
-    set_standards,
-)
+from stallward.env.vec import TwinVec
+from stallward.training.constraints import Constraints, Slack, set_standards
 from stallward.training.errors import TrainingError
+from stallward.training.following import Clock, Follow, Ranges
 from stallward.training.policy import (
     POLICY_FILE,
     SEEDS_FOLDER,
@@ -50,15 +46,14 @@ from stallward.training.policy import (
 from stallward.training.progress import Report
 from stallward.training.rollout import Outcome, constant
 from stallward.training.selection import as_json, make_judge, worst_low
+from stallward.training.statics import Statics, make_constraints
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
 from stallward.training.torch_heads import HeadsPolicy
+from stallward.training.warm_start import examples, imitate
 from stallward.training.workers import side_by_side, time_for_each
 
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
-_RANGE_MARGIN: Final = 0.05
-_PACE: Final = 0.02
-"""A share that is so much over what is allowed moves its price as fast as may be."""
 _EVALUATION_SEED: Final = 10_000
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
@@ -101,8 +96,12 @@ class Args:
     """Bounds of every price."""
     price_rate: float = 0.1
     """How fast prices follow, per rollout."""
-    prior_logit: float = 2.0
-    """How strongly the actor starts out preferring the best static setting."""
+    smoothing: float = 0.1
+    """What the actor that has learned the best static settings leaves to chance."""
+    imitation_steps: int = 500
+    """Gradient steps in which it learns them."""
+    critic_rollouts: int = 6
+    """Rollouts from which the critic alone learns, before the actor goes on."""
     evaluation_episodes: int = 1024
     """Fresh draws for the choice between seeds, over all scenarios."""
     settings: SimulationSettings = field(
@@ -179,7 +178,7 @@ def train(
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     trained = side_by_side(
         [
-            partial(_train_seed, twins, args, seed, static, constraints, each_s, folder)
+            partial(_train_seed, twins, args, seed, statics, constraints, each_s, folder)
             for seed in seeds
             if seed not in kept
         ],
@@ -258,7 +257,7 @@ def _train_seed(
     twins: Sequence[FittedTwin],
     args: Args,
     seed: int,
-    static: NDArray[np.int64],
+    statics: Statics,
     constraints: Constraints,
     seconds: float,
     folder: Path | None,
@@ -267,9 +266,9 @@ def _train_seed(
     torch.set_num_threads(1)
     vec = TwinVec(twins, args.n_envs, args.settings, seed=seed)
     set_standards(vec.simulation, constraints.ample)
-    ranges = _Ranges()
+    ranges = Ranges()
     mean, scale = _measure(twins, args, seed, ranges)
-    clock = _Clock(seconds)
+    clock = Clock(seconds)
     model = PPO(
         HeadsPolicy,
         vec,
@@ -290,8 +289,11 @@ def _train_seed(
             "features_extractor_kwargs": {"mean": mean, "scale": scale},
         },
     )
-    _prefer(model, static, args.prior_logit)
-    follow = _Follow(args, constraints, clock, ranges, partial(_say, report, seed))
+    known = examples(twins, statics, constraints, args.settings, seed=seed)
+    imitate(
+        model, *known, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed
+    )
+    follow = Follow(args, constraints, clock, ranges, partial(_say, report, seed))
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")
     elapsed_s = time.monotonic() - began_s
@@ -315,43 +317,8 @@ def _say(report: Report, seed: int, message: str, share: float) -> None:
     report(f"seed {seed}: {message}", share)
 
 
-class _Clock:
-    """How much of the time for a training is left."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = max(seconds, 1e-9)
-        self._began_s = time.monotonic()
-
-    @property
-    def left(self) -> float:
-        """From 1 down to 0; always 1 where time is not limited."""
-        return max(1.0 - (time.monotonic() - self._began_s) / self._seconds, 0.0)
-
-
-class _Ranges:
-    """The range of every feature seen, with a margin."""
-
-    def __init__(self) -> None:
-        self._low: NDArray[np.float32] | None = None
-        self._high: NDArray[np.float32] | None = None
-
-    def see(self, observations: NDArray[np.float32]) -> None:
-        flat = observations.reshape(-1, observations.shape[-1])
-        low, high = flat.min(axis=0), flat.max(axis=0)
-        self._low = low if self._low is None else np.minimum(self._low, low)
-        self._high = high if self._high is None else np.maximum(self._high, high)
-
-    def low(self) -> NDArray[np.float32]:
-        assert self._low is not None
-        return np.asarray(self._low - _RANGE_MARGIN, dtype=np.float32)
-
-    def high(self) -> NDArray[np.float32]:
-        assert self._high is not None
-        return np.asarray(self._high + _RANGE_MARGIN, dtype=np.float32)
-
-
 def _measure(
-    twins: Sequence[FittedTwin], args: Args, seed: int, ranges: _Ranges
+    twins: Sequence[FittedTwin], args: Args, seed: int, ranges: Ranges
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Mean and scale of every feature under random and idle actions that dwell."""
     batch = 256
@@ -372,63 +339,6 @@ def _measure(
     flat = observations.reshape(-1, observations.shape[-1]).astype(np.float64)
     scale = np.maximum(flat.std(axis=0), _MIN_SCALE)
     return flat.mean(axis=0).astype(np.float32), scale.astype(np.float32)
-
-
-def _prefer(model: PPO, action: NDArray[np.int64], logit: float) -> None:
-    """Let the untrained actor prefer one action."""
-    starts = np.concatenate([[0], np.cumsum(ACTION_SIZES)[:-1]])
-    bias: torch.Tensor = model.policy.get_parameter("action_net.bias")
-    with torch.no_grad():
-        for start, value in zip(starts, action, strict=True):
-            bias[int(start + value)] += logit
-
-
-class _Follow(BaseCallback):
-    """Moves the price, watches the ranges and the clock, reports progress."""
-
-    def __init__(
-        self,
-        args: Args,
-        constraints: Constraints,
-        clock: _Clock,
-        ranges: _Ranges,
-        report: Report,
-    ) -> None:
-        super().__init__()
-        self._args, self._allowed = args, constraints.allowed
-        self._ranges, self._report = ranges, report
-        self._clock = clock
-
-    def _on_step(self) -> bool:
-        return self._clock.left > 0.0
-
-    def _on_rollout_end(self) -> None:
-        model: Any = self.model
-        self._ranges.see(model.rollout_buffer.observations)
-        vec = self._vec()
-        suffered = vec.take_suffered()
-        over = np.nan_to_num(suffered - self._allowed) / np.maximum(self._allowed, _PACE)
-        prices = vec.simulation.terms.prices
-        prices *= np.exp(self._args.price_rate * np.clip(over, -1.0, 1.0))
-        np.clip(prices, *self._args.price_range, out=prices)
-        for k, twin in enumerate(vec.simulation.twins):
-            for what, value, price in zip(SUFFERED, suffered[:, k], prices[:, k], strict=True):
-                self.logger.record(f"{what}/{twin.scenario.name}", float(value))
-                self.logger.record(f"price_{what}/{twin.scenario.name}", float(price))
-
-    def _on_rollout_start(self) -> None:
-        done = max(self.num_timesteps / self._args.total_steps, 1.0 - self._clock.left)
-        vec = self._vec()
-        self._report(
-            f"{self.num_timesteps:,} decisions, prices "
-            + " ".join(f"{price:.1f}" for price in vec.simulation.terms.prices[0]),
-            done,
-        )
-
-    def _vec(self) -> TwinVec:
-        env = self.training_env
-        assert isinstance(env, TwinVec)
-        return env
 
 
 def _provenance(

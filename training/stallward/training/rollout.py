@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.env.simulation import SimulationSettings
+from stallward.env.simulation import SUFFERED, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.env.vec import SUFFERED
 from stallward.training.constraints import (
     BURN_IN_STEPS,
     PENALTIES,

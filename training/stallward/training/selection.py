@@ -14,8 +14,9 @@ from typing import Any
 
 from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.training.constraints import Constraints, Slack, make_constraints
+from stallward.training.constraints import Constraints, Slack
 from stallward.training.rollout import Act, Outcome, evaluate
+from stallward.training.statics import make_constraints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,15 @@ class Heads(MultiCategoricalDistribution):
         chosen = actions.long().reshape(-1, self._shape[0], 1)
         return self._log.gather(-1, chosen).sum(dim=(1, 2))
 
+    def smoothed_log_prob(self, actions: torch.Tensor, smoothing: float) -> torch.Tensor:
+        """Of actions ``(N, heads)`` where every head is left to chance for a share of the time.
+
+        The best policy by it chooses the action, but for ``smoothing`` (label smoothing).
+        """
+        there = ~self._missing
+        mean = (self._log * there).sum(dim=-1) / there.sum(dim=-1)
+        return (1.0 - smoothing) * self.log_prob(actions) + smoothing * mean.sum(dim=-1)
+
     def entropy(self) -> torch.Tensor:
         """The sum of the heads', ``(N,)``."""
         return -(self._log.exp() * self._log).sum(dim=(1, 2))

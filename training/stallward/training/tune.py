@@ -24,10 +24,11 @@ from stallward.agent.law import Law
 from stallward.agent.thresholds import as_values, from_unit, spans, to_unit
 from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.training.constraints import Slack, make_constraints
+from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report
 from stallward.training.rollout import Act, Outcome, evaluate, rollout_steps
+from stallward.training.statics import make_constraints
 
 _TICK_S: Final = 0.1
 _FRESH_SEED: Final = 10_000

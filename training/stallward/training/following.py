@@ -1,0 +1,133 @@
+"""What goes on beside PPO while it trains: prices follow, ranges are noted, the clock is kept."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+
+from stallward.env.simulation import SUFFERED
+from stallward.env.vec import TwinVec
+from stallward.training.constraints import Constraints
+from stallward.training.progress import Report
+from stallward.training.warm_start import is_actor
+
+_RANGE_MARGIN: Final = 0.05
+_PACE: Final = 0.02
+"""A share that is so much over what is allowed moves its price as fast as may be."""
+
+
+class Pace(Protocol):
+    """Of the recipe's settings, those that are followed here."""
+
+    @property
+    def total_steps(self) -> int:
+        """Decisions in all."""
+
+    @property
+    def price_range(self) -> tuple[float, float]:
+        """Bounds of every price."""
+
+    @property
+    def price_rate(self) -> float:
+        """How fast prices follow, per rollout."""
+
+    @property
+    def critic_rollouts(self) -> int:
+        """Rollouts from which the critic alone learns."""
+
+
+class Clock:
+    """How much of the time for a training is left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = max(seconds, 1e-9)
+        self._began_s = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        """From 1 down to 0; always 1 where time is not limited."""
+        return max(1.0 - (time.monotonic() - self._began_s) / self._seconds, 0.0)
+
+
+class Ranges:
+    """The range of every feature seen, with a margin."""
+
+    def __init__(self) -> None:
+        self._low: NDArray[np.float32] | None = None
+        self._high: NDArray[np.float32] | None = None
+
+    def see(self, observations: NDArray[np.float32]) -> None:
+        """Take more of them in."""
+        flat = observations.reshape(-1, observations.shape[-1])
+        low, high = flat.min(axis=0), flat.max(axis=0)
+        self._low = low if self._low is None else np.minimum(self._low, low)
+        self._high = high if self._high is None else np.maximum(self._high, high)
+
+    def low(self) -> NDArray[np.float32]:
+        """Of every feature."""
+        assert self._low is not None
+        return np.asarray(self._low - _RANGE_MARGIN, dtype=np.float32)
+
+    def high(self) -> NDArray[np.float32]:
+        """Of every feature."""
+        assert self._high is not None
+        return np.asarray(self._high + _RANGE_MARGIN, dtype=np.float32)
+
+
+class Follow(BaseCallback):
+    """Moves the price, watches the ranges and the clock, reports progress."""
+
+    def __init__(
+        self,
+        pace: Pace,
+        constraints: Constraints,
+        clock: Clock,
+        ranges: Ranges,
+        report: Report,
+    ) -> None:
+        super().__init__()
+        self._pace, self._allowed = pace, constraints.allowed
+        self._ranges, self._report = ranges, report
+        self._clock = clock
+        self._rollouts = 0
+
+    def _on_step(self) -> bool:
+        return self._clock.left > 0.0
+
+    def _on_rollout_end(self) -> None:
+        model: Any = self.model
+        self._ranges.see(model.rollout_buffer.observations)
+        vec = self._vec()
+        suffered = vec.take_suffered()
+        over = np.nan_to_num(suffered - self._allowed) / np.maximum(self._allowed, _PACE)
+        prices = vec.simulation.terms.prices
+        prices *= np.exp(self._pace.price_rate * np.clip(over, -1.0, 1.0))
+        np.clip(prices, *self._pace.price_range, out=prices)
+        for k, twin in enumerate(vec.simulation.twins):
+            for what, value, price in zip(SUFFERED, suffered[:, k], prices[:, k], strict=True):
+                self.logger.record(f"{what}/{twin.scenario.name}", float(value))
+                self.logger.record(f"price_{what}/{twin.scenario.name}", float(price))
+
+    def _on_rollout_start(self) -> None:
+        for name, parameter in self.model.policy.named_parameters():
+            # A critic that knows nothing yet would talk the actor out of what it has learned.
+            parameter.requires_grad_(
+                not is_actor(name) or self._rollouts >= self._pace.critic_rollouts
+            )
+        self._rollouts += 1
+        done = max(self.num_timesteps / self._pace.total_steps, 1.0 - self._clock.left)
+        vec = self._vec()
+        self._report(
+            f"{self.num_timesteps:,} decisions, prices "
+            + " ".join(f"{price:.1f}" for price in vec.simulation.terms.prices[0]),
+            done,
+        )
+
+    def _vec(self) -> TwinVec:
+        env = self.training_env
+        assert isinstance(env, TwinVec)
+        return env

@@ -1,0 +1,141 @@
+"""Settings that never change: what they come to on twins, and what is allowed beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS
+from stallward.env.simulation import SUFFERED, SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.training.constraints import (
+    BURN_IN_STEPS,
+    Ample,
+    Array,
+    Constraints,
+    Slack,
+    measure_ample,
+    scored,
+    simulate,
+)
+
+_STEPS: Final = 150
+_DRAWS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statics:
+    """What settings that never change come to on twins."""
+
+    actions: NDArray[np.int64]
+    """``(settings, len(ACTION_SIZES))``."""
+    progress: Array
+    """Of the background, ``(settings, len(twins))``."""
+    suffered: Array
+    """Each of ``SUFFERED``, ``(len(SUFFERED), settings, len(twins))``."""
+
+    def best(self, constraints: Constraints) -> NDArray[np.int64]:
+        """The action with the best score over all twins."""
+        return np.asarray(self.actions[int(self._scores(constraints).mean(axis=1).argmax())])
+
+    def best_of_each(self, constraints: Constraints) -> NDArray[np.int64]:
+        """The action with the best score on each twin, ``(len(twins), len(ACTION_SIZES))``."""
+        return np.asarray(self.actions[self._scores(constraints).argmax(axis=0)])
+
+    def _scores(self, constraints: Constraints) -> Array:
+        return scored(self.progress, self.suffered, constraints.allowed[:, None, :])
+
+
+def make_constraints(
+    twins: Sequence[FittedTwin],
+    settings: SimulationSettings,
+    slack: Slack,
+    *,
+    seed: int,
+) -> tuple[Constraints, Statics]:
+    """What is allowed on twins, and what settings that never change come to on them.
+
+    On nodes that are smaller or busier than their scenario nobody may come so close to ample
+    memory. What no setting avoids is no policy's fault: a price that rises for ever would only
+    teach it to hold everything back. So half the slack beyond the best setting is allowed, too.
+    """
+    ample = measure_ample(twins, settings, seed=seed)
+    statics = screen_static(twins, settings, ample, seed=seed)
+    allowed = np.repeat(slack.as_array(), len(twins), axis=1)
+    allowed[0] += ample.windows
+    least = statics.suffered.min(axis=1)
+    allowed = np.maximum(allowed, least + slack.as_array() / 2.0)
+    return Constraints(ample=ample, allowed=allowed), statics
+
+
+def screen_static(
+    twins: Sequence[FittedTwin],
+    settings: SimulationSettings,
+    ample: Ample,
+    *,
+    seed: int,
+    candidates: int = 128,
+) -> Statics:
+    """Run settings that never change, all of them on the same nodes.
+
+    Uniform limits; some slots held back for the others; random limits for each slot.
+    """
+    rng = np.random.default_rng(seed)
+    uniform = [
+        _static_action((level,) * SLOTS, profile, paused=(paused,) * SLOTS)
+        for level in range(len(LIMIT_RATIOS))
+        for profile in range(len(PROFILES))
+        for paused in (0, 1)
+    ]
+    deepest = len(LIMIT_RATIOS) - 1
+    held = [
+        _static_action(
+            tuple(level * one for one in chosen), 0, paused=tuple(paused * one for one in chosen)
+        )
+        for chosen in product((0, 1), repeat=SLOTS)
+        for level, paused in ((2, 0), (deepest - 1, 0), (deepest, 1))
+        if 0 < sum(chosen) < SLOTS
+    ]
+    mixed = [
+        _static_action(
+            tuple(int(v) for v in rng.integers(len(LIMIT_RATIOS), size=SLOTS)),
+            int(rng.integers(len(PROFILES))),
+            paused=(0,) * SLOTS,
+        )
+        for _ in range(max(candidates - len(uniform) - len(held), 0))
+    ]
+    actions = np.array(uniform + held + mixed, dtype=np.int64)
+    found = [
+        _run_statics(actions, twin, settings, ample.one(k), seed) for k, twin in enumerate(twins)
+    ]
+    progress, *suffered = np.moveaxis(np.array(found), 0, -1)
+    return Statics(actions=actions, progress=progress, suffered=np.array(suffered))
+
+
+def _run_statics(
+    actions: NDArray[np.int64],
+    twin: FittedTwin,
+    settings: SimulationSettings,
+    ample: Ample,
+    seed: int,
+) -> Array:
+    """Progress and what was suffered under each action, ``(1 + len(SUFFERED), len(actions))``."""
+    tiled = np.repeat(actions, _DRAWS, axis=0)
+    simulation = simulate([twin], len(tiled), settings, ample, seed=seed, draws=_DRAWS)
+    sums = np.zeros((1 + len(SUFFERED), len(tiled)))
+    for k in range(BURN_IN_STEPS + _STEPS):
+        result = simulation.step(tiled)
+        if k >= BURN_IN_STEPS:
+            sums += (result.progress, *(getattr(result, name) for name in SUFFERED))
+    means = sums.reshape(len(sums), len(actions), _DRAWS).mean(axis=2) / _STEPS
+    return np.asarray(means)
+
+
+def _static_action(levels: tuple[int, ...], profile: int, *, paused: tuple[int, ...]) -> list[int]:
+    slots = zip(paused, levels, strict=True)
+    return [*(entry for slot in slots for entry in slot), profile]
