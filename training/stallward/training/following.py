@@ -19,6 +19,11 @@ _RANGE_MARGIN: Final = 0.05
 _PACE: Final = 0.02
 """A share that is so much over what is allowed moves its price as fast as may be."""
 
+_BESIDE_STEPS: Final = 8
+"""Decisions without exploring, for each rollout."""
+_NEWEST: Final = 0.2
+"""Weight of the last of them in what is taken to be suffered."""
+
 
 class Pace(Protocol):
     """Of the recipe's settings, those that are followed here."""
@@ -79,12 +84,25 @@ class Ranges:
 
 
 class Follow(BaseCallback):
-    """Moves the price, watches the ranges and the clock, reports progress."""
+    """Moves the prices, watches the ranges and the clock, reports progress.
+
+    Prices follow what the applications suffer where the policy does not explore: exploring hurts
+    them more than is allowed, and prices that rise for it for ever drown everything else.
+
+    Args:
+        pace: How fast.
+        constraints: What may be suffered.
+        beside: As many nodes as the policy is trained on, on which it does not explore.
+        clock: Ends the training.
+        ranges: Told of all observations.
+        report: Told how far it is.
+    """
 
     def __init__(
         self,
         pace: Pace,
         constraints: Constraints,
+        beside: TwinVec,
         clock: Clock,
         ranges: Ranges,
         report: Report,
@@ -92,7 +110,9 @@ class Follow(BaseCallback):
         super().__init__()
         self._pace, self._allowed = pace, constraints.allowed
         self._ranges, self._report = ranges, report
-        self._clock = clock
+        self._clock, self._beside = clock, beside
+        self._observation = beside.reset()
+        self._suffered = np.full(self._allowed.shape, np.nan)
         self._rollouts = 0
 
     def _on_step(self) -> bool:
@@ -102,7 +122,7 @@ class Follow(BaseCallback):
         model: Any = self.model
         self._ranges.see(model.rollout_buffer.observations)
         vec = self._vec()
-        suffered = vec.take_suffered()
+        suffered = self._suffer()
         over = np.nan_to_num(suffered - self._allowed) / np.maximum(self._allowed, _PACE)
         prices = vec.simulation.terms.prices
         prices *= np.exp(self._pace.price_rate * np.clip(over, -1.0, 1.0))
@@ -111,6 +131,16 @@ class Follow(BaseCallback):
             for what, value, price in zip(SUFFERED, suffered[:, k], prices[:, k], strict=True):
                 self.logger.record(f"{what}/{twin.scenario.name}", float(value))
                 self.logger.record(f"price_{what}/{twin.scenario.name}", float(price))
+
+    def _suffer(self) -> NDArray[np.float64]:
+        """What the policy makes of a while without exploring, smoothed over the last rollouts."""
+        for _ in range(_BESIDE_STEPS):
+            actions, _ = self.model.predict(self._observation, deterministic=True)
+            self._observation, _, _, _ = self._beside.step(actions)
+        new = self._beside.take_suffered()
+        before = np.where(np.isnan(self._suffered), new, self._suffered)
+        self._suffered = before + _NEWEST * (np.where(np.isnan(new), before, new) - before)
+        return self._suffered
 
     def _on_rollout_start(self) -> None:
         for name, parameter in self.model.policy.named_parameters():

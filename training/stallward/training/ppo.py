@@ -55,6 +55,7 @@ from stallward.training.workers import side_by_side, time_for_each
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
 _EVALUATION_SEED: Final = 10_000
+_BESIDE_SEED: Final = 20_000
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
 
@@ -94,7 +95,7 @@ class Args:
     """What is allowed beyond ample memory: what the live verdict asks for."""
     price_range: tuple[float, float] = (0.05, 40.0)
     """Bounds of every price."""
-    price_rate: float = 0.1
+    price_rate: float = 0.05
     """How fast prices follow, per rollout."""
     smoothing: float = 0.1
     """What the actor that has learned the best static settings leaves to chance."""
@@ -293,7 +294,9 @@ def _train_seed(
     imitate(
         model, *known, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed
     )
-    follow = Follow(args, constraints, clock, ranges, partial(_say, report, seed))
+    beside = TwinVec(twins, args.n_envs, args.settings, seed=_BESIDE_SEED + seed)
+    set_standards(beside.simulation, constraints.ample)
+    follow = Follow(args, constraints, beside, clock, ranges, partial(_say, report, seed))
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")
     elapsed_s = time.monotonic() - began_s
