@@ -20,7 +20,7 @@ from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.errors import TwinError
 from stallward.env.gym_twin import TwinEnv
 from stallward.env.reward import excess, mean_progress, reward, severity, window_severity
-from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.simulation import NO_NUISANCE, Nuisance, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
@@ -168,6 +168,25 @@ def test_nodes_that_share_their_draws_differ_by_their_actions_alone() -> None:
         assert (seen[0] != seen[1]).any()
         assert (seen[:3] != seen[6:]).any(axis=1).all()
         simulation.seed(7)
+
+
+def test_copies_of_nodes_do_what_the_nodes_do() -> None:
+    settings = SimulationSettings(nuisance=Nuisance(late_share=0.0))
+    one = Simulation([TWIN], 12, settings, seed=4)
+    one.reset(np.ones(12, dtype=bool))
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        one.step(rng.integers([2, 6] * 4 + [1], size=(12, 9)))
+    copies, other = (Simulation([TWIN], 12, settings, seed=4) for _ in range(2))
+    copies.become(one, np.arange(12))
+    other.become(one, np.arange(12)[::-1])
+    assert copies.twin.nodes.time_s.min() > 5.0
+    for _ in range(20):
+        actions = rng.integers([2, 6] * 4 + [1], size=(12, 9))
+        found = [each.step(actions) for each in (one, copies, other)]
+        np.testing.assert_array_equal(found[0].observation, found[1].observation)
+        np.testing.assert_array_equal(found[0].reward, found[1].reward)
+        assert (found[0].observation != found[2].observation).any()
 
 
 def test_rewards_are_in_slo_units() -> None:

@@ -23,6 +23,7 @@ from stallward.training.ppo import Args, train
 from stallward.training.rollout import constant, constrained_score, evaluate
 from stallward.training.selection import make_judge, worst_low
 from stallward.training.statics import make_constraints
+from stallward.training.teacher import Teaching
 
 TWIN = FittedTwin(
     scenario=TwinScenario(
@@ -42,13 +43,19 @@ TWIN = FittedTwin(
     weights=(1.0,),
 )
 SETTINGS = SimulationSettings()
+TAUGHT = Args(
+    teaching=Teaching(nodes=12, lessons=5, unused_lessons=2, settings=6, ahead_steps=10),
+    pupil_lessons=2,
+    imitation_steps=30,
+)
 
 
 def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
     stages: list[tuple[str, float]] = []
-    args = Args(
-        total_steps=8192, n_envs=64, n_steps=16, batch_size=256, evaluation_episodes=16, seeds=2
-    )
+    args = replace(
+        TAUGHT, total_steps=8192, n_envs=64, n_steps=16, batch_size=256, evaluation_episodes=16,
+        seeds=2,
+    )  # fmt: skip
     result = train([TWIN], args, lambda stage, share: stages.append((stage, share)))
     assert set(result.evaluation) == {"ppo", "static", "none"}
     assert set(result.evaluation["ppo"]) == {"small"}
@@ -60,12 +67,15 @@ def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
     assert provenance["seed"] == 1 + int(np.argmax(provenance["scores_low_by_seed"]))
     assert (result.policy.low < result.policy.high).all()
     assert provenance["judged_on"] == ["small"]
+    assert set(provenance["teacher"]["small"]) == {"progress", "window_violated", "excess", "slow"}
     export_policy(result.policy, tmp_path / "p.onnx")
     assert "| small | static |" in (tmp_path / "p.md").read_text()
     assert load_policy(tmp_path / "p.onnx").metadata.provenance["twins"].keys() == {"small"}
 
 
-BRIEF = Args(total_steps=2048, n_envs=64, n_steps=16, batch_size=256, evaluation_episodes=8)
+BRIEF = replace(
+    TAUGHT, total_steps=2048, n_envs=64, n_steps=16, batch_size=256, evaluation_episodes=8
+)
 
 
 def weights(policy: TrainedPolicy) -> bytes:
@@ -111,7 +121,7 @@ def test_training_stops_when_its_time_is_over() -> None:
     began_s = time.monotonic()
     result = train(
         [TWIN],
-        Args(n_envs=64, n_steps=16, batch_size=256, max_seconds=2.0, evaluation_episodes=8),
+        replace(BRIEF, total_steps=8_000_000, max_seconds=2.0),
     )
     assert result.policy.provenance["steps"] < 4_000_000
     assert time.monotonic() - began_s < 60.0

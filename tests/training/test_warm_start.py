@@ -1,8 +1,9 @@
-"""Before PPO begins, the actor does what is best in each scenario."""
+"""Before PPO begins, the actor does what a teacher would do that may look ahead."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from stable_baselines3 import PPO
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.env.simulation import SimulationSettings
+from stallward.env.simulation import NO_NUISANCE, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
@@ -18,10 +19,12 @@ from stallward.env.vec import TwinVec
 from stallward.training.constraints import Slack
 from stallward.training.ppo import Args, train
 from stallward.training.statics import make_constraints
+from stallward.training.teacher import Teacher, Teaching, teach
 from stallward.training.torch_heads import Heads, HeadsPolicy
-from stallward.training.warm_start import examples, imitate
+from stallward.training.warm_start import imitate, likeliest
 
 SETTINGS = SimulationSettings()
+NOMINAL = SimulationSettings(nuisance=NO_NUISANCE)
 BESIDE_TWO = FittedTwin(
     scenario=TwinScenario(
         name="two",
@@ -46,27 +49,67 @@ ROOMY = replace(
 )
 
 
-def test_the_actor_does_what_is_best_in_each_scenario() -> None:
+TEACHING = Teaching(nodes=24, lessons=40, unused_lessons=15, settings=16, ahead_steps=25)
+PRICES = (0.05, 40.0)
+
+
+def test_a_teacher_lets_one_run_for_the_other_and_nobody_wait_for_nothing() -> None:
     twins = [BESIDE_TWO, ROOMY]
     constraints, statics = make_constraints(twins, SETTINGS, Slack(), seed=1)
-    best = statics.best_of_each(constraints)
-    assert not best[1][:4].any(), "with ample memory nothing is held back"
-    assert best[0][:4].any()
-    assert best[0][:4].tolist() not in ([1, 5, 1, 5], [0, 0, 0, 0]), "one runs for the other"
-    seen, wanted = examples(twins, statics, constraints, SETTINGS, seed=1)
-    assert len(seen) == len(wanted)
-    assert {tuple(row) for row in wanted} == {tuple(row) for row in best}
+    for k, twin in enumerate(twins):
+        nodes = constraints.one(k).simulate([twin], 24, NOMINAL, seed=2)
+        nodes.terms.prices[:, 0] = (8.0, 2.0, 4.0)
+        candidates = statics.promising(k, 2, constraints.allowed[:, k], 16)
+        assert not candidates[0].any()
+        assert not candidates[:, 4:8].any(), "nothing is done to slots that there are not"
+        assert len(np.unique(candidates, axis=0)) == len(candidates) <= 16
+        teacher = Teacher(twin, candidates, NOMINAL, nodes=24, ahead_steps=25, seed=5)
+        for _ in range(6):
+            best = teacher.best(nodes)
+            for _ in range(5):
+                nodes.step(best)
+        free = (best[:, [0, 2]] == 0) & (best[:, [1, 3]] == 0)
+        if twin is ROOMY:
+            assert free.all()
+        else:
+            assert (free.sum(axis=1) == 1).mean() > 0.8
+
+
+def test_what_the_teacher_tries_leaves_the_nodes_as_they_were() -> None:
+    constraints, statics = make_constraints([BESIDE_TWO], SETTINGS, Slack(), seed=1)
+    first, second = (constraints.simulate([BESIDE_TWO], 16, SETTINGS, seed=2) for _ in range(2))
+    candidates = statics.promising(0, 2, constraints.allowed[:, 0], 8)
+    teacher = Teacher(BESIDE_TWO, candidates, SETTINGS, nodes=16, ahead_steps=5, seed=5)
+    action = np.zeros((16, 9), dtype=np.int64)
+    for _ in range(5):
+        teacher.worth(first)
+        first.step(action)
+        second.step(action)
+    np.testing.assert_array_equal(first.observation, second.observation)
+
+
+def test_the_pupil_does_what_it_was_taught() -> None:
+    twins = [BESIDE_TWO, ROOMY]
+    constraints, statics = make_constraints(twins, SETTINGS, Slack(), seed=1)
+    lessons = teach(twins, statics, constraints, SETTINGS, TEACHING, seed=1, price_range=PRICES)
+    assert len(lessons.observations) == len(lessons.actions) == 2 * 25 * 24
+    assert lessons.prices.shape == (3, 2)
+    assert lessons.prices[0, 1] < SETTINGS.price, "where all goes well prices fall"
+    assert set(lessons.figures(["a", "b"])["b"]) >= {"progress", "excess"}
     model = PPO(HeadsPolicy, TwinVec(twins, 8, SETTINGS, seed=1), policy_kwargs={"net_arch": [64]})
     critic = model.policy.get_parameter("value_net.weight").detach().clone()
-    imitate(model, seen, wanted, smoothing=0.2, gradient_steps=400, seed=1)
+    imitate(model, lessons, smoothing=0.1, gradient_steps=400, seed=1)
     assert torch.equal(critic, model.policy.get_parameter("value_net.weight"))
-    fresh, right = examples(twins, statics, constraints, SETTINGS, seed=9)
-    heads = model.policy.get_distribution(torch.as_tensor(fresh))
-    assert isinstance(heads, Heads)
-    chosen = heads.mode().numpy()
-    assert (chosen == right)[:, :4].mean() > 0.9
-    chance = float(heads.log_prob(torch.as_tensor(right)).exp().mean().detach())
-    assert 0.02 < chance < 0.8, "something is left to chance"
+    chosen = likeliest(model, lessons.observations)
+    assert (chosen == lessons.actions)[:, :4].mean() > 0.8
+    followed = teach(
+        twins, statics, constraints, SETTINGS, replace(TEACHING, price_rate=0.0), seed=2,
+        price_range=PRICES, act=partial(likeliest, model), prices=lessons.prices,
+    )  # fmt: skip
+    np.testing.assert_array_equal(followed.prices, lessons.prices)
+    assert followed.progress[1] > 0.9
+    both = lessons.and_also(followed)
+    assert len(both.actions) == len(lessons.actions) + len(followed.actions)
 
 
 def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> None:
@@ -84,7 +127,11 @@ def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> Non
 
 
 def test_the_critic_learns_alone_before_the_actor_goes_on() -> None:
-    args = Args(n_envs=64, n_steps=16, batch_size=256, total_steps=2048, evaluation_episodes=8)
+    args = Args(
+        n_envs=64, n_steps=16, batch_size=256, total_steps=2048, evaluation_episodes=8,
+        teaching=replace(TEACHING, lessons=4, unused_lessons=1), pupil_lessons=1,
+        imitation_steps=20,
+    )  # fmt: skip
     asleep = [train([BESIDE_TWO], replace(args, gamma=gamma)).policy for gamma in (0.9, 0.99)]
     awake = train([BESIDE_TWO], replace(args, critic_rollouts=1)).policy
     np.testing.assert_array_equal(asleep[0].w2, asleep[1].w2)

@@ -28,7 +28,7 @@ from stallward.env.deciding import (
 )
 from stallward.env.encoding import ENCODER
 from stallward.env.errors import TwinError
-from stallward.env.lanes.layout import Columns
+from stallward.env.lanes.layout import Columns, copy_tiles
 from stallward.env.lanes.vectors import WIDTH
 from stallward.env.reward import TAIL, TARGET, check_quantile
 from stallward.env.twin.core import TICK_S, TwinBatch
@@ -236,6 +236,22 @@ class Simulation:
         ring = self._seen.ring
         ring[:, :, index] = moment < paused_ticks
         self.twin.nodes.at(index).paused_ticks = ring[:, :, index].sum(axis=0)
+
+    def become(self, source: Simulation, rows: NDArray[np.int64]) -> None:
+        """Let every node be what one of another simulation is; its luck from now on stays its own.
+
+        Args:
+            source: Of the same twins.
+            rows: Which of its nodes, ``(B,)``.
+        """
+        self.twin.become(source.twin, rows)
+        mine, theirs, here = self._seen, source._seen, slice(self.batch)
+        copy_tiles(mine.frames, theirs.frames, rows)
+        copy_tiles(mine.encoders, theirs.encoders, rows)
+        mine.ring[:, :, here] = theirs.ring[:, :, rows]
+        for name in ("observation", "action", "slow"):
+            getattr(mine, name)[here] = getattr(theirs, name)[rows]
+        self.scenario[:], self.steps[:] = source.scenario[rows], source.steps[rows]
 
     def frames(self) -> list[RawFrame]:
         """What every node reports now, as a node does."""

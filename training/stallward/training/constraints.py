@@ -27,6 +27,8 @@ BURN_IN_STEPS: Final = 25
 PENALTIES: Final = np.array([10.0, 2.0, 10.0])
 """A hundredth of all windows or requests beyond those allowed costs a tenth of full speed, and so
 does a mean that is 5 % longer."""
+_PACE: Final = 0.02
+"""A share that is so much over what is allowed moves its price as fast as may be."""
 _NODES: Final = 128
 _PLENTY: Final = 20.0
 """So many times its memory is ample for any zone."""
@@ -114,6 +116,22 @@ def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
     """
     beyond = np.maximum(suffered - allowed, 0.0)
     return np.asarray(progress - np.tensordot(PENALTIES, beyond, axes=1))
+
+
+def moved_prices(
+    prices: Array, suffered: Array, allowed: Array, rate: float, bounds: tuple[float, float]
+) -> Array:
+    """Prices a step later: higher where more is suffered than is allowed, lower where less is.
+
+    Args:
+        prices: In force, of any shape; the rest fits it. What is not known moves nothing.
+        suffered: Since the step before.
+        allowed: Of it.
+        rate: By how much a price moves at most, as a logarithm.
+        bounds: Of every price.
+    """
+    over = np.nan_to_num(suffered - allowed) / np.maximum(allowed, _PACE)
+    return np.asarray(np.clip(prices * np.exp(rate * np.clip(over, -1.0, 1.0)), *bounds))
 
 
 def measure_ample(

@@ -11,14 +11,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from stallward.env.simulation import SUFFERED
 from stallward.env.vec import TwinVec
-from stallward.training.constraints import Constraints
+from stallward.training.constraints import Constraints, moved_prices
 from stallward.training.progress import Report
 from stallward.training.warm_start import is_actor
 
 _RANGE_MARGIN: Final = 0.05
-_PACE: Final = 0.02
-"""A share that is so much over what is allowed moves its price as fast as may be."""
-
 _BESIDE_STEPS: Final = 8
 """Decisions without exploring, for each rollout."""
 _NEWEST: Final = 0.2
@@ -123,10 +120,10 @@ class Follow(BaseCallback):
         self._ranges.see(model.rollout_buffer.observations)
         vec = self._vec()
         suffered = self._suffer()
-        over = np.nan_to_num(suffered - self._allowed) / np.maximum(self._allowed, _PACE)
-        prices = vec.simulation.terms.prices
-        prices *= np.exp(self._pace.price_rate * np.clip(over, -1.0, 1.0))
-        np.clip(prices, *self._pace.price_range, out=prices)
+        prices, pace = vec.simulation.terms.prices, self._pace
+        prices[:] = moved_prices(
+            prices, suffered, self._allowed, pace.price_rate, pace.price_range
+        )
         for k, twin in enumerate(vec.simulation.twins):
             for what, value, price in zip(SUFFERED, suffered[:, k], prices[:, k], strict=True):
                 self.logger.record(f"{what}/{twin.scenario.name}", float(value))

@@ -1,10 +1,10 @@
 """The training recipe: PPO on the batched twins, warm-started and priced by Lagrangians.
 
 One file to read from top to bottom; ``stallward train`` makes the shipped policy again. The
-normalisation is measured before training, the actor first imitates the best static setting of each
-scenario (``warm_start``), and in each scenario prices move until the application suffers what is
-allowed (``constraints``). Which seed is kept is decided in ``selection``; the best static setting
-for all is judged beside them.
+normalisation is measured before training, the actor first imitates a teacher that may look ahead
+(``teacher``, ``warm_start``), and in each scenario prices move until the application suffers what
+is allowed (``constraints``). Which seed is kept is decided in ``selection``; the best static
+setting for all is judged beside them.
 
 The same seed gives the same policy, unless time cuts it short. Each seed's policy is written as
 soon as it is trained: an interrupted run goes on with the seeds that are missing.
@@ -47,15 +47,17 @@ from stallward.training.progress import Report
 from stallward.training.rollout import Outcome, constant
 from stallward.training.selection import as_json, make_judge, worst_low
 from stallward.training.statics import Statics, make_constraints
+from stallward.training.teacher import Lessons, Teaching, teach
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
 from stallward.training.torch_heads import HeadsPolicy
-from stallward.training.warm_start import examples, imitate
+from stallward.training.warm_start import imitate, likeliest
 from stallward.training.workers import side_by_side, time_for_each
 
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
 _EVALUATION_SEED: Final = 10_000
 _BESIDE_SEED: Final = 20_000
+_PUPIL_SEED: Final = 30_000
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
 
@@ -97,10 +99,14 @@ class Args:
     """Bounds of every price."""
     price_rate: float = 0.05
     """How fast prices follow, per rollout."""
-    smoothing: float = 0.1
-    """What the actor that has learned the best static settings leaves to chance."""
-    imitation_steps: int = 500
-    """Gradient steps in which it learns them."""
+    teaching: Teaching = field(default_factory=Teaching)
+    """What the actor learns before it goes on by itself."""
+    pupil_lessons: int = 60
+    """Lessons on where the pupil itself gets to."""
+    smoothing: float = 0.05
+    """What it leaves to chance where it was taught, to explore with."""
+    imitation_steps: int = 1500
+    """Gradient steps in which it learns."""
     critic_rollouts: int = 6
     """Rollouts from which the critic alone learns, before the actor goes on."""
     evaluation_episodes: int = 1024
@@ -177,14 +183,21 @@ def train(
     seeds = range(args.seed, args.seed + args.seeds)
     kept = _kept_seeds(folder, seeds, _recipe(twins, args))
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
-    trained = side_by_side(
-        [
-            partial(_train_seed, twins, args, seed, statics, constraints, each_s, folder)
-            for seed in seeds
-            if seed not in kept
-        ],
-        lambda message, share: report(message, 0.05 + 0.85 * share),
-    )
+    missing = [seed for seed in seeds if seed not in kept]
+    trained = []
+    if missing:
+        lessons = teach(
+            twins, statics, constraints, args.settings, args.teaching,
+            seed=args.seed, price_range=args.price_range,
+            report=lambda said, share: report(said, 0.05 * share),
+        )  # fmt: skip
+        trained = side_by_side(
+            [
+                partial(_train_seed, twins, args, k, statics, constraints, lessons, each_s, folder)
+                for k in missing
+            ],
+            lambda message, share: report(message, 0.05 + 0.85 * share),
+        )
     candidates = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
     report("evaluating", 0.9)
     judge = make_judge(
@@ -260,6 +273,7 @@ def _train_seed(
     seed: int,
     statics: Statics,
     constraints: Constraints,
+    lessons: Lessons,
     seconds: float,
     folder: Path | None,
     report: Report,
@@ -290,10 +304,19 @@ def _train_seed(
             "features_extractor_kwargs": {"mean": mean, "scale": scale},
         },
     )
-    known = examples(twins, statics, constraints, args.settings, seed=seed)
-    imitate(
-        model, *known, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed
+    learn = partial(
+        imitate, model, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed
     )
+    learn(lessons)
+    brief = replace(args.teaching, lessons=args.pupil_lessons, unused_lessons=0, price_rate=0.0)
+    corrected = teach(
+        twins, statics, constraints, args.settings, brief,
+        seed=_PUPIL_SEED + seed, price_range=args.price_range,
+        act=partial(likeliest, model), prices=lessons.prices,
+        report=partial(_say, report, seed),
+    )  # fmt: skip
+    learn(lessons.and_also(corrected))
+    vec.simulation.terms.prices[:] = lessons.prices
     beside = TwinVec(twins, args.n_envs, args.settings, seed=_BESIDE_SEED + seed)
     set_standards(beside.simulation, constraints.ample)
     follow = Follow(args, constraints, beside, clock, ranges, partial(_say, report, seed))
@@ -308,6 +331,7 @@ def _train_seed(
         provenance={
             **_provenance(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
             "recipe": _recipe(twins, args),
+            "teacher": lessons.figures([twin.scenario.name for twin in twins]),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
         },
     )

@@ -15,6 +15,7 @@ from stallward.env.simulation import SUFFERED, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.training.constraints import (
     BURN_IN_STEPS,
+    PENALTIES,
     Ample,
     Array,
     Constraints,
@@ -26,6 +27,7 @@ from stallward.training.constraints import (
 
 _STEPS: Final = 150
 _DRAWS: Final = 16
+_SEVERITIES: Final = (0.02, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,34 @@ class Statics:
     def best_of_each(self, constraints: Constraints) -> NDArray[np.int64]:
         """The action with the best score on each twin, ``(len(twins), len(ACTION_SIZES))``."""
         return np.asarray(self.actions[self._scores(constraints).argmax(axis=0)])
+
+    def promising(self, index: int, slots: int, allowed: Array, count: int) -> NDArray[np.int64]:
+        """Settings that are worth trying again and again on the twin ``index``.
+
+        Those that do best when what goes beyond the allowed costs little, more and much.
+
+        Args:
+            index: Of the twin.
+            slots: That it has; what is done to others makes no difference.
+            allowed: Each of ``SUFFERED``, ``(len(SUFFERED),)``.
+            count: How many at most.
+
+        Returns:
+            ``(n, len(ACTION_SIZES))``, doing nothing first.
+        """
+        found = {tuple(np.zeros(self.actions.shape[1], dtype=np.int64).tolist()): None}
+        orders = []
+        for severity in _SEVERITIES:
+            beyond = np.maximum(self.suffered[:, :, index] - allowed[:, None], 0.0)
+            score = self.progress[:, index] - severity * (PENALTIES @ beyond)
+            orders.append(np.argsort(-score, kind="stable"))
+        for row in np.stack(orders, axis=1).ravel():
+            action = self.actions[row].copy()
+            action[2 * slots : -1] = 0
+            found.setdefault(tuple(action.tolist()))
+            if len(found) >= count:
+                break
+        return np.array(list(found), dtype=np.int64)
 
     def _scores(self, constraints: Constraints) -> Array:
         return scored(self.progress, self.suffered, constraints.allowed[:, None, :])

@@ -58,6 +58,12 @@ def tiles(nodes: int) -> int:
     return -(-nodes // WIDTH)
 
 
+def copy_tiles(into: Array, source: Array, rows: NDArray[np.int64]) -> None:
+    """Let the first nodes of ``into`` be the nodes ``rows`` of ``source``, both of one layout."""
+    here = np.arange(len(rows))
+    into[here // WIDTH, :, here % WIDTH] = source[rows // WIDTH, :, rows % WIDTH]
+
+
 class Arrays:
     """The fields of a layout as arrays over the nodes.
 

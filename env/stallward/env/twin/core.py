@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.lanes.compiling import kernel, model
-from stallward.env.lanes.layout import Arrays, Columns, tiles
+from stallward.env.lanes.layout import Arrays, Columns, copy_tiles, tiles
 from stallward.env.lanes.vectors import WIDTH
 from stallward.env.twin import application, background, ticking
 from stallward.env.twin.latency import Windows, make_windows
@@ -176,6 +176,20 @@ class TwinBatch:
         self.world.state[index // WIDTH, :, index % WIDTH] = nodes.matrix
         self.world.parameters[index // WIDTH, :, index % WIDTH] = parameters.T
         self.world.windows.reset(index)
+
+    def become(self, source: TwinBatch, rows: NDArray[np.int64]) -> None:
+        """Let every node be what one of another batch is; its luck from now on stays its own.
+
+        Args:
+            source: Of the same scenarios.
+            rows: Which of its nodes, ``(B,)``.
+        """
+        self.ticks = source.ticks
+        mine, theirs = self.world, source.world
+        copy_tiles(mine.state, theirs.state, rows)
+        copy_tiles(mine.parameters, theirs.parameters, rows)
+        for window, other in zip(mine.windows, theirs.windows, strict=True):
+            window[: self.batch] = other[rows]
 
     @property
     def pooled(self) -> Array:
