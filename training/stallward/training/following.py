@@ -13,7 +13,7 @@ from stallward.env.simulation import SUFFERED
 from stallward.env.vec import TwinVec
 from stallward.training.constraints import Constraints, moved_prices
 from stallward.training.progress import Report
-from stallward.training.warm_start import is_actor
+from stallward.training.warm_start import is_actor, likeliest
 
 _RANGE_MARGIN: Final = 0.05
 _BESIDE_STEPS: Final = 8
@@ -108,7 +108,7 @@ class Follow(BaseCallback):
         self._pace, self._allowed = pace, constraints.allowed
         self._ranges, self._report = ranges, report
         self._clock, self._beside = clock, beside
-        self._observation = beside.reset()
+        beside.reset()
         self._suffered = np.full(self._allowed.shape, np.nan)
         self._rollouts = 0
 
@@ -132,8 +132,7 @@ class Follow(BaseCallback):
     def _suffer(self) -> NDArray[np.float64]:
         """What the policy makes of a while without exploring, smoothed over the last rollouts."""
         for _ in range(_BESIDE_STEPS):
-            actions, _ = self.model.predict(self._observation, deterministic=True)
-            self._observation, _, _, _ = self._beside.step(actions)
+            self._beside.step(likeliest(self.model, self._beside.simulation.observation))
         new = self._beside.take_suffered()
         before = np.where(np.isnan(self._suffered), new, self._suffered)
         self._suffered = before + _NEWEST * (np.where(np.isnan(new), before, new) - before)

@@ -81,8 +81,9 @@ def evaluate(
         if watch is not None:
             watch(observation)
         if k >= BURN_IN_STEPS:
-            suffered = (getattr(result, name) for name in SUFFERED)
-            sums += (result.progress, result.moved, *suffered)
+            sums += (
+                result.progress, result.moved, *(getattr(result, name) for name in SUFFERED),
+            )  # fmt: skip
     progress, moved, *each = sums / steps
     suffered = np.array(each)
     score, spread = constrained_score(progress, suffered, simulation.scenario, constraints.allowed)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
 
 from stallward.training.teacher import Lessons
 from stallward.training.torch_heads import Heads
@@ -56,9 +57,9 @@ def imitate(
         optimiser.step()
 
 
-def likeliest(model: PPO, observations: NDArray[np.float32]) -> NDArray[np.int64]:
+def likeliest(model: BaseAlgorithm, observations: NDArray[np.float32]) -> NDArray[np.int64]:
     """What the actor does when it does not explore."""
-    actions, _ = model.predict(observations, deterministic=True)  # type: ignore[arg-type]
+    actions, _ = model.predict(observations, deterministic=True)
     return np.asarray(actions, dtype=np.int64)
 
 

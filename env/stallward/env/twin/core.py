@@ -188,8 +188,7 @@ class TwinBatch:
         mine, theirs = self.world, source.world
         copy_tiles(mine.state, theirs.state, rows)
         copy_tiles(mine.parameters, theirs.parameters, rows)
-        for window, other in zip(mine.windows, theirs.windows, strict=True):
-            window[: self.batch] = other[rows]
+        mine.windows.become(theirs.windows, rows)
 
     @property
     def pooled(self) -> Array:

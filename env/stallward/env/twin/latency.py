@@ -121,6 +121,15 @@ class Windows(NamedTuple):
     pooled: NDArray[np.float32]
     """What all answers took, ``(B, POOL_BINS)``."""
 
+    def become(self, source: Windows, rows: NDArray[np.int64]) -> None:
+        """Let the first nodes have the requests of the nodes ``rows`` of ``source``."""
+        here = slice(len(rows))
+        self.first[here] = source.first[rows]
+        self.following[here] = source.following[rows]
+        self.bins[here] = source.bins[rows]
+        self.weights[here] = source.weights[rows]
+        self.pooled[here] = source.pooled[rows]
+
     def reset(self, nodes: NDArray[np.int64]) -> None:
         """Forget the requests of ``nodes``."""
         self.first[nodes] = -1
