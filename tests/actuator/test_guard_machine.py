@@ -395,6 +395,7 @@ class GuardedNode(RuleBasedStateMachine):
         kernel.now_s += slow_s if not self.moves_early else 0.0
         self.note_overrun()
         kernel.apply(outcome.granted, sample)
+        self.due_s = start_s + horizon_s  # what was granted is granted until then, whoever dies
         kernel.now_s += slow_s if self.moves_early else 0.0
         if self.dies == "after the levers":
             raise Died
@@ -402,7 +403,6 @@ class GuardedNode(RuleBasedStateMachine):
         facts = kernel.facts(outcome.granted, sample)
         self.tracker.update(start_s, facts, kernel.now_s)
         self.pauses.note(self.tracker)
-        self.due_s = start_s + horizon_s
         self.sequence += 1
 
     def sample(self, time_s: float, now_s: float) -> Sample:
