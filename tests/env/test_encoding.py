@@ -14,10 +14,8 @@ from stallward.env.encoding import ENCODER, Observations, encode, encoder_at, wr
 from stallward.env.lanes.layout import Arrays
 from stallward.env.lanes.vectors import WIDTH
 from stallward.env.simulation import Simulation, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.testing import small_twin
 from stallward.env.twin.frame import FRAME, frame_at, raw_frames
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 
 Array = NDArray[np.float64]
 NODES = 64
@@ -81,23 +79,7 @@ def test_random_frames_are_encoded_as_on_a_node() -> None:
 
 @pytest.mark.parametrize("ticks", [1, 2])
 def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> None:
-    twin = FittedTwin(
-        scenario=TwinScenario(
-            name="small",
-            zone_bytes=400 << 20,
-            swap_bytes=1 << 30,
-            slo_ms=20.0,
-            protected=ProtectedProgram(
-                request_rate_per_s=20.0,
-                service_s=0.005,
-                file_pages=40_000.0,
-                touch_file_pages=20_000.0,
-            ),
-            slots=(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)),),
-        ),
-        draws=(TwinParameters(),),
-        weights=(1.0,),
-    )
+    twin = small_twin()
     settings = SimulationSettings(ticks_per_action=ticks, episode_s=1e6)
     simulation = Simulation([twin], 16, settings, seed=1)
     simulation.reset(np.ones(16, dtype=bool))

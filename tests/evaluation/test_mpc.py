@@ -16,37 +16,17 @@ from stallward.agent.errors import ControllerError
 from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.agent.sample import LatencySample, Sample
 from stallward.agent.testing import CONTEXT, make_sample
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.node import TwinNode
 from stallward.env.twin.pages import ANON, FILE
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import PAGE_BYTES, ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.mpc import MpcController, MpcSettings, Planner, PlanningController
 from stallward.evaluation.mpc_state import NOMINAL, open_simulation, world_now
 from stallward.training.constraints import measure_ample
 
-TWIN = FittedTwin(
-    scenario=TwinScenario(
-        name="small",
-        zone_bytes=400 << 20,
-        swap_bytes=2 << 30,
-        slo_ms=20.0,
-        protected=ProtectedProgram(
-            request_rate_per_s=20.0,
-            service_s=0.005,
-            file_pages=40_000.0,
-            touch_file_pages=20_000.0,
-        ),
-        slots=(
-            SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)),
-            SlotProgram(name="small", units_per_s=10.0, anon_pages=(4_000.0,)),
-        ),
-    ),
-    draws=(TwinParameters(),),
-    weights=(1.0,),
-)
+TWIN = small_twin(HOG, SlotProgram(name="small", units_per_s=10.0, anon_pages=(4_000.0,)))
 QUICK = MpcSettings(plans=32, draws=1, parts=(3, 7))
 AMPLE = measure_ample([TWIN], NOMINAL, seed=1)
 NOTHING = np.zeros(OBSERVATION_SIZE, dtype=np.float32)

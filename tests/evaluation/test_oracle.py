@@ -12,9 +12,7 @@ import pytest
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.static import StaticController
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.testing import small_twin
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.oracle import (
@@ -27,23 +25,7 @@ from stallward.evaluation.oracle import (
     shortlist,
 )
 
-TWIN = FittedTwin(
-    scenario=TwinScenario(
-        name="small",
-        zone_bytes=400 << 20,
-        swap_bytes=2 << 30,
-        slo_ms=20.0,
-        protected=ProtectedProgram(
-            request_rate_per_s=20.0,
-            service_s=0.005,
-            file_pages=40_000.0,
-            touch_file_pages=20_000.0,
-        ),
-        slots=(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)),),
-    ),
-    draws=(TwinParameters(),),
-    weights=(1.0,),
-)
+TWIN = small_twin()
 
 
 @pytest.mark.parametrize(("slots", "count"), [(1, 36), (2, 324), (4, 540)])

@@ -15,10 +15,9 @@ from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.agent.raw import to_raw
 from stallward.env.recording import load_recording
 from stallward.env.scenario_file import load_scenario
-from stallward.env.twin.fitted import FittedTwin, load_fitted
+from stallward.env.testing import small_twin
+from stallward.env.twin.fitted import load_fitted
 from stallward.env.twin.node import TwinNode
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.runs import RunRequest
@@ -29,23 +28,7 @@ from stallward.training.logged import LoggedRun, ask, read_logged, recorded_fram
 from stallward.training.off_policy import OffPolicy, OffPolicySettings
 from stallward.training.off_policy_check import RandomLaw, check_on_twin
 
-TWIN = FittedTwin(
-    scenario=TwinScenario(
-        name="small",
-        zone_bytes=400 << 20,
-        swap_bytes=2 << 30,
-        slo_ms=20.0,
-        protected=ProtectedProgram(
-            request_rate_per_s=20.0,
-            service_s=0.005,
-            file_pages=40_000.0,
-            touch_file_pages=20_000.0,
-        ),
-        slots=(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)),),
-    ),
-    draws=(TwinParameters(),),
-    weights=(1.0,),
-)
+TWIN = small_twin()
 SETTINGS = OffPolicySettings(trees=20, gamma=0.9, least_ess=15.0)
 
 

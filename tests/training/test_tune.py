@@ -10,32 +10,14 @@ from stallward.agent.controllers.rule import RuleThresholds
 from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.agent.thresholds import as_values
 from stallward.env.simulation import SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.testing import small_twin
 from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.rollout import evaluate, rollout_steps
 from stallward.training.statics import make_constraints
 from stallward.training.tune import TuneResult, TuneSettings, as_act, tune
 
-TWIN = FittedTwin(
-    scenario=TwinScenario(
-        name="small",
-        zone_bytes=400 << 20,
-        swap_bytes=2 << 30,
-        slo_ms=20.0,
-        protected=ProtectedProgram(
-            request_rate_per_s=20.0,
-            service_s=0.005,
-            file_pages=40_000.0,
-            touch_file_pages=20_000.0,
-        ),
-        slots=(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)),),
-    ),
-    draws=(TwinParameters(),),
-    weights=(1.0,),
-)
+TWIN = small_twin()
 SETTINGS = TuneSettings(
     total_steps=25_000,
     episodes=16,

@@ -12,9 +12,8 @@ from stable_baselines3 import PPO
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.env.simulation import NO_NUISANCE, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.testing import small_twin
+from stallward.env.twin.scenario import SlotProgram
 from stallward.env.vec import TwinVec
 from stallward.training.constraints import Slack
 from stallward.training.ppo import Args, train
@@ -25,24 +24,8 @@ from stallward.training.warm_start import imitate, likeliest
 
 SETTINGS = SimulationSettings()
 NOMINAL = SimulationSettings(nuisance=NO_NUISANCE)
-BESIDE_TWO = FittedTwin(
-    scenario=TwinScenario(
-        name="two",
-        zone_bytes=400 << 20,
-        swap_bytes=2 << 30,
-        slo_ms=20.0,
-        protected=ProtectedProgram(
-            request_rate_per_s=20.0,
-            service_s=0.005,
-            file_pages=40_000.0,
-            touch_file_pages=20_000.0,
-        ),
-        slots=tuple(
-            SlotProgram(name=name, units_per_s=10.0, anon_pages=(50_000.0,)) for name in "ab"
-        ),
-    ),
-    draws=(TwinParameters(),),
-    weights=(1.0,),
+BESIDE_TWO = small_twin(
+    *(SlotProgram(name=name, units_per_s=10.0, anon_pages=(50_000.0,)) for name in "ab")
 )
 ROOMY = replace(
     BESIDE_TWO, scenario=replace(BESIDE_TWO.scenario, name="roomy", zone_bytes=4 << 30)

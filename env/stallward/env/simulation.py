@@ -120,6 +120,11 @@ class StepResult:
     slow: Array
     """Share of the requests that are slow ones."""
 
+    @property
+    def suffered(self) -> tuple[Array, ...]:
+        """Each of :data:`SUFFERED`."""
+        return self.window_violated, self.excess, self.slow
+
 
 class Simulation:
     """``B`` twin nodes behind the guard.

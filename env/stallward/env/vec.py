@@ -76,8 +76,7 @@ class TwinVec(VecEnv):
             self._infos[i] = {}
         self._finished = np.flatnonzero(result.done)
         which = self.simulation.scenario
-        each = (*(getattr(result, name) for name in SUFFERED), None)
-        for row, weight in enumerate(each):
+        for row, weight in enumerate((*result.suffered, None)):
             self._suffered[row] += np.bincount(which, weight, minlength=self._suffered.shape[1])
         if len(self._finished):
             self._finish(result.done, observation, self._infos)

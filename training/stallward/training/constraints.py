@@ -134,6 +134,12 @@ def moved_prices(
     return np.asarray(np.clip(prices * np.exp(rate * np.clip(over, -1.0, 1.0)), *bounds))
 
 
+def smoothed(before: Array, new: Array, weight: float) -> Array:
+    """``before`` moved towards ``new`` by ``weight``; what one does not know the other says."""
+    known = np.where(np.isnan(before), new, before)
+    return np.asarray(known + weight * (np.where(np.isnan(new), known, new) - known))
+
+
 def measure_ample(
     twins: Sequence[FittedTwin], settings: SimulationSettings, *, seed: int
 ) -> Ample:

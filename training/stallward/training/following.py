@@ -11,7 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from stallward.env.simulation import SUFFERED
 from stallward.env.vec import TwinVec
-from stallward.training.constraints import Constraints, moved_prices
+from stallward.training.constraints import Constraints, moved_prices, smoothed
 from stallward.training.progress import Report
 from stallward.training.warm_start import is_actor, likeliest
 
@@ -133,9 +133,7 @@ class Follow(BaseCallback):
         """What the policy makes of a while without exploring, smoothed over the last rollouts."""
         for _ in range(_BESIDE_STEPS):
             self._beside.step(likeliest(self.model, self._beside.simulation.observation))
-        new = self._beside.take_suffered()
-        before = np.where(np.isnan(self._suffered), new, self._suffered)
-        self._suffered = before + _NEWEST * (np.where(np.isnan(new), before, new) - before)
+        self._suffered = smoothed(self._suffered, self._beside.take_suffered(), _NEWEST)
         return self._suffered
 
     def _on_rollout_start(self) -> None:

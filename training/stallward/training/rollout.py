@@ -81,9 +81,7 @@ def evaluate(
         if watch is not None:
             watch(observation)
         if k >= BURN_IN_STEPS:
-            sums += (
-                result.progress, result.moved, *(getattr(result, name) for name in SUFFERED),
-            )  # fmt: skip
+            sums += (result.progress, result.moved, *result.suffered)
     progress, moved, *each = sums / steps
     suffered = np.array(each)
     score, spread = constrained_score(progress, suffered, simulation.scenario, constraints.allowed)

@@ -161,7 +161,7 @@ def _run_statics(
     for k in range(BURN_IN_STEPS + _STEPS):
         result = simulation.step(tiled)
         if k >= BURN_IN_STEPS:
-            sums += (result.progress, *(getattr(result, name) for name in SUFFERED))
+            sums += (result.progress, *result.suffered)
     means = sums.reshape(len(sums), len(actions), _DRAWS).mean(axis=2) / _STEPS
     return np.asarray(means)
 

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.training.constraints import Array, Constraints, moved_prices
+from stallward.training.constraints import Array, Constraints, moved_prices, smoothed
+from stallward.training.rollout import Act
 from stallward.training.statics import Statics
 
 _HELD_STEPS: Final = 5
@@ -34,7 +35,6 @@ _WANDER_CHANCE: Final = 0.3
 """With which a wandering node does something else after a lesson."""
 Observations = NDArray[np.float32]
 Actions = NDArray[np.int64]
-Act = Callable[[Observations], Actions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,13 +240,12 @@ class _School:
             if act is not None:
                 action[~self._wanders] = act(self.nodes.observation)[~self._wanders]
             result = self.nodes.step(action)
-            each = (result.progress, *(getattr(result, name) for name in SUFFERED))
+            each = (result.progress, *result.suffered)
             figures += [value[~self._wanders].mean() / _HELD_STEPS for value in each]
         return figures
 
     def _follow(self, new: Array, price_range: tuple[float, float]) -> None:
-        before = np.where(np.isnan(self._smoothed), new, self._smoothed)
-        self._smoothed = before + _NEWEST * (new - before)
+        self._smoothed = smoothed(self._smoothed, new, _NEWEST)
         prices = self.nodes.terms.prices
         prices[:] = moved_prices(
             prices, self._smoothed, self._allowed, self._teaching.price_rate, price_range

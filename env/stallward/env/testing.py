@@ -1,0 +1,28 @@
+"""A small twin for tests: an application that reads files, and more background than fits."""
+
+from __future__ import annotations
+
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+
+HOG = SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,))
+"""Alone it wants 352 MiB."""
+
+
+def small_twin(*slots: SlotProgram) -> FittedTwin:
+    """400 MiB for an application of 156 MiB and some programs, :data:`HOG` by default."""
+    scenario = TwinScenario(
+        name="small",
+        zone_bytes=400 << 20,
+        swap_bytes=2 << 30,
+        slo_ms=20.0,
+        protected=ProtectedProgram(
+            request_rate_per_s=20.0,
+            service_s=0.005,
+            file_pages=40_000.0,
+            touch_file_pages=20_000.0,
+        ),
+        slots=slots or (HOG,),
+    )
+    return FittedTwin(scenario=scenario, draws=(TwinParameters(),), weights=(1.0,))
