@@ -9,7 +9,7 @@ import pytest
 from stallward.actuator.budgets import Budgets
 from stallward.actuator.guard import Guard, GuardMemory
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
-from stallward.agent.sample import SlotState
+from stallward.agent.sample import ProcessSample, Sample, SlotState
 from stallward.agent.testing import make_sample
 
 LIMIT = 240 * MIB
@@ -31,17 +31,22 @@ class Node:
     limit: int | None = None
     notes: tuple[str, ...] = ()
 
-    def tick(self, want: SlotDesire, kills: int | None, after_s: float = 0.1) -> SlotDesire:
-        self.time_s += after_s
+    def sample(self, kills: int | None) -> Sample:
         state = SlotState(reference_bytes=300 * MIB, limit_bytes=self.limit, since_thaw_s=60.0)
         sample = make_sample()
         slot = replace(sample.slots[0], oom_kills=kills)
-        sample = replace(
+        return replace(
             sample,
             time_s=self.time_s,
             slots=(slot, *sample.slots[1:]),
             slot_states=(state, *sample.slot_states[1:]),
         )
+
+    def tick(self, want: SlotDesire, kills: int | None, after_s: float = 0.1) -> SlotDesire:
+        self.time_s += after_s
+        return self.review(want, self.sample(kills))
+
+    def review(self, want: SlotDesire, sample: Sample) -> SlotDesire:
         verdict = self.guard.review(DesiredState(slots=(want,)), sample, self.memory)
         self.memory, self.notes = verdict.memory, verdict.notes
         granted = verdict.granted.slots[0]
@@ -90,6 +95,22 @@ def test_a_kill_without_a_limit_forbids_nothing() -> None:
     node.tick(SlotDesire(), kills=0)
     node.tick(SlotDesire(), kills=1)
     assert node.tick(LIMITED, kills=1).limit_bytes == LIMIT
+
+
+@pytest.mark.parametrize("case", ["a slot is missing", "a protected process came in"])
+def test_one_tick_that_cannot_be_judged_forgets_no_kill(case: str) -> None:
+    node = Node()
+    node.tick(LIMITED, kills=0)
+    node.tick(LIMITED, kills=1)
+    odd = node.sample(kills=1)
+    if case == "a slot is missing":
+        odd = replace(odd, slots=odd.slots[:1], slot_states=odd.slot_states[:1])
+    else:
+        pid_1 = ProcessSample(pid=1, start_time_ticks=1, slot=0, oom_score=0, stopped=False)
+        odd = replace(odd, processes=(pid_1,))
+    assert node.review(LIMITED, odd) == SlotDesire()
+    assert "under a limit the kernel killed" not in " ".join(node.notes)
+    assert node.tick(LIMITED, kills=1).limit_bytes is None
 
 
 def test_who_may_end_work_may_limit_it_on() -> None:

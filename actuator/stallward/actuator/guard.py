@@ -127,7 +127,9 @@ class Guard:
         fits = len(sample.slots) == len(sample.slot_states) == len(self.floors_bytes)
         for index in range(len(self.floors_bytes)):
             want = wanted.slot(index)
-            granted, limit = ALONE, LimitMemory()
+            known = memory.limits[index] if index < len(memory.limits) else LimitMemory()
+            # What limits have killed is remembered also where the slot cannot be judged now.
+            granted, limit = ALONE, LimitMemory(kills=known.kills)
             if not fits:
                 refusal = "not in the sample"
             elif index in holding:
@@ -136,7 +138,7 @@ class Guard:
                     notes.append(f"{sample.slots[index].name}: {refusal}")
             else:
                 refusal = self._pause_refusal(sample.slot_states[index], horizon_s)
-                granted, limit = self._slot(index, want, sample, memory, refusal, notes)
+                granted, limit = self._slot(index, want, sample, known, refusal, notes)
             slots.append(granted)
             limits.append(limit)
             refusals.append("left to somebody else" if index in left else refusal)
@@ -189,7 +191,7 @@ class Guard:
         index: int,
         want: SlotDesire,
         sample: Sample,
-        memory: GuardMemory,
+        known: LimitMemory,
         refusal: str,
         notes: list[str],
     ) -> tuple[SlotDesire, LimitMemory]:
@@ -206,7 +208,6 @@ class Guard:
         )
         if want.paused and refusal:
             notes.append(f"{group.name}: not paused, {refusal}")
-        known = memory.limits[index] if index < len(memory.limits) else LimitMemory()
         granted, kept, said = grant_slot(want, case, known, self.online_cpus)
         notes.extend(f"{group.name}: {note}" for note in said)
         return granted, kept
