@@ -70,7 +70,7 @@ def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() 
     split = load_split()
     assert all(split.part_of(load_scenario(name)) == "test" for name in plan.scenarios)
     assert len(plan.scenarios) == 4
-    wanted = {"none", "none#2", "latd", "latd-cgroup", "psi-hold", "rule", "pi", "ppo", "ppo#2"}
+    wanted = {"none", "none#2", "latd", "latd-cgroup", "rule", "pi", "ppo", "ppo#2"}
     assert set(plan.arms) == wanted
     assert plan.hindsight_settings > 0
     assert plan.block_seconds >= 90.0
