@@ -238,12 +238,13 @@ def test_each_twin_has_its_own_price_and_its_own_count_of_violations() -> None:
         _, rewards, _, _ = vec.step(np.tile(RUN, (32, 1)))
     assert rewards[which == 0].max() < -100.0
     assert rewards[which == 1].min() > 0.5
-    windows, excess, slow = vec.take_suffered()
+    progress, windows, excess, slow = vec.take_means()
+    assert progress[0] < progress[1] == pytest.approx(1.0, abs=0.05)
     assert windows[0] > 0.5
     assert windows[1] < 0.2
     assert excess[0] > excess[1]
     assert slow[0] > slow[1]
-    assert np.isnan(vec.take_suffered()).all()
+    assert np.isnan(vec.take_means()).all()
 
 
 def test_what_requests_take_is_held_against_what_is_usual() -> None:

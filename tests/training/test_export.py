@@ -14,6 +14,7 @@ import torch
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation import OBSERVATION_SIZE, schema_hash
 from stallward.models.registry import find_card, load_policy
+from stallward.training.card import card
 from stallward.training.errors import ExportError, TrainingError
 from stallward.training.export import export_policy
 from stallward.training.policy import (
@@ -83,6 +84,46 @@ def test_the_file_says_what_a_node_needs_and_has_a_card(tmp_path: Path) -> None:
     assert digest in card.read_text()
     assert path.stat().st_size < 100_000
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def outcome(**values: float) -> dict[str, float]:
+    zero = dict.fromkeys(("score", "score_low", "progress", "switches_per_s"), 0.0)
+    return {**zero, "window_violated": 0.0, "excess": 0.0, "slow": 0.0, **values}
+
+
+def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
+    facts = {
+        "twins": {"memcached-gcc": {}, "postgres-hogs": {}},
+        "judged_on": ["nginx-hogs"],
+        "evaluation": {
+            "ppo": {
+                "nginx-hogs": outcome(score=0.5, slow=0.03),
+                "memcached-gcc": outcome(score=0.2),
+            },
+            "static": {
+                "nginx-hogs": outcome(score=0.4),
+                "memcached-gcc": outcome(score=0.3),
+            },
+        },
+        "allowed": {
+            name: {"window_violated": 0.01, "excess": 0.05, "slow": 0.01}
+            for name in ("nginx-hogs", "memcached-gcc")
+        },
+        "seed": 4,
+        "seeds": [3, 4],
+        "steps": 20_000_000,
+        "scores_low_by_seed": [0.41, 0.45],
+        "curves_by_seed": [[0.1, 0.3], [0.2, 0.4]],
+    }
+    said = card("p", replace(random_policy(), provenance=facts), "0" * 64, 1, 0.2)
+    assert "- `nginx-hogs`: slow requests 3.0%, allowed 1.0%." in said
+    assert "- `memcached-gcc`: no better than the best static setting" in said
+    assert "- `nginx-hogs`: no better" not in said
+    assert "| 4 (kept) | 0.450 |" in said
+    assert "    line [0.2, 0.4]" in said
+    unseen = next(line for line in said.splitlines() if "never seen" in line)
+    assert "`redis-sort`" in unseen
+    assert "nginx" not in unseen
 
 
 def test_the_same_weights_give_the_same_bytes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.env.simulation import SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.models.registry import load_policy
+from stallward.training.composed import Composing
 from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.export import export_policy
@@ -29,6 +30,7 @@ TAUGHT = Args(
     teaching=Teaching(nodes=12, lessons=5, unused_lessons=2, settings=6, ahead_steps=10),
     pupil_lessons=2,
     imitation_steps=30,
+    composing=Composing(per_twin=0),
 )
 
 
@@ -51,7 +53,9 @@ def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
     assert provenance["judged_on"] == ["small"]
     assert set(provenance["teacher"]["small"]) == {"progress", "window_violated", "excess", "slow"}
     export_policy(result.policy, tmp_path / "p.onnx")
-    assert "| small | static |" in (tmp_path / "p.md").read_text()
+    said = (tmp_path / "p.md").read_text()
+    assert "| small | static |" in said
+    assert said.count("    line [") == 2, "the curve of each seed"
     assert load_policy(tmp_path / "p.onnx").metadata.provenance["twins"].keys() == {"small"}
 
 
@@ -88,7 +92,17 @@ def test_the_seed_is_chosen_by_twins_it_was_not_trained_on() -> None:
     other = replace(TWIN, scenario=replace(TWIN.scenario, name="other", zone_bytes=480 << 20))
     result = train([TWIN], replace(BRIEF, seeds=2), judged_on=[other])
     assert result.policy.provenance["judged_on"] == ["other"]
-    assert set(result.evaluation["static"]) == {"other"}
+    assert list(result.evaluation["static"]) == ["other", "small"]
+    assert set(result.policy.provenance["allowed"]) == {"other", "small"}
+
+
+def test_composed_scenarios_are_trained_on_but_not_judged() -> None:
+    result = train([TWIN], replace(BRIEF, composing=Composing(per_twin=1)))
+    assert list(result.evaluation["ppo"]) == ["small"]
+    provenance = result.policy.provenance
+    assert list(provenance["twins"]) == ["small"]
+    assert list(provenance["composed"]) == ["composed-1"]
+    assert set(provenance["prices"]) == {"small", "composed-1"}
 
 
 def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:

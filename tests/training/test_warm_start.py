@@ -15,7 +15,7 @@ from stallward.env.simulation import NO_NUISANCE, SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.env.twin.scenario import SlotProgram
 from stallward.env.vec import TwinVec
-from stallward.training.constraints import Slack
+from stallward.training.constraints import PriceRange, Slack
 from stallward.training.ppo import Args, train
 from stallward.training.statics import make_constraints
 from stallward.training.teacher import Teacher, Teaching, teach
@@ -33,7 +33,7 @@ ROOMY = replace(
 
 
 TEACHING = Teaching(nodes=24, lessons=40, unused_lessons=15, settings=16, ahead_steps=25)
-PRICES = (0.05, 40.0)
+PRICES = PriceRange()
 
 
 def test_a_teacher_lets_one_run_for_the_other_and_nobody_wait_for_nothing() -> None:

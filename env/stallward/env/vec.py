@@ -42,7 +42,7 @@ class TwinVec(VecEnv):
         self.simulation = Simulation(twins, n_envs, settings or SimulationSettings(), seed=seed)
         self._actions = np.zeros((n_envs, len(ACTION_SIZES)), dtype=np.int64)
         self._sums = np.zeros((5, n_envs))
-        self._suffered = np.zeros((len(SUFFERED) + 1, len(twins)))
+        self._seen = np.zeros((len(SUFFERED) + 2, len(twins)))
         # Making a thousand dicts at every step costs as much as the twin (garbage collection).
         self._infos: list[dict[str, Any]] = [{} for _ in range(n_envs)]
         self._finished = np.zeros(0, dtype=np.int64)
@@ -76,21 +76,21 @@ class TwinVec(VecEnv):
             self._infos[i] = {}
         self._finished = np.flatnonzero(result.done)
         which = self.simulation.scenario
-        for row, weight in enumerate((*result.suffered, None)):
-            self._suffered[row] += np.bincount(which, weight, minlength=self._suffered.shape[1])
+        for row, weight in enumerate((result.progress, *result.suffered, None)):
+            self._seen[row] += np.bincount(which, weight, minlength=self._seen.shape[1])
         if len(self._finished):
             self._finish(result.done, observation, self._infos)
         return observation, result.reward.astype(np.float32), result.done, list(self._infos)
 
-    def take_suffered(self) -> NDArray[np.float64]:
-        """What the applications suffered since this was last asked, mean for each twin.
+    def take_means(self) -> NDArray[np.float64]:
+        """Progress and what the applications suffered since this was last asked, for each twin.
 
         Returns:
-            Each of :data:`SUFFERED`, ``(len(SUFFERED), len(twins))``; NaN for a twin that no node
-            was in.
+            Progress, then each of :data:`SUFFERED`, ``(1 + len(SUFFERED), len(twins))``; NaN for a
+            twin that no node was in.
         """
-        *sums, steps = self._suffered
-        self._suffered = np.zeros_like(self._suffered)
+        *sums, steps = self._seen
+        self._seen = np.zeros_like(self._seen)
         return np.where(steps > 0.0, np.array(sums) / np.maximum(steps, 1.0), np.nan)
 
     def _finish(

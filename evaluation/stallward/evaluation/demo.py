@@ -256,6 +256,7 @@ def _make_policy(
             seconds=budget.train_s,
             seeds=worker_count(_SEEDS),
             judged_on=(),
+            composed=0,
             seed=settings.seed,
             report=report,
         )

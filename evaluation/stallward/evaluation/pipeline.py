@@ -213,6 +213,7 @@ def train_policy(
     seconds: float | None = None,
     seeds: int = 1,
     judged_on: Sequence[str] = ("default",),
+    composed: int = 2,
     seed: int = 1,
     report: Report = silent,
 ) -> None:
@@ -228,6 +229,7 @@ def train_policy(
         seeds: Trainings, of which one is kept.
         judged_on: Twins by which it is chosen, by file or name; ``default`` are the shipped ones
             of the split's validation, or, without any, the twins trained on.
+        composed: Scenarios of each twin's application beside other twins' programs.
         seed: The first one.
         report: Told how far it is.
 
@@ -244,9 +246,10 @@ def train_policy(
     _refuse_held_out(loaded)
     shipped = _of_part(twin_names(), "validation")
     judges = [n for name in judged_on for n in (shipped if name == "default" else (name,))]
+    from stallward.training.composed import Composing  # noqa: PLC0415
     from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
 
-    args = Args(seed=seed, seeds=seeds)
+    args = Args(seed=seed, seeds=seeds, composing=Composing(per_twin=composed))
     if decisions is not None:
         args = replace(args, total_steps=decisions)
     if seconds is not None:
@@ -277,6 +280,7 @@ def tune_rule(
     out: Path | None = None,
     decisions: int,
     seconds: float,
+    composed: int = 2,
     seed: int = 1,
     report: Report = silent,
 ) -> Path:
@@ -288,6 +292,7 @@ def tune_rule(
         out: The file; ``build/RULE.toml`` by default.
         decisions: On the twin, at most.
         seconds: At most; the last evaluation comes on top.
+        composed: Scenarios of each twin's application beside other twins' programs.
         seed: Everything random follows from it.
         report: Told how far it is.
 
@@ -295,12 +300,18 @@ def tune_rule(
         StallwardError: If there is no such rule, a twin is missing or held out, or ``out`` is in
             use.
     """
+    from stallward.training.composed import Composing  # noqa: PLC0415
     from stallward.training.tune import TuneSettings, find_tunable, tune  # noqa: PLC0415
 
     find_tunable(rule)
     file = out or Path("build") / f"{rule}.toml"
     check_file(file, kind="a file of thresholds", mark=b"[thresholds]")
-    settings = TuneSettings(seed=seed, total_steps=decisions, max_seconds=seconds)
+    settings = TuneSettings(
+        seed=seed,
+        total_steps=decisions,
+        max_seconds=seconds,
+        composing=Composing(per_twin=composed),
+    )
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
     found = tune(rule, loaded, settings, report)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,24 @@ _PLENTY: Final = 20.0
 """So many times its memory is ample for any zone."""
 _AMPLE_STEPS: Final = 200
 _NO_ACTION: Final = np.zeros(len(ACTION_SIZES), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRange:
+    """Bounds of the prices that follow what an application suffers.
+
+    The score takes no more off than ``PENALTIES``: much higher prices would buy what nobody asks
+    for with the background's progress. The severity of a missed window is about a quarter.
+    """
+
+    least: float = 0.05
+    most: tuple[float, float, float] = (40.0, 4.0, 20.0)
+    """For each of ``COSTS``."""
+
+    def clip(self, prices: Array) -> Array:
+        """Prices of each of ``COSTS``, ``(len(COSTS), ...)``, within the bounds."""
+        most = np.reshape(self.most, (-1,) + (1,) * (prices.ndim - 1))
+        return np.asarray(np.clip(prices, self.least, most))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +80,12 @@ class Ample:
     windows: Array
     """Share of windows that miss the target all the same."""
 
-    def one(self, index: int) -> Ample:
-        """That of one of the twins."""
+    def only(self, which: slice) -> Ample:
+        """That of some of the twins."""
         return Ample(
-            usual_ms=self.usual_ms[index : index + 1],
-            p99_ms=self.p99_ms[index : index + 1],
-            windows=self.windows[index : index + 1],
+            usual_ms=self.usual_ms[which],
+            p99_ms=self.p99_ms[which],
+            windows=self.windows[which],
         )
 
 
@@ -83,9 +101,13 @@ class Constraints:
     ample: Ample
     allowed: Array
 
+    def only(self, which: slice) -> Constraints:
+        """Those of some of the twins."""
+        return Constraints(ample=self.ample.only(which), allowed=self.allowed[:, which])
+
     def one(self, index: int) -> Constraints:
         """Those of one of the twins."""
-        return Constraints(ample=self.ample.one(index), allowed=self.allowed[:, index : index + 1])
+        return self.only(slice(index, index + 1))
 
     def simulate(
         self,
@@ -98,7 +120,7 @@ class Constraints:
         """``batch`` nodes without end, whose requests are held against these."""
         return simulate(twins, batch, settings, self.ample, seed=seed)
 
-    def as_json(self, names: Sequence[str]) -> dict[str, Any]:
+    def as_json(self, names: Sequence[str]) -> dict[str, dict[str, float]]:
         """By the twins' names."""
         return {
             name: dict(zip(SUFFERED, self.allowed[:, k].tolist(), strict=True))
@@ -119,19 +141,19 @@ def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
 
 
 def moved_prices(
-    prices: Array, suffered: Array, allowed: Array, rate: float, bounds: tuple[float, float]
+    prices: Array, suffered: Array, allowed: Array, rate: float, bounds: PriceRange
 ) -> Array:
     """Prices a step later: higher where more is suffered than is allowed, lower where less is.
 
     Args:
-        prices: In force, of any shape; the rest fits it. What is not known moves nothing.
+        prices: In force, ``(len(COSTS), ...)``; the rest fits it. What is not known moves nothing.
         suffered: Since the step before.
         allowed: Of it.
         rate: By how much a price moves at most, as a logarithm.
-        bounds: Of every price.
+        bounds: Of the prices.
     """
     over = np.nan_to_num(suffered - allowed) / np.maximum(allowed, _PACE)
-    return np.asarray(np.clip(prices * np.exp(rate * np.clip(over, -1.0, 1.0)), *bounds))
+    return bounds.clip(prices * np.exp(rate * np.clip(over, -1.0, 1.0)))
 
 
 def smoothed(before: Array, new: Array, weight: float) -> Array:

@@ -9,9 +9,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx
@@ -21,6 +20,7 @@ from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
 from stallward.models.registry import load_policy
+from stallward.training.card import card
 from stallward.training.errors import ExportError
 from stallward.training.policy import CLIP, TrainedPolicy
 
@@ -110,7 +110,7 @@ def export_policy(policy: TrainedPolicy, path: Path) -> str:
         building.write_bytes(payload)
         load_policy(building)
         path.with_suffix(".md").write_text(
-            card(path.stem, policy, digest, len(payload)), encoding="utf-8"
+            card(path.stem, policy, digest, len(payload), OOD_LIMIT), encoding="utf-8"
         )
         building.replace(path)
     except OSError as error:
@@ -121,70 +121,3 @@ def export_policy(policy: TrainedPolicy, path: Path) -> str:
         with contextlib.suppress(OSError):
             building.unlink()
     return digest
-
-
-def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int) -> str:
-    """The policy's card, in Markdown."""
-    facts = policy.provenance
-    lines = [
-        "---",
-        "license: apache-2.0",
-        "library_name: stallward",
-        "tags: [memory-pressure, ppo, onnx]",
-        "---",
-        f"# Policy `{name}`",
-        "",
-        "Decides which background groups to pause, how much memory to leave them and which",
-        "tuning profile to use, so that one latency-critical application stays in its target.",
-        f"A decision holds for {policy.ticks_per_action} ticks of 0.1 s.",
-        "",
-        f"- File: {size_bytes} bytes, SHA-256 `{digest}`",
-        f"- Schema: `{schema_hash()}` ({OBSERVATION_SIZE} features, {len(ACTION_SIZES)} heads)",
-        f"- Out of distribution: more than {OOD_LIMIT:.0%} of the features outside the range",
-        "  seen in training; the daemon's default rule then decides.",
-        "- Limits: trained on the twins named below; on other applications and machines it has",
-        "  been measured only where a comparison says so. The guard of the daemon always holds.",
-        "",
-        "## Results on the twin",
-        "",
-        *_table(facts.get("evaluation", {}), facts.get("judged_on", ())),
-        "",
-        "## Training",
-        "",
-        "```json",
-        json.dumps(
-            {k: v for k, v in facts.items() if not k.startswith("evaluation")},
-            indent=1,
-            default=str,
-        ),
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _table(evaluation: Mapping[str, Mapping[str, Any]], judged_on: Sequence[str]) -> list[str]:
-    """Rows of every scenario and arm."""
-    if not evaluation:
-        return ["Not evaluated."]
-    columns = (
-        "score", "score_low", "progress", "window_violated", "excess", "slow", "switches_per_s",
-    )  # fmt: skip
-    rows = [
-        "| scenario | arm | " + " | ".join(columns) + " |",
-        "| --- | --- |" + " ---: |" * len(columns),
-    ]
-    for scenario in judged_on:
-        for arm, found in evaluation.items():
-            values = found[scenario]
-            cells = " | ".join(f"{values[c]:.3f}" for c in columns)
-            rows.append(f"| {scenario} | {arm} | {cells} |")
-    rows += [
-        "",
-        "`score` is background progress less penalties for what goes beyond what is allowed,",
-        "`score_low` its 95 % lower confidence bound over draws; `window_violated` is the share",
-        "of windows that miss the target, `excess` by how many times the mean latency is longer",
-        "than with ample memory, `slow` the share of requests slower than 1.15 times its p99;",
-        "`static` is the best static setting found.",
-    ]
-    return rows

@@ -1,18 +1,31 @@
-"""What goes on beside PPO while it trains: prices follow, ranges are noted, the clock is kept."""
+"""What goes on beside PPO while it trains: prices follow, the best actor and ranges are kept."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import ActorCriticPolicy
 
 from stallward.env.simulation import SUFFERED
 from stallward.env.vec import TwinVec
-from stallward.training.constraints import Constraints, moved_prices, smoothed
+from stallward.training.constraints import (
+    Array,
+    Constraints,
+    PriceRange,
+    moved_prices,
+    scored,
+    smoothed,
+)
 from stallward.training.progress import Report
+from stallward.training.rollout import Act
+from stallward.training.torch_actor import actor_arrays
 from stallward.training.warm_start import is_actor, likeliest
 
 _RANGE_MARGIN: Final = 0.05
@@ -20,6 +33,12 @@ _BESIDE_STEPS: Final = 8
 """Decisions without exploring, for each rollout."""
 _NEWEST: Final = 0.2
 """Weight of the last of them in what is taken to be suffered."""
+_CURVE_POINTS: Final = 40
+_LOOKS_FROM: Final = 0.5
+"""Share of the training after which its actors are looked at more closely."""
+_LOOKS: Final = 25
+_RATE_LEFT: Final = 0.1
+"""Of the rate at which prices move, at the end: till then they circle about where they settle."""
 
 
 class Pace(Protocol):
@@ -30,7 +49,7 @@ class Pace(Protocol):
         """Decisions in all."""
 
     @property
-    def price_range(self) -> tuple[float, float]:
+    def price_range(self) -> PriceRange:
         """Bounds of every price."""
 
     @property
@@ -80,6 +99,29 @@ class Ranges:
         return np.asarray(self._high + _RANGE_MARGIN, dtype=np.float32)
 
 
+class Best:
+    """The actor that did best without exploring, of those that were looked at.
+
+    While prices rise and fall so do policies; the last one is as good as chance has it.
+
+    Args:
+        judge: How an actor does on the same fresh nodes each time.
+    """
+
+    def __init__(self, judge: Callable[[Act], float]) -> None:
+        self._judge = judge
+        self.arrays: dict[str, NDArray[np.float32]] = {}
+        self.score = -np.inf
+        self.decisions = 0
+
+    def look(self, model: BaseAlgorithm) -> None:
+        """Keep the actor of ``model`` if none was better."""
+        score = self._judge(partial(likeliest, model))
+        if score > self.score:
+            self.score, self.decisions = score, model.num_timesteps
+            self.arrays = actor_arrays(cast(ActorCriticPolicy, model.policy))
+
+
 class Follow(BaseCallback):
     """Moves the prices, watches the ranges and the clock, reports progress.
 
@@ -92,6 +134,7 @@ class Follow(BaseCallback):
         beside: As many nodes as the policy is trained on, on which it does not explore.
         clock: Ends the training.
         ranges: Told of all observations.
+        best: Shown the actors of the later half.
         report: Told how far it is.
     """
 
@@ -102,15 +145,24 @@ class Follow(BaseCallback):
         beside: TwinVec,
         clock: Clock,
         ranges: Ranges,
+        best: Best,
         report: Report,
     ) -> None:
         super().__init__()
+        self._best, self._next_look = best, _LOOKS_FROM
         self._pace, self._allowed = pace, constraints.allowed
         self._ranges, self._report = ranges, report
         self._clock, self._beside = clock, beside
         beside.reset()
-        self._suffered = np.full(self._allowed.shape, np.nan)
+        self._means = np.full((1 + len(SUFFERED), self._allowed.shape[1]), np.nan)
+        self._scores: list[float] = []
         self._rollouts = 0
+
+    @property
+    def curve(self) -> list[float]:
+        """The score without exploring, from the first decision to the last in equal steps."""
+        parts = np.array_split(self._scores, min(_CURVE_POINTS, max(len(self._scores), 1)))
+        return [round(float(np.mean(part)), 4) for part in parts if len(part)]
 
     def _on_step(self) -> bool:
         return self._clock.left > 0.0
@@ -119,22 +171,38 @@ class Follow(BaseCallback):
         model: Any = self.model
         self._ranges.see(model.rollout_buffer.observations)
         vec = self._vec()
-        suffered = self._suffer()
-        prices, pace = vec.simulation.terms.prices, self._pace
-        prices[:] = moved_prices(
-            prices, suffered, self._allowed, pace.price_rate, pace.price_range
-        )
+        progress, *each = self._look()
+        suffered = np.array(each)
+        scores = scored(progress, suffered, self._allowed)
+        self._scores.append(float(np.nanmean(scores)))
+        prices, pace, done = vec.simulation.terms.prices, self._pace, self._done()
+        rate = pace.price_rate * (1.0 - (1.0 - _RATE_LEFT) * done)
+        prices[:] = moved_prices(prices, suffered, self._allowed, rate, pace.price_range)
         for k, twin in enumerate(vec.simulation.twins):
+            name = twin.scenario.name
+            self.logger.record(f"progress/{name}", float(progress[k]))
+            self.logger.record(f"score/{name}", float(scores[k]))
             for what, value, price in zip(SUFFERED, suffered[:, k], prices[:, k], strict=True):
-                self.logger.record(f"{what}/{twin.scenario.name}", float(value))
-                self.logger.record(f"price_{what}/{twin.scenario.name}", float(price))
+                self.logger.record(f"{what}/{name}", float(value))
+                self.logger.record(f"price_{what}/{name}", float(price))
 
-    def _suffer(self) -> NDArray[np.float64]:
+        if done >= self._next_look:
+            self._best.look(model)
+            self._next_look = done + (1.0 - _LOOKS_FROM) / _LOOKS
+
+    def _on_training_end(self) -> None:
+        self._best.look(self.model)
+
+    def _done(self) -> float:
+        done = max(self.num_timesteps / self._pace.total_steps, 1.0 - self._clock.left)
+        return min(done, 1.0)
+
+    def _look(self) -> Array:
         """What the policy makes of a while without exploring, smoothed over the last rollouts."""
         for _ in range(_BESIDE_STEPS):
             self._beside.step(likeliest(self.model, self._beside.simulation.observation))
-        self._suffered = smoothed(self._suffered, self._beside.take_suffered(), _NEWEST)
-        return self._suffered
+        self._means = smoothed(self._means, self._beside.take_means(), _NEWEST)
+        return self._means
 
     def _on_rollout_start(self) -> None:
         for name, parameter in self.model.policy.named_parameters():
@@ -143,12 +211,11 @@ class Follow(BaseCallback):
                 not is_actor(name) or self._rollouts >= self._pace.critic_rollouts
             )
         self._rollouts += 1
-        done = max(self.num_timesteps / self._pace.total_steps, 1.0 - self._clock.left)
         vec = self._vec()
         self._report(
             f"{self.num_timesteps:,} decisions, prices "
             + " ".join(f"{price:.1f}" for price in vec.simulation.terms.prices[0]),
-            done,
+            self._done(),
         )
 
     def _vec(self) -> TwinVec:

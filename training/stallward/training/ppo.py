@@ -33,9 +33,10 @@ from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.scenario import scenario_to_json
 from stallward.env.vec import TwinVec
-from stallward.training.constraints import Constraints, Slack, set_standards
+from stallward.training.composed import Composing, compose, is_composed
+from stallward.training.constraints import Constraints, PriceRange, Slack, set_standards
 from stallward.training.errors import TrainingError
-from stallward.training.following import Clock, Follow, Ranges
+from stallward.training.following import Best, Clock, Follow, Ranges
 from stallward.training.policy import (
     POLICY_FILE,
     SEEDS_FOLDER,
@@ -44,11 +45,11 @@ from stallward.training.policy import (
     save_policy,
 )
 from stallward.training.progress import Report
-from stallward.training.rollout import Outcome, constant
+from stallward.training.rollout import Act, Outcome, constant, evaluate
 from stallward.training.selection import as_json, make_judge, worst_low
 from stallward.training.statics import Statics, make_constraints
 from stallward.training.teacher import Lessons, Teaching, teach
-from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
+from stallward.training.torch_actor import HIDDEN, Normalised
 from stallward.training.torch_heads import HeadsPolicy
 from stallward.training.warm_start import imitate, likeliest
 from stallward.training.workers import side_by_side, time_for_each
@@ -58,6 +59,10 @@ _MIN_SCALE: Final = 0.05
 _EVALUATION_SEED: Final = 10_000
 _BESIDE_SEED: Final = 20_000
 _PUPIL_SEED: Final = 30_000
+_LOOK_SEED: Final = 40_000
+_LOOK_NODES: Final = 64
+"""Of each scenario, on which actors are compared while they learn."""
+_LOOK_S: Final = 30.0
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
 
@@ -70,7 +75,7 @@ class Args:
     """First seed; further ones count up."""
     seeds: int = 1
     """How many trainings; the best lower confidence bound wins."""
-    total_steps: int = 8_000_000
+    total_steps: int = 30_000_000
     """Decisions per seed, over all environments."""
     max_seconds: float = float("inf")
     """Wall time for all seeds together; training stops early, evaluation comes on top, and the
@@ -89,13 +94,13 @@ class Args:
     """Discount per decision of 0.2 s: a horizon of some 20 s, as long as a burst."""
     gae_lambda: float = 0.95
     """Of the generalised advantage estimate."""
-    ent_coef: float = 0.002
-    """Entropy bonus."""
+    ent_coef: float = 0.0
+    """Entropy bonus; what imitation leaves to chance is enough to explore with."""
     clip_range: float = 0.2
     """PPO's trust region."""
     slack: Slack = field(default_factory=Slack)
     """What is allowed beyond ample memory: what the live verdict asks for."""
-    price_range: tuple[float, float] = (0.05, 40.0)
+    price_range: PriceRange = field(default_factory=PriceRange)
     """Bounds of every price."""
     price_rate: float = 0.05
     """How fast prices follow, per rollout."""
@@ -103,6 +108,8 @@ class Args:
     """What the actor learns before it goes on by itself."""
     pupil_lessons: int = 60
     """Lessons on where the pupil itself gets to."""
+    composing: Composing = field(default_factory=Composing)
+    """Scenarios that are trained on beside the recorded ones."""
     smoothing: float = 0.05
     """What it leaves to chance where it was taught, to explore with."""
     imitation_steps: int = 1500
@@ -137,7 +144,7 @@ class TrainingResult:
     """The policy kept, and how all candidates did on the same fresh draws.
 
     ``evaluation`` has ``ppo``, ``static`` (the best static setting, found with a search of its
-    own) and ``none``, each by scenario.
+    own) and ``none``, each by scenario: those judged on, then those trained on.
     """
 
     policy: TrainedPolicy
@@ -178,22 +185,24 @@ def train(
             next_step="Name one twin of each.",
         )
     report("searching the best static setting", 0.0)
-    constraints, statics = make_constraints(twins, args.settings, args.slack, seed=args.seed)
+    recorded = slice(len(twins))
+    world = (*twins, *compose(twins, args.composing, args.settings, seed=args.seed))
+    constraints, statics = make_constraints(world, args.settings, args.slack, seed=args.seed)
     static = statics.best(constraints)
     seeds = range(args.seed, args.seed + args.seeds)
-    kept = _kept_seeds(folder, seeds, _recipe(twins, args))
+    kept = _kept_seeds(folder, seeds, _recipe(world, args))
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
     trained = []
     if missing:
         lessons = teach(
-            twins, statics, constraints, args.settings, args.teaching,
+            world, statics, constraints, args.settings, args.teaching,
             seed=args.seed, price_range=args.price_range,
             report=lambda said, share: report(said, 0.05 * share),
         )  # fmt: skip
         trained = side_by_side(
             [
-                partial(_train_seed, twins, args, k, statics, constraints, lessons, each_s, folder)
+                partial(_train_seed, world, args, k, statics, constraints, lessons, each_s, folder)
                 for k in missing
             ],
             lambda message, share: report(message, 0.05 + 0.85 * share),
@@ -207,23 +216,27 @@ def train(
         episodes=args.evaluation_episodes,
         seed=_EVALUATION_SEED + args.seed,
     )
-    outcomes = [judge.outcomes(policy.act) for policy in candidates]
-    lows = [worst_low(outcome) for outcome in outcomes]
-    best = int(np.argmax(lows))
-    chosen = candidates[best]
+    lows = [worst_low(judge.outcomes(policy.act)) for policy in candidates]
+    chosen = candidates[int(np.argmax(lows))]
     idle = np.zeros(len(ACTION_SIZES), dtype=np.int64)
+    judges = [judge]
+    if judged_on:
+        judges.append(judge.on(twins, constraints.only(recorded)))
     evaluation = {
-        "ppo": outcomes[best],
-        "static": judge.outcomes(constant(static)),
-        "none": judge.outcomes(constant(idle)),
-    }
+        arm: {name: found for one in judges for name, found in one.outcomes(act).items()}
+        for arm, act in (
+            ("ppo", chosen.act), ("static", constant(static)), ("none", constant(idle)),
+        )
+    }  # fmt: skip
     provenance = {
         **chosen.provenance,
         "judged_on": [twin.scenario.name for twin in judge.twins],
         "evaluation": {name: as_json(found) for name, found in evaluation.items()},
-        "allowed": constraints.as_json(names),
+        "allowed": {name: found for one in judges for name, found in one.allowed().items()},
         "best_static_action": static.tolist(),
+        "seeds": [int(policy.provenance["seed"]) for policy in candidates],
         "scores_low_by_seed": lows,
+        "curves_by_seed": [policy.provenance["curve"] for policy in candidates],
     }
     report("done", 1.0)
     return TrainingResult(
@@ -319,12 +332,13 @@ def _train_seed(
     vec.simulation.terms.prices[:] = lessons.prices
     beside = TwinVec(twins, args.n_envs, args.settings, seed=_BESIDE_SEED + seed)
     set_standards(beside.simulation, constraints.ample)
-    follow = Follow(args, constraints, beside, clock, ranges, partial(_say, report, seed))
+    best = Best(partial(_look, twins, args, seed, constraints))
+    follow = Follow(args, constraints, beside, clock, ranges, best, partial(_say, report, seed))
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")
     elapsed_s = time.monotonic() - began_s
     policy = TrainedPolicy(
-        **actor_arrays(model.policy),
+        **best.arrays,
         low=ranges.low(),
         high=ranges.high(),
         ticks_per_action=args.settings.ticks_per_action,
@@ -333,11 +347,28 @@ def _train_seed(
             "recipe": _recipe(twins, args),
             "teacher": lessons.figures([twin.scenario.name for twin in twins]),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
+            "curve": follow.curve,
+            "kept_after": best.decisions,
         },
     )
     if folder is not None:
         save_policy(_place(folder, seed), policy)
     return policy
+
+
+def _look(
+    twins: Sequence[FittedTwin], args: Args, seed: int, constraints: Constraints, act: Act
+) -> float:
+    outcome = evaluate(
+        act,
+        twins,
+        args.settings,
+        constraints=constraints,
+        episodes=_LOOK_NODES * len(twins),
+        seed=_LOOK_SEED + seed,
+        seconds=_LOOK_S,
+    )
+    return outcome.score
 
 
 def _say(report: Report, seed: int, message: str, share: float) -> None:
@@ -371,6 +402,7 @@ def _measure(
 def _provenance(
     twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, prices: NDArray[np.float64]
 ) -> dict[str, Any]:
+    recorded = [twin for twin in twins if not is_composed(twin)]
     return {
         "algorithm": "PPO (stable-baselines3)",
         "seed": seed,
@@ -382,7 +414,12 @@ def _provenance(
         "args": {**asdict(args), "settings": asdict(args.settings)},
         "twins": {
             t.scenario.name: {k: v for k, v in t.provenance.items() if k in _TWIN_FACTS}
+            for t in recorded
+        },
+        "composed": {
+            t.scenario.name: {**t.provenance, "zone_mib": t.scenario.zone_bytes >> 20}
             for t in twins
+            if is_composed(t)
         },
         "versions": {
             "python": platform.python_version(),

@@ -9,7 +9,7 @@ target more often than it may falls steeply, so that one of them is kept only if
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stallward.env.simulation import SimulationSettings
@@ -50,6 +50,14 @@ class Judge:
             )
             for k, twin in enumerate(self.twins)
         }
+
+    def on(self, twins: Sequence[FittedTwin], constraints: Constraints) -> Judge:
+        """The same on other twins, where ``constraints`` hold."""
+        return replace(self, twins=tuple(twins), constraints=constraints)
+
+    def allowed(self) -> dict[str, dict[str, float]]:
+        """What costs nothing, by scenario."""
+        return self.constraints.as_json([twin.scenario.name for twin in self.twins])
 
 
 def make_judge(

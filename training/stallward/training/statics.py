@@ -141,7 +141,8 @@ def screen_static(
     ]
     actions = np.array(uniform + held + mixed, dtype=np.int64)
     found = [
-        _run_statics(actions, twin, settings, ample.one(k), seed) for k, twin in enumerate(twins)
+        _run_statics(actions, twin, settings, ample.only(slice(k, k + 1)), seed)
+        for k, twin in enumerate(twins)
     ]
     progress, *suffered = np.moveaxis(np.array(found), 0, -1)
     return Statics(actions=actions, progress=progress, suffered=np.array(suffered))

@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 
 from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.training.constraints import Array, Constraints, moved_prices, smoothed
+from stallward.training.constraints import (
+    Array,
+    Constraints,
+    PriceRange,
+    moved_prices,
+    smoothed,
+)
 from stallward.training.rollout import Act
 from stallward.training.statics import Statics
 
@@ -41,7 +47,7 @@ Actions = NDArray[np.int64]
 class Teaching:
     """How much is taught."""
 
-    nodes: int = 96
+    nodes: int = 64
     """Of each scenario."""
     lessons: int = 150
     """One a second."""
@@ -144,7 +150,7 @@ def teach(
     teaching: Teaching,
     *,
     seed: int,
-    price_range: tuple[float, float],
+    price_range: PriceRange,
     act: Act | None = None,
     prices: Array | None = None,
     report: Callable[[str, float], None] = lambda _said, _share: None,
@@ -207,7 +213,7 @@ class _School:
         self._wanders = np.arange(teaching.nodes) % _WANDERING == 0
         self._smoothed = np.full((len(SUFFERED), 1), np.nan)
 
-    def run(self, act: Act | None, price_range: tuple[float, float]) -> Lessons:
+    def run(self, act: Act | None, price_range: PriceRange) -> Lessons:
         teaching, nodes, wanders = self._teaching, self.nodes, self._wanders
         seen, taught, did = [], [], []
         action = np.tile(self._teacher.candidates[:1], (teaching.nodes, 1))
@@ -244,7 +250,7 @@ class _School:
             figures += [value[~self._wanders].mean() / _HELD_STEPS for value in each]
         return figures
 
-    def _follow(self, new: Array, price_range: tuple[float, float]) -> None:
+    def _follow(self, new: Array, price_range: PriceRange) -> None:
         self._smoothed = smoothed(self._smoothed, new, _NEWEST)
         prices = self.nodes.terms.prices
         prices[:] = moved_prices(

@@ -24,6 +24,7 @@ from stallward.agent.law import Law
 from stallward.agent.thresholds import as_values, from_unit, spans, to_unit
 from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
+from stallward.training.composed import Composing, compose
 from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report
@@ -55,7 +56,7 @@ class TuneSettings:
     """How thresholds are searched."""
 
     seed: int = 1
-    total_steps: int = 8_000_000
+    total_steps: int = 30_000_000
     """Decisions on the twin, evaluation included: what PPO gets for a seed."""
     max_seconds: float = float("inf")
     """Wall time for the search; the final evaluation comes on top."""
@@ -73,6 +74,8 @@ class TuneSettings:
     """How long each finalist runs on them."""
     finalists: int = 6
     """Best of the later generations that are evaluated beside the middle and the defaults."""
+    composing: Composing = field(default_factory=Composing)
+    """As for PPO: scenarios beside the recorded ones."""
     settings: SimulationSettings = field(default_factory=SimulationSettings)
 
 
@@ -149,9 +152,11 @@ class _Search:
         settings: TuneSettings,
         report: Report,
     ) -> None:
-        self._rule, self._twins, self._settings, self._report = rule, twins, settings, report
+        self._rule, self._settings, self._report = rule, settings, report
+        composed = compose(twins, settings.composing, settings.settings, seed=settings.seed)
+        self._twins, self._recorded = (*twins, *composed), len(twins)
         self._constraints, _ = make_constraints(
-            twins, settings.settings, settings.slack, seed=settings.seed
+            self._twins, settings.settings, settings.slack, seed=settings.seed
         )
         self._default = rule.thresholds()
         size = len(spans(rule.thresholds))
@@ -235,7 +240,7 @@ class _Search:
         )
 
     def _provenance(self, outcome: Outcome, default: Outcome) -> dict[str, Any]:
-        settings = self._settings
+        settings, recorded = self._settings, self._twins[: self._recorded]
         return {
             "search": f"CMA-ES (cmaes {version('cmaes')})",
             "stallward": version("stallward"),
@@ -244,9 +249,10 @@ class _Search:
             "generations": len(self._curve),
             "episodes": settings.episodes,
             **{f"slack_{key}": value for key, value in asdict(settings.slack).items()},
-            "twins": [twin.scenario.name for twin in self._twins],
+            "twins": [twin.scenario.name for twin in recorded],
+            "composed": len(self._twins) - len(recorded),
             "recordings_sha256": [
-                str(twin.provenance.get("recordings_sha256", "")) for twin in self._twins
+                str(twin.provenance.get("recordings_sha256", "")) for twin in recorded
             ],
             **{key: round(value, 4) for key, value in asdict(outcome).items()},
             "default_score_low": round(default.score_low, 4),

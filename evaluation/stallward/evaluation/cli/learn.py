@@ -53,6 +53,14 @@ def fit(
         output.line(f"{path}")
 
 
+Composed = Annotated[
+    int,
+    typer.Option(
+        min=0, max=20, help="Scenarios of each twin's application beside other twins' programs."
+    ),
+]
+
+
 def train(
     twin: Annotated[
         list[str] | None,
@@ -63,7 +71,7 @@ def train(
     ),
     decisions: Annotated[
         int, typer.Option(min=1, help="Decisions on the twins, for each seed.")
-    ] = 8_000_000,
+    ] = 30_000_000,
     seconds: Annotated[
         float | None,
         typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner [no limit]."),
@@ -73,6 +81,7 @@ def train(
         list[str] | None,
         typer.Option(help="Twin by which a seed is chosen; may be repeated [shipped, held out]."),
     ] = None,
+    composed: Composed = 2,
     seed: Seed = 1,
 ) -> None:
     """Train a PPO policy on fitted twins (torch, on the CPU).
@@ -90,6 +99,7 @@ def train(
             seconds=seconds,
             seeds=seeds,
             judged_on=judged_on or ["default"],
+            composed=composed,
             seed=seed,
             report=report,
         )
@@ -107,10 +117,11 @@ def tune(
     ] = None,
     decisions: Annotated[
         int, typer.Option(min=1, help="Decisions on the twin: what PPO gets for a seed.")
-    ] = 8_000_000,
+    ] = 30_000_000,
     seconds: Annotated[
         float, typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner.")
     ] = 3600.0,
+    composed: Composed = 2,
     seed: Seed = 1,
 ) -> None:
     """Search the thresholds of a rule on fitted twins (CMA-ES).
@@ -126,6 +137,7 @@ def tune(
             out=out,
             decisions=decisions,
             seconds=seconds,
+            composed=composed,
             seed=seed,
             report=report,
         )

@@ -1,0 +1,80 @@
+"""Scenarios put together from others: everything in them is what was fitted somewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallward.env.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.testing import HOG, small_twin
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram
+from stallward.training.composed import Composing, compose, is_composed
+from stallward.training.constraints import measure_ample
+
+SETTINGS = SimulationSettings(nuisance=NO_NUISANCE)
+COMPOSING = Composing(per_twin=6)
+
+
+def named(name: str, touch_scale: float, read_latency_s: float, service_s: float) -> FittedTwin:
+    programs = (replace(HOG, name=f"{name}-{k}", cores=0.1) for k in "ab")
+    twin = small_twin(*programs)
+    protected = replace(twin.scenario.protected, service_s=service_s)
+    draw = TwinParameters(
+        read_latency_s=read_latency_s,
+        slot0_touch_scale=touch_scale,
+        slot1_touch_scale=2.0 * touch_scale,
+    )
+    scenario = replace(twin.scenario, name=name, protected=protected)
+    return replace(twin, scenario=scenario, draws=(draw,))
+
+
+ONE, TWO = named("one", 1.0, 1e-4, 0.005), named("two", 3.0, 2e-4, 0.01)
+
+
+def test_programs_bring_their_parameters_and_applications_theirs() -> None:
+    expected = {"one-a": 1.0, "one-b": 2.0, "two-a": 3.0, "two-b": 6.0}
+    made = compose([ONE, TWO], COMPOSING, SETTINGS, seed=1)
+    assert len(made) == 12
+    for number, twin in enumerate(made):
+        source = (ONE, TWO)[number % 2]
+        assert twin.scenario.protected == source.scenario.protected
+        assert twin.draws[0].read_latency_s == source.draws[0].read_latency_s
+        assert twin.provenance["application_of"] == source.scenario.name
+        for place, program in enumerate(twin.scenario.slots):
+            scale = getattr(twin.draws[0], f"slot{place}_touch_scale")
+            assert scale == expected[program.name]
+    assert len({len(twin.scenario.slots) for twin in made}) > 2
+    assert len({twin.scenario.name for twin in made}) == 12
+    assert all(is_composed(twin) for twin in made)
+    assert not is_composed(ONE)
+
+
+def test_zones_press_as_those_that_are_shipped_and_targets_follow_from_ample_memory() -> None:
+    made = compose([ONE, TWO], COMPOSING, SETTINGS, seed=2)
+    low, high = COMPOSING.zone_ratio
+    for twin in made:
+        wanted = 40_000 + 90_000 * len(twin.scenario.slots)
+        assert low - 1e-3 <= twin.scenario.zone_bytes / PAGE_BYTES / wanted <= high + 1e-3
+    p99_ms = measure_ample(made, SETTINGS, seed=5).p99_ms
+    targets_ms = np.array([twin.scenario.slo_ms for twin in made])
+    np.testing.assert_allclose(targets_ms, 1.5 * p99_ms, rtol=0.15)
+    assert targets_ms[1::2].min() > 1.5 * targets_ms[::2].max(), "the second takes twice as long"
+
+
+def test_the_same_seed_composes_the_same() -> None:
+    again, other = (compose([ONE, TWO], COMPOSING, SETTINGS, seed=seed) for seed in (1, 2))
+    assert compose([ONE, TWO], COMPOSING, SETTINGS, seed=1) == again
+    assert other != again
+
+
+@pytest.mark.parametrize(
+    "program",
+    [replace(HOG, cores=1.9), replace(HOG, anon_pages=(1000.0,))],
+    ids=["takes the processors", "wants next to nothing"],
+)
+def test_programs_that_do_not_press_on_memory_are_left_out(program: SlotProgram) -> None:
+    assert compose([small_twin(program)], COMPOSING, SETTINGS, seed=1) == ()

@@ -1,0 +1,35 @@
+"""Prices follow what is suffered, within bounds that the score sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stallward.training.constraints import PENALTIES, PriceRange, moved_prices
+
+ALLOWED = np.array([[0.01], [0.05], [0.01]])
+BOUNDS = PriceRange()
+
+
+@pytest.mark.parametrize(("beyond", "way"), [(0.05, 1.0), (-0.005, -1.0), (0.0, 0.0)])
+def test_a_price_rises_while_too_much_is_suffered_and_falls_while_less_is(
+    beyond: float, way: float
+) -> None:
+    before = np.full((3, 1), 1.0)
+    after = moved_prices(before, ALLOWED + beyond, ALLOWED, 0.1, BOUNDS)
+    np.testing.assert_array_equal(np.sign(after - before), way)
+
+
+def test_prices_stay_within_their_bounds_and_what_is_not_known_moves_none() -> None:
+    prices = np.full((3, 1), 1.0)
+    suffered = np.array([[0.5], [np.nan], [0.5]])
+    for _ in range(200):
+        prices = moved_prices(prices, suffered, ALLOWED, 0.1, BOUNDS)
+    assert prices[:, 0].tolist() == [BOUNDS.most[0], 1.0, BOUNDS.most[2]]
+    for _ in range(200):
+        prices = moved_prices(prices, 0.0 * ALLOWED, ALLOWED, 0.1, BOUNDS)
+    assert (prices == BOUNDS.least).all()
+
+
+def test_no_price_is_far_beyond_what_the_score_takes_off() -> None:
+    assert np.array(BOUNDS.most)[1:] == pytest.approx(2.0 * PENALTIES[1:])

@@ -1,0 +1,141 @@
+"""Scenarios that nobody recorded, put together from those that were.
+
+A policy that has seen seven applications and their neighbours knows these seven. Here each
+application meets neighbours of others, in other numbers and in zones of other sizes: domain
+randomisation over the make-up of a node, beside that over fitted parameters and nuisance. What
+belongs to an application or to a background program is what was fitted with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from stallward.agent.desired import SLOTS
+from stallward.env.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.scenario import PAGE_BYTES, ProtectedProgram, SlotProgram
+from stallward.training.constraints import measure_ample
+
+_TARGET_RATIO: Final = 1.5
+"""Targets of shipped scenarios are so many times the p99 with ample memory."""
+_MOST_CORES: Final = 1.5
+"""Of all programs together: more would slow the application down with any memory."""
+_LEAST_PAGES: Final = 100 * 256
+"""Programs that together want less are no pressure."""
+_TRIES: Final = 1000
+_MARK: Final = "application_of"
+"""Only composed twins say this of where they come from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composing:
+    """How scenarios are put together."""
+
+    per_twin: int = 2
+    """For each twin; 0 for none."""
+    zone_ratio: tuple[float, float] = (0.58, 0.8)
+    """Memory of a zone, over what all in it want at most; shipped scenarios have 0.60 to 0.76."""
+
+
+def compose(
+    twins: Sequence[FittedTwin], composing: Composing, settings: SimulationSettings, *, seed: int
+) -> tuple[FittedTwin, ...]:
+    """New twins: the application of one, programs of any.
+
+    Args:
+        twins: What they are put together from; their applications take turns.
+        composing: How.
+        settings: Of the simulation in which their targets are measured.
+        seed: Everything random follows from it.
+
+    Returns:
+        None where there are no programs that press on memory and leave the processors alone.
+    """
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(composing.per_twin * len(twins)):
+        chosen = _programs(twins, rng)
+        if chosen:
+            made.append(_one(twins[number % len(twins)], number, chosen, composing, rng))
+    if not made:
+        return ()
+    ample = measure_ample(made, replace(settings, nuisance=NO_NUISANCE), seed=seed)
+    return tuple(
+        replace(twin, scenario=replace(twin.scenario, slo_ms=_TARGET_RATIO * float(p99_ms)))
+        for twin, p99_ms in zip(made, ample.p99_ms, strict=True)
+    )
+
+
+def is_composed(twin: FittedTwin) -> bool:
+    """Whether nobody recorded its scenario."""
+    return _MARK in twin.provenance
+
+
+def _one(
+    twin: FittedTwin,
+    number: int,
+    chosen: Sequence[tuple[FittedTwin, int]],
+    composing: Composing,
+    rng: np.random.Generator,
+) -> FittedTwin:
+    programs = tuple(source.scenario.slots[slot] for source, slot in chosen)
+    wanted_pages = _pages(twin.scenario.protected) + sum(_peak_pages(p) for p in programs)
+    ratio = rng.uniform(*composing.zone_ratio)
+    return FittedTwin(
+        scenario=replace(
+            twin.scenario,
+            name=f"composed-{number + 1}",
+            slots=programs,
+            zone_bytes=round(ratio * wanted_pages) * PAGE_BYTES,
+        ),
+        draws=tuple(_draw(draw, chosen, rng) for draw in twin.draws),
+        weights=twin.weights,
+        provenance={
+            _MARK: twin.scenario.name,
+            "programs_of": [
+                f"{source.scenario.name}/{program.name}"
+                for (source, _), program in zip(chosen, programs, strict=True)
+            ],
+        },
+    )
+
+
+def _programs(
+    twins: Sequence[FittedTwin], rng: np.random.Generator
+) -> list[tuple[FittedTwin, int]]:
+    """Some programs, each by its twin and slot; none where no choice of them will do."""
+    pool = [(twin, slot) for twin in twins for slot in range(len(twin.scenario.slots))]
+    for _ in range(_TRIES):
+        count = int(rng.integers(1, min(SLOTS, len(pool)) + 1))
+        chosen = [pool[i] for i in rng.choice(len(pool), count, replace=False)]
+        programs = [twin.scenario.slots[slot] for twin, slot in chosen]
+        presses = sum(_peak_pages(p) for p in programs) >= _LEAST_PAGES
+        if presses and sum(p.cores for p in programs) <= _MOST_CORES:
+            return chosen
+    return []
+
+
+def _draw(
+    draw: TwinParameters, chosen: Sequence[tuple[FittedTwin, int]], rng: np.random.Generator
+) -> TwinParameters:
+    """An application's parameters, with those of each program from where it was fitted."""
+    own = {}
+    for place, (twin, slot) in enumerate(chosen):
+        source = twin.draws[int(twin.choose(rng, 1)[0])]
+        for what in ("miss_exponent", "touch_scale"):
+            own[f"slot{place}_{what}"] = getattr(source, f"slot{slot}_{what}")
+    return replace(draw, **own)
+
+
+def _pages(protected: ProtectedProgram) -> float:
+    return protected.anon_pages + protected.file_pages + protected.cold_pages
+
+
+def _peak_pages(program: SlotProgram) -> float:
+    files = program.file_pages or (0.0,) * len(program.anon_pages)
+    return max(anon + file for anon, file in zip(program.anon_pages, files, strict=True))
