@@ -20,6 +20,7 @@ _SAID: Final = {
     "excess": "mean latency beyond that with ample memory",
     "slow": "slow requests",
 }
+_COLOURS: Final = "#d1495b, #2e86ab, #3a9d5d, #b8860b, #7a5195, #ef8354"
 _ELSEWHERE: Final = ("evaluation", "allowed", "curve", "curves_by_seed")
 """What the card says in other words than JSON."""
 
@@ -171,6 +172,7 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
         "seed. They begin where imitating the teacher ended.",
         "",
         "```mermaid",
+        f'%%{{init: {{"themeVariables": {{"xyChart": {{"plotColorPalette": "{_COLOURS}"}}}}}}}}%%',
         "xychart-beta",
         f'    x-axis "million decisions" 0 --> {millions:.3g}',
         '    y-axis "score"',
