@@ -111,10 +111,11 @@ def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> Non
 
 def test_the_critic_learns_alone_before_the_actor_goes_on() -> None:
     args = Args(
-        n_envs=64, n_steps=16, batch_size=256, total_steps=2048, evaluation_episodes=8,
+        n_envs=64, n_steps=16, batch_size=256, total_steps=6144, evaluation_episodes=8,
         teaching=replace(TEACHING, lessons=4, unused_lessons=1), pupil_lessons=1,
         imitation_steps=20,
     )  # fmt: skip
+    # Six rollouts: every actor that is looked at, those of the later half, is awake by then.
     asleep = [train([BESIDE_TWO], replace(args, gamma=gamma)).policy for gamma in (0.9, 0.99)]
     awake = train([BESIDE_TWO], replace(args, critic_rollouts=1)).policy
     np.testing.assert_array_equal(asleep[0].w2, asleep[1].w2)
