@@ -216,23 +216,25 @@ def train(
         episodes=args.evaluation_episodes,
         seed=_EVALUATION_SEED + args.seed,
     )
-    lows = [worst_low(judge.outcomes(policy.act)) for policy in candidates]
-    chosen = candidates[int(np.argmax(lows))]
+    outcomes = [judge.outcomes(policy.act) for policy in candidates]
+    lows = [worst_low(outcome) for outcome in outcomes]
+    best = int(np.argmax(lows))
+    chosen = candidates[best]
     idle = np.zeros(len(ACTION_SIZES), dtype=np.int64)
-    judges = [judge]
-    if judged_on:
-        judges.append(judge.on(twins, constraints.only(recorded)))
+    arms = {"ppo": chosen.act, "static": constant(static), "none": constant(idle)}
     evaluation = {
-        arm: {name: found for one in judges for name, found in one.outcomes(act).items()}
-        for arm, act in (
-            ("ppo", chosen.act), ("static", constant(static)), ("none", constant(idle)),
-        )
-    }  # fmt: skip
+        arm: outcomes[best] if arm == "ppo" else judge.outcomes(act) for arm, act in arms.items()
+    }
+    allowed = judge.allowed()
+    if judged_on:
+        trained_on = judge.on(twins, constraints.only(recorded))
+        evaluation = {arm: evaluation[arm] | trained_on.outcomes(arms[arm]) for arm in arms}
+        allowed |= trained_on.allowed()
     provenance = {
         **chosen.provenance,
         "judged_on": [twin.scenario.name for twin in judge.twins],
         "evaluation": {name: as_json(found) for name, found in evaluation.items()},
-        "allowed": {name: found for one in judges for name, found in one.allowed().items()},
+        "allowed": allowed,
         "best_static_action": static.tolist(),
         "seeds": [int(policy.provenance["seed"]) for policy in candidates],
         "scores_low_by_seed": lows,

@@ -45,10 +45,6 @@ class Statics:
         """The action with the best score over all twins."""
         return np.asarray(self.actions[int(self._scores(constraints).mean(axis=1).argmax())])
 
-    def best_of_each(self, constraints: Constraints) -> NDArray[np.int64]:
-        """The action with the best score on each twin, ``(len(twins), len(ACTION_SIZES))``."""
-        return np.asarray(self.actions[self._scores(constraints).argmax(axis=0)])
-
     def promising(self, index: int, slots: int, allowed: Array, count: int) -> NDArray[np.int64]:
         """Settings that are worth trying again and again on the twin ``index``.
 
@@ -64,11 +60,11 @@ class Statics:
             ``(n, len(ACTION_SIZES))``, doing nothing first.
         """
         found = {tuple(np.zeros(self.actions.shape[1], dtype=np.int64).tolist()): None}
-        orders = []
-        for severity in _SEVERITIES:
-            beyond = np.maximum(self.suffered[:, :, index] - allowed[:, None], 0.0)
-            score = self.progress[:, index] - severity * (PENALTIES @ beyond)
-            orders.append(np.argsort(-score, kind="stable"))
+        cost = PENALTIES @ np.maximum(self.suffered[:, :, index] - allowed[:, None], 0.0)
+        orders = [
+            np.argsort(severity * cost - self.progress[:, index], kind="stable")
+            for severity in _SEVERITIES
+        ]
         for row in np.stack(orders, axis=1).ravel():
             action = self.actions[row].copy()
             action[2 * slots : -1] = 0
