@@ -13,8 +13,14 @@ from stallward.env.errors import WorkloadError
 from stallward.env.scenario import Command, Places, expand
 
 # The shell enters the groups and then becomes the program: not one page of it is charged
-# elsewhere, and no Python code runs between fork and exec.
-_ENTER = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 97; shift; done; shift; exec "$@"'
+# elsewhere, and no Python code runs between fork and exec. A program has a session of its own,
+# and Linux may weigh sessions against each other, niceness within them only (sched(7), "The
+# autogroup feature"): the session is made as nice as the program.
+_ENTER = (
+    "n=/proc/$$/autogroup; "
+    'if [ "$1" -gt 0 ] && [ -e $n ]; then echo "$1" >$n || exit 98; fi; shift; '
+    'while [ "$1" != -- ]; do echo $$ >"$1" || exit 97; shift; done; shift; exec "$@"'
+)
 _LOG_TAIL_BYTES = 800
 
 
@@ -80,7 +86,7 @@ def start(name: str, command: Command, group: Group, places: Places) -> Program:
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(
-                ["sh", "-c", _ENTER, "sh", *entries, "--", *argv],
+                ["sh", "-c", _ENTER, "sh", str(command.nice), *entries, "--", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
