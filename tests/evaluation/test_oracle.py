@@ -16,6 +16,7 @@ from stallward.env.testing import small_twin
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.oracle import (
+    Hindsight,
     Screened,
     Setting,
     best_meeting_target,
@@ -46,6 +47,12 @@ def test_the_arm_of_a_setting_does_what_its_action_does() -> None:
     arguments = dict(part.split("=") for part in setting.spec.partition(":")[2].split(","))
     StaticController(arguments).reset(NodeContext(zone_limit_bytes=0, slot_names=("a", "b")))
     assert setting.action().tolist() == [1, 0, 0, 3, 0, 0, 0, 0, 1]
+
+
+def test_a_setting_of_four_slots_is_cut_to_those_that_a_scenario_has() -> None:
+    setting = Setting(levels=(0, 3, 1, 2), paused=(0, 3), profile=1)
+    assert setting.for_slots(2) == Setting(levels=(0, 3), paused=(0,), profile=1)
+    assert setting.for_slots(4) == setting
 
 
 def test_screening_sees_that_a_hog_hurts_until_it_is_limited() -> None:
@@ -93,8 +100,9 @@ def test_the_oracle_is_the_static_arm_that_works_most_while_keeping_the_target()
         "d": ("static:pause=0", 0.99, None),
         "e": ("ppo", 1.0, 1.0),
     }
-    assert best_meeting_target(result(**arms)) == "b"
-    assert best_meeting_target(result(a=arms["a"], e=arms["e"])) == "a"
+    assert best_meeting_target(result(**arms)) == Hindsight(arm="b", meets_target=True)
+    missing = best_meeting_target(result(a=arms["a"], e=arms["e"]))
+    assert missing == Hindsight(arm="a", meets_target=False)
     with pytest.raises(EvaluationError, match="No static arm"):
         best_meeting_target(result(e=arms["e"]))
 
@@ -102,7 +110,7 @@ def test_the_oracle_is_the_static_arm_that_works_most_while_keeping_the_target()
 def test_a_result_is_read_from_its_file_and_anything_else_refused(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text(json.dumps(result(a=("static", 1.0, 1.0))))
-    assert oracle_of(file, "small") == "a"
+    assert oracle_of(file, "small").arm == "a"
     with pytest.raises(EvaluationError, match="not of 'large'"):
         oracle_of(file, "large")
     file.write_text("[]")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.estimates import Blocks, estimate
 from stallward.evaluation.measure import BlockMeasures
-from stallward.evaluation.summary import METRICS, summarise
+from stallward.evaluation.summary import METRICS, tabulate
 
 
 def block(
@@ -50,6 +53,18 @@ def _blocks(rounds: int, spread: float = 0.0) -> dict[str, list[BlockMeasures]]:
             block(15.0, units=(5.0, 0.0), paused=0.75, seed=r + 30, spread=spread) for r in made
         ],
     }
+
+
+def summarise(
+    blocks: Mapping[str, Blocks],
+    arms: list[str],
+    *,
+    slo_ms: float | None,
+    seed: int,
+    slo_quantile: float = 0.95,
+) -> dict[str, Any]:
+    found = estimate(blocks, arms, slo_ms=slo_ms, seed=seed, slo_quantile=slo_quantile)
+    return tabulate(found, told=slo_ms is not None)
 
 
 def test_metrics_are_those_of_the_design() -> None:

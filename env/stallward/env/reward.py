@@ -27,7 +27,7 @@ tail 15 % longer than that one is what an application may notice."""
 _WORST: Final = 4.0
 """A latency this many times over the target counts in full; more counts no more."""
 _LOG_WORST: Final = math.log(_WORST / _NEAR)
-_MOST_EXCESS: Final = 10.0
+MOST_EXCESS: Final = 10.0
 """A latency this many times over the usual one counts in full; more counts no more."""
 _SILENT_S: Final = 1.0
 _SILENT_REQUESTS: Final = 5.0
@@ -90,7 +90,7 @@ def mean_progress(together: float, count: float) -> float:
 @model
 def excess(latency_ms: float, usual_ms: float) -> float:
     """By how many times the usual latency a request took longer; negative where it was faster."""
-    return minimum(latency_ms / usual_ms - 1.0, _MOST_EXCESS)
+    return minimum(latency_ms / usual_ms - 1.0, MOST_EXCESS)
 
 
 @model

@@ -16,9 +16,9 @@ from typing import Any, Final
 from stallward.env.errors import RecordingError
 from stallward.env.recording_run import NodeInfo, load_run
 from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.estimates import auto_target_ms
 from stallward.evaluation.measure import measure_recording
 from stallward.evaluation.runs import Runner, RunRequest
-from stallward.evaluation.summary import auto_target_ms
 
 UNCALIBRATED_SLO_MS: Final = 100.0
 """What the daemon of the calibration block itself is told; nobody acts on it."""

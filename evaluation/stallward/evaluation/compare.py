@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.fitted import load_fitted
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.calibration import UNCALIBRATED_SLO_MS, target_ms
-from stallward.evaluation.comparison_settings import settings_of
+from stallward.evaluation.comparison_settings import arm_files, settings_of
 from stallward.evaluation.errors import ComparisonError, PlanError
+from stallward.evaluation.estimates import Estimated, estimate
 from stallward.evaluation.measure import BlockMeasures, measure_recording
 from stallward.evaluation.plan import (
     ALONE,
@@ -30,7 +32,7 @@ from stallward.evaluation.plan import (
 )
 from stallward.evaluation.progress import Report, part, silent, timed
 from stallward.evaluation.runs import NO_ARM, Condition, Runner, RunRequest
-from stallward.evaluation.summary import summarise
+from stallward.evaluation.summary import tabulate
 
 SCHEMA: Final = 1
 RESULT_FILE: Final = "result.json"
@@ -103,16 +105,12 @@ def run_comparison(
         StallwardError: If it cannot be planned, resumed or run; finished blocks are kept.
     """
     scenario = load_scenario(request.scenario)
-    policies = {
-        arm.label: find_policy_of(arm, request.policy, scenario.name) for arm in request.arms
-    }
-    blocks = plan_blocks(request.arms, request.rounds, request.seed)
-    store = BlockStore(request.out, settings_of(request, scenario, policies))
-    comparison = Comparison(request=request, store=store, blocks=blocks, policies=policies)
+    comparison = _open(request, scenario)
     try:
         comparison.run(lambda: open_runner(request, scenario), scenario, part(report, 0.0, 0.98))
     finally:
-        store.forget_if_empty()  # what could not begin must not stand in the way of another try
+        # What could not begin must not stand in the way of another try.
+        comparison.store.forget_if_empty()
     result = comparison.result(scenario)
     write_json(request.out / RESULT_FILE, result)
     if with_report:
@@ -122,6 +120,30 @@ def run_comparison(
         write_report(request.out)
     report("done", 1.0)
     return result
+
+
+def estimate_comparison(request: ComparisonRequest) -> Estimated:
+    """What the blocks of a comparison that was run come to, with their resamples.
+
+    Raises:
+        StallwardError: If it cannot be read, or is not whole.
+    """
+    scenario = load_scenario(request.scenario)
+    comparison = _open(request, scenario)
+    return comparison.estimate(scenario, comparison.measures())
+
+
+def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
+    """A comparison and its directory, new or of the same settings."""
+    policies = {
+        arm.label: find_policy_of(arm, request.policy, scenario.name) for arm in request.arms
+    }
+    return Comparison(
+        request=request,
+        store=BlockStore(request.out, settings_of(request, scenario, policies)),
+        blocks=plan_blocks(request.arms, request.rounds, request.seed),
+        policies=policies,
+    )
 
 
 @contextmanager
@@ -251,22 +273,34 @@ class Comparison:
             next_step="Give the sandbox of the scenario more memory or swap.",
         )
 
-    def result(self, scenario: Scenario) -> dict[str, Any]:
-        """The contents of ``result.json``."""
-        measures: dict[str, list[BlockMeasures]] = {}
-        invalid: dict[str, int] = {}
+    def measures(self) -> dict[str, list[BlockMeasures]]:
+        """Every block, by condition, in the order of rounds."""
+        found: dict[str, list[BlockMeasures]] = {}
         for block in self.blocks:
-            found = measure_recording(self.store.path(block))
-            measures.setdefault(block.condition, []).append(found)
-            repeats = int(self.store.facts(block).get("invalid_attempts", 0))
-            invalid[block.condition] = invalid.get(block.condition, 0) + repeats
-        labels = [arm.label for arm in self.request.arms]
-        table = summarise(
+            found.setdefault(block.condition, []).append(measure_recording(self.store.path(block)))
+        return found
+
+    def estimate(
+        self, scenario: Scenario, measures: Mapping[str, Sequence[BlockMeasures]]
+    ) -> Estimated:
+        """What the blocks come to."""
+        return estimate(
             measures,
-            labels,
+            [arm.label for arm in self.request.arms],
             slo_ms=scenario.protected.slo.latency_ms,
             slo_quantile=scenario.protected.slo.quantile,
             seed=self.request.seed,
+        )
+
+    def result(self, scenario: Scenario) -> dict[str, Any]:
+        """The contents of ``result.json``."""
+        measures = self.measures()
+        invalid: dict[str, int] = {}
+        for block in self.blocks:
+            repeats = int(self.store.facts(block).get("invalid_attempts", 0))
+            invalid[block.condition] = invalid.get(block.condition, 0) + repeats
+        table = tabulate(
+            self.estimate(scenario, measures), told=scenario.protected.slo.latency_ms is not None
         )
         for arm in self.request.arms:
             table["arms"][arm.label] |= {
@@ -294,5 +328,9 @@ class Comparison:
                 "units": [group.units.name for group in scenario.background],
                 "sandbox_limit_bytes": scenario.sandbox.limit_bytes,
                 "policies": {k: str(v) for k, v in self.policies.items() if v is not None},
+                "files_sha256": {
+                    label: hashlib.sha256(path.read_bytes()).hexdigest()
+                    for label, path in arm_files(self.request.arms, self.policies).items()
+                },
             },
         }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallward.env.scenario import Scenario
+from stallward.evaluation.arms import Arm
 from stallward.evaluation.plan import Settings
+from stallward.models.registry import find_thresholds, rule_names
 
 if TYPE_CHECKING:
     from stallward.evaluation.compare import ComparisonRequest
@@ -28,10 +30,10 @@ def settings_of(
     Raises:
         StallwardError: If its twin is not there.
     """
+    files = arm_files(request.arms, policies)
     digest = hashlib.sha256()
-    for label, path in sorted(policies.items()):
-        if path is not None:
-            digest.update(label.encode() + path.read_bytes())
+    for label, path in sorted(files.items()):
+        digest.update(label.encode() + path.read_bytes())
     return Settings(
         scenario=scenario.name,
         scenario_sha256=_digest(json.dumps(scenario.content, sort_keys=True).encode()),
@@ -40,9 +42,26 @@ def settings_of(
         block_s=request.block_s,
         burn_in_s=request.burn_in_s,
         seed=request.seed,
-        policy_sha256=digest.hexdigest() if any(policies.values()) else "",
+        policy_sha256=digest.hexdigest() if files else "",
         twin_sha256=_twin_sha256(request, scenario),
     )
+
+
+def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[str, Path]:
+    """The file that an arm does what it does by: a policy, a twin, or a rule's thresholds.
+
+    Args:
+        arms: All arms.
+        policies: The policy file of each, or its twin.
+
+    Raises:
+        RegistryError: If there are no such thresholds.
+    """
+    files = {label: path for label, path in policies.items() if path is not None}
+    for arm in arms:
+        if arm.controller in rule_names():
+            files[arm.label] = find_thresholds(arm.arguments.get("path", arm.controller))
+    return files
 
 
 def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:

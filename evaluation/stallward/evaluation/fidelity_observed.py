@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from stallward.evaluation.estimates import known_groups
 from stallward.evaluation.fidelity_signals import Signals
 from stallward.evaluation.measure import Array, BlockMeasures
 from stallward.evaluation.statistics import pooled_quantiles
-from stallward.evaluation.summary import known_groups
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 

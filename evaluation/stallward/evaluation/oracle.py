@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -64,6 +64,14 @@ class Setting:
             levels=tuple(int(action[2 * slot + 1]) for slot in slots),
             paused=tuple(slot for slot in slots if action[2 * slot]),
             profile=int(action[-1]),
+        )
+
+    def for_slots(self, slots: int) -> Setting:
+        """What is left of it where there are so many groups."""
+        return replace(
+            self,
+            levels=self.levels[:slots],
+            paused=tuple(slot for slot in self.paused if slot < slots),
         )
 
     def action(self) -> NDArray[np.int64]:
@@ -170,15 +178,26 @@ def shortlist(screened: Sequence[Screened], *, allowed: float, count: int) -> li
     return chosen + rest[: count - len(chosen)]
 
 
-def best_meeting_target(result: Mapping[str, Any], *, slack: float = SLACK) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hindsight:
+    """The oracle of a live comparison."""
+
+    arm: str
+    """Its label."""
+    meets_target: bool
+    """Whether it keeps the target; if not, no static arm did, and this one did most often."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"arm": self.arm, "meets_target": self.meets_target}
+
+
+def best_meeting_target(result: Mapping[str, Any], *, slack: float = SLACK) -> Hindsight:
     """The oracle of a live comparison: most work among the static arms that keep the target.
 
     Args:
         result: The contents of ``result.json``; its arms that run ``static`` are the grid.
         slack: Share of windows by which an arm may keep the target less often than ample memory.
-
-    Returns:
-        The label of the arm; where none keeps the target, of the one that keeps it most often.
 
     Raises:
         EvaluationError: If there is no static arm in it.
@@ -200,11 +219,12 @@ def best_meeting_target(result: Mapping[str, Any], *, slack: float = SLACK) -> s
 
     keeping = [label for label in arms if kept(label) >= ample - slack]
     if not keeping:
-        return str(max(arms, key=kept))
-    return str(max(keeping, key=lambda label: _value(arms[label], "background_work")))
+        return Hindsight(arm=str(max(arms, key=kept)), meets_target=False)
+    best = max(keeping, key=lambda label: _value(arms[label], "background_work"))
+    return Hindsight(arm=str(best), meets_target=True)
 
 
-def oracle_of(file: Path, scenario: str) -> str:
+def oracle_of(file: Path, scenario: str) -> Hindsight:
     """:func:`best_meeting_target` of the result of a comparison of ``scenario``.
 
     Raises:

@@ -9,24 +9,31 @@ judged in ``stallward.evaluation.verdict_figures``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.fitted import load_fitted, save_fitted
 from stallward.evaluation.arms import make_arms
-from stallward.evaluation.compare import ComparisonRequest, run_comparison
-from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.oracle import Setting, screen_scenario
+from stallward.evaluation.compare import (
+    ComparisonRequest,
+    estimate_comparison,
+    run_comparison,
+)
+from stallward.evaluation.errors import ComparisonError, EvaluationError
+from stallward.evaluation.oracle import Hindsight, Setting, best_meeting_target, screen_scenario
 from stallward.evaluation.pipeline import fit_recordings, recordings_of
 from stallward.evaluation.plan import read_json, write_json
 from stallward.evaluation.progress import Report, part, silent
-from stallward.evaluation.verdict_figures import judge
+from stallward.evaluation.verdict_figures import Scene, judge
 from stallward.evaluation.verdict_plan import VerdictPlan
 from stallward.models.registry import find_policy, load_policy
 
 VERDICT_FILE: Final = "verdict.json"
+STATIC_BEST: Final = "static best"
+"""The role of the static setting that did best in training."""
 _ARMS_FILE: Final = "arms.json"
 _FIT_SHARE: Final = 0.02
 """Of the bar; fitting in hindsight takes minutes, the comparisons hours."""
@@ -55,45 +62,84 @@ def run_verdict(
         StallwardError: If a scenario cannot be run, or ``out`` is of another plan.
     """
     fixed = static_best(policy)
-    common = [*plan.arms, *([fixed] if fixed is not None and fixed not in plan.arms else [])]
     fitting = part(report, 0.0, _FIT_SHARE)
-    arms = {
-        name: common + _hindsight(plan, name, out, recordings, fit_seconds, fitting)
+    casts = {
+        name: _cast(
+            plan, name, fixed, _hindsight(plan, name, out, recordings, fit_seconds, fitting)
+        )
         for name in plan.scenarios
     }
     steps = plan.rounds * len(plan.scenarios)
-    results: dict[str, Mapping[str, Any]] = {}
-    for number in range(1, plan.rounds + 1):
-        for place, name in enumerate(plan.scenarios):
-            step = (number - 1) * len(plan.scenarios) + place
-            share = [_FIT_SHARE + (1.0 - _FIT_SHARE) * (step + k) / steps for k in (0, 1)]
-            results[name] = run_comparison(
-                ComparisonRequest(
-                    scenario=name,
-                    arms=tuple(make_arms(arms[name])),
-                    mode="live",
-                    rounds=number,
-                    block_s=plan.block_seconds,
-                    burn_in_s=plan.burn_in_seconds,
-                    seed=plan.seed,
-                    out=out / name,
-                    policy=policy,
-                ),
+    scenes: dict[str, Scene] = {}
+    failed: dict[str, str] = {}
+    for step in range(steps):
+        number, name = 1 + step // len(plan.scenarios), plan.scenarios[step % len(plan.scenarios)]
+        if name in failed:
+            continue
+        share = [_FIT_SHARE + (1.0 - _FIT_SHARE) * (step + k) / steps for k in (0, 1)]
+        request = ComparisonRequest(
+            scenario=name,
+            arms=tuple(make_arms(list(casts[name].values()))),
+            mode="live",
+            rounds=number,
+            block_s=plan.block_seconds,
+            burn_in_s=plan.burn_in_seconds,
+            seed=plan.seed,
+            out=out / name,
+            policy=policy,
+        )
+        try:
+            result = run_comparison(
+                request,
                 part(partial(_say, report, name), *share),
                 with_report=number == plan.rounds,
             )
-            verdict = judge(results)
-            write_json(out / VERDICT_FILE, verdict)
+        except ComparisonError as error:  # the other scenarios need not suffer for it
+            failed[name] = str(error)
+            report(f"{name} is left out: {error}", share[1])
+            continue
+        scenes[name] = Scene(
+            found=estimate_comparison(request), roles=casts[name], oracle=_oracle(result)
+        )
+        write_json(out / VERDICT_FILE, judge(scenes) | {"failed": failed})
+    if not scenes:
+        raise EvaluationError(f"No scenario could be run: {failed}.")
+    verdict = judge(scenes) | {"failed": failed}
+    write_json(out / VERDICT_FILE, verdict)
     report("done", 1.0)
     return verdict
+
+
+def _cast(
+    plan: VerdictPlan, name: str, fixed: Setting | None, hindsight: Sequence[str]
+) -> dict[str, str]:
+    """What each arm of a scenario is to the verdict, and its label; each label once."""
+    cast = {label: label for label in plan.arms}
+    if fixed is not None:
+        slots = max(len(load_scenario(name).background), 1)
+        cast[STATIC_BEST] = fixed.for_slots(slots).spec
+    for label in hindsight:
+        cast["mpc" if label.startswith("mpc:") else label] = label
+    found: dict[str, str] = {}
+    for role, label in cast.items():
+        if label not in found.values():
+            found[role] = label
+    return found
+
+
+def _oracle(result: Mapping[str, Any]) -> Hindsight | None:
+    try:
+        return best_meeting_target(result)
+    except EvaluationError:
+        return None
 
 
 def _say(report: Report, name: str, said: str, share: float) -> None:
     report(f"{name}: {said}", share)
 
 
-def static_best(policy: str) -> str | None:
-    """The arm of the static setting that did best on what a policy was trained on.
+def static_best(policy: str) -> Setting | None:
+    """The static setting that did best on what a policy was trained on.
 
     Returns:
         ``None`` where the policy does not say.
@@ -102,7 +148,7 @@ def static_best(policy: str) -> str | None:
         StallwardError: If there is no such policy.
     """
     action = load_policy(find_policy(policy)).metadata.provenance.get("best_static_action")
-    return None if action is None else Setting.of_action(action).spec
+    return None if action is None else Setting.of_action(action)
 
 
 def _hindsight(

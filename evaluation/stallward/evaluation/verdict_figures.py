@@ -1,29 +1,44 @@
-"""What live comparisons of held-out scenarios say of a policy, beside the targets. Pure.
+"""What live comparisons of held-out scenarios say of every arm, beside the targets. Pure.
 
-Every figure has the 95 % interval of its comparison. Over scenarios the mean is taken (of ratios
-the geometric one), as if they were all there are: its interval holds for these, not for others.
+Scenarios are resampled alike: a resample takes the same rounds of every scenario, as it does of
+every arm, so the figures over all scenarios have an interval like any other. It holds for these
+scenarios, not for others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 
+from stallward.evaluation.contrasts import Estimate
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.oracle import best_meeting_target
-from stallward.evaluation.render import Kind, cell
-
-Metric = Mapping[str, float | None]
-Result = Mapping[str, Any]
-Scale = Literal["ratio", "linear"]
+from stallward.evaluation.estimates import Estimated
+from stallward.evaluation.intervals import UNKNOWN, Interval, Scale, impact_interval, interval
+from stallward.evaluation.oracle import Hindsight
+from stallward.evaluation.plan import ALONE, AMPLE
+from stallward.evaluation.statistics import Array, pooled_quantiles
+from stallward.evaluation.verdict_score import score
 
 POLICY: Final = "ppo"
 RULE: Final = "rule"
 PUBLISHED: Final = "latd"
-AMPLE: Final = "ample"
+ORACLE: Final = "oracle"
+
+
+class How(Enum):
+    """How an arm is held against another, in one scenario and over several."""
+
+    LEVEL = "as it is; the mean"
+    IMPACT = "ratio less 1; the mean"
+    RATIO = "ratio; the geometric mean"
+    SHARE = "ratio; that of the sums, so that an arm that does nothing somewhere can be compared"
+    MORE = "difference; the mean"
+    LESS = "the other less the arm; the mean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,187 +48,338 @@ class Figure:
     Args:
         name: Its key.
         title: For people.
-        scale: Whether scenarios are averaged as ratios or as they are.
+        of: The estimate.
+        how: What is made of it.
+        against: The role that it is held against.
         target: What is aimed at, in words.
         low, high: Bounds of the value that meets the target; ``None`` for none.
+        certain: Whether the whole interval has to.
+        along: The figure that has to meet its target as well.
     """
 
     name: str
     title: str
-    scale: Scale
-    target: str
+    of: str
+    how: How
+    against: str | None = None
+    target: str = ""
     low: float | None = None
     high: float | None = None
+    certain: bool = False
+    along: str | None = None
 
-    def met(self, value: float | None) -> bool | None:
-        """Whether a value meets the target; ``None`` where that cannot be said."""
-        if value is None or (self.low is None and self.high is None):
+    def met(self, found: Interval, *, beyond: bool) -> bool | None:
+        """Whether this meets the target; ``None`` where that cannot be said.
+
+        Args:
+            found: The value and its interval.
+            beyond: Whether the arm did something where the other did nothing.
+        """
+        if self.low is None and self.high is None:
             return None
-        above = self.low is None or value >= self.low
-        return above and (self.high is None or value <= self.high)
+        if found.value is None:
+            return True if beyond and self.low is not None else None
+        low, high = (found.low, found.high) if self.certain else (found.value, found.value)
+        if low is None or high is None:
+            return False
+        if self.certain and low <= (self.low or 0.0):
+            return False
+        above = self.low is None or low >= self.low
+        return above and (self.high is None or high <= self.high)
 
 
+WORST: Final = "slo_points_worst"
+SPREAD: Final = "impact_p99_sd"
 FIGURES: Final = (
-    Figure(name="impact_ample_mean", title="mean latency against ample", scale="linear",
-           target="at most +5 %", high=0.05),
-    Figure(name="impact_ample_p99", title="p99 against ample", scale="linear",
-           target="at most +15 %", high=0.15),
-    Figure(name="impact_mean", title="mean latency against alone", scale="linear", target=""),
-    Figure(name="impact_p99", title="p99 against alone", scale="linear", target=""),
-    Figure(name="slo_points", title="SLO met, points under ample", scale="linear",
-           target="at most 0.5", high=0.005),
-    Figure(name="slo_points_worst", title="the same of the worst block", scale="linear",
-           target="at most 1", high=0.01),
-    Figure(name="work_of_oracle", title="background work over the oracle's", scale="ratio",
-           target="at least 0.85", low=0.85),
-    Figure(name="work_of_latd", title="background work over latd's", scale="ratio",
-           target="at least 1.3", low=1.3),
-    Figure(name="p99_of_latd", title="p99 over latd's", scale="ratio",
-           target="at most 1", high=1.0),
-    Figure(name="work_of_rule", title="background work over the tuned rule's", scale="ratio",
-           target="more, at no worse latency", low=1.0),
-    Figure(name="p99_of_rule", title="p99 over the tuned rule's", scale="ratio",
-           target="at most 1", high=1.0),
-    Figure(name="impact_p99_sd", title="spread of the p99 impact over blocks", scale="linear",
-           target="at most 7 %", high=0.07),
+    Figure(name="impact_ample_mean", title="mean latency against ample", of="mean_ms",
+           how=How.IMPACT, against=AMPLE, target="at most +5 %", high=0.05),
+    Figure(name="impact_ample_p99", title="p99 against ample", of="p99_ms",
+           how=How.IMPACT, against=AMPLE, target="at most +15 %", high=0.15),
+    Figure(name="impact_mean", title="mean latency against alone", of="mean_ms",
+           how=How.IMPACT, against=ALONE),
+    Figure(name="impact_p99", title="p99 against alone", of="p99_ms",
+           how=How.IMPACT, against=ALONE),
+    Figure(name="slo_points", title="SLO met, points under ample", of="slo_attainment",
+           how=How.LESS, against=AMPLE, target="at most 0.5", high=0.005),
+    Figure(name=WORST, title="the same of the worst round", of="slo_attainment",
+           how=How.LESS, against=AMPLE, target="at most 1", high=0.01),
+    Figure(name="work", title="background work", of="background_work", how=How.LEVEL),
+    Figure(name="work_of_oracle", title="background work over the oracle's", of="background_work",
+           how=How.SHARE, against=ORACLE, target="at least 0.85", low=0.85),
+    Figure(name="work_of_latd", title="background work over latd's", of="background_work",
+           how=How.SHARE, against=PUBLISHED, target="at least 1.3 at no worse p99", low=1.3,
+           along="p99_of_latd"),
+    Figure(name="p99_of_latd", title="p99 over latd's", of="p99_ms", how=How.RATIO,
+           against=PUBLISHED, target="at most 1", high=1.0),
+    Figure(name="score_over_rule", title="score less the tuned rule's", of="score",
+           how=How.MORE, against=RULE, target="certainly above 0", low=0.0, certain=True),
+    Figure(name="work_of_rule", title="background work over the tuned rule's",
+           of="background_work", how=How.SHARE, against=RULE),
+    Figure(name="p99_of_rule", title="p99 over the tuned rule's", of="p99_ms", how=How.RATIO,
+           against=RULE),
+    Figure(name="score", title="score", of="score", how=How.LEVEL),
+    Figure(name=SPREAD, title="SD of the p99 impact over rounds", of="p99_ms",
+           how=How.LEVEL, target="at most 7 %", high=0.07),
 )  # fmt: skip
+AGAIN: Final = (
+    Figure(name="p99_ratio", title="p99", of="p99_ms", how=How.RATIO),
+    Figure(name="mean_ratio", title="mean latency", of="mean_ms", how=How.RATIO),
+    Figure(name="work_ratio", title="background work", of="background_work", how=How.SHARE),
+    Figure(name="score_difference", title="score", of="score", how=How.MORE),
+)
+"""What an arm that was run twice is held against itself by."""
+_BY_NAME: Final = {figure.name: figure for figure in FIGURES}
 
 
-def judge(results: Mapping[str, Result]) -> dict[str, Any]:
-    """The verdict on :data:`POLICY`, of the comparisons of some scenarios.
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """The comparison of one scenario.
+
+    Args:
+        found: Its estimates.
+        roles: What an arm is to the verdict -> its label. Scenarios have the same roles, though
+            settings and twins differ.
+        oracle: Which static arm was the oracle; ``None`` where there was none.
+    """
+
+    found: Estimated
+    roles: Mapping[str, str]
+    oracle: Hindsight | None = None
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """All roles, with those of the references, and the oracle where it keeps the target."""
+        own = {ALONE: ALONE, AMPLE: AMPLE, **self.roles}
+        if self.oracle is not None and self.oracle.meets_target:
+            own[ORACLE] = self.oracle.arm
+        return own
+
+    @cached_property
+    def scores(self) -> dict[str, Estimate]:
+        """The score of every arm and of ample, by label."""
+        return {
+            label: score(self.found, label) for label in self.labels.values() if label != ALONE
+        }
+
+    def estimate(self, role: str, of: str) -> Estimate | None:
+        """An estimate of an arm; ``None`` without such an arm."""
+        label = self.labels.get(role)
+        if label is None:
+            return None
+        if of == "score":
+            return self.scores[label]
+        return self.found.known[label].estimates[of]
+
+    def by_round(self, role: str) -> tuple[Array, Array]:
+        """The p99 of each round over that of ample, and the share of windows met; ``(R,)``."""
+        label = self.labels[role]
+        p99 = [_p99s(self.found, name) for name in (label, AMPLE)]
+        met = [m.mean() if m.size else np.nan for m in self.found.known[label].met]
+        return p99[0] / p99[1], np.array(met)
+
+    def windows(self, role: str) -> int:
+        """Windows of all blocks of an arm."""
+        return sum(m.size for m in self.found.known[self.labels[role]].met)
+
+
+def _p99s(found: Estimated, label: str) -> Array:
+    blocks = found.conditions[label].blocks
+    return np.array([pooled_quantiles([block.latency_ms], [0.99])[0] for block in blocks])
+
+
+def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:
+    """The verdict on every arm.
 
     Returns:
-        ``scenarios`` (for each its oracle, rounds and figures) and ``figures`` (over all of them,
-        with target and whether it is met), JSON values.
+        ``scenarios`` (of each its rounds, target, oracle and the figures of every arm), ``arms``
+        (the figures over all scenarios, with the worst scenario and whether the target is met),
+        ``again`` (arms that were run twice against themselves) and ``ships``: JSON values.
 
     Raises:
         EvaluationError: If the policy is not among the arms.
     """
-    each = {name: _figures(name, result) for name, result in results.items()}
+    for name, scene in scenes.items():
+        if POLICY not in scene.roles:
+            raise EvaluationError(f"The comparison of {name} has no arm {POLICY!r}.")
+    roles = [role for role in _roles(scenes) if role != ALONE]
+    every = list(scenes.values())
+    arms = {role: _figures(every, role) for role in roles}
     return {
-        "schema": 1,
+        "schema": 2,
         "scenarios": {
             name: {
-                "oracle": _oracle(results[name]),
-                "rounds": results[name]["method"]["rounds"],
-                "figures": found,
+                "rounds": scene.found.rounds,
+                "slo_ms": scene.found.target.ms,
+                "slo_quantile": scene.found.target.quantile,
+                "oracle": None if scene.oracle is None else scene.oracle.as_json(),
+                "roles": dict(scene.roles),
+                "arms": {r: _figures([scene], r) for r in roles if r in scene.labels},
             }
-            for name, found in each.items()
+            for name, scene in scenes.items()
         },
-        "figures": {
-            figure.name: _over_scenarios(figure, [found[figure.name] for found in each.values()])
-            for figure in FIGURES
+        "arms": arms,
+        "again": {
+            role: {
+                figure.name: _found([*every], figure, role, role.partition("#")[0])
+                for figure in AGAIN
+            }
+            for role in roles
+            if "#" in role
         },
+        "ships": _ships(arms[POLICY]),
     }
 
 
-def _oracle(result: Result) -> str | None:
-    try:
-        return best_meeting_target(result)
-    except EvaluationError:
-        return None
-
-
-def _figures(name: str, result: Result) -> dict[str, Metric]:
-    if POLICY not in result["arms"]:
-        raise EvaluationError(f"The comparison of {name} has no arm {POLICY!r}.")
-    arm, ample = result["arms"][POLICY], result["references"][AMPLE]
-    ample_met = ample["slo_attainment"]["value"]
-    oracle = _oracle(result)
-    work, p99 = "background_work_ratio", "p99_ratio"
-    return {
-        **{
-            key: arm[key]
-            for key in ("impact_ample_mean", "impact_ample_p99", "impact_mean", "impact_p99")
-        },
-        "slo_points": _less(ample_met, arm["slo_attainment"]),
-        "slo_points_worst": _plain(_minus(ample_met, arm["spread"]["slo_attainment_worst"])),
-        "work_of_oracle": _contrast(result, oracle, work),
-        "work_of_latd": _contrast(result, PUBLISHED, work),
-        "p99_of_latd": _contrast(result, PUBLISHED, p99),
-        "work_of_rule": _contrast(result, RULE, work),
-        "p99_of_rule": _contrast(result, RULE, p99),
-        "impact_p99_sd": _plain(arm["spread"]["impact_ample_p99_sd"]),
+def _ships(figures: Mapping[str, Any]) -> dict[str, str]:
+    better = figures["score_over_rule"]["met"]
+    said = {
+        True: "its score is certainly higher than the tuned rule's",
+        False: "the policy's score is not certainly higher than the tuned rule's",
+        None: "the policy was not compared with the tuned rule",
     }
+    return {"controller": POLICY if better is not False else RULE, "why": said[better]}
 
 
-def _contrast(result: Result, other: str | None, name: str) -> Metric:
-    """The policy's ratio to another arm."""
-    for pair in result["contrasts"]:
-        found: Metric = pair[name]
-        if (pair["arm"], pair["against"]) == (POLICY, other):
-            return found
-        if (pair["arm"], pair["against"]) == (other, POLICY):
-            value, low, high = found["value"], found["low"], found["high"]
-            return {"value": _inverse(value), "low": _inverse(high), "high": _inverse(low)}
-    return _plain(None)
+def _roles(scenes: Mapping[str, Scene]) -> list[str]:
+    """Those that every scenario has, in order."""
+    first, *rest = [scene.labels for scene in scenes.values()]
+    return [role for role in first if all(role in labels for labels in rest)]
 
 
-def _inverse(value: float | None) -> float | None:
-    return None if value is None or value <= 0.0 else 1.0 / value
-
-
-def _minus(one: float | None, two: float | None) -> float | None:
-    return None if one is None or two is None else one - two
-
-
-def _less(reference: float | None, metric: Metric) -> Metric:
-    """``reference`` less a figure, whose interval turns round."""
-    return {
-        "value": _minus(reference, metric["value"]),
-        "low": _minus(reference, metric["high"]),
-        "high": _minus(reference, metric["low"]),
+def _figures(scenes: Sequence[Scene], role: str) -> dict[str, Any]:
+    """All figures of an arm, over one scenario or several."""
+    found = {
+        figure.name: _found(scenes, figure, role, figure.against)
+        for figure in FIGURES
+        if figure.name not in {WORST, SPREAD} and figure.against != role
     }
+    found[WORST] = _worst_round(scenes, role)
+    found[SPREAD] = _spread(scenes, role)
+    for name, one in found.items():
+        along = _BY_NAME[name].along
+        if along in found and one["met"]:
+            one["met"] = found[along]["met"]
+    return found
 
 
-def _plain(value: float | None) -> Metric:
-    return {"value": value, "low": None, "high": None}
-
-
-def _over_scenarios(figure: Figure, each: Sequence[Metric]) -> dict[str, Any]:
-    """The mean over scenarios; their intervals, being independent, add up in squares."""
-    values = [metric["value"] for metric in each]
-    known = [value for value in values if value is not None]
-    log = figure.scale == "ratio"
-    mean: float | None = None
-    low = high = None
-    if known and len(known) == len(values) and not (log and min(known) <= 0.0):
-        at = np.log(known) if log else np.array(known)
-        mean = float(at.mean())
-        ends = [(metric["low"], metric["high"]) for metric in each]
-        if all(a is not None and b is not None and (not log or a > 0.0) for a, b in ends):
-            limits = np.array(ends, dtype=np.float64)
-            limits = np.log(limits) if log else limits
-            below, above = at - limits[:, 0], limits[:, 1] - at
-            low, high = (
-                mean - float(np.sqrt(np.square(below).sum())) / len(known),
-                mean + float(np.sqrt(np.square(above).sum())) / len(known),
-            )
-        if log:
-            mean = float(np.exp(mean))
-            low, high = (None if v is None else float(np.exp(v)) for v in (low, high))
+def _found(
+    scenes: Sequence[Scene], figure: Figure, role: str, against: str | None
+) -> dict[str, Any]:
+    pairs = [
+        (scene, scene.estimate(role, figure.of), scene.estimate(against, figure.of))
+        if against is not None
+        else (scene, scene.estimate(role, figure.of), None)
+        for scene in scenes
+    ]
+    usable = [
+        (scene, one, two)
+        for scene, one, two in pairs
+        if one is not None and (against is None or two is not None)
+    ]
+    if not usable:
+        return _as_json(figure, UNKNOWN, beyond=False)
+    rounds = min(scene.found.rounds for scene, _, _ in usable)
+    ones = [one for _, one, _ in usable]
+    twos = [two for _, _, two in usable if two is not None]
+    values = [_of_one(figure.how, *pair) for pair in zip(ones, twos or ones, strict=True)]
+    combined = _combined(figure.how, ones, twos)
+    whole = _interval(figure.how, combined, rounds)
+    if figure.of == "slo_attainment" and whole.low is not None and whole.low == whole.high:
+        whole = _rule_of_three(whole, sum(scene.windows(role) for scene, _, _ in usable))
+    beyond = bool(twos) and sum(t.value for t in twos) == 0.0 < sum(o.value for o in ones)
     worst = None
-    if known and len(known) == len(values) and (figure.low, figure.high) != (None, None):
-        worst = max(known) if figure.high is not None else min(known)
+    if len(scenes) > 1 and all(np.isfinite(values)):
+        worst = max(values) if figure.high is not None else min(values)
+    left_out = len(scenes) - len(usable)
+    return _as_json(figure, whole, beyond=beyond, worst=worst, left_out=left_out)
+
+
+def _of_one(how: How, one: Estimate, two: Estimate) -> float:
+    return _combined(how, [one], [two] if how is not How.LEVEL else []).value
+
+
+def _combined(how: How, ones: Sequence[Estimate], twos: Sequence[Estimate]) -> Estimate:
+    """A figure of one scenario or several, and its draws."""
+    a = [np.append(one.draws, one.value) for one in ones]
+    b = [np.append(two.draws, two.value) for two in twos]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if how is How.LEVEL:
+            rows = np.mean(a, axis=0)
+        elif how is How.SHARE:
+            rows = np.sum(a, axis=0) / np.sum(b, axis=0)
+        elif how is How.RATIO:
+            rows = np.exp(np.mean(np.log(np.array(a) / np.array(b)), axis=0))
+        elif how is How.IMPACT:
+            rows = np.mean(np.array(a) / np.array(b), axis=0) - 1.0
+        else:
+            sign = 1.0 if how is How.MORE else -1.0
+            rows = sign * np.mean(np.array(a) - np.array(b), axis=0)
+    return Estimate(value=float(rows[-1]), draws=rows[:-1])
+
+
+def _interval(how: How, found: Estimate, rounds: int) -> Interval:
+    if how is How.IMPACT:
+        return impact_interval(found.value + 1.0, found.draws + 1.0, blocks=rounds)
+    scale = Scale.LOG if how in {How.RATIO, How.SHARE} else Scale.LINEAR
+    return interval(found.value, found.draws, blocks=rounds, scale=scale)
+
+
+def _rule_of_three(found: Interval, windows: int) -> Interval:
+    """Of a difference that never varied: what may have been missed in so many windows."""
+    assert found.value is not None  # it has an interval
+    margin = min(3.0 / max(windows, 1), 1.0)
+    return Interval(value=found.value, low=found.value - margin, high=found.value + margin)
+
+
+def _worst_round(scenes: Sequence[Scene], role: str) -> dict[str, Any]:
+    """Points under ample's attainment of the round that was worst, the mean over scenarios.
+
+    A worst value has no interval from resampling; ``ample`` has one of its own to compare with.
+    """
+    rounds = min(scene.found.rounds for scene in scenes)
+    kept = np.mean([scene.by_round(role)[1][:rounds] for scene in scenes], axis=0)
+    usual = np.mean([_value(scene, AMPLE) for scene in scenes])
+    value = float(usual - kept.min())
+    found = Interval(value=value, low=None, high=None) if np.isfinite(value) else UNKNOWN
+    return _as_json(_BY_NAME[WORST], found, beyond=False)
+
+
+def _value(scene: Scene, role: str) -> float:
+    found = scene.estimate(role, "slo_attainment")
+    return np.nan if found is None else found.value
+
+
+def _spread(scenes: Sequence[Scene], role: str) -> dict[str, Any]:
+    """The standard deviation over rounds of p99 against ample, the mean over scenarios."""
+    rounds = min(scene.found.rounds for scene in scenes)
+    if rounds < 2 or role == AMPLE:
+        return _as_json(_BY_NAME[SPREAD], UNKNOWN, beyond=False)
+    each = []
+    for scene in scenes:
+        ratios = scene.by_round(role)[0]
+        once = np.ones((1, ratios.size), dtype=np.int64)
+        counts = np.concatenate([scene.found.conditions[AMPLE].counts, once])
+        mean = counts @ ratios / ratios.size
+        square = counts @ np.square(ratios) / ratios.size - np.square(mean)
+        each.append(np.sqrt(np.maximum(square, 0.0) * ratios.size / (ratios.size - 1)))
+    rows = np.mean(each, axis=0)
+    found = interval(float(rows[-1]), rows[:-1], blocks=rounds, scale=Scale.LOG)
+    return _as_json(_BY_NAME[SPREAD], found, beyond=False)
+
+
+def _as_json(
+    figure: Figure,
+    found: Interval,
+    *,
+    beyond: bool,
+    worst: float | None = None,
+    left_out: int = 0,
+) -> dict[str, Any]:
     return {
-        "value": mean,
-        "low": low,
-        "high": high,
+        **found.as_json(),
         "worst": worst,
+        "beyond": beyond,
+        "left_out_scenarios": left_out,
         "target": figure.target,
-        "met": figure.met(mean),
+        "met": figure.met(found, beyond=beyond),
     }
-
-
-def verdict_rows(verdict: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headers and rows of the table: figures by scenarios."""
-    scenarios = list(verdict["scenarios"])
-    rows = []
-    for figure in FIGURES:
-        found = verdict["figures"][figure.name]
-        met = {True: "met", False: "missed", None: ""}[found["met"]]
-        kind: Kind = "number" if figure.scale == "ratio" else "share"
-        each = [verdict["scenarios"][name]["figures"][figure.name] for name in scenarios]
-        cells = [cell(metric, kind) for metric in each]
-        rows.append((figure.title, figure.target, cell(found, kind), met, *cells))
-    return ("figure", "target", "mean", "", *scenarios), rows

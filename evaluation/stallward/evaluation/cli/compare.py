@@ -127,9 +127,11 @@ def oracle(
     if result is not None:
         best = oracle_of(result, scenario)
         if as_json:
-            output.print_json({"scenario": scenario, "oracle": best})
+            output.print_json({"scenario": scenario, **best.as_json()})
         else:
-            output.line(best)
+            output.line(best.arm)
+            if not best.meets_target:
+                output.note("No static arm keeps the target; this one does most often.")
         return
     twin = load_fitted(find_twin_of(scenario, twin_file))
     found = screen_scenario(twin, count=count, seed=seed)

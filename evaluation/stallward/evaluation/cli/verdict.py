@@ -37,8 +37,8 @@ def verdict(
 
     from stallward.evaluation.demo import shipped_recordings  # noqa: PLC0415
     from stallward.evaluation.verdict import load_verdict, run_verdict  # noqa: PLC0415
-    from stallward.evaluation.verdict_figures import verdict_rows  # noqa: PLC0415
     from stallward.evaluation.verdict_plan import load_verdict_plan  # noqa: PLC0415
+    from stallward.evaluation.verdict_tables import verdict_tables  # noqa: PLC0415
 
     if show:
         found = load_verdict(out)
@@ -55,5 +55,10 @@ def verdict(
     if as_json:
         output.print_json(found)
         return
-    headers, rows = verdict_rows(found)
-    output.table(headers, rows)
+    for table in verdict_tables(found):
+        output.line(table.title)
+        output.table(table.headers, table.rows)
+        output.line()
+    for name, why in found["failed"].items():
+        output.note(f"{name} is left out: {why}")
+    output.line(f"Ships: {found['ships']['controller']}, for {found['ships']['why']}.")
