@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -11,9 +13,11 @@ from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.agent.thresholds import as_values
 from stallward.env.simulation import SimulationSettings
 from stallward.env.testing import small_twin
+from stallward.env.twin.fitted import FittedTwin
 from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.rollout import evaluate, rollout_steps
+from stallward.training.selection import worst_low
 from stallward.training.statics import make_constraints
 from stallward.training.tune import TuneResult, TuneSettings, as_act, tune
 
@@ -25,7 +29,13 @@ SETTINGS = TuneSettings(
     evaluation_episodes=16,
     evaluation_seconds=4.0,
     finalists=2,
+    seeds=2,
+    judged_episodes=16,
 )
+
+
+def replace_name(twin: FittedTwin, name: str) -> FittedTwin:
+    return replace(twin, scenario=replace(twin.scenario, name=name))
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +47,31 @@ def test_a_search_does_no_worse_than_the_defaults_and_says_what_it_spent(
     found: TuneResult,
 ) -> None:
     assert isinstance(found.thresholds, RuleThresholds)
-    assert found.outcome.score_low >= found.default.score_low
-    assert 0 < found.steps <= SETTINGS.total_steps
+    assert worst_low(found.outcomes) >= worst_low(found.default)
+    assert 0 < found.steps <= SETTINGS.seeds * SETTINGS.total_steps
     assert found.provenance["decisions"] == found.steps
     assert found.provenance["twins"] == ["small"]
-    assert found.provenance["generations"] > 1
+    assert len(found.provenance["generations"]) == 2
+    assert min(found.provenance["generations"]) > 1
+
+
+def test_of_several_searches_that_is_kept_which_does_best_where_none_searched(
+    found: TuneResult,
+) -> None:
+    said = found.provenance
+    lows = [said["default_score_low"], *said["scores_low_by_seed"]]
+    assert round(worst_low(found.outcomes), 4) == max(lows)
+    assert said["kept"] == ["defaults", "seed 1", "seed 2"][lows.index(max(lows))]
+    assert said["scores_low_by_seed"][0] != said["scores_low_by_seed"][1], "searches of their own"
+    other = tune("rule", [TWIN], SETTINGS, judged_on=[replace_name(TWIN, "elsewhere")])
+    assert list(other.outcomes) == ["elsewhere"]
+    assert other.provenance["judged_on"] == ["elsewhere"]
 
 
 def test_the_same_seed_finds_the_same_rule(found: TuneResult) -> None:
     again = tune("rule", [TWIN], SETTINGS)
     assert as_values(again.thresholds) == as_values(found.thresholds)
-    assert again.outcome == found.outcome
+    assert again.outcomes == found.outcomes
 
 
 def test_a_search_stops_when_its_time_is_over_and_reports_its_way() -> None:
@@ -60,6 +84,8 @@ def test_a_search_stops_when_its_time_is_over_and_reports_its_way() -> None:
         evaluation_seconds=2.0,
         finalists=1,
         seed=2,
+        seeds=1,
+        judged_episodes=8,
     )
     found = tune("pi", [TWIN], settings, lambda message, share: said.append((message, share)))
     assert found.steps < settings.total_steps

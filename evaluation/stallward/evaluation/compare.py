@@ -138,12 +138,9 @@ def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
     policies = {
         arm.label: find_policy_of(arm, request.policy, scenario.name) for arm in request.arms
     }
-    return Comparison(
-        request=request,
-        store=BlockStore(request.out, settings_of(request, scenario, policies)),
-        blocks=plan_blocks(request.arms, request.rounds, request.seed),
-        policies=policies,
-    )
+    blocks = plan_blocks(request.arms, request.rounds, request.seed)  # before there is a directory
+    store = BlockStore(request.out, settings_of(request, scenario, policies))
+    return Comparison(request=request, store=store, blocks=blocks, policies=policies)
 
 
 @contextmanager

@@ -205,6 +205,15 @@ def _of_part(names: Sequence[str], part: Part) -> list[str]:
     return [name for name in names if split.part_of_name(name) == part]
 
 
+def _judges(names: Sequence[str]) -> tuple[FittedTwin, ...]:
+    """Twins that decide between seeds; ``default`` are the shipped ones of the validation."""
+    from stallward.models.registry import twin_names  # noqa: PLC0415
+
+    shipped = _of_part(twin_names(), "validation")
+    wanted = [n for name in names for n in (shipped if name == "default" else (name,))]
+    return load_twins(wanted) if wanted else ()
+
+
 def train_policy(
     twins: Sequence[str],
     *,
@@ -236,7 +245,6 @@ def train_policy(
     Raises:
         StallwardError: If a twin is missing or held out, or ``out`` holds something else.
     """
-    from stallward.models.registry import twin_names  # noqa: PLC0415
     from stallward.training.policy import SEEDS_FOLDER, save_policy  # noqa: PLC0415
 
     if out.exists() and not (out / SEEDS_FOLDER).is_dir():
@@ -244,8 +252,6 @@ def train_policy(
     check_writable(out)
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
-    shipped = _of_part(twin_names(), "validation")
-    judges = [n for name in judged_on for n in (shipped if name == "default" else (name,))]
     from stallward.training.composed import Composing  # noqa: PLC0415
     from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
 
@@ -255,9 +261,7 @@ def train_policy(
     if seconds is not None:
         args = replace(args, max_seconds=_LEARNING_SHARE * seconds)
     (out / SEEDS_FOLDER).mkdir(parents=True, exist_ok=True)
-    result = train(
-        loaded, args, report, judged_on=load_twins(judges) if judges else (), folder=out
-    )
+    result = train(loaded, args, report, judged_on=_judges(judged_on), folder=out)
     save_policy(out, result.policy)
 
 
@@ -279,7 +283,9 @@ def tune_rule(
     *,
     out: Path | None = None,
     decisions: int,
-    seconds: float,
+    seconds: float | None = None,
+    seeds: int = 5,
+    judged_on: Sequence[str] = ("default",),
     composed: int = 2,
     seed: int = 1,
     report: Report = silent,
@@ -290,8 +296,10 @@ def tune_rule(
         rule: Its name.
         twins: By file or name.
         out: The file; ``build/RULE.toml`` by default.
-        decisions: On the twin, at most.
-        seconds: At most; the last evaluation comes on top.
+        decisions: On the twins, at most, for each seed.
+        seconds: At most, for all seeds; the last evaluation comes on top.
+        seeds: Searches, of which one is kept.
+        judged_on: Twins by which it is chosen, as :func:`train_policy` takes them.
         composed: Scenarios of each twin's application beside other twins' programs.
         seed: Everything random follows from it.
         report: Told how far it is.
@@ -308,13 +316,14 @@ def tune_rule(
     check_file(file, kind="a file of thresholds", mark=b"[thresholds]")
     settings = TuneSettings(
         seed=seed,
+        seeds=seeds,
         total_steps=decisions,
-        max_seconds=seconds,
+        max_seconds=float("inf") if seconds is None else seconds,
         composing=Composing(per_twin=composed),
     )
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
-    found = tune(rule, loaded, settings, report)
+    found = tune(rule, loaded, settings, report, judged_on=_judges(judged_on))
     file.parent.mkdir(parents=True, exist_ok=True)
     building = file.with_name(f".{file.name}.{os.getpid()}.partial")
     building.write_text(

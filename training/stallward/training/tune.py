@@ -1,9 +1,10 @@
-"""Searching the thresholds of a rule on the twin, with the steps and the score that PPO gets.
+"""Searching the thresholds of a rule on the twin: seeds, decisions, score and choice as for PPO.
 
 CMA-ES in the unit cube of the thresholds. Every candidate of a generation meets the same nodes
 (``rollout.evaluate`` with one seed), every generation others; the rules that did best, and the
-middle of the search, then meet fresh draws, and the best lower confidence bound wins. The search
-ends with the decisions it may spend, evaluation included.
+middle of the search, then meet fresh draws, and the best lower confidence bound wins. A search
+ends with the decisions it may spend, evaluation included. Of several searches, and the defaults,
+that one is kept which the judge of policies prefers (``stallward.training.selection``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -29,7 +31,9 @@ from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report
 from stallward.training.rollout import Act, Outcome, evaluate, rollout_steps
+from stallward.training.selection import Judge, make_judge, worst_low
 from stallward.training.statics import make_constraints
+from stallward.training.workers import side_by_side, time_for_each
 
 _TICK_S: Final = 0.1
 _FRESH_SEED: Final = 10_000
@@ -56,10 +60,12 @@ class TuneSettings:
     """How thresholds are searched."""
 
     seed: int = 1
+    seeds: int = 5
+    """Searches, of which one is kept."""
     total_steps: int = 30_000_000
-    """Decisions on the twin, evaluation included: what PPO gets for a seed."""
+    """Decisions on the twin for each seed, evaluation included: what PPO gets for one."""
     max_seconds: float = float("inf")
-    """Wall time for the search; the final evaluation comes on top."""
+    """Wall time for all searches; the final evaluation comes on top."""
     episodes: int = 128
     """Nodes each candidate meets."""
     seconds: float = 20.0
@@ -74,6 +80,8 @@ class TuneSettings:
     """How long each finalist runs on them."""
     finalists: int = 6
     """Best of the later generations that are evaluated beside the middle and the defaults."""
+    judged_episodes: int = 1024
+    """As for PPO: fresh nodes for the choice between seeds, over all scenarios."""
     composing: Composing = field(default_factory=Composing)
     """As for PPO: scenarios beside the recorded ones."""
     settings: SimulationSettings = field(default_factory=SimulationSettings)
@@ -81,21 +89,33 @@ class TuneSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """What a search found.
+    """What the searches found.
 
     Attributes:
         thresholds: The rule's dataclass.
-        outcome: How it did on fresh nodes.
+        outcomes: How it did on fresh nodes of each scenario that it was judged on.
         default: How the rule with its defaults did on the same.
-        steps: Decisions spent.
+        steps: Decisions spent, over all seeds.
         provenance: For the file: strings and numbers only.
     """
 
     thresholds: Any
-    outcome: Outcome
-    default: Outcome
+    outcomes: dict[str, Outcome]
+    default: dict[str, Outcome]
     steps: int
     provenance: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What one search found."""
+
+    seed: int
+    thresholds: Any
+    outcome: Outcome
+    """On fresh nodes of the twins it was searched on."""
+    steps: int
+    generations: int
 
 
 def as_act(law: Law, ticks_per_action: int) -> Act:
@@ -116,16 +136,93 @@ def tune(
     twins: Sequence[FittedTwin],
     settings: TuneSettings | None = None,
     report: Report | None = None,
+    *,
+    judged_on: Sequence[FittedTwin] = (),
 ) -> TuneResult:
     """Search the thresholds of the rule ``name``.
+
+    Args:
+        name: The rule.
+        twins: Searched on.
+        settings: Of the search.
+        report: Told how far it is.
+        judged_on: Twins that decide which search is kept; ``twins`` where there are none.
 
     Raises:
         TrainingError: If there is no such rule, or no twin.
     """
     settings, rule = settings or TuneSettings(), find_tunable(name)
+    report = report or (lambda _message, _share: None)
     if not twins:
         raise TrainingError("There is no twin to tune on.", next_step="Run `stallward fit`.")
-    return _Search(rule, twins, settings, report or (lambda _message, _share: None)).run()
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    each_s = time_for_each(settings.max_seconds, settings.seeds)
+    searches = side_by_side(
+        [partial(_search, name, twins, settings, seed, each_s) for seed in seeds],
+        lambda message, share: report(message, 0.95 * share),
+    )
+    report("evaluating", 0.95)
+    judge = make_judge(
+        judged_on or twins,
+        settings.settings,
+        slack=settings.slack,
+        episodes=settings.judged_episodes,
+        seed=_FRESH_SEED + settings.seed,
+    )
+    candidates = [rule.thresholds(), *(found.thresholds for found in searches)]
+    judged = [_judged(judge, rule, one) for one in candidates]
+    best = int(np.argmax([worst_low(outcomes) for outcomes in judged]))
+    steps = sum(found.steps for found in searches)
+    report("done", 1.0)
+    return TuneResult(
+        thresholds=candidates[best],
+        outcomes=judged[best],
+        default=judged[0],
+        steps=steps,
+        provenance={
+            "search": f"CMA-ES (cmaes {version('cmaes')})",
+            "stallward": version("stallward"),
+            "seeds": list(seeds),
+            "kept": "defaults" if best == 0 else f"seed {searches[best - 1].seed}",
+            "scores_low_by_seed": [round(worst_low(outcomes), 4) for outcomes in judged[1:]],
+            "default_score_low": round(worst_low(judged[0]), 4),
+            "judged_on": [twin.scenario.name for twin in judge.twins],
+            "scores": [round(outcome.score, 4) for outcome in judged[best].values()],
+            "scores_by_seed_where_searched": [round(found.outcome.score, 4) for found in searches],
+            "decisions": steps,
+            "generations": [found.generations for found in searches],
+            "episodes": settings.episodes,
+            **{f"slack_{key}": value for key, value in asdict(settings.slack).items()},
+            "twins": [twin.scenario.name for twin in twins],
+            "composed": settings.composing.per_twin * len(twins),
+            "recordings_sha256": [
+                str(twin.provenance.get("recordings_sha256", "")) for twin in twins
+            ],
+            "start": [f"{key} {value:g}" for key, value in as_values(candidates[0]).items()],
+        },
+    )
+
+
+def _judged(judge: Judge, rule: Tunable, thresholds: Any) -> dict[str, Outcome]:
+    """How a rule does in each scenario; it begins afresh in every one."""
+    found: dict[str, Outcome] = {}
+    for k, twin in enumerate(judge.twins):
+        law = rule.law([thresholds], judge.episodes)
+        act = as_act(law, judge.settings.ticks_per_action)
+        found |= judge.on([twin], judge.constraints.one(k)).outcomes(act)
+    return found
+
+
+def _search(
+    name: str,
+    twins: Sequence[FittedTwin],
+    settings: TuneSettings,
+    seed: int,
+    max_seconds: float,
+    report: Report,
+) -> _Found:
+    """One search, in a process of its own."""
+    return _Search(find_tunable(name), twins, settings, seed, max_seconds, report).run()
 
 
 def find_tunable(name: str) -> Tunable:
@@ -150,11 +247,14 @@ class _Search:
         rule: Tunable,
         twins: Sequence[FittedTwin],
         settings: TuneSettings,
+        seed: int,
+        max_seconds: float,
         report: Report,
     ) -> None:
         self._rule, self._settings, self._report = rule, settings, report
+        self._seed, self._max_seconds = seed, max_seconds
         composed = compose(twins, settings.composing, settings.settings, seed=settings.seed)
-        self._twins, self._recorded = (*twins, *composed), len(twins)
+        self._twins = (*twins, *composed)
         self._constraints, _ = make_constraints(
             self._twins, settings.settings, settings.slack, seed=settings.seed
         )
@@ -164,13 +264,13 @@ class _Search:
             mean=np.clip(to_unit(self._default), 0.05, 0.95),
             sigma=settings.sigma,
             bounds=np.tile([0.0, 1.0], (size, 1)),
-            seed=settings.seed,
+            seed=seed,
         )
         self._kept: list[tuple[float, NDArray[np.float64]]] = []
         self._steps = 0
         self._curve: list[float] = []
 
-    def run(self) -> TuneResult:
+    def run(self) -> _Found:
         """Search until the steps or the time are spent, then choose on fresh nodes."""
         settings = self._settings
         began_s = time.monotonic()
@@ -180,10 +280,11 @@ class _Search:
         generation = rollout_steps(settings.seconds, settings.settings) * settings.episodes
         generation *= self._cma.population_size
         while True:
-            spent = (time.monotonic() - began_s) / settings.max_seconds
+            spent = (time.monotonic() - began_s) / self._max_seconds
             done = max(spent, (self._steps + generation) / max(budget, 1))
             best = f": score {self._curve[-1]:.3f}" if self._curve else ""
-            self._report(f"{self._rule.name}, generation {len(self._curve)}{best}", min(done, 1.0))
+            said = f"{self._rule.name}, seed {self._seed}, generation {len(self._curve)}{best}"
+            self._report(said, min(done, 1.0))
             if self._curve and done >= 1.0:
                 break
             self._generation()
@@ -191,7 +292,7 @@ class _Search:
 
     def _generation(self) -> None:
         units = [self._cma.ask() for _ in range(self._cma.population_size)]
-        seed = self._settings.seed + len(self._curve)
+        seed = 1000 * self._seed + len(self._curve)
         length_s, nodes = self._settings.seconds, self._settings.episodes
         scores = [self._judge(self._at(u), nodes, seed, length_s).score for u in units]
         self._cma.tell([(u, -score) for u, score in zip(units, scores, strict=True)])
@@ -216,7 +317,7 @@ class _Search:
             seconds=seconds,
         )
 
-    def _choose(self) -> TuneResult:
+    def _choose(self) -> _Found:
         """The best on fresh nodes of the late generations' best, the middle and the default."""
         settings = self._settings
         late = self._kept[len(self._kept) // 2 :]
@@ -224,37 +325,16 @@ class _Search:
         finalists = [self._at(self._cma.mean)]
         finalists += [self._at(unit) for _, unit in late[: settings.finalists]]
         candidates = [self._default, *finalists]
-        fresh = _FRESH_SEED + settings.seed
+        fresh = _FRESH_SEED + self._seed
         outcomes = [
             self._judge(one, settings.evaluation_episodes, fresh, settings.evaluation_seconds)
             for one in candidates
         ]
         best = int(np.argmax([outcome.score_low for outcome in outcomes]))
-        self._report("done", 1.0)
-        return TuneResult(
+        return _Found(
+            seed=self._seed,
             thresholds=candidates[best],
             outcome=outcomes[best],
-            default=outcomes[0],
             steps=self._steps,
-            provenance=self._provenance(outcomes[best], outcomes[0]),
+            generations=len(self._curve),
         )
-
-    def _provenance(self, outcome: Outcome, default: Outcome) -> dict[str, Any]:
-        settings, recorded = self._settings, self._twins[: self._recorded]
-        return {
-            "search": f"CMA-ES (cmaes {version('cmaes')})",
-            "stallward": version("stallward"),
-            "seed": settings.seed,
-            "decisions": self._steps,
-            "generations": len(self._curve),
-            "episodes": settings.episodes,
-            **{f"slack_{key}": value for key, value in asdict(settings.slack).items()},
-            "twins": [twin.scenario.name for twin in recorded],
-            "composed": len(self._twins) - len(recorded),
-            "recordings_sha256": [
-                str(twin.provenance.get("recordings_sha256", "")) for twin in recorded
-            ],
-            **{key: round(value, 4) for key, value in asdict(outcome).items()},
-            "default_score_low": round(default.score_low, 4),
-            "start": [f"{name} {value:g}" for name, value in as_values(self._default).items()],
-        }

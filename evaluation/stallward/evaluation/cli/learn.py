@@ -60,6 +60,17 @@ Composed = Annotated[
     ),
 ]
 
+Decisions = Annotated[int, typer.Option(min=1, help="Decisions on the twins, for each seed.")]
+Seconds = Annotated[
+    float | None,
+    typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner [no limit]."),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Runs; the best lower bound wins.")]
+JudgedOn = Annotated[
+    list[str] | None,
+    typer.Option(help="Twin by which a seed is chosen; may be repeated [shipped, held out]."),
+]
+
 
 def train(
     twin: Annotated[
@@ -69,18 +80,10 @@ def train(
     out: Annotated[Path, typer.Option(help="Directory of the run, new or interrupted.")] = Path(
         "build/run"
     ),
-    decisions: Annotated[
-        int, typer.Option(min=1, help="Decisions on the twins, for each seed.")
-    ] = 30_000_000,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner [no limit]."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs; the best lower bound wins.")] = 5,
-    judged_on: Annotated[
-        list[str] | None,
-        typer.Option(help="Twin by which a seed is chosen; may be repeated [shipped, held out]."),
-    ] = None,
+    decisions: Decisions = 30_000_000,
+    seconds: Seconds = None,
+    seeds: Seeds = 5,
+    judged_on: JudgedOn = None,
     composed: Composed = 2,
     seed: Seed = 1,
 ) -> None:
@@ -115,18 +118,16 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(help="The file of thresholds [build/RULE.toml].")
     ] = None,
-    decisions: Annotated[
-        int, typer.Option(min=1, help="Decisions on the twin: what PPO gets for a seed.")
-    ] = 30_000_000,
-    seconds: Annotated[
-        float, typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner.")
-    ] = 3600.0,
+    decisions: Decisions = 30_000_000,
+    seconds: Seconds = None,
+    seeds: Seeds = 5,
+    judged_on: JudgedOn = None,
     composed: Composed = 2,
     seed: Seed = 1,
 ) -> None:
     """Search the thresholds of a rule on fitted twins (CMA-ES).
 
-    They are scored like policies. Use them as the arm RULE:path=FILE.
+    They are searched, scored and chosen like policies. Use them as the arm RULE:path=FILE.
     """
     from stallward.evaluation.pipeline import tune_rule  # noqa: PLC0415
 
@@ -137,6 +138,8 @@ def tune(
             out=out,
             decisions=decisions,
             seconds=seconds,
+            seeds=seeds,
+            judged_on=judged_on or ["default"],
             composed=composed,
             seed=seed,
             report=report,
