@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,19 @@ def test_what_is_not_worse_passes_and_what_nobody_tried_is_unknown(
     text = capsys.readouterr().out
     assert "unknown" in text
     assert "fitted Q" in text
+
+
+def test_all_shipped_recordings_are_judged_but_for_those_held_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("postgres-hogs-excite-s1", "redis-sort-excite-s1"):
+        shutil.copytree(Path(RECORDINGS) / name, tmp_path / name)
+    arguments = ["ope", str(tmp_path), "--arms", "rule", "--json"]
+    main(arguments)
+    found = json.loads(capsys.readouterr().out)
+    assert found["held_out"] == ["redis-sort"]
+    assert {one["scenario"] for one in found["candidates"]} == {"postgres-hogs"}
+    assert found["logged"]["postgres-hogs"]["seconds"] == pytest.approx(120.0, abs=1.0)
+    shutil.rmtree(tmp_path / "postgres-hogs-excite-s1")
+    assert main(arguments) != 0
+    assert "held out: redis-sort" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from stallward.agent.controller import make_controller
 from stallward.env.recording import load_recording
+from stallward.env.split import load_split
 from stallward.env.twin.fitted import load_fitted
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.pipeline import recordings_of
@@ -22,8 +23,9 @@ from stallward.training.logged import LoggedRecording, ask, check_askable, read_
 from stallward.training.off_policy import Estimate, OffPolicy, OffPolicySettings, OffPolicyValue
 
 PRICE: Final = 6.0
-"""Of every window missing the target by far, in units of full background speed: training's."""
-_TICK_S: Final = 0.1
+"""Of every window missing the target by far, in units of full background speed."""
+_NEARLY: Final = 0.99
+"""Two runs of two minutes are four minutes, whatever the last tick of each was."""
 LEAST_S: Final = 240.0
 """Less of the randomised arm refuses good candidates (docs/explanation/off-policy.md)."""
 Verdict = Literal["worse", "not worse", "unknown"]
@@ -88,23 +90,25 @@ def judge(
 
     Returns:
         ``schema``, ``reference``, ``price``, ``logged`` (value of the randomised arm by scenario),
-        ``candidates`` (:class:`Judged`) and ``refused`` (arms that are worse somewhere).
+        ``candidates`` (:class:`Judged`), ``refused`` (arms that are worse somewhere) and
+        ``held_out`` (scenarios that are only measured at the end, for which no twin is shipped).
 
     Raises:
         StallwardError: If there are no such recordings, or a candidate cannot be asked.
     """
     for spec in (reference, *arms):
         check_askable(make_controller(spec))
-    by_scenario = _logged_recordings(places, scenario, twin, price)
+    by_scenario, held_out = _logged_recordings(places, scenario, twin, price)
     judged: list[Judged] = []
     logged: dict[str, Any] = {}
     for number, (name, recordings) in enumerate(by_scenario.items()):
         report(name, number / len(by_scenario))
         estimator = OffPolicy([one.run for one in recordings], settings)
-        ticks = sum(len(one.run.reward) for one in recordings)
+        seconds = sum(one.seconds for one in recordings)
         logged[name] = asdict(estimator.logged) | {
             "recordings": [one.run.name for one in recordings],
-            "ticks": ticks,
+            "ticks": sum(len(one.run.reward) for one in recordings),
+            "seconds": seconds,
         }
         base = _value(estimator, recordings, reference)
         judged += [
@@ -114,7 +118,7 @@ def judge(
                 arm,
                 _value(estimator, recordings, arm),
                 base,
-                enough=ticks * _TICK_S >= least_s,
+                enough=seconds >= _NEARLY * least_s,
             )
             for arm in arms
         ]
@@ -126,26 +130,34 @@ def judge(
         "logged": logged,
         "candidates": [one.as_json() for one in judged],
         "refused": sorted({one.arm for one in judged if one.verdict == "worse"}),
+        "held_out": held_out,
     }
 
 
 def _logged_recordings(
     places: Sequence[Path], scenario: str, twin: str, price: float
-) -> dict[str, list[LoggedRecording]]:
+) -> tuple[dict[str, list[LoggedRecording]], list[str]]:
+    """Those with propensities, by scenario, and the scenarios that are held out."""
     found: dict[str, list[LoggedRecording]] = {}
+    held_out: set[str] = set()
+    split = load_split()
     for path in recordings_of(places, scenario):
         recording = load_recording(path)
         if recording.run.condition != "together" or "propensity" not in recording.actions:
             continue
         name = recording.run.scenario
+        if twin == "default" and not scenario and split.part_of_run(recording.run) == "test":
+            held_out.add(name)
+            continue
         world = load_fitted(find_twin_of(name, twin)).scenario
         found.setdefault(name, []).append(read_logged(recording, world, price))
     if not found:
         raise EvaluationError(
-            f"No recording in {', '.join(map(str, places))} has propensities.",
+            f"No recording in {', '.join(map(str, places))} has propensities"
+            + (f" (held out: {', '.join(sorted(held_out))})." if held_out else "."),
             next_step="Record some with `stallward record SCENARIO --arm excite`.",
         )
-    return found
+    return found, sorted(held_out)
 
 
 def _value(

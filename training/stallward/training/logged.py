@@ -1,8 +1,8 @@
 """Recordings as what a learner needs: observations, actions, how likely they were, rewards.
 
 Observations are computed again from the recorded signals, by the code that nodes run. The reward
-is that of training: background progress less a price for windows that miss the target; moving
-levers is not charged.
+is part of training's: background progress less a price for windows that miss the target. Mean and
+slow requests, whose prices follow a training, and moving levers are not charged.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class LoggedRecording:
     samples: tuple[Sample, ...]
     """What a controller may look at beside the observation: times and slot states."""
     context: NodeContext
+    seconds: float
+    """Length of the measured part."""
 
 
 def read_logged(recording: Recording, scenario: TwinScenario, price: float) -> LoggedRecording:
@@ -102,9 +104,9 @@ def read_logged(recording: Recording, scenario: TwinScenario, price: float) -> L
     frames = recorded_frames(recording)
     encoder = ObservationEncoder(recording.run.slo_ms)
     observations = np.stack([encoder.encode(frame) for frame in frames])
-    start_s = recording.run.measured_from_s
+    start_s, end_s = recording.run.measured_from_s, recording.run.end_s
     time_s = recording.tick("time_s")
-    keep = np.flatnonzero((time_s >= start_s) & np.isfinite(propensity))
+    keep = np.flatnonzero((time_s >= start_s) & (time_s <= end_s) & np.isfinite(propensity))
     reward = _rewards(recording, frames, scenario, price)
     slots = len(recording.run.slot_names)
     run = LoggedRun(
@@ -125,6 +127,7 @@ def read_logged(recording: Recording, scenario: TwinScenario, price: float) -> L
             tick_period_s=_TICK_S,
             seed=recording.run.seed,
         ),
+        seconds=end_s - start_s,
     )
 
 

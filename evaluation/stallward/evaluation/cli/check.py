@@ -59,5 +59,7 @@ def ope(
         output.print_json(found)
     else:
         output.table(HEADERS, off_policy_rows(found))
+        if found["held_out"]:
+            output.note(f"Held out, not looked at: {', '.join(found['held_out'])}.")
     if found["refused"]:
         raise typer.Exit(REFUSED)
