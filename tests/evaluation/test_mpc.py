@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import pytest
@@ -165,6 +166,44 @@ def test_beside_the_stream_the_plan_before_stays_in_force() -> None:
     while controller.decide(sample, NOTHING).reason.endswith(" 0 ms"):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
+
+
+def test_a_plan_that_fails_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the arm would go on with its last plan, and be measured as if it planned."""
+
+    def fail(_planner: Planner, _sample: Sample) -> NDArray[np.int64]:
+        raise FloatingPointError("no plan")
+
+    monkeypatch.setattr(Planner, "plan", fail)
+    controller = PlanningController(TWIN, QUICK)
+    node = pressed(4.0)
+    controller.reset(node.context(1))
+    sample = node.sample()
+    controller.decide(sample, NOTHING)
+    assert controller._next is not None
+    assert controller._next.exception(20.0) is not None
+    with pytest.raises(FloatingPointError, match="no plan"):
+        controller.decide(sample, NOTHING)
+
+
+def test_a_plan_for_the_node_before_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = Event()
+
+    def late(_planner: Planner, _sample: Sample) -> NDArray[np.int64]:
+        assert ready.wait(20.0)
+        return np.ones(9, dtype=np.int64)
+
+    monkeypatch.setattr(Planner, "plan", late)
+    controller = PlanningController(TWIN, QUICK)
+    node = pressed(4.0)
+    controller.reset(node.context(1))
+    controller.decide(node.sample(), NOTHING)
+    before = controller._next
+    assert before is not None
+    controller.reset(node.context(1))
+    ready.set()
+    assert before.result(20.0).any()
+    assert not any(controller.decide(node.sample(), NOTHING).action or (1,))
 
 
 def test_the_arm_plans_with_the_twin_of_its_scenario_or_a_file() -> None:

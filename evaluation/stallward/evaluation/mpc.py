@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import product
 from threading import Thread
@@ -255,14 +256,34 @@ class MpcController:
 class PlanningController(MpcController):
     """MPC in real time: the plan before stays in force while a thread makes the next one."""
 
-    def __init__(self, twin: FittedTwin, settings: MpcSettings | None = None) -> None:
-        self._thread: Thread | None = None
-        super().__init__(twin, settings)
+    def reset(self, context: NodeContext) -> None:
+        """Forget the plan, and the one that is being made."""
+        self._next: Future[Actions] | None = None
+        super().reset(context)
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        """The newest plan that is ready.
+
+        Raises:
+            Exception: What went wrong with the plan before.
+        """
+        if self._next is not None and self._next.done():
+            self._action = _as_tuple(self._next.result())
+            self._next = None
+        return super().decide(sample, observation)
 
     def _replan(self, sample: Sample) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = Thread(target=super()._replan, args=(sample,), daemon=True)
-            self._thread.start()
+        if self._next is None:
+            self._next = Future()
+            # A daemon: nobody waits for a plan when the process ends.
+            Thread(target=_plan, args=(self._planner, sample, self._next), daemon=True).start()
+
+
+def _plan(planner: Planner, sample: Sample, into: Future[Actions]) -> None:
+    try:
+        into.set_result(planner.plan(sample))
+    except BaseException as error:
+        into.set_exception(error)
 
 
 def _as_tuple(action: Actions) -> tuple[int, ...]:
