@@ -170,6 +170,9 @@ def test_distances_are_areas_between_distributions_in_units_of_the_signal_s_rang
     )
     assert row.twin_distances["x"] < 0.1 * row.replay_distances["x"]
     assert row.floor_distances["x"] == pytest.approx(0.3 / 0.9, rel=0.01)
+    once = replace(row, live=replace(row.live, signals=(live,)))
+    # One run has a floor of its own: its second half lies half the range above its first.
+    assert once.floor_distances["x"] == pytest.approx(0.5 / 0.9, rel=0.01)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import numpy as np
 
 from stallward.evaluation.fidelity_effects import count_signs
 from stallward.evaluation.fidelity_observed import QUANTILES, Observed
-from stallward.evaluation.fidelity_signals import Signals, distances, pooled
+from stallward.evaluation.fidelity_signals import Signals, distances, halves, pooled
 from stallward.evaluation.measure import Array
 from stallward.evaluation.statistics import pooled_quantiles, spearman
 
@@ -61,10 +61,12 @@ class ArmFidelity:
 
     @property
     def floor_distances(self) -> dict[str, float]:
-        """Of each signal, live against live; none where the arm was recorded once."""
-        if len(self.live.signals) < 2:
+        """Of each signal, live against live: two recordings, or the halves of the only one."""
+        runs = self.live.signals
+        if not runs:
             return {}
-        return distances(self.live.signals[0], self.live.signals[1], self.scales)
+        one, two = (runs[0], runs[1]) if len(runs) > 1 else halves(runs[0])
+        return distances(one, two, self.scales)
 
     @property
     def covered(self) -> dict[str, bool]:

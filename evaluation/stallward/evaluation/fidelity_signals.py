@@ -82,6 +82,13 @@ def pooled(runs: Sequence[Signals]) -> Signals:
     return {name: np.concatenate([run[name] for run in runs if name in run]) for name in names}
 
 
+def halves(run: Signals) -> tuple[Signals, Signals]:
+    """The first and the second half of a run, its values being in the order of time."""
+    parts = {name: np.array_split(values, 2) for name, values in run.items()}
+    first, second = ({name: part[k] for name, part in parts.items()} for k in (0, 1))
+    return first, second
+
+
 def scales_of(live: Sequence[Signals]) -> dict[str, float]:
     """How much each signal varies over live runs: between their 5th and 95th percentile.
 

@@ -8,9 +8,12 @@ from typing import Any, Final
 from stallward.evaluation.render import number
 
 _ERRORS: Final = ("p50", "p95", "p99", "work")
+_FLOORS: Final = ("p95", "p99", "work")
 _MEDIAN: Final = "0.15"
 _WORST: Final = "0.25"
 _WORK: Final = "0.10"
+_NOMINAL: Final = 11.0 / 13.0
+"""A thirteenth draw lies between the least and the largest of twelve so often."""
 _HEADERS: Final = (
     "scenario",
     "arm left out",
@@ -19,9 +22,11 @@ _HEADERS: Final = (
     "work live",
     "work twin",
     *(f"err {name}" for name in _ERRORS),
-    "floor p95",
+    *(f"floor {name}" for name in _FLOORS),
     "distance",
     "replay's",
+    "live's own",
+    "covered",
 )
 
 
@@ -44,9 +49,9 @@ def fidelity_rows(
             number(row["live_work"], "share"),
             number(row["twin_work"], "share"),
             *(_error(row["errors"][name]) for name in _ERRORS),
-            _error(row["floor"]["p95"]),
-            _error(mean_distance(row, "twin")),
-            _error(mean_distance(row, "replay")),
+            *(_error(row["floor"][name]) for name in _FLOORS),
+            *(_error(mean_distance(row, of)) for of in ("twin", "replay", "floor")),
+            f"{sum(row['covered'].values())}/{len(row['covered'])}",
         )
         for row in found["arms"]
     ]
@@ -73,7 +78,7 @@ def fidelity_notes(found: Mapping[str, Any]) -> list[str]:
         f"distance: {_error(found['distance_vs_replay'])} of naive replay's (target 0.45), "
         f"{_error(found['distance_vs_noise_floor'])} times live against live",
         f"coverage: {number(found['covered'], 'share')} of live figures lie among those of the "
-        "twin's blocks",
+        f"twin's blocks ({number(_NOMINAL, 'share')} would, were they drawn alike)",
     ]
     return notes
 
