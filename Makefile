@@ -1,5 +1,5 @@
 # For a newcomer: `make demo` and `make test`.
-.PHONY: demo test test-vm fuzz setup proto recordings clean help
+.PHONY: demo test test-vm fuzz setup proto recordings policy clean help
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -30,6 +30,17 @@ proto:  ## regenerate the wire code from proto/
 recordings:  ## record what is missing of the shipped recordings (all: 3 hours, as root)
 	@scripts/setup.sh workloads
 	@.venv/bin/stallward record --all --out recordings
+
+policy: build/twins  ## fit, train and tune again from recordings/ (3 hours; what is there is kept)
+	@.venv/bin/stallward train --twin build/twins --judged-on build/twins --out build/run
+	@.venv/bin/stallward export build/run --out build/policy.onnx
+	@for rule in rule pi; do [ -e build/$$rule.toml ] || .venv/bin/stallward tune $$rule \
+	  --twin build/twins --judged-on build/twins --out build/$$rule.toml || exit 1; done
+
+build/twins:
+	@scripts/setup.sh
+	@.venv/bin/stallward fit recordings --seconds 1150 --out build/twins.new
+	@mv build/twins.new build/twins
 
 clean:  ## remove build output
 	rm -rf build dist

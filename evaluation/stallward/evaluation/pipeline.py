@@ -182,21 +182,39 @@ def _fit_to(
     return file
 
 
-def load_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
-    """Fitted twins by file or name; ``default`` stands for all shipped ones to learn from.
+def load_twins(names: Sequence[str], part: Part = "train") -> tuple[FittedTwin, ...]:
+    """Fitted twins by file or name.
+
+    Args:
+        names: ``default`` stands for the shipped ones of ``part``, a directory for those in it.
+        part: Of the split.
 
     Raises:
         StallwardError: If one is not there or cannot be read.
     """
-    from stallward.models.registry import find_twin, twin_names  # noqa: PLC0415
+    from stallward.models.registry import find_twin  # noqa: PLC0415
 
-    shipped = _of_part(twin_names(), "train")
-    wanted = [n for name in names for n in (shipped if name == "default" else (name,))]
+    wanted = [twin for name in names for twin in _named(name, part)]
     if not wanted:
         raise EvaluationError(
-            "No fitted twin is shipped.", next_step="Fit one with `stallward fit recordings`."
+            f"There is no fitted twin to {'learn from' if part == 'train' else 'choose by'} in "
+            f"{', '.join(names)}.",
+            next_step="Fit one with `stallward fit recordings`.",
         )
     return tuple(load_fitted(Path(find_twin(name))) for name in wanted)
+
+
+def _named(name: str, part: Part) -> Sequence[str]:
+    """The twins that a name stands for."""
+    from stallward.models.registry import twin_names  # noqa: PLC0415
+
+    if name == "default":
+        return _of_part(twin_names(), part)
+    if Path(name).is_dir():
+        files = sorted(Path(name).glob("*.json"))
+        kept = set(_of_part([file.stem for file in files], part))
+        return [str(file) for file in files if file.stem in kept]
+    return [name]
 
 
 def _of_part(names: Sequence[str], part: Part) -> list[str]:
@@ -206,12 +224,10 @@ def _of_part(names: Sequence[str], part: Part) -> list[str]:
 
 
 def _judges(names: Sequence[str]) -> tuple[FittedTwin, ...]:
-    """Twins that decide between seeds; ``default`` are the shipped ones of the validation."""
-    from stallward.models.registry import twin_names  # noqa: PLC0415
-
-    shipped = _of_part(twin_names(), "validation")
-    wanted = [n for name in names for n in (shipped if name == "default" else (name,))]
-    return load_twins(wanted) if wanted else ()
+    """Twins that decide between seeds; where nothing is shipped, those searched or trained on."""
+    if list(names) == ["default"] and not _named("default", "validation"):
+        return ()
+    return load_twins(names, "validation")
 
 
 def train_policy(

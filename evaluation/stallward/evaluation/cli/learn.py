@@ -68,14 +68,16 @@ Seconds = Annotated[
 Seeds = Annotated[int, typer.Option(min=1, help="Runs; the best lower bound wins.")]
 JudgedOn = Annotated[
     list[str] | None,
-    typer.Option(help="Twin by which a seed is chosen; may be repeated [shipped, held out]."),
+    typer.Option(help="Twin by which a seed is chosen, as --twin [shipped, held out]."),
 ]
 
 
 def train(
     twin: Annotated[
         list[str] | None,
-        typer.Option(help="Fitted twin, file or name; may be repeated [all shipped ones]."),
+        typer.Option(
+            help="Fitted twin, file, name or directory; may be repeated [all shipped ones]."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of the run, new or interrupted.")] = Path(
         "build/run"
@@ -113,7 +115,9 @@ def tune(
     rule: Annotated[str, typer.Argument(help="rule or pi.")] = "rule",
     twin: Annotated[
         list[str] | None,
-        typer.Option(help="Fitted twin, file or name; may be repeated [all shipped ones]."),
+        typer.Option(
+            help="Fitted twin, file, name or directory; may be repeated [all shipped ones]."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The file of thresholds [build/RULE.toml].")

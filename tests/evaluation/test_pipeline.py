@@ -1,0 +1,41 @@
+"""Which twins a name stands for: to learn from, and to choose by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stallward.env.testing import small_twin
+from stallward.env.twin.fitted import FittedTwin, save_fitted
+from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.pipeline import load_twins
+
+
+def test_a_directory_stands_for_its_twins_of_a_part(tmp_path: Path) -> None:
+    twin = small_twin()
+    for name in ("detector-anon", "nginx-hogs", "redis-sort", "mine"):
+        save_fitted(
+            tmp_path / f"{name}.json", replace(twin, scenario=replace(twin.scenario, name=name))
+        )
+    (empty := tmp_path / "empty").mkdir()
+    assert names(load_twins([str(tmp_path)])) == ["detector-anon", "mine"]
+    assert names(load_twins([str(tmp_path)], "validation")) == ["nginx-hogs"]
+    both = load_twins([str(tmp_path), "detector-file"])
+    assert names(both) == ["detector-anon", "mine", "detector-file"]
+    with pytest.raises(EvaluationError, match="no fitted twin to choose by"):
+        load_twins([str(empty)], "validation")
+
+
+def names(twins: Sequence[FittedTwin]) -> list[str]:
+    return [twin.scenario.name for twin in twins]
+
+
+def test_default_stands_for_those_shipped() -> None:
+    learnt = {twin.scenario.name for twin in load_twins(["default"])}
+    chosen = {twin.scenario.name for twin in load_twins(["default"], "validation")}
+    assert "detector-anon" in learnt
+    assert "memcached-zstd" in chosen
+    assert not learnt & chosen
