@@ -259,6 +259,16 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
     assert "<script" not in page
 
 
+def test_one_arm_alone_can_be_left_out(
+    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fidelity, "fit_recordings", lambda *_, **__: twin)
+    found = measure_fidelity(recordings, seconds=1.0, arm="none", workers=1)
+    assert [row["arm"] for row in found["arms"]] == ["none"]
+    with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
+        measure_fidelity(recordings, seconds=1.0, arm="latd-grow", workers=1)
+
+
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

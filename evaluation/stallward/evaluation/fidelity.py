@@ -68,6 +68,7 @@ def measure_fidelity(
     *,
     seconds: float = 30.0,
     scenario: str = "",
+    arm: str = "",
     seed: int = 1,
     workers: int | None = None,
     report: Report = silent,
@@ -78,6 +79,7 @@ def measure_fidelity(
         recordings: Directory of them.
         seconds: Time for each fit.
         scenario: Only this one; empty for all.
+        arm: Only this one is left out and predicted; empty for each in turn.
         seed: Seeds the fits and the twins' runs.
         workers: Fits at once, as many as there are processors by default.
         report: Told how far it is.
@@ -91,23 +93,25 @@ def measure_fidelity(
         by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
     learned, strange = _divided(by_scenario)
     jobs = [
-        (name, arm)
+        (name, one)
         for name, mine in learned.items()
-        for arm in _arms(mine, name)
-        if len(_arms(mine, name)) >= 2
+        for one in _arms(mine, name)
+        if len(_arms(mine, name)) >= 2 and arm in ("", one)
     ]
     if not jobs:
         raise EvaluationError(
-            f"{recordings} holds no scenario with two arms or more that a twin may be fitted to.",
+            f"{recordings} holds no scenario with two arms or more"
+            + (f", one of them {arm!r}," if arm else "")
+            + " that a twin may be fitted to.",
             next_step="Record some with `stallward record`, or name another directory.",
         )
     rows = side_by_side(
-        [partial(_left_out, learned[name], arm, seconds, seed) for name, arm in jobs],
+        [partial(_left_out, learned[name], one, seconds, seed) for name, one in jobs],
         part(report, 0.0, 0.9),
         workers=workers,
     )
     others = _scenarios_left_out(
-        learned, strange, seconds, seed, workers=workers, report=part(report, 0.9, 1.0)
+        learned, strange, arm, seconds, seed, workers=workers, report=part(report, 0.9, 1.0)
     )
     report("done", 1.0)
     return {
@@ -229,6 +233,7 @@ def _observed(blocks: Sequence[Recorded], own: Sequence[Recorded]) -> Observed:
 def _scenarios_left_out(
     learned: ByScenario,
     strange: ByScenario,
+    arm: str,
     seconds: float,
     seed: int,
     *,
@@ -236,7 +241,12 @@ def _scenarios_left_out(
     report: Report,
 ) -> list[ArmFidelity]:
     """Run the arms of held-out scenarios on twins whose parameters others were fitted for."""
-    jobs = [(name, arm) for name, mine in strange.items() for arm in _arms(mine, name)]
+    jobs = [
+        (name, one)
+        for name, mine in strange.items()
+        for one in _arms(mine, name)
+        if arm in ("", one)
+    ]
     if not jobs:
         return []
     fits = side_by_side(
@@ -245,7 +255,7 @@ def _scenarios_left_out(
         workers=workers,
     )
     return side_by_side(
-        [partial(_transferred, strange[name], arm, fits, seed) for name, arm in jobs],
+        [partial(_transferred, strange[name], one, fits, seed) for name, one in jobs],
         part(report, 0.6, 1.0),
         workers=workers,
     )

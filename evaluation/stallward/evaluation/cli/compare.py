@@ -159,6 +159,7 @@ def fidelity(
         typer.Option(min=1.0, max=LONGEST_S, help="Time for each fit, one per arm left out."),
     ] = 30.0,
     scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
+    arm: Annotated[str, typer.Option(help="Leave out only this arm [each in turn].")] = "",
     out: Annotated[
         Path, typer.Option(help="Directory for fidelity.json and fidelity.html.")
     ] = Path("build/fidelity"),
@@ -179,7 +180,7 @@ def fidelity(
     check_writable(out)
     with output.progress("fidelity") as report:
         found = measure_fidelity(
-            recordings, seconds=seconds, scenario=scenario, seed=seed, report=report
+            recordings, seconds=seconds, scenario=scenario, arm=arm, seed=seed, report=report
         )
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "fidelity.json", found)
