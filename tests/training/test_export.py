@@ -104,6 +104,10 @@ def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
                 "nginx-hogs": outcome(score=0.4),
                 "memcached-gcc": outcome(score=0.3),
             },
+            "rule": {
+                "nginx-hogs": outcome(score=0.6),
+                "memcached-gcc": outcome(score=0.1),
+            },
         },
         "allowed": {
             name: {"window_violated": 0.01, "excess": 0.05, "slow": 0.01}
@@ -118,7 +122,8 @@ def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
     said = card("p", replace(random_policy(), provenance=facts), "0" * 64, 1, 0.2)
     assert "- `nginx-hogs`: slow requests 3.0%, allowed 1.0%." in said
     assert "- `memcached-gcc`: no better than the best static setting" in said
-    assert "- `nginx-hogs`: no better" not in said
+    assert "- `nginx-hogs`: no better than the best static setting" not in said
+    assert "- `nginx-hogs`: no better than the tuned rule (score 0.500 and 0.600)." in said
     assert "| 4 (kept) | 0.450 |" in said
     assert "    line [0.2, 0.4]" in said
     unseen = next(line for line in said.splitlines() if "never seen" in line)

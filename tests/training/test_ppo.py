@@ -19,7 +19,7 @@ from stallward.training.errors import TrainingError
 from stallward.training.export import export_policy
 from stallward.training.policy import TrainedPolicy
 from stallward.training.ppo import Args, train
-from stallward.training.rollout import constant, constrained_score, evaluate
+from stallward.training.rollout import Act, constant, constrained_score, evaluate
 from stallward.training.selection import make_judge, worst_low
 from stallward.training.statics import make_constraints
 from stallward.training.teacher import Teaching
@@ -40,8 +40,18 @@ def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
         TAUGHT, total_steps=8192, n_envs=64, n_steps=16, batch_size=256, evaluation_episodes=16,
         seeds=2,
     )  # fmt: skip
-    result = train([TWIN], args, lambda stage, share: stages.append((stage, share)))
-    assert set(result.evaluation) == {"ppo", "static", "none"}
+    nodes: list[int] = []
+
+    def idle(count: int) -> Act:
+        nodes.append(count)
+        return constant(np.zeros(9, dtype=np.int64))
+
+    result = train(
+        [TWIN], args, lambda stage, share: stages.append((stage, share)), rules={"rule": idle}
+    )
+    assert set(result.evaluation) == {"ppo", "static", "none", "rule"}
+    assert result.evaluation["rule"] == result.evaluation["none"]
+    assert nodes == [16], "made once, for all nodes of the scenario"
     assert set(result.evaluation["ppo"]) == {"small"}
     assert stages[-1] == ("done", 1.0)
     assert all(0.0 <= share <= 1.0 for _, share in stages)
@@ -55,6 +65,7 @@ def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
     export_policy(result.policy, tmp_path / "p.onnx")
     said = (tmp_path / "p.md").read_text()
     assert "| small | static |" in said
+    assert "| small | rule |" in said
     assert said.count("    line [") == 2, "the curve of each seed"
     assert load_policy(tmp_path / "p.onnx").metadata.provenance["twins"].keys() == {"small"}
 

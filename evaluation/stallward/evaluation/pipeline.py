@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from stallward.agent.thresholds import thresholds_text
+from stallward.agent.thresholds import read_thresholds, thresholds_text
 from stallward.env.errors import SplitError
 from stallward.env.recording import load_recording
 from stallward.env.recording_run import load_run
@@ -18,6 +18,9 @@ from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError
 from stallward.evaluation.outputs import check_file, check_writable
 from stallward.evaluation.progress import Report, silent
+
+if TYPE_CHECKING:
+    from stallward.training.selection import MakeAct
 
 _LEARNING_SHARE: Final = 0.75
 """The rest goes to the search before training and the evaluation after it."""
@@ -230,6 +233,19 @@ def _judges(names: Sequence[str]) -> tuple[FittedTwin, ...]:
     return load_twins(names, "validation")
 
 
+def _shipped_rules(ticks_per_action: int) -> dict[str, MakeAct]:
+    """The rules with the thresholds that are shipped."""
+    from stallward.models.registry import find_thresholds  # noqa: PLC0415
+    from stallward.training.tune import TUNABLE  # noqa: PLC0415
+
+    return {
+        name: rule.maker(
+            read_thresholds(find_thresholds(name), rule.thresholds, name)[0], ticks_per_action
+        )
+        for name, rule in TUNABLE.items()
+    }
+
+
 def train_policy(
     twins: Sequence[str],
     *,
@@ -277,7 +293,14 @@ def train_policy(
     if seconds is not None:
         args = replace(args, max_seconds=_LEARNING_SHARE * seconds)
     (out / SEEDS_FOLDER).mkdir(parents=True, exist_ok=True)
-    result = train(loaded, args, report, judged_on=_judges(judged_on), folder=out)
+    result = train(
+        loaded,
+        args,
+        report,
+        judged_on=_judges(judged_on),
+        rules=_shipped_rules(args.settings.ticks_per_action),
+        folder=out,
+    )
     save_policy(out, result.policy)
 
 

@@ -16,7 +16,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -46,7 +46,7 @@ from stallward.training.policy import (
 )
 from stallward.training.progress import Report
 from stallward.training.rollout import Act, Outcome, constant, evaluate
-from stallward.training.selection import as_json, make_judge, worst_low
+from stallward.training.selection import MakeAct, as_json, make_judge, worst_low
 from stallward.training.statics import Statics, make_constraints
 from stallward.training.teacher import Lessons, Teaching, teach
 from stallward.training.torch_actor import HIDDEN, Normalised
@@ -144,7 +144,7 @@ class TrainingResult:
     """The policy kept, and how all candidates did on the same fresh draws.
 
     ``evaluation`` has ``ppo``, ``static`` (the best static setting, found with a search of its
-    own) and ``none``, each by scenario: those judged on, then those trained on.
+    own), ``none`` and rules, each by scenario: those judged on, then those trained on.
     """
 
     policy: TrainedPolicy
@@ -158,6 +158,7 @@ def train(
     report: Report | None = None,
     *,
     judged_on: Sequence[FittedTwin] = (),
+    rules: Mapping[str, MakeAct] | None = None,
     folder: Path | None = None,
 ) -> TrainingResult:
     """Train, choose between the seeds, and evaluate beside the best static setting.
@@ -167,6 +168,7 @@ def train(
         args: The recipe's settings.
         report: Told how far it is.
         judged_on: Twins that decide which seed is kept; those trained on where there are none.
+        rules: Evaluated beside the policy; they have no part in its training.
         folder: Each seed's policy and TensorBoard curves go there; those that are there already
             are not trained again.
 
@@ -221,14 +223,20 @@ def train(
     best = int(np.argmax(lows))
     chosen = candidates[best]
     idle = np.zeros(len(ACTION_SIZES), dtype=np.int64)
-    arms = {"ppo": chosen.act, "static": constant(static), "none": constant(idle)}
+    arms: dict[str, MakeAct] = {
+        "ppo": lambda _nodes: chosen.act,
+        "static": lambda _nodes: constant(static),
+        "none": lambda _nodes: constant(idle),
+        **(rules or {}),
+    }
     evaluation = {
-        arm: outcomes[best] if arm == "ppo" else judge.outcomes(act) for arm, act in arms.items()
+        arm: outcomes[best] if arm == "ppo" else judge.outcomes_of(make)
+        for arm, make in arms.items()
     }
     allowed = judge.allowed()
     if judged_on:
         trained_on = judge.on(twins, constraints.only(recorded))
-        evaluation = {arm: evaluation[arm] | trained_on.outcomes(arms[arm]) for arm in arms}
+        evaluation = {arm: evaluation[arm] | trained_on.outcomes_of(arms[arm]) for arm in arms}
         allowed |= trained_on.allowed()
     provenance = {
         **chosen.provenance,

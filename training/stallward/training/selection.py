@@ -8,7 +8,7 @@ target more often than it may falls steeply, so that one of them is kept only if
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,9 @@ from stallward.env.twin.fitted import FittedTwin
 from stallward.training.constraints import Constraints, Slack
 from stallward.training.rollout import Act, Outcome, evaluate
 from stallward.training.statics import make_constraints
+
+MakeAct = Callable[[int], Act]
+"""Makes a policy for so many nodes side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +42,13 @@ class Judge:
 
     def outcomes(self, act: Act) -> dict[str, Outcome]:
         """How a policy does in each scenario."""
+        return self.outcomes_of(lambda _nodes: act)
+
+    def outcomes_of(self, make: MakeAct) -> dict[str, Outcome]:
+        """The same of what has a memory: it is made afresh for each scenario."""
         return {
             twin.scenario.name: evaluate(
-                act,
+                make(self.episodes),
                 [twin],
                 self.settings,
                 constraints=self.constraints.one(k),

@@ -31,7 +31,7 @@ from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report
 from stallward.training.rollout import Act, Outcome, evaluate, rollout_steps
-from stallward.training.selection import Judge, make_judge, worst_low
+from stallward.training.selection import MakeAct, make_judge, worst_low
 from stallward.training.statics import make_constraints
 from stallward.training.workers import side_by_side, time_for_each
 
@@ -47,6 +47,10 @@ class Tunable:
     name: str
     thresholds: type[Any]
     law: Callable[[Sequence[Any], int], Law]
+
+    def maker(self, thresholds: Any, ticks_per_action: int) -> MakeAct:
+        """Makes the rule for so many nodes."""
+        return lambda nodes: as_act(self.law([thresholds], nodes), ticks_per_action)
 
 
 TUNABLE: Final = {
@@ -170,7 +174,8 @@ def tune(
         seed=_FRESH_SEED + settings.seed,
     )
     candidates = [rule.thresholds(), *(found.thresholds for found in searches)]
-    judged = [_judged(judge, rule, one) for one in candidates]
+    ticks = settings.settings.ticks_per_action
+    judged = [judge.outcomes_of(rule.maker(one, ticks)) for one in candidates]
     best = int(np.argmax([worst_low(outcomes) for outcomes in judged]))
     steps = sum(found.steps for found in searches)
     report("done", 1.0)
@@ -201,16 +206,6 @@ def tune(
             "start": [f"{key} {value:g}" for key, value in as_values(candidates[0]).items()],
         },
     )
-
-
-def _judged(judge: Judge, rule: Tunable, thresholds: Any) -> dict[str, Outcome]:
-    """How a rule does in each scenario; it begins afresh in every one."""
-    found: dict[str, Outcome] = {}
-    for k, twin in enumerate(judge.twins):
-        law = rule.law([thresholds], judge.episodes)
-        act = as_act(law, judge.settings.ticks_per_action)
-        found |= judge.on([twin], judge.constraints.one(k)).outcomes(act)
-    return found
 
 
 def _search(
