@@ -227,8 +227,8 @@ def _of_part(names: Sequence[str], part: Part) -> list[str]:
 
 
 def _judges(names: Sequence[str]) -> tuple[FittedTwin, ...]:
-    """Twins that decide between seeds; where nothing is shipped, those searched or trained on."""
-    if list(names) == ["default"] and not _named("default", "validation"):
+    """Twins that decide between seeds; without a name, or any shipped, those learned from do."""
+    if not names or (list(names) == ["default"] and not _named("default", "validation")):
         return ()
     return load_twins(names, "validation")
 
