@@ -89,6 +89,7 @@ def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() 
     wanted = {"none", "none#2", "latd", "latd-cgroup", "rule", "pi", "ppo", "ppo#2"}
     assert set(plan.arms) == wanted
     assert plan.hindsight_settings > 0
+    assert plan.block_seconds >= 60.0
     assert plan.block_seconds % 30.0 == 0.0, "whole periods of the scenarios that come and go"
 
 
