@@ -71,6 +71,7 @@ def run_verdict(
     }
     steps = plan.rounds * len(plan.scenarios)
     scenes: dict[str, Scene] = {}
+    verdict: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for step in range(steps):
         number, name = 1 + step // len(plan.scenarios), plan.scenarios[step % len(plan.scenarios)]
@@ -101,10 +102,11 @@ def run_verdict(
         scenes[name] = Scene(
             found=estimate_comparison(request), roles=casts[name], oracle=_oracle(result)
         )
-        write_json(out / VERDICT_FILE, judge(scenes) | {"failed": failed})
+        verdict = judge(scenes)
+        write_json(out / VERDICT_FILE, verdict | {"failed": failed})
     if not scenes:
         raise EvaluationError(f"No scenario could be run: {failed}.")
-    verdict = judge(scenes) | {"failed": failed}
+    verdict |= {"failed": failed}
     write_json(out / VERDICT_FILE, verdict)
     report("done", 1.0)
     return verdict
