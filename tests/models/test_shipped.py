@@ -28,9 +28,12 @@ def test_every_recorded_scenario_but_those_to_test_on_has_a_twin_that_this_versi
 
 def test_the_default_policy_runs_here_and_its_card_is_of_this_very_file() -> None:
     path = find_policy("default")
-    trained_on = set(load_policy(path).metadata.provenance["twins"])
-    assert trained_on <= set(twin_names())
-    assert len(trained_on) >= 5
+    provenance = load_policy(path).metadata.provenance
+    split = load_split()
+    parts = {name: split.part_of_name(name) for name in twin_names()}
+    assert set(provenance["twins"]) == {n for n, part in parts.items() if part == "train"}
+    assert set(provenance["judged_on"]) == {n for n, p in parts.items() if p == "validation"}
+    assert len(provenance["seeds"]) >= 5
     card = find_card(path)
     assert card is not None
     assert hashlib.sha256(path.read_bytes()).hexdigest() in card.read_text(encoding="utf-8")
