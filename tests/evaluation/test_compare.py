@@ -145,7 +145,7 @@ def _run(comparison: Comparison, runner: KnownRunner, scenario: Scenario) -> Non
 def test_the_result_has_the_form_and_the_numbers(tmp_path: Path, scenario: Scenario) -> None:
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner()
     _run(comparison, runner, scenario)
-    result = comparison.result(scenario)
+    result = comparison.compared(scenario).result
     json.dumps(result, allow_nan=False)
     assert {"schema", "mode", "scenario", "node", "slo_ms", "alone", "ample", "arms"} <= set(
         result
@@ -195,7 +195,7 @@ def test_interrupted_comparisons_run_only_what_is_missing(
     straight = _comparison(tmp_path / "straight")
     _run(straight, whole, scenario)
     assert first.ran + second.ran == whole.ran
-    assert resumed.result(scenario) == straight.result(scenario)
+    assert resumed.compared(scenario).result == straight.compared(scenario).result
 
 
 def test_more_rounds_reuse_the_finished_ones(tmp_path: Path, scenario: Scenario) -> None:
@@ -210,7 +210,7 @@ def test_blocks_with_oom_kills_are_counted_and_run_again(
 ) -> None:
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner(oom_first={"none": 2})
     _run(comparison, runner, scenario)
-    result = comparison.result(scenario)
+    result = comparison.compared(scenario).result
     assert result["arms"]["none"]["invalid_blocks"] == 2
     assert result["arms"]["none"]["blocks"] == 2
     assert result["arms"]["latd"]["invalid_blocks"] == 0

@@ -64,7 +64,7 @@ def _request(twin: Path, out: Path, arms: str = "none,static:pause=all,latd") ->
 
 def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) -> None:
     out = tmp_path / "out"
-    result = run_comparison(_request(twin_file, out))
+    result = run_comparison(_request(twin_file, out)).result
     assert read_json(out / "result.json") == result
     none, paused = result["arms"]["none"], result["arms"]["static:pause=all"]
     assert none["impact_p95"]["value"] > 1.0, "no pressure: the comparison says nothing"
@@ -81,17 +81,17 @@ def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) ->
 
 
 def test_the_twin_is_reproducible(tmp_path: Path, twin_file: Path) -> None:
-    first = run_comparison(_request(twin_file, tmp_path / "a", "latd"), with_report=False)
-    second = run_comparison(_request(twin_file, tmp_path / "b", "latd"), with_report=False)
+    first = run_comparison(_request(twin_file, tmp_path / "a", "latd")).result
+    second = run_comparison(_request(twin_file, tmp_path / "b", "latd")).result
     assert first == second
 
 
 def test_another_twin_is_another_comparison(tmp_path: Path, twin_file: Path) -> None:
-    run_comparison(_request(twin_file, tmp_path / "a", "none"), with_report=False)
+    run_comparison(_request(twin_file, tmp_path / "a", "none"))
     twin = load_fitted(twin_file)
     save_fitted(twin_file, replace(twin, provenance={"fitted": "again"}))
     with pytest.raises(PlanError, match="twin_sha256"):
-        run_comparison(_request(twin_file, tmp_path / "a", "none"), with_report=False)
+        run_comparison(_request(twin_file, tmp_path / "a", "none"))
 
 
 def test_a_rule_may_terminate_on_the_twin_as_on_a_node_and_the_report_says_so(
@@ -102,7 +102,7 @@ def test_a_rule_may_terminate_on_the_twin_as_on_a_node_and_the_report_says_so(
     bare = replace(twin.scenario.protected, file_pages=0.0, touch_file_pages=0.0)
     save_fitted(twin_file, replace(twin, scenario=replace(twin.scenario, protected=bare)))
     out = tmp_path / "out"
-    result = run_comparison(_request(twin_file, out, "none,latd"))
+    result = run_comparison(_request(twin_file, out, "none,latd")).result
     assert result["arms"]["none"]["terminated_processes"] == 0
     assert result["arms"]["latd"]["terminated_processes"] == 2  # one in each block
     page = (out / "report.html").read_text()

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from stallward.env.scenario_file import load_scenario
 from stallward.env.split import load_split
 from stallward.evaluation import verdict
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.compare import ComparisonRequest
+from stallward.evaluation.compare import Compared, ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, EvaluationError, PlanError
 from stallward.evaluation.estimates import estimate
 from stallward.evaluation.measure import BlockMeasures
@@ -246,7 +245,6 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Verdi
     monkeypatch.setattr(verdict, "make_arms", tuple)
     fixed = Setting(levels=(0, 0, 0, 0), paused=(0, 3))
     monkeypatch.setattr(verdict, "static_best", lambda _policy: fixed)
-    monkeypatch.setattr(verdict, "estimate_comparison", lambda _request: scene().found)
     monkeypatch.setattr(verdict, "judge", lambda scenes: {"scenarios": dict.fromkeys(scenes)})
     return out, plan
 
@@ -256,9 +254,9 @@ def test_scenarios_take_turns_and_hindsight_is_decided_once(
 ) -> None:
     ran: list[ComparisonRequest] = []
 
-    def compare(request: ComparisonRequest, *_: object, **__: object) -> Mapping[str, Any]:
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
         ran.append(request)
-        return {"arms": {}}
+        return Compared(result={"arms": {}}, found=scene().found)
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
@@ -281,10 +279,10 @@ def test_scenarios_take_turns_and_hindsight_is_decided_once(
 def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:
-    def compare(request: ComparisonRequest, *_: object, **__: object) -> Mapping[str, Any]:
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
         if request.scenario == "redis-mix":
             raise ComparisonError("killed four times")
-        return {"arms": {}}
+        return Compared(result={"arms": {}}, found=scene().found)
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
@@ -301,9 +299,9 @@ def test_a_setting_that_is_two_things_is_run_once(
 ) -> None:
     ran: list[tuple[str, ...]] = []
 
-    def compare(request: ComparisonRequest, *_: object, **__: object) -> Mapping[str, Any]:
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
         ran.append(request.arms)  # type: ignore[arg-type]
-        return {"arms": {}}
+        return Compared(result={"arms": {}}, found=scene().found)
 
     out, plan = staged
     fixed = Setting(levels=(LIMIT_RATIOS.index(0.6), 3, 3, 3))

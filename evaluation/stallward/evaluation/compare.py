@@ -96,9 +96,7 @@ OpenRunner = Callable[[], Any]
 """Makes the context manager of a :class:`Runner`."""
 
 
-def run_comparison(
-    request: ComparisonRequest, report: Report = silent, *, with_report: bool = True
-) -> dict[str, Any]:
+def run_comparison(request: ComparisonRequest, report: Report = silent) -> Compared:
     """Run what is missing of a comparison and write its result and report.
 
     Raises:
@@ -111,26 +109,14 @@ def run_comparison(
     finally:
         # What could not begin must not stand in the way of another try.
         comparison.store.forget_if_empty()
-    result = comparison.result(scenario)
-    write_json(request.out / RESULT_FILE, result)
-    if with_report:
-        from stallward.evaluation.report import write_report  # noqa: PLC0415 - only here
+    compared = comparison.compared(scenario)
+    write_json(request.out / RESULT_FILE, compared.result)
+    from stallward.evaluation.report import write_report  # noqa: PLC0415 - only here
 
-        report("report", 0.98)
-        write_report(request.out)
+    report("report", 0.98)
+    write_report(request.out)
     report("done", 1.0)
-    return result
-
-
-def estimate_comparison(request: ComparisonRequest) -> Estimated:
-    """What the blocks of a comparison that was run come to, with their resamples.
-
-    Raises:
-        StallwardError: If it cannot be read, or is not whole.
-    """
-    scenario = load_scenario(request.scenario)
-    comparison = _open(request, scenario)
-    return comparison.estimate(scenario, comparison.measures())
+    return compared
 
 
 def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
@@ -141,6 +127,16 @@ def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
     blocks = plan_blocks(request.arms, request.rounds, request.seed)  # before there is a directory
     store = BlockStore(request.out, settings_of(request, scenario, policies))
     return Comparison(request=request, store=store, blocks=blocks, policies=policies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What a comparison came to."""
+
+    result: dict[str, Any]
+    """The contents of ``result.json``."""
+    found: Estimated
+    """The estimates that it was made of, with their resamples."""
 
 
 @contextmanager
@@ -277,28 +273,21 @@ class Comparison:
             found.setdefault(block.condition, []).append(measure_recording(self.store.path(block)))
         return found
 
-    def estimate(
-        self, scenario: Scenario, measures: Mapping[str, Sequence[BlockMeasures]]
-    ) -> Estimated:
+    def compared(self, scenario: Scenario) -> Compared:
         """What the blocks come to."""
-        return estimate(
+        measures = self.measures()
+        found = estimate(
             measures,
             [arm.label for arm in self.request.arms],
             slo_ms=scenario.protected.slo.latency_ms,
             slo_quantile=scenario.protected.slo.quantile,
             seed=self.request.seed,
         )
-
-    def result(self, scenario: Scenario) -> dict[str, Any]:
-        """The contents of ``result.json``."""
-        measures = self.measures()
         invalid: dict[str, int] = {}
         for block in self.blocks:
             repeats = int(self.store.facts(block).get("invalid_attempts", 0))
             invalid[block.condition] = invalid.get(block.condition, 0) + repeats
-        table = tabulate(
-            self.estimate(scenario, measures), told=scenario.protected.slo.latency_ms is not None
-        )
+        table = tabulate(found, told=scenario.protected.slo.latency_ms is not None)
         for arm in self.request.arms:
             table["arms"][arm.label] |= {
                 "controller": arm.spec,
@@ -308,7 +297,7 @@ class Comparison:
                 "requests": sum(m.latency_ms.size for m in measures[arm.label]),
             }
         node = self.store.facts(self.blocks[0]).get("node", {})
-        return {
+        result = {
             "schema": SCHEMA,
             "mode": self.request.mode,
             "scenario": scenario.name,
@@ -331,3 +320,4 @@ class Comparison:
                 },
             },
         }
+        return Compared(result=result, found=found)

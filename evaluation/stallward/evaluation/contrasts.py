@@ -75,9 +75,7 @@ def _paired(one: Array, two: Array, *, jointly: bool, ratio: bool) -> Array:
     return np.asarray(one / other if ratio else one - other)
 
 
-def spread(
-    p99_ms: Sequence[float], ample_p99_ms: Sequence[float], met: Sequence[float]
-) -> dict[str, float | None]:
+def spread(p99_ms: Array, ample_p99_ms: Array, met: Sequence[float]) -> dict[str, float | None]:
     """How much an arm varies over its rounds.
 
     Args:
@@ -85,7 +83,7 @@ def spread(
         ample_p99_ms: Of each round with ample memory.
         met: Share of windows in which the target was met, of each round.
     """
-    impacts = np.asarray(p99_ms) / np.asarray(ample_p99_ms) - 1.0
+    impacts = p99_ms / ample_p99_ms - 1.0
     known = impacts[np.isfinite(impacts)]
     shares = np.asarray(met)[np.isfinite(met)]
     return {

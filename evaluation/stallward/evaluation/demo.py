@@ -167,7 +167,7 @@ def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> dic
                 calibration_s=CALIBRATION_S,
             ),
             report,
-        )
+        ).result
     for name in (RESULT_FILE, REPORT_FILE):
         shutil.copy2(settings.out / "compare" / name, settings.out / name)
     _conclude(settings.out, result, say, time.monotonic() - start_s)

@@ -72,6 +72,10 @@ class Condition:
             return self.blocks[0].latency_windows()
         return tuple(block.latency_ms for block in self.blocks)
 
+    def p99s_ms(self) -> Array:
+        """The p99 of each block; shape ``(blocks,)``."""
+        return np.array([pooled_quantiles([b.latency_ms], [0.99])[0] for b in self.blocks])
+
     def additive(self, name: str) -> tuple[Array, Array]:
         """A per-window quantity summed per unit, and each unit's seconds."""
         per_block = [np.asarray(getattr(block, name)) for block in self.blocks]

@@ -27,7 +27,7 @@ from stallward.evaluation.intervals import (
 )
 from stallward.evaluation.measure import Array
 from stallward.evaluation.plan import ALONE, AMPLE, BACKGROUND
-from stallward.evaluation.statistics import RUN_WINDOWS, pooled_quantiles
+from stallward.evaluation.statistics import RUN_WINDOWS
 
 METRICS: Final = (
     "p50_ms",
@@ -126,12 +126,8 @@ def _metrics(
 
 
 def _spread(arm: Condition, ample: Condition, met: Sequence[Array]) -> dict[str, float | None]:
-    p99 = [
-        [float(pooled_quantiles([block.latency_ms], [0.99])[0]) for block in condition.blocks]
-        for condition in (arm, ample)
-    ]
     shares = [float(m.mean()) if m.size else np.nan for m in met]
-    return spread(p99[0], p99[1], shares)
+    return spread(arm.p99s_ms(), ample.p99s_ms(), shares)
 
 
 def _attainment(arm: Condition, known: Known) -> Interval:

@@ -17,11 +17,7 @@ from typing import Any, Final
 from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.fitted import load_fitted, save_fitted
 from stallward.evaluation.arms import make_arms
-from stallward.evaluation.compare import (
-    ComparisonRequest,
-    estimate_comparison,
-    run_comparison,
-)
+from stallward.evaluation.compare import ComparisonRequest, run_comparison
 from stallward.evaluation.errors import ComparisonError, EvaluationError
 from stallward.evaluation.oracle import Hindsight, Setting, best_meeting_target, screen_scenario
 from stallward.evaluation.pipeline import fit_recordings, recordings_of
@@ -90,17 +86,13 @@ def run_verdict(
             policy=policy,
         )
         try:
-            result = run_comparison(
-                request,
-                part(partial(_say, report, name), *share),
-                with_report=number == plan.rounds,
-            )
+            compared = run_comparison(request, part(partial(_say, report, name), *share))
         except ComparisonError as error:  # the other scenarios need not suffer for it
             failed[name] = str(error)
             report(f"{name} is left out: {error}", share[1])
             continue
         scenes[name] = Scene(
-            found=estimate_comparison(request), roles=casts[name], oracle=_oracle(result)
+            found=compared.found, roles=casts[name], oracle=_oracle(compared.result)
         )
         verdict = judge(scenes)
         write_json(out / VERDICT_FILE, verdict | {"failed": failed})

@@ -21,7 +21,7 @@ from stallward.evaluation.estimates import Estimated
 from stallward.evaluation.intervals import UNKNOWN, Interval, Scale, impact_interval, interval
 from stallward.evaluation.oracle import Hindsight
 from stallward.evaluation.plan import ALONE, AMPLE
-from stallward.evaluation.statistics import Array, pooled_quantiles
+from stallward.evaluation.statistics import Array
 from stallward.evaluation.verdict_score import score
 
 POLICY: Final = "ppo"
@@ -173,18 +173,13 @@ class Scene:
     def by_round(self, role: str) -> tuple[Array, Array]:
         """The p99 of each round over that of ample, and the share of windows met; ``(R,)``."""
         label = self.labels[role]
-        p99 = [_p99s(self.found, name) for name in (label, AMPLE)]
+        p99 = [self.found.conditions[name].p99s_ms() for name in (label, AMPLE)]
         met = [m.mean() if m.size else np.nan for m in self.found.known[label].met]
         return p99[0] / p99[1], np.array(met)
 
     def windows(self, role: str) -> int:
         """Windows of all blocks of an arm."""
         return sum(m.size for m in self.found.known[self.labels[role]].met)
-
-
-def _p99s(found: Estimated, label: str) -> Array:
-    blocks = found.conditions[label].blocks
-    return np.array([pooled_quantiles([block.latency_ms], [0.99])[0] for block in blocks])
 
 
 def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:

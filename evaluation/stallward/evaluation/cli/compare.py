@@ -91,7 +91,7 @@ def compare(
         twin=twin_file,
     )
     with output.progress("compare") as report:
-        result = run_comparison(request, report)
+        result = run_comparison(request, report).result
     if as_json:
         output.print_json(result)
         return
