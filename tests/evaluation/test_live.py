@@ -77,9 +77,11 @@ def test_a_policy_is_loaded_and_activated_over_grpc_and_pauses_the_hogs(
     session: LiveSession, tmp_path: Path, reflex: Path
 ) -> None:
     knobs = _knobs()
-    session.run(_request(Arm(label="onnx", spec=f"onnx:path={reflex}"), reflex), tmp_path / "out")
+    request = _request(Arm(label="onnx", spec=f"onnx:path={reflex}"), reflex)
+    session.run(request, tmp_path / "out")
     found = load_recording(tmp_path / "out")
     assert found.run.arm == "onnx"
+    assert found.run.policy_sha256 == request.policy_sha256 != ""
     assert "MODE_ACTIVE" in set(found.actions["mode"])
     assert "onnx" in set(found.actions["controller"])
     assert np.nansum(found.tick("slot0_state_paused")) > 0, "the policy never paused anything"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.plan import read_json
 from stallward.evaluation.runs import RunRequest
 from stallward.evaluation.simulate import TwinRunner, open_twin
+from stallward.models.registry import find_policy
 
 PAGES_PER_MIB = 256.0
 
@@ -140,7 +142,9 @@ def test_the_twin_of_another_scenario_is_refused(tmp_path: Path, twin_file: Path
         open_twin(load_scenario("detector-anon"), str(tmp_path / "other.json"))
 
 
-def test_a_policy_arm_without_a_policy_is_refused(tmp_path: Path, twin_file: Path) -> None:
+def test_a_policy_arm_says_which_policy_it_ran_and_is_refused_without(
+    tmp_path: Path, twin_file: Path
+) -> None:
     runner: TwinRunner = open_twin(load_scenario("detector-anon"), str(twin_file))
     request = RunRequest(
         condition="together",
@@ -153,3 +157,7 @@ def test_a_policy_arm_without_a_policy_is_refused(tmp_path: Path, twin_file: Pat
     with pytest.raises(ComparisonError, match="no policy file"):
         runner.run_block(request, tmp_path / "block")
     assert not (tmp_path / "block").exists()
+    policy = Path(find_policy("default"))
+    assert runner.run_block(replace(request, policy=policy), tmp_path / "block") == 0
+    ran = load_recording(tmp_path / "block").run
+    assert ran.policy_sha256 == hashlib.sha256(policy.read_bytes()).hexdigest()

@@ -113,6 +113,7 @@ class LiveSession:
             scenario_parameters=self.scenario.content,
             versions=versions(),
             oom_kills=result.oom_kills,
+            policy_sha256=run.policy_sha256,
         )
 
 

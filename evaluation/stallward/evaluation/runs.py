@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,11 @@ class RunRequest:
     seed: int
     lift_budgets: bool = False
     for_training: bool = False
+
+    @property
+    def policy_sha256(self) -> str:
+        """Which policy, or twin to plan with, the arm runs; empty for none."""
+        return hashlib.sha256(self.policy.read_bytes()).hexdigest() if self.policy else ""
 
 
 class Runner(Protocol):

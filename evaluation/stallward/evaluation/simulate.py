@@ -75,6 +75,7 @@ class TwinRunner:
                 slot_names=tuple(slot.name for slot in world.slots),
                 scenario_parameters=self.scenario.content,
                 versions=versions(),
+                policy_sha256=request.policy_sha256,
             ),
             ticks=ticks,
             requests=Requests.empty() if request.condition == "background" else node.requests(),
