@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.env.recording import Recording, load_recording
 from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.scenario import PAGE_BYTES
@@ -39,6 +40,26 @@ def test_hogs_hold_what_their_command_says_from_when_they_are_started() -> None:
         assert min(slot.anon_pages[int(slot.loop_from_s) + 1 :]) > 0.9 * max(slot.anon_pages)
     assert first.running[:4] == (1.0, 1.0, 1.0, 1.0)
     assert second.running[:4] == (0.0, 0.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["detector-anon", "memcached-mix"])
+def test_what_the_scenario_says_of_its_groups_is_not_guessed(name: str) -> None:
+    recordings = recorded(name)
+    twin, scenario = describe(name, recordings), load_scenario(name)
+    floors = [group.floor_bytes for group in scenario.background]
+    assert [slot.floor_bytes for slot in twin.slots] == floors
+    assert twin.protected.workers == scenario.protected.workers
+    strange = [
+        replace(r, run=replace(r.run, scenario_parameters={})) for r in recordings[:4]
+    ]  # as of a node of its own
+    assert {slot.floor_bytes for slot in describe(name, strange).slots} == {DEFAULT_FLOOR_BYTES}
+
+
+def test_files_that_are_read_for_the_first_time_late_are_cold() -> None:
+    """nginx has a few of its 200 MiB of files unread when the load begins."""
+    protected = describe("nginx-hogs", recorded("nginx-hogs")).protected
+    assert 2 < protected.cold_pages * PAGE_BYTES / MIB < 15
+    assert 185 < protected.file_pages * PAGE_BYTES / MIB < 205
 
 
 def test_a_program_comes_and_goes_as_its_phases_say() -> None:

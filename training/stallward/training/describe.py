@@ -15,10 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.desired import SLOTS
+from stallward.agent.desired import DEFAULT_FLOOR_BYTES, SLOTS
 from stallward.env.errors import ScenarioError
 from stallward.env.recording import Recording
 from stallward.env.recording_run import RunInfo
+from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import scenario_from
 from stallward.env.twin.latency import Array
 from stallward.env.twin.scenario import PAGE_BYTES, ProtectedProgram, SlotProgram, TwinScenario
@@ -37,7 +38,7 @@ _MORE_THAN_CHANCE: Final = 4.0
 _INACTIVE_SHARE: Final = 0.5
 """Where no file pages were seen."""
 _LEAST_TICKS: Final = 20
-_LEAST_GROWTH: Final = 0.05
+_LEAST_GROWTH: Final = 0.01
 """Share of its file pages that an application must add over a run for some to count as cold."""
 _LONGEST_FILL: Final = 4.0
 """The cold set fills within so many lengths of a run at most."""
@@ -63,6 +64,7 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
     quiet = [r for r in recordings if r.run.condition == "alone"] or ample or together
     run = together[0].run
     names = max((r.run.slot_names for r in recordings), key=len)[:SLOTS]
+    made_with = _made_with(run)
     return TwinScenario(
         name=name,
         zone_bytes=run.sandbox_bytes,
@@ -72,10 +74,14 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         slo_quantile=run.slo_quantile,
         inactive_file_share=_inactive_file_share(together),
         protected=replace(
-            _protected(quiet, ample or quiet, together), workers=float(_workers(run))
+            _protected(quiet, ample or quiet, together),
+            workers=float(made_with.protected.workers) if made_with else 1.0,
         ),
         slots=tuple(
-            _slot(i, slot_name, unpressed or together, together)
+            replace(
+                _slot(i, slot_name, unpressed or together, together),
+                floor_bytes=_floor_bytes(made_with, slot_name),
+            )
             for i, slot_name in enumerate(names)
         ),
     )
@@ -94,13 +100,23 @@ def _inactive_file_share(runs: Sequence[Recording]) -> float:
     return float(np.clip(np.median(found), 0.0, 1.0))
 
 
-def _workers(run: RunInfo) -> int:
-    """Requests that the application serves at once, by the scenario it was recorded with."""
+def _made_with(run: RunInfo) -> Scenario | None:
+    """The scenario that a run was recorded with.
+
+    Returns:
+        ``None`` if it was recorded on a node of its own, or with a file of an older kind.
+    """
     try:
-        made_with = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
+        return scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
     except ScenarioError:
-        return 1  # recorded on a node of its own, or with a file of an older kind
-    return made_with.protected.workers
+        return None
+
+
+def _floor_bytes(made_with: Scenario | None, slot_name: str) -> int:
+    """The least limit of a slot, which no recording shows where nobody went so low."""
+    background = made_with.background if made_with else ()
+    found = {group.name: group.floor_bytes for group in background}
+    return found.get(slot_name, DEFAULT_FLOOR_BYTES)
 
 
 def measured_ms(recording: Recording) -> Array:
