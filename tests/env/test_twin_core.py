@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stallward.env.errors import TwinError
+from stallward.env.twin import stalls
 from stallward.env.twin.core import TwinBatch
 from stallward.env.twin.latency import pooled_quantiles
 from stallward.env.twin.pages import ANON, COLD, miss_probability
@@ -220,7 +221,7 @@ def test_more_memory_means_less_latency_and_more_work() -> None:
         results.append((p95_ms(twin), twin.nodes.units[:3].sum()))
     assert results[0][0] > results[1][0] > results[2][0]
     assert results[0][1] < results[1][1] < results[2][1]
-    assert results[2][0] < 20.0, "with room for all it is as alone"
+    assert results[2][0] < 22.0, "with room for all, processors and the disk are what is shared"
 
 
 def test_with_memory_for_all_nobody_stalls_and_work_runs_at_full_speed() -> None:
@@ -292,7 +293,8 @@ def test_windows_are_judged_as_in_a_comparison(
     rate_per_s: float, window_s: int, slo_ms: float
 ) -> None:
     busy = replace(DETECTOR.protected, request_rate_per_s=rate_per_s, poisson=False)
-    twin = make(1, replace(DETECTOR, zone_bytes=560 << 20, protected=busy, slo_ms=slo_ms))
+    scenario = replace(DETECTOR, zone_bytes=560 << 20, protected=busy, slo_ms=slo_ms)
+    twin = make(1, scenario, crowded_read_s=1e-6)
     count, ms, missed = [], [], []
     for _ in range(600):
         run(twin, 1)
@@ -424,3 +426,56 @@ def test_where_memory_is_short_few_dirty_pages_are_written_too() -> None:
     threshold = 0.10 * (600 << 20) / 4096
     assert 0.3 * 8e3 < dirty["plenty"] < threshold, "nothing asks for them"
     assert dirty["short"] < 0.5 * dirty["plenty"]
+
+
+def test_reads_of_the_application_wait_behind_those_of_a_program_that_is_limited() -> None:
+    cold = replace(
+        DETECTOR.protected,
+        service_s=0.0003,
+        touch_anon_pages=0.0,
+        touch_file_pages=0.0,
+        touch_cold_pages=20.0,
+    )
+    reader = SlotProgram(
+        name="reader", units_per_s=200.0, touch_pages_per_s=50e3, file_pages=(160 * MIB_PAGES,)
+    )
+    scenario = replace(DETECTOR, zone_bytes=8 << 30, protected=cold, slots=(reader,))
+    tail_ms = {}
+    for crowded_s in (1e-6, 2e-3):
+        for name, levers in (
+            ("free", {}),
+            ("limited", {"limit_mib": (32,)}),
+            ("held", {"limit_mib": (32,), "pause": (1,)}),
+        ):
+            twin = make(16, scenario, crowded_read_s=crowded_s, read_around_pages=8.0)
+            run(twin, 30, **levers)  # files are read for the first time
+            before = twin.pooled
+            run(twin, 100, **levers)
+            tail_ms[name, crowded_s] = p95_ms(twin, before)
+    assert tail_ms["limited", 2e-3] > 3.0 * tail_ms["free", 2e-3]
+    assert tail_ms["limited", 2e-3] > 3.0 * tail_ms["limited", 1e-6]
+    assert tail_ms["held", 2e-3] < tail_ms["free", 2e-3], "nobody else uses the processors"
+
+
+def test_what_is_read_around_a_page_keeps_the_device_busy_and_slows_who_reads() -> None:
+    slot = SlotProgram(
+        name="reader", units_per_s=200.0, touch_pages_per_s=50e3, file_pages=(160 * MIB_PAGES,)
+    )
+    busy, refaults, units = [], [], []
+    for around in (1.0, 16.0):
+        twin = make(4, replace(DETECTOR, slots=(slot,)), read_around_pages=around)
+        run(twin, 100, limit_mib=(32,))
+        busy.append(float(twin.nodes.busy_share.mean()))
+        refaults.append(float(twin.nodes.refault_pages[1].mean()))
+        units.append(float(twin.nodes.units[0].mean()))
+    assert busy[1] > 1.5 * busy[0]
+    assert refaults[1] > refaults[0]
+    assert units[1] < units[0]
+
+
+def test_the_wait_behind_others_grows_without_bound_but_stays_finite() -> None:
+    waits = [stalls.crowd_wait_s(1e-3, busy) for busy in (0.0, 0.25, 0.5, 0.9, 1.0)]
+    assert waits[0] == 0.0
+    assert waits[2] == pytest.approx(1e-3)
+    assert waits == sorted(waits)
+    assert waits[-1] < 0.05

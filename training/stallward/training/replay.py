@@ -191,7 +191,7 @@ class _Replay:
                 rate["units"] / np.maximum(full_speed, 1e-12),
                 rate["psi_some_us"][:GROUPS] * 1e-6,
                 change["pages"] / ticks * PAGE_BYTES / scenario.zone_bytes,
-                np.log1p(rate["refault_pages"][:1]),
+                np.log1p(rate["refault_pages"]),
                 np.log1p(rate["swap_in_pages"][None]),
                 rate["psi_io_us"][:1] * 1e-6,
                 rate["psi_full_us"][GROUPS:] * 1e-6,

@@ -32,9 +32,13 @@ class Moment:
     tight: float
     """How short memory is: 0 with a fiftieth of the zone free, 1 with nothing."""
     anon_s: float
-    """Wait for one missing anonymous page."""
+    """A background program's wait for one missing anonymous page."""
     file_s: float
-    """Wait for one missing page of a file."""
+    """Its wait for one missing page of a file."""
+    own_anon_s: float
+    """The application's wait for one missing anonymous page."""
+    own_file_s: float
+    """Its wait for one missing page of a file."""
     service_s: float
     """Mean service time of a request without waits for pages."""
     pages: Annotated[Rows, POOLS]
@@ -105,14 +109,15 @@ def serve(
     anon = node.request_touches[ANON] * miss[ANON]
     cold = node.request_touches[COLD] * miss[COLD]
     file = node.request_touches[FILE] * miss[FILE] + cold
-    stall_s = anon * now.anon_s + file * now.file_s
+    stall_s = anon * now.own_anon_s + file * now.own_file_s
     work_s = (
         now.service_s + anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
     )
     request_s = work_s + stall_s
     load = minimum(node.arriving_per_s * request_s / node.workers, 1.0)
     wait_s = queue.wait_s(node.queued, request_s, node.workers, noise.meets[k], load)
-    own_s = _own_s(parameters, noise, work_s, anon + file, stall_s, k)
+    reads = anon / parameters.swap_readahead_pages + file / parameters.file_readahead_pages
+    own_s = _own_s(parameters, noise, work_s, reads, stall_s, k)
     node.probe_ms[k] = 1e3 * (wait_s + own_s)
     node.probe_weight[k] = arrived
     served = queue.serve(node.queued, arrived, request_s, node.workers * step_s)
@@ -124,7 +129,7 @@ def serve(
         per_s = served / step_s * node.request_touches[pool] / maximum(node.wanted[pool], 1.0)
         node.touches_per_s[pool] = warmed(node.touches_per_s[pool], per_s, step_s)
     fresh = _first_reads(node, now.pages[COLD])
-    first_s = cold * now.file_s * fresh / maximum(now.pages[COLD], EPSILON)
+    first_s = cold * now.own_file_s * fresh / maximum(now.pages[COLD], EPSILON)
     now.refaults = total(now.pages, POOLS) - fresh
     now.stall_s = served * stall_s
     now.refault_stall_s = served * (stall_s - first_s)
@@ -143,14 +148,14 @@ def _arrivals(node: Node, noise: Noise, k: int, step_s: float) -> float:
 
 @model
 def _own_s(
-    parameters: Parameters, noise: Noise, work_s: float, missed: float, stall_s: float, k: int
+    parameters: Parameters, noise: Noise, work_s: float, reads: float, stall_s: float, k: int
 ) -> float:
     """Work and fault wait of one request of its own."""
     sigma, spread = parameters.service_sigma, parameters.fault_sigma
     base = work_s * exp(sigma * noise.spread[k] - 0.5 * sigma * sigma)
-    # Below one expected miss, few requests wait, and those for a whole page.
-    whole = where(noise.misses[k] < missed, stall_s / maximum(missed, 1e-9), 0.0)
-    each = where(missed < 1.0, whole, stall_s)
+    # Below one expected read, few requests wait, and those for a whole one.
+    whole = where(noise.misses[k] < reads, stall_s / maximum(reads, 1e-9), 0.0)
+    each = where(reads < 1.0, whole, stall_s)
     wait = each * exp(spread * noise.fault_spread[k] - 0.5 * spread * spread)
     hit = noise.hiccups[k] < parameters.hiccup_share
     return base * where(hit, parameters.hiccup_factor, 1.0) + wait

@@ -29,6 +29,8 @@ class TwinParameters:
     write_pages_per_s: float = 150e3
     read_queue_share: float = 0.1
     """Share of the device's queue that a read waits for (reads overtake writes)."""
+    crowded_read_s: float = 200e-6
+    """What a read of the application's waits for where others keep the device half busy."""
     device_sigma: float = 0.25
     """Spread (of the logarithm) of the device's speed from one moment to the next."""
     reclaim_s_per_page: float = 1.5e-6
@@ -45,6 +47,8 @@ class TwinParameters:
     """Share of evicted anonymous pages that must be written (the rest is clean in swap)."""
     swap_readahead_pages: float = 4.0
     file_readahead_pages: float = 8.0
+    read_around_pages: float = 2.0
+    """Pages that the device reads for each page of a file that a background program misses."""
     protected_miss_exponent: float = 1.0
     """See :func:`stallward.env.twin.pages.miss_probability`."""
     slot0_miss_exponent: float = 0.8
@@ -96,6 +100,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "read_pages_per_s": Range(low=2e4, high=1e6),
     "write_pages_per_s": Range(low=1e4, high=1e6),
     "read_queue_share": Range(low=0.005, high=1.0),
+    "crowded_read_s": Range(low=1e-6, high=2e-2),
     "device_sigma": Range(low=0.02, high=1.0),
     "reclaim_s_per_page": Range(low=2e-7, high=5e-5),
     "squeeze_pages_per_s": Range(low=2e4, high=5e5),
@@ -105,6 +110,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "swap_write_share": Range(low=0.1, high=1.0, logarithmic=False),
     "swap_readahead_pages": Range(low=1.0, high=16.0),
     "file_readahead_pages": Range(low=1.0, high=64.0),
+    "read_around_pages": Range(low=1.0, high=32.0),
     "protected_miss_exponent": Range(low=0.02, high=4.0),
     **{f"slot{i}_miss_exponent": Range(low=0.05, high=4.0) for i in range(SLOTS)},
     **{f"slot{i}_touch_scale": Range(low=0.02, high=20.0) for i in range(SLOTS)},

@@ -9,6 +9,8 @@ from stallward.env.twin.pages import clip, total
 
 MAX_BACKLOG_S = 0.5
 """The longest queue a device keeps: beyond it, writers are held back."""
+MOST_BUSY = 0.97
+"""The most that a device is busy as far as those are concerned who wait for it."""
 
 
 @model
@@ -26,6 +28,21 @@ def speed(touch_pages_per_s: float, stall_s_per_touch: float, busy_share: float)
 def read_latency_s(idle_s: float, backlog_s: float, queue_share: float, noise: float) -> float:
     """Time one read takes with ``backlog_s`` of work queued."""
     return (idle_s + queue_share * backlog_s) * noise
+
+
+@model
+def crowd_wait_s(half_busy_s: float, busy_share: float) -> float:
+    """Time a read waits for those of others that came before, where nothing has piled up yet.
+
+    As at a server with random arrivals (Pollaczek and Khinchine), it grows without bound as the
+    device gets busy all the time.
+
+    Args:
+        half_busy_s: The wait at a device that others keep busy half the time.
+        busy_share: Share of the time they keep it busy.
+    """
+    busy = minimum(busy_share, MOST_BUSY)
+    return half_busy_s * busy / (1.0 - busy)
 
 
 @model

@@ -163,6 +163,8 @@ class Pressure:
     """Since the node's reset."""
     backlog_s: float
     """Work queued at the device."""
+    busy_share: float
+    """Share of the time that the background and the kernel keep the device busy, of late."""
     stalled: OfGroups
     """Share of the tick each group was stalled."""
     io_share: OfZoneToo

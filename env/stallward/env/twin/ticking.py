@@ -25,6 +25,8 @@ from stallward.env.twin.state import SUBSTEPS, Node, Noise, Parameters
 TICK_S: Final = 0.1
 STEP_S: Final = TICK_S / SUBSTEPS
 _PART: Final = 1.0 / SUBSTEPS
+_BUSY_S: Final = 0.1
+"""Time constant with which it is known how busy the device is."""
 
 
 @model
@@ -95,7 +97,11 @@ def substep(
 
 @model
 def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> None:
-    """Set how short memory is and how long a task waits for one missing page."""
+    """Set how short memory is and how long a task waits for one missing page.
+
+    A background program's reads follow one another, and it reads more than it needs. The
+    application's few ones meet those of the others.
+    """
     free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
     now.tight = clip(1.0 - free / (0.02 * node.zone_pages), 0.0, 1.0)
     read_s = stalls.read_latency_s(
@@ -104,9 +110,14 @@ def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> 
         parameters.read_queue_share,
         now.device,
     )
+    crowd_s = now.device * stalls.crowd_wait_s(parameters.crowded_read_s, node.busy_share)
     each_s = 1.0 / parameters.read_pages_per_s + now.tight * parameters.reclaim_s_per_page
     now.anon_s = read_s / parameters.swap_readahead_pages + each_s
-    now.file_s = read_s / parameters.file_readahead_pages + each_s
+    around_s = parameters.read_around_pages * each_s
+    now.file_s = read_s / parameters.file_readahead_pages + around_s
+    own_s = read_s + crowd_s
+    now.own_anon_s = own_s / parameters.swap_readahead_pages + each_s
+    now.own_file_s = own_s / parameters.file_readahead_pages + each_s
 
 
 @model
@@ -147,17 +158,20 @@ def _charge_device(
     node: Node, parameters: Parameters, now: Moment, does: Strides, slots: int
 ) -> None:
     """Queue at the device what was read and written, and dirty what streams write."""
-    read = pages.total(now.pages, POOLS)
+    own_s = now.device * pages.total(now.pages, POOLS) / parameters.read_pages_per_s
+    read = 0.0
     for i in range(slots):
         streamed = node.stream_per_s[i] * does.run[i] * STEP_S
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
         node.dirty[1 + i] = minimum(dirty, node.resident[(1 + i) * POOLS + COLD])
-        read = read + does.anon_faults[i] + does.file_faults[i]
+        read = read + does.anon_faults[i] + does.file_faults[i] * parameters.read_around_pages
         read = read + streamed * (1.0 - node.dirty_share[i])
     write = now.swapped_out * parameters.swap_write_share + now.written
     work_s = read / parameters.read_pages_per_s + write / parameters.write_pages_per_s
     work_s = work_s * now.device
-    node.backlog_s = stalls.drain(node.backlog_s, work_s, STEP_S)
+    node.backlog_s = stalls.drain(node.backlog_s, own_s + work_s, STEP_S)
+    busy = minimum(work_s / STEP_S, 1.0)
+    node.busy_share = node.busy_share + (STEP_S / _BUSY_S) * (busy - node.busy_share)
 
 
 @model
@@ -170,7 +184,8 @@ def _count(node: Node, parameters: Parameters, now: Moment, does: Strides, slots
         kernel_s = anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
         node.kernel_s[i] = node.kernel_s[i] + kernel_s
         node.progress[i] = node.progress[i] + _PART * does.run[i]
-        node.refault_pages[1 + i] = node.refault_pages[1 + i] + anon + file
+        read = anon + file * parameters.read_around_pages
+        node.refault_pages[1 + i] = node.refault_pages[1 + i] + read
     node.refault_pages[0] = node.refault_pages[0] + now.refaults
     reads = now.pages[ANON] / parameters.swap_readahead_pages
     reads = reads + (now.pages[FILE] + now.pages[COLD]) / parameters.file_readahead_pages
