@@ -181,6 +181,18 @@ def test_a_flipped_bit_is_refused_and_files_without_checksums_are_read(recorded:
     assert np.array_equal(load_recording(recorded).requests.sojourn_ms, sojourn_ms)
 
 
+def test_floors_belong_to_slots(recorded: Path) -> None:
+    file = recorded / "run.json"
+    run = json.loads(file.read_text())
+    names = len(run["slot_names"])
+    for floors in ([1 << 20] * names, []):
+        file.write_text(json.dumps(run | {"slot_floors_bytes": floors}))
+        assert load_run(recorded).slot_floors_bytes == tuple(floors)
+    file.write_text(json.dumps(run | {"slot_floors_bytes": [1 << 20] * (names + 1)}))
+    with pytest.raises(RecordingError, match="floor of each of its slots"):
+        load_run(recorded)
+
+
 def test_a_missing_directory_is_no_recording(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="not a recording"):
         load_run(tmp_path / "nowhere")

@@ -58,7 +58,7 @@ def node(tmp_path: Path) -> Path:
     config = DaemonConfig(
         node=NodeConfig(zone="edge"),
         protected=ProtectedConfig(group="edge/app"),
-        background=(SlotConfig(name="training", group="edge/training"),),
+        background=(SlotConfig(name="training", group="edge/training", floor_bytes=96 << 20),),
         service=ServiceConfig(socket=tmp_path / "s.sock"),
         journal=JournalConfig(path=tmp_path / "journal"),
         latency=latency,
@@ -92,6 +92,7 @@ def test_ticks_and_the_log_become_a_recording(node: Path, clock_s: float) -> Non
     assert (made.ticks, made.requests) == (100, 2)
     assert (found.run.scenario, found.run.arm, found.run.slo_ms) == ("edge", "ppo", 60.0)
     assert found.run.slot_names == ("training",)
+    assert found.run.slot_floors_bytes == (96 << 20,)
     assert (found.run.sandbox_bytes, found.run.node.memory_total_bytes) == (2 * GIB, 3 * GIB)
     assert found.run.node.kind == "unknown", "not the machine that this runs on"
     np.testing.assert_allclose(found.requests.scheduled_s, [501.0, 505.0], atol=1e-3)

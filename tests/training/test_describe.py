@@ -49,6 +49,10 @@ def test_what_the_scenario_says_of_its_groups_is_not_guessed(name: str) -> None:
     floors = [group.floor_bytes for group in scenario.background]
     assert [slot.floor_bytes for slot in twin.slots] == floors
     assert twin.protected.workers == scenario.protected.workers
+    own = [
+        replace(r, run=replace(r.run, slot_floors_bytes=(MIB,) * len(floors))) for r in recordings
+    ]
+    assert {slot.floor_bytes for slot in describe(name, own).slots} == {MIB}
     strange = [
         replace(r, run=replace(r.run, scenario_parameters={})) for r in recordings[:4]
     ]  # as of a node of its own

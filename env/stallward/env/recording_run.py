@@ -54,6 +54,8 @@ class RunInfo:
     """Rate at which requests were scheduled; 0 if unknown."""
     swap_bytes: int = 0
     slot_names: tuple[str, ...] = ()
+    slot_floors_bytes: tuple[int, ...] = ()
+    """The least limit of each slot; empty where only the scenario says it."""
     scenario_parameters: Mapping[str, object] = field(default_factory=dict)
     """The scenario file as it was read."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -111,7 +113,8 @@ def load_run(path: Path) -> RunInfo:
         )
     try:
         data["node"] = NodeInfo(**data["node"])
-        data["slot_names"] = tuple(data["slot_names"])
+        for name in ("slot_names", "slot_floors_bytes"):
+            data[name] = tuple(data.get(name, ()))
         known = {f.name for f in fields(RunInfo)}
         run = RunInfo(**{key: value for key, value in data.items() if key in known})
         check_fields(run)
@@ -122,6 +125,10 @@ def load_run(path: Path) -> RunInfo:
         raise RecordingError(
             f"{file} lacks a field, or has a wrong one: {error}.", next_step=again
         ) from error
+    if len(run.slot_floors_bytes) not in {0, len(run.slot_names)}:
+        raise RecordingError(
+            f"{file} does not say the floor of each of its slots.", next_step=again
+        )
     if run.condition not in CONDITIONS:
         raise RecordingError(f"{file} has the unknown condition {run.condition!r}.")
     return run

@@ -110,6 +110,7 @@ class LiveSession:
             request_rate_per_s=result.requests.scheduled_s.size / length_s,
             swap_bytes=self.scenario.sandbox.swap_bytes,
             slot_names=tuple(group.name for group in self.scenario.background),
+            slot_floors_bytes=tuple(group.floor_bytes for group in self.scenario.background),
             scenario_parameters=self.scenario.content,
             versions=versions(),
             oom_kills=result.oom_kills,

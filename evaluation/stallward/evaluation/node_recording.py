@@ -142,6 +142,7 @@ def _run_info(ticks: Sequence[pb.TickRecord], settings: DaemonConfig, name: str)
         node=node,
         swap_bytes=first.sample.node.swap_total_bytes,
         slot_names=tuple(slot.name for slot in settings.background),
+        slot_floors_bytes=tuple(slot.floor_bytes for slot in settings.background),
         versions=versions(),
     )
 

@@ -73,6 +73,7 @@ class TwinRunner:
                 request_rate_per_s=world.protected.request_rate_per_s,
                 swap_bytes=world.swap_bytes,
                 slot_names=tuple(slot.name for slot in world.slots),
+                slot_floors_bytes=tuple(slot.floor_bytes for slot in world.slots),
                 scenario_parameters=self.scenario.content,
                 versions=versions(),
                 policy_sha256=request.policy_sha256,

@@ -63,7 +63,8 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
     unpressed = ample + [r for r in recordings if r.run.condition == "background"]
     quiet = [r for r in recordings if r.run.condition == "alone"] or ample or together
     run = together[0].run
-    names = max((r.run.slot_names for r in recordings), key=len)[:SLOTS]
+    largest = max((r.run for r in recordings), key=lambda run: len(run.slot_names))
+    names, floors = largest.slot_names[:SLOTS], _floors_bytes(largest)
     made_with = _made_with(run)
     return TwinScenario(
         name=name,
@@ -80,7 +81,7 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         slots=tuple(
             replace(
                 _slot(i, slot_name, unpressed or together, together),
-                floor_bytes=_floor_bytes(made_with, slot_name),
+                floor_bytes=floors[i],
             )
             for i, slot_name in enumerate(names)
         ),
@@ -112,11 +113,13 @@ def _made_with(run: RunInfo) -> Scenario | None:
         return None
 
 
-def _floor_bytes(made_with: Scenario | None, slot_name: str) -> int:
-    """The least limit of a slot, which no recording shows where nobody went so low."""
-    background = made_with.background if made_with else ()
-    found = {group.name: group.floor_bytes for group in background}
-    return found.get(slot_name, DEFAULT_FLOOR_BYTES)
+def _floors_bytes(run: RunInfo) -> tuple[int, ...]:
+    """The least limit of each slot, which no tick shows where nobody went so low."""
+    if run.slot_floors_bytes:
+        return run.slot_floors_bytes
+    made_with = _made_with(run)
+    found = {group.name: group.floor_bytes for group in made_with.background} if made_with else {}
+    return tuple(found.get(name, DEFAULT_FLOOR_BYTES) for name in run.slot_names)
 
 
 def measured_ms(recording: Recording) -> Array:
