@@ -123,6 +123,7 @@ def read_logged(recording: Recording, scenario: TwinScenario, price: float) -> L
         context=NodeContext(
             zone_limit_bytes=recording.run.sandbox_bytes,
             slot_names=recording.run.slot_names,
+            floors_bytes=tuple(slot.floor_bytes for slot in scenario.slots[:slots]),
             slo_ms=recording.run.slo_ms,
             tick_period_s=_TICK_S,
             seed=recording.run.seed,
