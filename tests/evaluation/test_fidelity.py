@@ -31,9 +31,10 @@ from stallward.evaluation.fidelity_signals import distances, scales_of
 from stallward.evaluation.fidelity_table import fidelity_rows
 from stallward.evaluation.measure import BlockMeasures
 from stallward.evaluation.node_facts import node_info
-from stallward.evaluation.runs import NO_ARM, RunRequest
+from stallward.evaluation.runs import NO_ARM, RunRequest, file_sha256
 from stallward.evaluation.simulate import TwinRunner
 from stallward.evaluation.statistics import spearman
+from stallward.models.registry import find_policy
 
 
 def test_spearman_ranks_ties_and_refuses_too_little() -> None:
@@ -267,6 +268,19 @@ def test_one_arm_alone_can_be_left_out(
     assert [row["arm"] for row in found["arms"]] == ["none"]
     with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
         measure_fidelity(recordings, seconds=1.0, arm="latd-grow", workers=1)
+
+
+def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
+    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fidelity, "fit_recordings", lambda *_, **__: twin)
+    file = recordings / "2" / "run.json"
+    for digest, there in ((file_sha256(Path(find_policy("default"))), True), ("0" * 64, False)):
+        file.write_text(
+            json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
+        )
+        found = measure_fidelity(recordings, seconds=1.0, workers=1)
+        assert ("ppo" in [row["arm"] for row in found["arms"]]) == there
 
 
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from stallward.evaluation.plan import (
     write_json,
 )
 from stallward.evaluation.progress import Report, part, silent, timed
-from stallward.evaluation.runs import NO_ARM, Condition, Runner, RunRequest
+from stallward.evaluation.runs import NO_ARM, Condition, Runner, RunRequest, file_sha256
 from stallward.evaluation.summary import tabulate
 
 SCHEMA: Final = 1
@@ -315,7 +314,7 @@ class Comparison:
                 "sandbox_limit_bytes": scenario.sandbox.limit_bytes,
                 "policies": {k: str(v) for k, v in self.policies.items() if v is not None},
                 "files_sha256": {
-                    label: hashlib.sha256(path.read_bytes()).hexdigest()
+                    label: file_sha256(path)
                     for label, path in arm_files(self.request.arms, self.policies).items()
                 },
             },

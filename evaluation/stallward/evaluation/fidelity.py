@@ -37,7 +37,7 @@ from stallward.evaluation.measure import Array, BlockMeasures, reduce, series_of
 from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.pipeline import fit_recordings, recordings_of
 from stallward.evaluation.progress import Report, part, silent
-from stallward.evaluation.runs import NO_ARM, Condition, RunRequest
+from stallward.evaluation.runs import NO_ARM, Condition, RunRequest, file_sha256
 from stallward.evaluation.simulate import TwinRunner
 from stallward.training.describe import describe
 from stallward.training.workers import side_by_side
@@ -95,8 +95,8 @@ def measure_fidelity(
     jobs = [
         (name, one)
         for name, mine in learned.items()
-        for one in _arms(mine, name)
-        if len(_arms(mine, name)) >= 2 and arm in ("", one)
+        for one in _arms(mine)
+        if len(_arms(mine)) >= 2 and arm in ("", one)
     ]
     if not jobs:
         raise EvaluationError(
@@ -167,20 +167,22 @@ def _divided(found: ByScenario) -> tuple[ByScenario, ByScenario]:
     return learned, strange
 
 
-def _arms(mine: Sequence[Recorded], scenario: str) -> list[str]:
+def _arms(mine: Sequence[Recorded]) -> list[str]:
     """Arms of a scenario that ran together with the background and can be run on the twin."""
-    names = dict.fromkeys(r.run.arm for r in mine if r.run.condition == "together")
-    return [name for name in names if _can_run(name, scenario)]
+    runs = {r.run.arm: r.run for r in mine if r.run.condition == "together"}
+    return [name for name, run in runs.items() if _can_run(run)]
 
 
-def _can_run(label: str, scenario: str) -> bool:
+def _can_run(run: RunInfo) -> bool:
+    """Whether the arm of a recording can be run: not a policy that has been replaced since."""
     try:
-        return (
-            find_policy_of(make_arms([label])[0], "default", scenario) is not None
-            or not make_arms([label])[0].runs_policy
-        )
+        arm = make_arms([run.arm])[0]
+        policy = find_policy_of(arm, "default", run.scenario)
     except StallwardError:
         return False
+    if policy is None:
+        return not arm.runs_policy
+    return run.policy_sha256 in ("", file_sha256(policy))
 
 
 def _left_out(
@@ -242,10 +244,7 @@ def _scenarios_left_out(
 ) -> list[ArmFidelity]:
     """Run the arms of held-out scenarios on twins whose parameters others were fitted for."""
     jobs = [
-        (name, one)
-        for name, mine in strange.items()
-        for one in _arms(mine, name)
-        if arm in ("", one)
+        (name, one) for name, mine in strange.items() for one in _arms(mine) if arm in ("", one)
     ]
     if not jobs:
         return []

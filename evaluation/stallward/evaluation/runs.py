@@ -46,7 +46,12 @@ class RunRequest:
     @property
     def policy_sha256(self) -> str:
         """Which policy, or twin to plan with, the arm runs; empty for none."""
-        return hashlib.sha256(self.policy.read_bytes()).hexdigest() if self.policy else ""
+        return file_sha256(self.policy) if self.policy else ""
+
+
+def file_sha256(path: Path) -> str:
+    """The digest by which a policy, or a twin to plan with, is told from others."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 class Runner(Protocol):
