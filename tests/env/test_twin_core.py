@@ -479,3 +479,19 @@ def test_the_wait_behind_others_grows_without_bound_but_stays_finite() -> None:
     assert waits[2] == pytest.approx(1e-3)
     assert waits == sorted(waits)
     assert waits[-1] < 0.05
+
+
+def test_a_program_waits_behind_the_reads_of_others_but_not_behind_its_own() -> None:
+    reader = SlotProgram(
+        name="reader", units_per_s=200.0, touch_pages_per_s=50e3, file_pages=(160 * MIB_PAGES,)
+    )
+    other = replace(reader, name="other")
+    done = {}
+    for crowded_s in (1e-6, 2e-3):
+        for slots in ((reader,), (reader, other)):
+            twin = make(8, replace(DETECTOR, zone_bytes=8 << 30, slots=slots, cores=8.0),
+                        crowded_read_s=crowded_s, cpu_slowdown=0.0)  # fmt: skip
+            run(twin, 100, limit_mib=(32,) * len(slots))
+            done[len(slots), crowded_s] = float(twin.nodes.units[0].mean())
+    assert done[1, 2e-3] == pytest.approx(done[1, 1e-6], rel=0.05)
+    assert done[2, 2e-3] < 0.7 * done[2, 1e-6]

@@ -44,7 +44,7 @@ def test_the_shipped_plan_has_enough_of_everything() -> None:
     for name in {run.scenario for run in runs}:
         arms = {run.arm for run in together if run.scenario == name}
         part = split.part_of(load_scenario(name))
-        assert len(arms) == {"train": 10, "validation": 7, "test": 5}[part]
+        assert len(arms) == {"train": 11, "validation": 8, "test": 5}[part]
         assert {run.condition for run in runs if run.scenario == name} == set(CONDITIONS)
 
 

@@ -193,6 +193,7 @@ class _Replay:
                 change["pages"] / ticks * PAGE_BYTES / scenario.zone_bytes,
                 np.log1p(rate["refault_pages"]),
                 np.log1p(rate["swap_in_pages"][None]),
+                np.log1p(rate["major_faults"][None]),
                 rate["psi_io_us"][:1] * 1e-6,
                 rate["psi_full_us"][GROUPS:] * 1e-6,
                 rate["cpu_us"][1:] * 1e-6,
@@ -208,6 +209,7 @@ def _side_by_side(replays: Sequence[_Replay], k: int) -> list[Array]:
 
 _COUNTERS: Final = (
     "units", "psi_some_us", "psi_full_us", "psi_io_us", "refault_pages", "swap_in_pages", "cpu_us",
+    "major_faults",
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ NAMES: Final = (
     *(f"psi_{i}" for i in range(GROUPS)),
     *(f"usage_{i}" for i in range(GROUPS)),
     *(f"refaults_{i}" for i in range(GROUPS)),
-    "swap_in", "psi_io", "zone_psi_full",
+    "swap_in", "major_faults", "psi_io", "zone_psi_full",
     *(f"cores_{i}" for i in range(SLOTS)),
 )  # fmt: skip
 _SCALES: Final = np.array(
@@ -35,13 +35,13 @@ _SCALES: Final = np.array(
     + [0.10] * GROUPS
     + [0.10] * GROUPS
     + [0.7] * GROUPS
-    + [0.7, 0.1, 0.15]
+    + [0.7, 0.7, 0.1, 0.15]
     + [0.15] * SLOTS
 )
 """An error of this much counts as one."""
 _SEGMENT_SCALE: Final = 2.0
 """A segment's figures are so much less certain than a whole recording's."""
-_WEIGHTS: Final = np.array([4.0] * (len(QUANTILES) + SLOTS) + [1.0] * (3 * GROUPS + 3 + SLOTS))
+_WEIGHTS: Final = np.array([4.0] * (len(QUANTILES) + SLOTS) + [1.0] * (3 * GROUPS + 4 + SLOTS))
 """Latency and work are what decisions are judged by; the rest says why they are so."""
 _ENOUGH: Final = (5, 40, 200)
 """Requests without which a quantile is unknown."""
@@ -98,6 +98,8 @@ def _between(
         known_refaults = [v for v in refaults if np.isfinite(v)]
         values.append(float(np.log1p(sum(known_refaults))) if known_refaults else np.nan)
     values.append(float(np.log1p(max(change("node_swap_in_pages"), 0.0))))
+    faults = change("protected_major_faults")
+    values.append(float(np.log1p(faults)) if faults > 0.0 else np.nan)  # read() is no fault
     values += [change("protected_psi_io_some_us") * 1e-6, change("zone_psi_memory_full_us") * 1e-6]
     values += [change(f"slot{i}_cpu_usage_us") * 1e-6 for i in range(SLOTS)]
     return values

@@ -170,7 +170,11 @@ def stride(
     unread = clip(1.0 - cached, 0.0, 1.0)
     reading = stream * unread * (1.0 - node.dirty_share[i]) / parameters.read_pages_per_s
     missed_anon, missed_file = share * miss[ANON], (1.0 - share) * miss[FILE]
-    stall = missed_anon * now.anon_s + missed_file * now.file_s + reading
+    others = node.busy_share - node.own_busy_share[i]
+    crowd_s = now.device * stalls.crowd_wait_s(parameters.crowded_read_s, others)
+    anon_s = now.anon_s + crowd_s / parameters.swap_readahead_pages
+    file_s = now.file_s + crowd_s / parameters.file_readahead_pages
+    stall = missed_anon * anon_s + missed_file * file_s + reading
     kernel = missed_anon * parameters.anon_fault_cpu_s + missed_file * parameters.file_fault_cpu_s
     busy = clip(node.slot_cores[i], 0.0, 1.0)
     raw = stalls.speed(node.touch_per_s[i], stall + kernel, busy)

@@ -30,7 +30,7 @@ class TwinParameters:
     read_queue_share: float = 0.1
     """Share of the device's queue that a read waits for (reads overtake writes)."""
     crowded_read_s: float = 200e-6
-    """What a read of the application's waits for where others keep the device half busy."""
+    """What a read waits for where others keep the device half busy."""
     device_sigma: float = 0.25
     """Spread (of the logarithm) of the device's speed from one moment to the next."""
     reclaim_s_per_page: float = 1.5e-6

@@ -41,7 +41,7 @@ def crowd_wait_s(half_busy_s: float, busy_share: float) -> float:
         half_busy_s: The wait at a device that others keep busy half the time.
         busy_share: Share of the time they keep it busy.
     """
-    busy = minimum(busy_share, MOST_BUSY)
+    busy = clip(busy_share, 0.0, MOST_BUSY)
     return half_busy_s * busy / (1.0 - busy)
 
 

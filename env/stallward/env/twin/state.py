@@ -165,6 +165,8 @@ class Pressure:
     """Work queued at the device."""
     busy_share: float
     """Share of the time that the background and the kernel keep the device busy, of late."""
+    own_busy_share: OfSlots
+    """The part of it that each slot's own reads are."""
     stalled: OfGroups
     """Share of the tick each group was stalled."""
     io_share: OfZoneToo

@@ -99,8 +99,7 @@ def substep(
 def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> None:
     """Set how short memory is and how long a task waits for one missing page.
 
-    A background program's reads follow one another, and it reads more than it needs. The
-    application's few ones meet those of the others.
+    A background program reads more than it needs. The application's reads meet those of all.
     """
     free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
     now.tight = clip(1.0 - free / (0.02 * node.zone_pages), 0.0, 1.0)
@@ -159,19 +158,22 @@ def _charge_device(
 ) -> None:
     """Queue at the device what was read and written, and dirty what streams write."""
     own_s = now.device * pages.total(now.pages, POOLS) / parameters.read_pages_per_s
-    read = 0.0
+    of_late = STEP_S / _BUSY_S
+    all_s = 0.0
     for i in range(slots):
         streamed = node.stream_per_s[i] * does.run[i] * STEP_S
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
         node.dirty[1 + i] = minimum(dirty, node.resident[(1 + i) * POOLS + COLD])
-        read = read + does.anon_faults[i] + does.file_faults[i] * parameters.read_around_pages
+        read = does.anon_faults[i] + does.file_faults[i] * parameters.read_around_pages
         read = read + streamed * (1.0 - node.dirty_share[i])
+        work_s = now.device * read / parameters.read_pages_per_s
+        all_s = all_s + work_s
+        busy = minimum(work_s / STEP_S, 1.0)
+        node.own_busy_share[i] = node.own_busy_share[i] + of_late * (busy - node.own_busy_share[i])
     write = now.swapped_out * parameters.swap_write_share + now.written
-    work_s = read / parameters.read_pages_per_s + write / parameters.write_pages_per_s
-    work_s = work_s * now.device
-    node.backlog_s = stalls.drain(node.backlog_s, own_s + work_s, STEP_S)
-    busy = minimum(work_s / STEP_S, 1.0)
-    node.busy_share = node.busy_share + (STEP_S / _BUSY_S) * (busy - node.busy_share)
+    all_s = all_s + now.device * write / parameters.write_pages_per_s
+    node.backlog_s = stalls.drain(node.backlog_s, own_s + all_s, STEP_S)
+    node.busy_share = node.busy_share + of_late * (minimum(all_s / STEP_S, 1.0) - node.busy_share)
 
 
 @model
