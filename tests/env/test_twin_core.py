@@ -495,3 +495,16 @@ def test_a_program_waits_behind_the_reads_of_others_but_not_behind_its_own() -> 
             done[len(slots), crowded_s] = float(twin.nodes.units[0].mean())
     assert done[1, 2e-3] == pytest.approx(done[1, 1e-6], rel=0.05)
     assert done[2, 2e-3] < 0.7 * done[2, 1e-6]
+
+
+def test_waits_for_swap_and_for_files_count_differently_as_stall_for_memory() -> None:
+    stall_us = {}
+    for name, file, anon in (("files", 1.0, 0.001), ("swap", 0.05, 1.0)):
+        hogged = replace(DETECTOR, slots=DETECTOR.slots[:1])
+        twin = make(4, hogged, psi_file_scale=file, psi_anon_scale=anon)
+        run(twin, 100)
+        stall_us[name] = twin.nodes.psi_some_us.mean(axis=1)
+        assert (twin.nodes.psi_io_us[:2].mean(axis=1) > 0.0).all()
+    app, hog = 0, 1  # the application reads files, the hog has none
+    assert stall_us["files"][app] > stall_us["files"][hog]
+    assert stall_us["swap"][hog] > 100.0 * stall_us["files"][hog]

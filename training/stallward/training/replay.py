@@ -18,7 +18,7 @@ from stallward.env.twin.pages import GROUPS
 from stallward.env.twin.randomness import keys_of
 from stallward.env.twin.scenario import PAGE_BYTES, TwinScenario
 from stallward.training.describe import running
-from stallward.training.summary import QUANTILES, segment_edges_s
+from stallward.training.summary import QUANTILES, log_share, segment_edges_s
 
 _PROFILE: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}
 
@@ -189,13 +189,13 @@ class _Replay:
             [
                 np.log(pooled_quantiles(change["answers"], QUANTILES)),
                 rate["units"] / np.maximum(full_speed, 1e-12),
-                rate["psi_some_us"][:GROUPS] * 1e-6,
+                log_share(rate["psi_some_us"][:GROUPS]),
                 change["pages"] / ticks * PAGE_BYTES / scenario.zone_bytes,
                 np.log1p(rate["refault_pages"]),
+                log_share(rate["psi_io_us"][:GROUPS]),
                 np.log1p(rate["swap_in_pages"][None]),
                 np.log1p(rate["major_faults"][None]),
-                rate["psi_io_us"][:1] * 1e-6,
-                rate["psi_full_us"][GROUPS:] * 1e-6,
+                log_share(rate["psi_full_us"][GROUPS:]),
                 rate["cpu_us"][1:] * 1e-6,
             ]
         )

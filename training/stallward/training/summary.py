@@ -7,6 +7,7 @@ best. In segments, what random actions did in one of them is not lost in the mea
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -26,23 +27,27 @@ NAMES: Final = (
     *(f"psi_{i}" for i in range(GROUPS)),
     *(f"usage_{i}" for i in range(GROUPS)),
     *(f"refaults_{i}" for i in range(GROUPS)),
-    "swap_in", "major_faults", "psi_io", "zone_psi_full",
+    *(f"psi_io_{i}" for i in range(GROUPS)),
+    "swap_in", "major_faults", "zone_psi_full",
     *(f"cores_{i}" for i in range(SLOTS)),
 )  # fmt: skip
 _SCALES: Final = np.array(
     [0.10, 0.15, 0.30]
     + [0.05] * SLOTS
-    + [0.10] * GROUPS
+    + [0.7] * GROUPS
     + [0.10] * GROUPS
     + [0.7] * GROUPS
-    + [0.7, 0.7, 0.1, 0.15]
+    + [0.7] * GROUPS
+    + [0.7, 0.7, 0.7]
     + [0.15] * SLOTS
 )
 """An error of this much counts as one."""
 _SEGMENT_SCALE: Final = 2.0
 """A segment's figures are so much less certain than a whole recording's."""
-_WEIGHTS: Final = np.array([4.0] * (len(QUANTILES) + SLOTS) + [1.0] * (3 * GROUPS + 4 + SLOTS))
+_WEIGHTS: Final = np.array([4.0] * (len(QUANTILES) + SLOTS) + [1.0] * (4 * GROUPS + 3 + SLOTS))
 """Latency and work are what decisions are judged by; the rest says why they are so."""
+_STALL: Final = 0.01
+"""A share of the time that is as good as none."""
 _ENOUGH: Final = (5, 40, 200)
 """Requests without which a quantile is unknown."""
 
@@ -88,7 +93,10 @@ def _between(
         found = recording.tick(column)[ticks]
         return float(found[-1] - found[0]) / span_s if len(found) > 1 else np.nan
 
-    values += [change(f"{g}psi_memory_some_us") * 1e-6 for g in groups]
+    def stalls(columns: Sequence[str]) -> list[float]:
+        return [float(v) for v in log_share(np.array([change(column) for column in columns]))]
+
+    values += stalls([f"{g}psi_memory_some_us" for g in groups])
     for group in groups:
         used = recording.tick(f"{group}memory_usage_bytes")[ticks]
         finite = used[np.isfinite(used)]
@@ -97,12 +105,18 @@ def _between(
         refaults = [change(f"{group}refault_{kind}_pages") for kind in ("file", "anon")]
         known_refaults = [v for v in refaults if np.isfinite(v)]
         values.append(float(np.log1p(sum(known_refaults))) if known_refaults else np.nan)
+    values += stalls([f"{g}psi_io_some_us" for g in groups])
     values.append(float(np.log1p(max(change("node_swap_in_pages"), 0.0))))
     faults = change("protected_major_faults")
     values.append(float(np.log1p(faults)) if faults > 0.0 else np.nan)  # read() is no fault
-    values += [change("protected_psi_io_some_us") * 1e-6, change("zone_psi_memory_full_us") * 1e-6]
+    values += stalls(["zone_psi_memory_full_us"])
     values += [change(f"slot{i}_cpu_usage_us") * 1e-6 for i in range(SLOTS)]
     return values
+
+
+def log_share(stalled_us_per_s: Array) -> Array:
+    """Stalls as they are compared: a hundredth of the time counts most where there is none."""
+    return np.asarray(np.log1p(1e-6 * stalled_us_per_s / _STALL))
 
 
 def _log_quantiles(recording: Recording, from_s: float, to_s: float) -> list[float]:

@@ -47,8 +47,10 @@ class Moment:
     """Those of them that had been in memory before."""
     stall_s: float
     """Time that requests wait for pages."""
-    refault_stall_s: float
-    """The part of it for pages that had been in memory before: a stall for memory."""
+    anon_stall_s: float
+    """The part of it for anonymous pages."""
+    file_stall_s: float
+    """The part of it for pages of files that had been in memory before."""
     work_s: float
     """Processor time spent."""
     written: float
@@ -109,7 +111,8 @@ def serve(
     anon = node.request_touches[ANON] * miss[ANON]
     cold = node.request_touches[COLD] * miss[COLD]
     file = node.request_touches[FILE] * miss[FILE] + cold
-    stall_s = anon * now.own_anon_s + file * now.own_file_s
+    anon_stall_s, file_stall_s = anon * now.own_anon_s, file * now.own_file_s
+    stall_s = anon_stall_s + file_stall_s
     work_s = (
         now.service_s + anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
     )
@@ -132,7 +135,8 @@ def serve(
     first_s = cold * now.own_file_s * fresh / maximum(now.pages[COLD], EPSILON)
     now.refaults = total(now.pages, POOLS) - fresh
     now.stall_s = served * stall_s
-    now.refault_stall_s = served * (stall_s - first_s)
+    now.anon_stall_s = served * anon_stall_s
+    now.file_stall_s = served * (file_stall_s - first_s)
     now.work_s = served * work_s
 
 

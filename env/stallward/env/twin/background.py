@@ -128,6 +128,8 @@ class Strides:
     """Share of full speed."""
     stalled: OfSlots
     """Share of the time spent waiting for pages."""
+    anon_stalled: OfSlots
+    """The part of it for anonymous pages."""
     fresh: OfSlots
     """Anonymous pages allocated newly."""
     anon_faults: OfSlots
@@ -179,7 +181,9 @@ def stride(
     busy = clip(node.slot_cores[i], 0.0, 1.0)
     raw = stalls.speed(node.touch_per_s[i], stall + kernel, busy)
     does.run[i] = active * raw * node.cpu * where(node.dirty_share[i] > 0.0, now.open_share, 1.0)
-    does.stalled[i] = minimum(active * raw * node.touch_per_s[i] * stall, 1.0)
+    at_work = active * raw * node.touch_per_s[i]
+    does.stalled[i] = minimum(at_work * stall, 1.0)
+    does.anon_stalled[i] = minimum(at_work * missed_anon * anon_s, does.stalled[i])
     touched = node.touch_per_s[i] * does.run[i]
     does.anon_faults[i] = _faults(touched * step_s * missed_anon, node, anon)
     does.file_faults[i] = _faults(touched * step_s * missed_file, node, file)

@@ -78,8 +78,10 @@ class TwinParameters:
     """Factor on the pages a request touches."""
     fault_sigma: float = 0.5
     """Spread (of the logarithm) of a request's fault wait."""
-    psi_scale: float = 1.0
-    """Accounted memory stall per second waited."""
+    psi_file_scale: float = 0.5
+    """Accounted memory stall per second waited for pages of files."""
+    psi_anon_scale: float = 0.1
+    """The same for anonymous pages: of those, the kernel accounts only what it saw in use."""
     psi_io_scale: float = 0.3
     """Accounted io stall per second waited."""
     pause_delay_s: float = 0.01
@@ -123,7 +125,8 @@ RANGES: Final[Mapping[str, Range]] = {
     "hiccup_factor": Range(low=1.0, high=40.0),
     "touch_scale": Range(low=0.02, high=4.0),
     "fault_sigma": Range(low=0.05, high=2.0),
-    "psi_scale": Range(low=0.2, high=1.5),
+    "psi_file_scale": Range(low=0.05, high=1.5),
+    "psi_anon_scale": Range(low=0.001, high=1.0),
     "psi_io_scale": Range(low=0.02, high=3.0),
     "pause_delay_s": Range(low=0.002, high=0.2),
     "limit_delay_s": Range(low=0.002, high=0.3),

@@ -206,13 +206,17 @@ def _count_stalls(
     on_io = clip(now.stall_s / STEP_S * parameters.psi_io_scale, 0.0, 1.0)
     node.io_share[0] = node.io_share[0] + _PART * on_io
     nobody_on_io = 1.0 - on_io
-    stalled[0] = clip(now.refault_stall_s / STEP_S * parameters.psi_scale, 0.0, 1.0)
+    own_s = now.anon_stall_s * parameters.psi_anon_scale
+    own_s = own_s + now.file_stall_s * parameters.psi_file_scale
+    stalled[0] = clip(own_s / STEP_S, 0.0, 1.0)
     productive[0] = minimum(clip(now.work_s / STEP_S, 0.0, 1.0), 1.0 - stalled[0])
     for i in range(slots):
         on_io = clip(does.stalled[i] * parameters.psi_io_scale, 0.0, 1.0)
         node.io_share[1 + i] = node.io_share[1 + i] + _PART * on_io
         nobody_on_io = nobody_on_io * (1.0 - on_io)
-        stalled[1 + i] = clip(does.stalled[i] * parameters.psi_scale, 0.0, 1.0)
+        anon, file = does.anon_stalled[i], does.stalled[i] - does.anon_stalled[i]
+        share = anon * parameters.psi_anon_scale + file * parameters.psi_file_scale
+        stalled[1 + i] = clip(share, 0.0, 1.0)
         runs = does.run[i] * clip(node.slot_cores[i], 0.0, 1.0)
         productive[1 + i] = minimum(runs, 1.0 - stalled[1 + i])
     some, full = stalls.some_full(stalled, productive, 1 + slots)
