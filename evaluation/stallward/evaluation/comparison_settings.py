@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from stallward.env.scenario import Scenario
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.plan import Settings
+from stallward.evaluation.runs import file_sha256
 from stallward.models.registry import find_thresholds, rule_names
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ def settings_of(
     Raises:
         StallwardError: If its twin is not there.
     """
+    content = json.dumps(scenario.content, sort_keys=True)
     files = arm_files(request.arms, policies)
     digest = hashlib.sha256()
     for label, path in sorted(files.items()):
         digest.update(label.encode() + path.read_bytes())
     return Settings(
         scenario=scenario.name,
-        scenario_sha256=_digest(json.dumps(scenario.content, sort_keys=True).encode()),
+        scenario_sha256=hashlib.sha256(content.encode()).hexdigest(),
         mode=request.mode,
         arms=tuple(arm.label for arm in request.arms),
         block_s=request.block_s,
@@ -69,8 +71,4 @@ def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
         return ""
     from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415 - needs no node
 
-    return _digest(find_twin_of(scenario.name, request.twin).read_bytes())
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return file_sha256(find_twin_of(scenario.name, request.twin))

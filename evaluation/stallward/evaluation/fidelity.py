@@ -92,11 +92,12 @@ def measure_fidelity(
     for recorded in load_recorded(recordings, scenario):
         by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
     learned, strange = _divided(by_scenario)
+    arms = {name: _arms(mine) for name, mine in learned.items()}
     jobs = [
         (name, one)
-        for name, mine in learned.items()
-        for one in _arms(mine)
-        if len(_arms(mine)) >= 2 and arm in ("", one)
+        for name, all_arms in arms.items()
+        for one in all_arms
+        if len(all_arms) >= 2 and arm in ("", one)
     ]
     if not jobs:
         raise EvaluationError(

@@ -64,8 +64,8 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
     quiet = [r for r in recordings if r.run.condition == "alone"] or ample or together
     run = together[0].run
     largest = max((r.run for r in recordings), key=lambda run: len(run.slot_names))
-    names, floors = largest.slot_names[:SLOTS], _floors_bytes(largest)
     made_with = _made_with(run)
+    names, floors = largest.slot_names[:SLOTS], _floors_bytes(largest, made_with)
     return TwinScenario(
         name=name,
         zone_bytes=run.sandbox_bytes,
@@ -113,11 +113,10 @@ def _made_with(run: RunInfo) -> Scenario | None:
         return None
 
 
-def _floors_bytes(run: RunInfo) -> tuple[int, ...]:
+def _floors_bytes(run: RunInfo, made_with: Scenario | None) -> tuple[int, ...]:
     """The least limit of each slot, which no tick shows where nobody went so low."""
     if run.slot_floors_bytes:
         return run.slot_floors_bytes
-    made_with = _made_with(run)
     found = {group.name: group.floor_bytes for group in made_with.background} if made_with else {}
     return tuple(found.get(name, DEFAULT_FLOOR_BYTES) for name in run.slot_names)
 
