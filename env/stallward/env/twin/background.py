@@ -135,6 +135,8 @@ class Strides:
     anon_faults: OfSlots
     """Pages faulted in."""
     file_faults: OfSlots
+    read: OfSlots
+    """Pages that the device reads for those, with what it reads around a file's."""
 
 
 strides: Final = local_reader(Strides, Layout(Strides))
@@ -187,6 +189,7 @@ def stride(
     touched = node.touch_per_s[i] * does.run[i]
     does.anon_faults[i] = _faults(touched * step_s * missed_anon, node, anon)
     does.file_faults[i] = _faults(touched * step_s * missed_file, node, file)
+    does.read[i] = does.anon_faults[i] + does.file_faults[i] * parameters.read_around_pages
     _resize(node, does, active, step_s, i)
     warm = touched / maximum(owned, 1.0)
     node.touches_per_s[anon] = warmed(node.touches_per_s[anon], warm, step_s)

@@ -164,8 +164,7 @@ def _charge_device(
         streamed = node.stream_per_s[i] * does.run[i] * STEP_S
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
         node.dirty[1 + i] = minimum(dirty, node.resident[(1 + i) * POOLS + COLD])
-        read = does.anon_faults[i] + does.file_faults[i] * parameters.read_around_pages
-        read = read + streamed * (1.0 - node.dirty_share[i])
+        read = does.read[i] + streamed * (1.0 - node.dirty_share[i])
         work_s = now.device * read / parameters.read_pages_per_s
         all_s = all_s + work_s
         busy = minimum(work_s / STEP_S, 1.0)
@@ -186,8 +185,7 @@ def _count(node: Node, parameters: Parameters, now: Moment, does: Strides, slots
         kernel_s = anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
         node.kernel_s[i] = node.kernel_s[i] + kernel_s
         node.progress[i] = node.progress[i] + _PART * does.run[i]
-        read = anon + file * parameters.read_around_pages
-        node.refault_pages[1 + i] = node.refault_pages[1 + i] + read
+        node.refault_pages[1 + i] = node.refault_pages[1 + i] + does.read[i]
     node.refault_pages[0] = node.refault_pages[0] + now.refaults
     reads = now.pages[ANON] / parameters.swap_readahead_pages
     reads = reads + (now.pages[FILE] + now.pages[COLD]) / parameters.file_readahead_pages
