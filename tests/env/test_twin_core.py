@@ -508,3 +508,42 @@ def test_waits_for_swap_and_for_files_count_differently_as_stall_for_memory() ->
     app, hog = 0, 1  # the application reads files, the hog has none
     assert stall_us["files"][app] > stall_us["files"][hog]
     assert stall_us["swap"][hog] > 100.0 * stall_us["files"][hog]
+
+
+def test_a_writer_at_its_limit_has_its_pages_written_and_keeps_its_own() -> None:
+    writer = replace(DETECTOR.slots[1], stream_pages_per_s=4e3, stream_span_pages=24e3)
+    plenty = replace(DETECTOR, zone_bytes=2 << 30, slots=(writer,))
+    free, limited = make(8, plenty), make(8, plenty)
+    run(free, 150)
+    # 4096 pages, a tenth of what would have dirty pages written on this node.
+    run(limited, 150, limit_mib=(16 + 20,))
+    assert limited.nodes.units[0].mean() > 0.8 * free.nodes.units[0].mean()
+    assert limited.nodes.swap_out_pages.mean() < 0.1 * 20 * MIB_PAGES
+    assert limited.nodes.dirty[1].max() <= 16 * MIB_PAGES
+
+
+def test_a_group_at_its_limit_pays_for_making_room_in_memory_stall_alone() -> None:
+    writer = replace(DETECTOR.slots[1], stream_pages_per_s=4e3, stream_span_pages=24e3)
+    plenty = replace(DETECTOR, zone_bytes=2 << 30, slots=(writer,))
+    stall_us, units = {}, {}
+    for name, limit_mib in (("free", np.inf), ("limited", 16 + 20)):
+        twin = make(4, plenty, reclaim_s_per_page=50e-6)
+        run(twin, 150, limit_mib=(limit_mib,))
+        stall_us[name] = float(twin.nodes.psi_some_us[1].mean())
+        units[name] = float(twin.nodes.units[0].mean())
+        assert twin.nodes.psi_io_us[1].max() < 0.001 * 15e6
+    assert stall_us["free"] == 0.0
+    # 80 pages for each unit of work, of which a sixth is in memory still; 50 us for each.
+    expected = 50.0 * 80.0 * units["limited"] * (1.0 - 4096.0 / 24e3)
+    assert stall_us["limited"] == pytest.approx(expected, rel=0.1)
+    assert units["limited"] < units["free"]
+
+
+def test_dirty_pages_of_a_paused_group_are_not_written_for_its_limit() -> None:
+    writer = replace(DETECTOR.slots[1], stream_pages_per_s=4e3, stream_span_pages=24e3)
+    twin = make(4, replace(DETECTOR, zone_bytes=2 << 30, slots=(writer,)))
+    run(twin, 150, limit_mib=(16 + 20,))
+    run(twin, 5, limit_mib=(16 + 20,), pause=(1,))
+    before = twin.nodes.dirty[1].copy()
+    run(twin, 50, limit_mib=(16 + 20,), pause=(1,))
+    np.testing.assert_array_equal(twin.nodes.dirty[1], before)

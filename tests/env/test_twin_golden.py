@@ -3,8 +3,9 @@
 ``python tests/env/test_twin_golden.py`` freezes it anew, after a change that is meant to change
 the twin's physics. What was frozen first had been computed by the implementation on numpy arrays
 that came before the compiled one. Changed since: sharing out, which took what rounding had left of
-an exhausted pool for pages; dirty pages, which reclaim now has written where memory is short; and
-reads, which wait behind those of others, and of which few requests meet a whole one.
+an exhausted pool for pages; dirty pages, which reclaim now has written where memory is short or
+a group is at its limit; reads, which wait behind those of others, and of which few requests meet
+a whole one; and what a group at its limit pays for making room.
 """
 
 from __future__ import annotations

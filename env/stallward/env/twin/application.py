@@ -31,10 +31,8 @@ class Moment:
     """Factor on the device's times, 1 on average."""
     tight: float
     """How short memory is: 0 with a fiftieth of the zone free, 1 with nothing."""
-    anon_s: float
-    """A background program's wait for one missing anonymous page if nobody else reads."""
-    file_s: float
-    """Its wait for one missing page of a file if nobody else reads."""
+    read_s: float
+    """What one read takes where nobody else reads."""
     own_anon_s: float
     """The application's wait for one missing anonymous page."""
     own_file_s: float

@@ -11,7 +11,7 @@ from stallward.agent.desired import SLOTS
 from stallward.env.lanes.compiling import model
 from stallward.env.lanes.elementary import remainder
 from stallward.env.lanes.layout import Layout, Rows
-from stallward.env.lanes.records import local_reader, local_rows
+from stallward.env.lanes.records import from_row, local_reader, local_rows
 from stallward.env.lanes.single import set_lane, value_of_lane
 from stallward.env.lanes.values import anywhere, floor, maximum, minimum, negate, where
 from stallward.env.lanes.vectors import WIDTH
@@ -130,6 +130,8 @@ class Strides:
     """Share of the time spent waiting for pages."""
     anon_stalled: OfSlots
     """The part of it for anonymous pages."""
+    making_room: OfSlots
+    """The part of it in which reclaim makes room for what a stream brings."""
     fresh: OfSlots
     """Anonymous pages allocated newly."""
     anon_faults: OfSlots
@@ -140,6 +142,35 @@ class Strides:
 
 
 strides: Final = local_reader(Strides, Layout(Strides))
+
+
+@model
+def shortage(node: Node, slot: int) -> float:
+    """How short of memory a slot is by its own limit, see :func:`pages.tightness`.
+
+    A limit that is not there is as much as the node has.
+    """
+    limit = minimum(node.limit_pages[slot], node.zone_pages)
+    held = pages.total(from_row(node.resident, (1 + slot) * POOLS), POOLS)
+    return pages.tightness(limit - held, limit)
+
+
+@model
+def in_want_of_clean_pages(node: Node, slots: int) -> float:
+    """Share by which groups at their limits find nothing but dirty pages to take.
+
+    Reclaim inside a group wakes the flusher then, as that of the zone does, however few dirty
+    pages there are on the node (``shrink_inactive_list`` in the kernel's ``mm/vmscan.c``).
+    """
+    most = 0.0
+    for i in range(slots):
+        first = (1 + i) * POOLS
+        files = node.resident[first + FILE] + node.resident[first + COLD]
+        dirty = node.dirty[1 + i] / maximum(files, 1.0)
+        held = files + node.resident[first + ANON]
+        asks = maximum(node.on[i] * node.unpaused[i], where(held > node.limit_pages[i], 1.0, 0.0))
+        most = maximum(most, asks * dirty * shortage(node, i))
+    return minimum(most, 1.0)
 
 
 @model
@@ -176,9 +207,13 @@ def stride(
     missed_anon, missed_file = share * miss[ANON], (1.0 - share) * miss[FILE]
     others = node.busy_share - node.own_busy_share[i]
     crowd_s = now.device * stalls.crowd_wait_s(parameters.crowded_read_s, others)
-    anon_s = now.anon_s + crowd_s / parameters.swap_readahead_pages
-    file_s = now.file_s + crowd_s / parameters.file_readahead_pages
-    stall = missed_anon * anon_s + missed_file * file_s + reading
+    room_s = parameters.reclaim_s_per_page * maximum(now.tight, shortage(node, i))
+    each_s = 1.0 / parameters.read_pages_per_s + room_s
+    anon_s = (now.read_s + crowd_s) / parameters.swap_readahead_pages + each_s
+    file_s = (now.read_s + crowd_s) / parameters.file_readahead_pages
+    file_s = file_s + parameters.read_around_pages * each_s
+    making_room = stream * unread * room_s
+    stall = missed_anon * anon_s + missed_file * file_s + reading + making_room
     kernel = missed_anon * parameters.anon_fault_cpu_s + missed_file * parameters.file_fault_cpu_s
     busy = clip(node.slot_cores[i], 0.0, 1.0)
     raw = stalls.speed(node.touch_per_s[i], stall + kernel, busy)
@@ -186,6 +221,8 @@ def stride(
     at_work = active * raw * node.touch_per_s[i]
     does.stalled[i] = minimum(at_work * stall, 1.0)
     does.anon_stalled[i] = minimum(at_work * missed_anon * anon_s, does.stalled[i])
+    left = does.stalled[i] - does.anon_stalled[i]
+    does.making_room[i] = minimum(at_work * making_room, left)
     touched = node.touch_per_s[i] * does.run[i]
     does.anon_faults[i] = _faults(touched * step_s * missed_anon, node, anon)
     does.file_faults[i] = _faults(touched * step_s * missed_file, node, file)

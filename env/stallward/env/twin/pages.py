@@ -39,6 +39,12 @@ def total(rows: Rows, count: int) -> float:
 
 
 @model
+def tightness(free: float, of: float) -> float:
+    """How short memory is: 0 with a fiftieth ``of`` it free, 1 with nothing."""
+    return clip(1.0 - free / (0.02 * maximum(of, 1.0)), 0.0, 1.0)
+
+
+@model
 def miss_probability(resident: float, wanted: float, exponent: float) -> float:
     """Probability that a touched page is not in memory.
 

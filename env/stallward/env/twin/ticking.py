@@ -70,13 +70,14 @@ def substep(
     asked = local_rows(GROUPS)
     does = strides()
     _page_waits(node, parameters, now, slots)
+    clean = 1.0 - maximum(now.tight, background.in_want_of_clean_pages(node, slots))
     _misses(node, parameters, miss, slots)
     serve(node, parameters, noise, now, miss, k, STEP_S)
     now.written, now.open_share = stalls.writeback(
         node.dirty,
         node.zone_pages * node.dirty_block,
         # Reclaim has dirty pages written, however few there are.
-        node.zone_pages * node.dirty_start * (1.0 - now.tight),
+        node.zone_pages * node.dirty_start * clean,
         parameters.write_pages_per_s * STEP_S,
         1 + slots,
     )
@@ -97,13 +98,13 @@ def substep(
 
 @model
 def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> None:
-    """Set how short memory is and how long a task waits for one missing page.
+    """Set how short memory is and how long the application waits for one missing page.
 
-    A background program reads more than it needs. The application's reads meet those of all.
+    Its reads meet those of all others.
     """
     free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
-    now.tight = clip(1.0 - free / (0.02 * node.zone_pages), 0.0, 1.0)
-    read_s = stalls.read_latency_s(
+    now.tight = pages.tightness(free, node.zone_pages)
+    now.read_s = stalls.read_latency_s(
         parameters.read_latency_s,
         node.backlog_s,
         parameters.read_queue_share,
@@ -111,10 +112,7 @@ def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> 
     )
     crowd_s = now.device * stalls.crowd_wait_s(parameters.crowded_read_s, node.busy_share)
     each_s = 1.0 / parameters.read_pages_per_s + now.tight * parameters.reclaim_s_per_page
-    now.anon_s = read_s / parameters.swap_readahead_pages + each_s
-    around_s = parameters.read_around_pages * each_s
-    now.file_s = read_s / parameters.file_readahead_pages + around_s
-    own_s = read_s + crowd_s
+    own_s = now.read_s + crowd_s
     now.own_anon_s = own_s / parameters.swap_readahead_pages + each_s
     now.own_file_s = own_s / parameters.file_readahead_pages + each_s
 
@@ -209,12 +207,14 @@ def _count_stalls(
     stalled[0] = clip(own_s / STEP_S, 0.0, 1.0)
     productive[0] = minimum(clip(now.work_s / STEP_S, 0.0, 1.0), 1.0 - stalled[0])
     for i in range(slots):
-        on_io = clip(does.stalled[i] * parameters.psi_io_scale, 0.0, 1.0)
+        room = does.making_room[i]
+        waited = does.stalled[i] - room
+        on_io = clip(waited * parameters.psi_io_scale, 0.0, 1.0)
         node.io_share[1 + i] = node.io_share[1 + i] + _PART * on_io
         nobody_on_io = nobody_on_io * (1.0 - on_io)
-        anon, file = does.anon_stalled[i], does.stalled[i] - does.anon_stalled[i]
+        anon, file = does.anon_stalled[i], waited - does.anon_stalled[i]
         share = anon * parameters.psi_anon_scale + file * parameters.psi_file_scale
-        stalled[1 + i] = clip(share, 0.0, 1.0)
+        stalled[1 + i] = clip(share + room, 0.0, 1.0)
         runs = does.run[i] * clip(node.slot_cores[i], 0.0, 1.0)
         productive[1 + i] = minimum(runs, 1.0 - stalled[1 + i])
     some, full = stalls.some_full(stalled, productive, 1 + slots)
