@@ -207,12 +207,13 @@ def stride(
     missed_anon, missed_file = share * miss[ANON], (1.0 - share) * miss[FILE]
     others = node.busy_share - node.own_busy_share[i]
     crowd_s = now.device * stalls.crowd_wait_s(parameters.crowded_read_s, others)
-    room_s = parameters.reclaim_s_per_page * maximum(now.tight, shortage(node, i))
-    each_s = 1.0 / parameters.read_pages_per_s + room_s
+    each_s = 1.0 / parameters.read_pages_per_s + now.tight * parameters.reclaim_s_per_page
     anon_s = (now.read_s + crowd_s) / parameters.swap_readahead_pages + each_s
     file_s = (now.read_s + crowd_s) / parameters.file_readahead_pages
     file_s = file_s + parameters.read_around_pages * each_s
-    making_room = stream * unread * room_s
+    # At a group's own limit clean pages cost next to nothing; dirty ones are waited for.
+    short = maximum(now.tight, node.dirty_share[i] * shortage(node, i))
+    making_room = stream * unread * short * parameters.reclaim_s_per_page
     stall = missed_anon * anon_s + missed_file * file_s + reading + making_room
     kernel = missed_anon * parameters.anon_fault_cpu_s + missed_file * parameters.file_fault_cpu_s
     busy = clip(node.slot_cores[i], 0.0, 1.0)
