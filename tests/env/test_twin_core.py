@@ -547,3 +547,34 @@ def test_dirty_pages_of_a_paused_group_are_not_written_for_its_limit() -> None:
     before = twin.nodes.dirty[1].copy()
     run(twin, 50, limit_mib=(16 + 20,), pause=(1,))
     np.testing.assert_array_equal(twin.nodes.dirty[1], before)
+
+
+def test_a_program_that_starts_reads_its_files_as_fast_as_the_disk_gives_them() -> None:
+    loop = SlotProgram(
+        name="loop",
+        units_per_s=200.0,
+        touch_pages_per_s=5e3,
+        fill_pages_per_s=200e3,
+        file_pages=(160 * MIB_PAGES,),
+    )
+    twin = make(2, replace(DETECTOR, zone_bytes=2 << 30, slots=(loop,)))
+    held = []
+    for _ in range(4):
+        run(twin, 1)
+        held.append(float(twin.nodes.resident[1].sum(axis=0).mean()))
+    # 20,000 pages a tick, though it touches 500 in that time.
+    assert held == pytest.approx([20e3, 40e3, 40960.0, 40960.0], rel=0.01)
+    assert twin.nodes.refault_pages[1].max() == 0.0, "they come for the first time"
+    run(twin, 20, limit_mib=(32,))
+    assert twin.nodes.refault_pages[1].min() > 0.0, "and then again"
+
+
+def test_filling_keeps_the_device_busy() -> None:
+    loop = SlotProgram(
+        name="loop", units_per_s=200.0, fill_pages_per_s=50e3, file_pages=(320 * MIB_PAGES,)
+    )
+    twin = make(2, replace(DETECTOR, zone_bytes=2 << 30, slots=(loop,)))
+    run(twin, 5)
+    assert twin.nodes.busy_share.min() > 0.5
+    run(twin, 30)
+    assert twin.nodes.busy_share.max() < 0.05

@@ -281,3 +281,32 @@ def test_a_slot_that_was_paused_for_most_of_the_minute_before_has_little_left() 
     tired = paused_share(SimulationSettings(nuisance=replace(NO_NUISANCE, paused_before=0.78)))
     assert tired.min() < 0.82, "the budget's 80 %, and what leaves the minute meanwhile"
     assert np.quantile(tired, 0.9) > 0.85, "some have not been paused"
+
+
+def test_half_of_the_slots_are_known_to_have_used_more_before_the_episode() -> None:
+    def known(settings: SimulationSettings) -> NDArray[np.float64]:
+        simulation = Simulation([TWIN], 512, settings, seed=3)
+        simulation.reset(np.ones(512, dtype=bool))
+        return np.asarray(simulation.twin.nodes.kept_bytes / 4096.0)[:2]
+
+    assert known(SimulationSettings(nuisance=NO_NUISANCE)).max() == 0.0
+    pages = known(SimulationSettings(nuisance=replace(NO_NUISANCE, used_before=0.5)))
+    assert 0.4 < np.mean(pages > 0.0) < 0.6
+    for slot, most in enumerate((130_000.0, 90_000.0)):
+        assert 0.95 * most < pages[slot].max() <= most
+        assert pages[slot][pages[slot] > 0.0].min() < 0.05 * most
+
+
+def test_what_was_used_before_is_what_limits_are_counted_on() -> None:
+    nuisance = replace(NO_NUISANCE, used_before=1.0)
+    simulation = Simulation([TWIN], 64, SimulationSettings(nuisance=nuisance), seed=3)
+    simulation.reset(np.ones(64, dtype=bool))
+    least = RUN.copy()
+    least[1] = 5
+    before = simulation.twin.nodes.kept_bytes[0].copy()
+    for _ in range(4):
+        simulation.step(np.tile(least, (64, 1)))
+    limits = simulation.twin.nodes.limit_bytes[0]
+    known = before > 400 << 20
+    assert known.sum() > 10
+    assert (limits[known] >= 0.1 * before[known] - 4096).all()

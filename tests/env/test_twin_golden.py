@@ -5,7 +5,8 @@ the twin's physics. What was frozen first had been computed by the implementatio
 that came before the compiled one. Changed since: sharing out, which took what rounding had left of
 an exhausted pool for pages; dirty pages, which reclaim now has written where memory is short or
 a group is at its limit; reads, which wait behind those of others, and of which few requests meet
-a whole one; and what a group at its limit pays for making room.
+a whole one; what a group at its limit pays for making room; and files that a program reads for
+the first time, which are no refaults and come as fast as the disk gives them.
 """
 
 from __future__ import annotations

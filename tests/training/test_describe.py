@@ -85,6 +85,13 @@ def test_a_writer_streams_over_its_file() -> None:
     assert 40 < writer.stream_pages_per_s * PAGE_BYTES / MIB < 160
 
 
+def test_a_loop_over_a_file_fills_memory_within_some_ticks() -> None:
+    """In the first tick of its runs it has 46 to 90 MiB already, of 200."""
+    swell, loop = describe("postgres-hogs", recorded("postgres-hogs")).slots
+    assert 46 < loop.fill_pages_per_s * PAGE_BYTES * 0.1 / MIB < 200
+    assert swell.fill_pages_per_s == 1e3, "it reads no files: the least there is"
+
+
 def test_a_run_without_the_background_shows_nobody() -> None:
     alone = load_recording(RECORDINGS / "detector-anon-alone-s1")
     assert set(running(alone, 0)) == {0.0}

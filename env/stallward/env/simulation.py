@@ -45,7 +45,7 @@ OBSERVATION_BOUND: Final = 64.0
 """Observations are within this, far outside what any node gives."""
 _EPISODES_FROM: Final = 1 << 40
 """From here on, a node's numbers are those of its episodes; before, those of its decisions."""
-_PER_EPISODE: Final = 9 + 3 * SLOTS
+_PER_EPISODE: Final = 9 + 4 * SLOTS
 _NEVER_BEFORE: Final = 0.3
 """Chance that a slot was not paused in the minute before an episode."""
 _PAUSE_TICKS: Final = 55
@@ -69,6 +69,10 @@ class Nuisance:
     """Largest share of the minute before an episode for which a slot was paused. An episode is
     as long as the minute that the guard's budget counts: with the whole budget left at its start
     a policy would learn to live on what it cannot have for long."""
+    used_before: float = 0.5
+    """Chance that a slot is known to have used more before an episode than it holds at its
+    start. Where nothing is known a policy would learn to catch every program as it starts and
+    to keep it from ever showing what it uses, on which limits are counted."""
 
 
 NO_NUISANCE: Final = Nuisance(
@@ -78,6 +82,7 @@ NO_NUISANCE: Final = Nuisance(
     late_share=0.0,
     slow_lever_share=0.0,
     paused_before=0.0,
+    used_before=0.0,
 )
 
 
@@ -278,6 +283,10 @@ class Simulation:
         some = keep.sum(axis=1, keepdims=True) > 0
         nodes["present"] = np.where(some, keep, present)
         nodes["there"] = nodes["present"]
+        chance = numbers[2 + SLOTS : 2 + 2 * SLOTS].T
+        known = np.maximum(nuisance.used_before - chance, 0.0) / max(nuisance.used_before, 1e-9)
+        most_bytes = self.twin.table.most_bytes[nodes["scenario"].astype(np.int64)]
+        nodes["kept_bytes"] = nodes["present"] * known * most_bytes
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """Hold ``actions`` ``(B, len(ACTION_SIZES))`` for the ticks of one decision."""

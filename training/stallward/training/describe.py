@@ -40,6 +40,8 @@ _INACTIVE_SHARE: Final = 0.5
 _LEAST_TICKS: Final = 20
 _LEAST_GROWTH: Final = 0.01
 """Share of its file pages that an application must add over a run for some to count as cold."""
+_LEAST_TICK_S: Final = 0.05
+_FILL_PAGES_PER_S: Final = (1e3, 1e6)
 _LONGEST_FILL: Final = 4.0
 """The cold set fills within so many lengths of a run at most."""
 Mask = NDArray[np.bool_]
@@ -232,6 +234,7 @@ def _slot(
         loop_from_s=float(np.argmax(held >= 0.9 * held.max())),
         running=_usual_running((*free, *together), index),
         cores=_cores(free, prefix),
+        fill_pages_per_s=_fill_pages_per_s((*free, *together), prefix),
     )
     span = max(file)
     if dirty > 4.0 * _MIB_PAGES and dirty > 0.02 * span:
@@ -328,6 +331,18 @@ def _cores(runs: Sequence[Recording], prefix: str) -> float:
             span_s = time_s[known][-1] - time_s[known][0]
             shares.append((used[known][-1] - used[known][0]) * 1e-6 / max(span_s, 1e-9))
     return float(np.clip(np.mean(shares), 0.02, 8.0)) if shares else 1.0
+
+
+def _fill_pages_per_s(runs: Sequence[Recording], prefix: str) -> float:
+    """How fast a program reads files for the first time: as much as ever came in one tick."""
+    rates = [0.0]
+    for run in runs:
+        file, time_s = run.tick(prefix + "file_bytes"), run.tick("time_s")
+        for first, last in _lives(_alive(run, prefix)):
+            life = slice(max(first - 1, 0), last)
+            grown = np.diff(np.nan_to_num(file[life])) / PAGE_BYTES
+            rates += list(grown / np.maximum(np.diff(time_s[life]), _LEAST_TICK_S))
+    return float(np.clip(max(rates), *_FILL_PAGES_PER_S))
 
 
 def _largest(runs: Sequence[Recording], column: str) -> float:

@@ -134,6 +134,8 @@ class Strides:
     """The part of it in which reclaim makes room for what a stream brings."""
     fresh: OfSlots
     """Anonymous pages allocated newly."""
+    fresh_file: OfSlots
+    """Pages of files read for the first time."""
     anon_faults: OfSlots
     """Pages faulted in."""
     file_faults: OfSlots
@@ -233,7 +235,7 @@ def stride(
     node.touches_per_s[anon] = warmed(node.touches_per_s[anon], warm, step_s)
     node.touches_per_s[file] = warmed(node.touches_per_s[file], warm, step_s)
     demand[ANON] = does.anon_faults[i] + does.fresh[i]
-    demand[FILE] = _faults(does.file_faults[i], node, file)
+    demand[FILE] = _faults(does.file_faults[i], node, file) + does.fresh_file[i]
     demand[COLD] = node.stream_per_s[i] * unread * does.run[i] * step_s
 
 
@@ -254,8 +256,11 @@ def _resize(node: Node, does: Strides, active: float, step_s: float, i: int) -> 
     node.resident[anon] = resident
     node.wanted[anon] = wanted
     does.fresh[i] = fresh
-    node.wanted[file] = where(runs, node.target_file[i], node.wanted[file])
+    target = where(runs, node.target_file[i], node.wanted[file])
+    node.wanted[file] = minimum(node.wanted[file], target)
     node.resident[file] = minimum(node.resident[file], node.wanted[file])
+    filled = node.fill_per_s[i] * active * step_s
+    does.fresh_file[i] = minimum(target - node.wanted[file], filled)
 
 
 @model

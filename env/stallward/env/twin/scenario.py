@@ -61,6 +61,8 @@ class SlotProgram:
     """1 for each second of the node's time in which somebody runs the program, else 0; repeats."""
     touch_pages_per_s: float = 250e3
     """Pages accessed per second at full speed."""
+    fill_pages_per_s: float = 250e3
+    """File pages read for the first time, as far as they belong to the working set."""
     stream_pages_per_s: float = 0.0
     """File pages read or written once per second at full speed."""
     stream_span_pages: float = float("inf")

@@ -58,6 +58,7 @@ class Description:
     """1 where the slot has a program."""
     units_per_s: OfSlots
     touch_per_s: OfSlots
+    fill_per_s: OfSlots
     stream_per_s: OfSlots
     dirty_share: OfSlots
     slot_cores: OfSlots

@@ -31,6 +31,7 @@ class ScenarioTable:
         programs: Working sets, ``(K, SLOTS, 2, T)`` pages (anonymous, file).
         running: When the programs run, ``(K, SLOTS, R)``.
         rates: What the request rates are times in each second, ``(K, S)``.
+        most_bytes: The largest working set of each program, ``(K, SLOTS)``.
     """
 
     def __init__(self, scenarios: Sequence[TwinScenario]) -> None:
@@ -51,6 +52,7 @@ class ScenarioTable:
                 self.running[k, i, : len(slot.running)] = slot.running
                 self.programs[k, i, 0, : len(slot.anon_pages)] = slot.anon_pages
                 self.programs[k, i, 1, : len(slot.file_pages)] = slot.file_pages
+        self.most_bytes = PAGE_BYTES * self.programs.sum(axis=2).max(axis=2)
 
     def _describe(self, k: int, scenario: TwinScenario) -> None:
         """Set what nodes of a scenario begin with."""
@@ -117,6 +119,7 @@ def _of_slot(slot: SlotProgram) -> dict[str, float]:
         "present": 1.0,
         "units_per_s": slot.units_per_s,
         "touch_per_s": slot.touch_pages_per_s,
+        "fill_per_s": slot.fill_pages_per_s,
         "stream_per_s": slot.stream_pages_per_s,
         "dirty_share": slot.dirty_share,
         "slot_cores": slot.cores,

@@ -140,6 +140,7 @@ def _take(node: Node, got: Rows, asked: Rows, does: Strides, slots: int) -> None
         found = pages.total(from_row(got, first), POOLS) / maximum(all_asked, pages.EPSILON)
         share = where(all_asked > pages.EPSILON, found, 1.0)
         node.wanted[first + ANON] = node.wanted[first + ANON] + does.fresh[i] * share
+        node.wanted[first + FILE] = node.wanted[first + FILE] + does.fresh_file[i] * share
         does.run[i] = does.run[i] * share
         for pool in (ANON, FILE):
             held = node.resident[first + pool] + got[first + pool]
@@ -163,7 +164,8 @@ def _charge_device(
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
         node.dirty[1 + i] = minimum(dirty, node.resident[(1 + i) * POOLS + COLD])
         read = does.read[i] + streamed * (1.0 - node.dirty_share[i])
-        work_s = now.device * read / parameters.read_pages_per_s
+        fill_s = does.fresh_file[i] / maximum(node.fill_per_s[i], 1.0)
+        work_s = now.device * (read / parameters.read_pages_per_s + fill_s)
         all_s = all_s + work_s
         busy = minimum(work_s / STEP_S, 1.0)
         node.own_busy_share[i] = node.own_busy_share[i] + of_late * (busy - node.own_busy_share[i])
