@@ -117,6 +117,14 @@ def test_one_block_has_a_value_and_no_interval() -> None:
     assert (found.value, found.low, found.high) == (3.0, None, None)
 
 
+def test_a_ratio_to_what_was_nothing_in_some_blocks_has_no_interval() -> None:
+    draws = np.array([1.0, 1.1, 0.9, 1.0] * 20)
+    assert interval(1.0, draws, blocks=4, scale=Scale.LOG).high is not None
+    draws[:20] = np.inf
+    found = interval(1.0, draws, blocks=4, scale=Scale.LOG)
+    assert (found.value, found.low, found.high) == (1.0, None, None)
+
+
 def test_nothing_measured_is_absent_not_zero() -> None:
     found = interval(float("nan"), np.array([1.0]), blocks=5, scale=Scale.LOG)
     assert found.as_json() == {"value": None, "low": None, "high": None}

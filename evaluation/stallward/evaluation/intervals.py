@@ -17,6 +17,7 @@ import numpy as np
 
 from stallward.evaluation.statistics import Array
 
+_LEFT_OUT: Final = 0.025
 _NORMAL_975: Final = 1.959964
 # Student's t at 0.975 for 1..10 degrees of freedom; beyond, an expansion is good to 1e-3.
 _T_975: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
@@ -76,13 +77,16 @@ def interval(value: float, draws: Array, *, blocks: int, scale: Scale) -> Interv
         scale: The scale on which the interval is symmetric.
 
     Returns:
-        ``value`` alone (no interval) when fewer than 2 units were resampled; nothing at all when
-        ``value`` is not finite.
+        ``value`` alone (no interval) when fewer than 2 units were resampled, or when more draws
+        than an interval leaves out on one side are not finite (a ratio to what was 0 in some
+        blocks); nothing at all when ``value`` is not finite.
     """
     if not np.isfinite(value):
         return UNKNOWN
-    draws = draws[np.isfinite(draws)]
-    if blocks < 2 or draws.size == 0:
+    finite = np.isfinite(draws)
+    unknown = finite.size == 0 or float(np.mean(~finite)) > _LEFT_OUT
+    draws = draws[finite]
+    if blocks < 2 or unknown:
         return Interval(value=float(value), low=None, high=None)
     reach = half_width(blocks)
     if scale is Scale.LOG and value > 0 and draws.min() > 0:
