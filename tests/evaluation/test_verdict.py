@@ -17,13 +17,14 @@ from stallward.evaluation import verdict
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import Compared, ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, EvaluationError, PlanError
-from stallward.evaluation.estimates import estimate
+from stallward.evaluation.estimates import Estimated, estimate
 from stallward.evaluation.measure import BlockMeasures
 from stallward.evaluation.oracle import Hindsight, Setting
 from stallward.evaluation.plan import write_json
 from stallward.evaluation.verdict import load_verdict, run_verdict, static_best
 from stallward.evaluation.verdict_figures import FIGURES, Scene, judge
 from stallward.evaluation.verdict_plan import VerdictPlan, load_verdict_plan
+from stallward.evaluation.verdict_score import score
 from stallward.evaluation.verdict_tables import verdict_tables
 
 ORACLE = Hindsight(arm="static:limit=0.35", meets_target=True)
@@ -163,6 +164,32 @@ def test_the_score_takes_off_what_is_suffered_beyond_what_is_allowed() -> None:
     assert slow == pytest.approx(0.9 - missed - excess - late, abs=0.1)
 
 
+def test_a_score_varies_with_what_is_usual() -> None:
+    """Where only ample varies from round to round, so does what is held against an arm."""
+
+    def varied(spread: float) -> Estimated:
+        rng = np.random.default_rng(5)
+        factors = np.exp(spread * rng.standard_normal(6))
+        levels = {"alone": 10.0, "background": 1.0, "ppo": 13.0}
+        blocks = {
+            name: [block(ms, (10.0, 2.0), seed=3) for _ in factors] for name, ms in levels.items()
+        }
+        blocks["ample"] = [block(11.0 * f, (10.0, 2.0), seed=4) for f in factors]
+        return estimate(blocks, ["ppo"], slo_ms=1e3, seed=1)
+
+    for spread in (0.0, 0.1):
+        found = varied(spread)
+        got = score(found, "ppo")
+        ms = found.conditions["ppo"].blocks[0].latency_ms
+        usual = found.known["ample"].estimates["mean_ms"].value
+        tail = 1.15 * found.known["ample"].estimates["p99_ms"].value
+        slow = 10.0 * max(np.mean(ms > tail) - 0.01, 0.0)
+        excess = 2.0 * max(ms.mean() / usual - 1.05, 0.0)
+        work = found.known["ppo"].estimates["background_work"].value
+        assert got.value == pytest.approx(work - slow - excess, abs=1e-9)
+        assert (got.draws.std() > 0.02) == (spread > 0.0)
+
+
 def test_the_policy_ships_only_if_it_is_certainly_better_than_the_rule() -> None:
     assert judge({"s": scene()})["ships"]["controller"] == "ppo"
     like = judge({"s": scene(ppo=(12.0, (5.0, 1.0)))})
@@ -212,6 +239,41 @@ def test_one_bad_round_shows_in_the_worst_and_in_the_spread() -> None:
     assert bad["ppo"]["impact_p99_sd"]["met"] is False
 
 
+def test_the_worst_run_is_of_one_scenario_against_ample_in_the_same_round() -> None:
+    calm, odd = scene(), scene(odd={2: (60.0, (6.0, 1.2))})
+    both = judge({"one": calm, "two": odd})["arms"]["ppo"]["slo_points_worst"]
+    assert both["value"] == pytest.approx(1.0), "not halved by the scenario without it"
+    assert both["met"] is False
+
+
+def test_the_worst_scenario_is_that_with_the_longest_latency_and_the_least_work() -> None:
+    slower = scene(ppo=(14.0, (5.0, 1.0)))
+    figures = judge({"one": scene(), "two": slower})
+    over, two = figures["arms"]["ppo"], figures["scenarios"]["two"]["arms"]["ppo"]
+    for name in ("p99_of_rule", "impact_p99", "impact_ample_mean", "work_of_rule", "score"):
+        assert over[name]["worst"] == two[name]["value"], name
+
+
+def test_what_is_met_by_the_value_alone_is_not_certain() -> None:
+    rounds = {r: (11.5 * factor, (6.0, 1.2)) for r, factor in enumerate((0.8, 1.2, 0.8, 1.2))}
+    found = judge({"s": scene(odd=rounds)})
+    shaky = found["arms"]["ppo"]["impact_ample_mean"]
+    assert shaky["met"] is True
+    assert shaky["surely"] is False
+    calm = judge({"s": scene(ppo=(11.0, (6.0, 1.2)))})["arms"]["ppo"]["impact_ample_mean"]
+    assert calm["met"] is calm["surely"] is True
+    said = [row[3] for row in verdict_tables(found)[0].rows]
+    assert {"met", "missed", "met, not certainly", ""} >= set(said)
+    assert "met, not certainly" in said
+
+
+def test_work_counts_against_the_oracle_only_where_the_target_is_kept() -> None:
+    found = judge({"s": scene(odd={2: (60.0, (9.0, 1.8))})})["arms"]["ppo"]
+    assert found["work_of_oracle"]["value"] > 0.85
+    assert found["slo_points"]["met"] is False
+    assert found["work_of_oracle"]["met"] is False
+
+
 def test_an_oracle_that_misses_the_target_is_no_measure() -> None:
     missing = Hindsight(arm="static:limit=0.35", meets_target=False)
     found = judge({"one": scene(oracle=missing), "two": scene()})
@@ -229,6 +291,7 @@ def test_what_was_not_measured_is_unknown() -> None:
     assert found["arms"]["ppo"]["score_over_rule"]["value"] is None
     assert found["arms"]["ppo"]["score_over_rule"]["met"] is None
     assert found["ships"]["why"].endswith("was not compared with the tuned rule")
+    assert found["ships"]["controller"] == "rule"
     with pytest.raises(EvaluationError, match="no arm 'ppo'"):
         judge({"s": scene(without="ppo")})
 

@@ -35,7 +35,7 @@ def verdict_tables(verdict: Mapping[str, Any]) -> tuple[Table, ...]:
             figure.title,
             figure.target,
             _cell(whole[figure.name], figure),
-            {True: "met", False: "missed", None: ""}[whole[figure.name]["met"]],
+            _said(whole[figure.name]),
             *(_cell(one["arms"][POLICY][figure.name], figure) for one in scenarios.values()),
         )
         for figure in FIGURES
@@ -72,6 +72,15 @@ def verdict_tables(verdict: Mapping[str, Any]) -> tuple[Table, ...]:
             rows=tuple(again),
         ),
     )
+
+
+def _said(found: Mapping[str, Any]) -> str:
+    """Whether a target is met, and whether that is certain."""
+    if found["met"] is None:
+        return ""
+    if not found["met"]:
+        return "missed"
+    return "met" if found["surely"] else "met, not certainly"
 
 
 def _rounds(name: str, one: Mapping[str, Any]) -> str:
