@@ -221,7 +221,7 @@ def test_more_memory_means_less_latency_and_more_work() -> None:
         results.append((p95_ms(twin), twin.nodes.units[:3].sum()))
     assert results[0][0] > results[1][0] > results[2][0]
     assert results[0][1] < results[1][1] < results[2][1]
-    assert results[2][0] < 22.0, "with room for all, processors and the disk are what is shared"
+    assert results[2][0] < 23.0, "with room for all, processors and the disk are what is shared"
 
 
 def test_with_memory_for_all_nobody_stalls_and_work_runs_at_full_speed() -> None:
@@ -578,3 +578,26 @@ def test_filling_keeps_the_device_busy() -> None:
     assert twin.nodes.busy_share.min() > 0.5
     run(twin, 30)
     assert twin.nodes.busy_share.max() < 0.05
+
+
+def test_somebody_waits_for_a_processor_before_all_are_busy() -> None:
+    shares = [stalls.cpu_some(demand, 2.0) for demand in (0.0, 0.5, 1.0, 2.0, 3.0, 40.0)]
+    assert shares[0] == 0.0
+    # P(more than two of a Poisson number) for 0.5 and 1.
+    assert shares[1:3] == pytest.approx([0.01439, 0.08030], abs=1e-5)
+    assert shares == sorted(shares)
+    assert shares[4:] == [1.0, 1.0]
+    assert stalls.cpu_some(3.0, 8.0) < 0.01
+
+
+def test_files_read_for_the_first_time_leave_those_of_others_alone() -> None:
+    loop = SlotProgram(
+        name="loop", units_per_s=200.0, fill_pages_per_s=200e3, file_pages=(400 * MIB_PAGES,)
+    )
+    twin = make(4, replace(DETECTOR, slots=(loop,)), read_pages_per_s=2e4)
+    before = twin.nodes.resident[0].sum(axis=0).copy()
+    run(twin, 6)
+    assert twin.nodes.wanted[1].sum(axis=0).mean() == pytest.approx(102.4e3, rel=0.01)
+    assert twin.nodes.resident.sum(axis=(0, 1)).min() > 0.98 * (600 << 20) / 4096, "all is taken"
+    kept = twin.nodes.resident[0].sum(axis=0) / before
+    assert kept.min() > 0.95, "it takes what is free and then pushes out its own"

@@ -234,7 +234,7 @@ def _slot(
         loop_from_s=float(np.argmax(held >= 0.9 * held.max())),
         running=_usual_running((*free, *together), index),
         cores=_cores(free, prefix),
-        fill_pages_per_s=_fill_pages_per_s((*free, *together), prefix),
+        fill_pages_per_s=_fill_pages_per_s(free or together, prefix),
     )
     span = max(file)
     if dirty > 4.0 * _MIB_PAGES and dirty > 0.02 * span:
@@ -334,15 +334,16 @@ def _cores(runs: Sequence[Recording], prefix: str) -> float:
 
 
 def _fill_pages_per_s(runs: Sequence[Recording], prefix: str) -> float:
-    """How fast a program reads files for the first time: as much as ever came in one tick."""
-    rates = [0.0]
+    """How fast a program reads files for the first time: until it holds half of what it will."""
+    rates = []
     for run in runs:
-        file, time_s = run.tick(prefix + "file_bytes"), run.tick("time_s")
+        file = np.nan_to_num(run.tick(prefix + "file_bytes")) / PAGE_BYTES
+        time_s = run.tick("time_s")
         for first, last in _lives(_alive(run, prefix)):
-            life = slice(max(first - 1, 0), last)
-            grown = np.diff(np.nan_to_num(file[life])) / PAGE_BYTES
-            rates += list(grown / np.maximum(np.diff(time_s[life]), _LEAST_TICK_S))
-    return float(np.clip(max(rates), *_FILL_PAGES_PER_S))
+            half = first + int(np.argmax(file[first:last] >= 0.5 * file[first:last].max()))
+            took_s = time_s[half] - time_s[max(first - 1, 0)]
+            rates.append(file[half] / max(took_s, _LEAST_TICK_S))
+    return float(np.clip(np.median(rates or [0.0]), *_FILL_PAGES_PER_S))
 
 
 def _largest(runs: Sequence[Recording], column: str) -> float:

@@ -29,6 +29,8 @@ class Moment:
 
     device: float
     """Factor on the device's times, 1 on average."""
+    free: float
+    """Pages of the zone that nobody holds."""
     tight: float
     """How short memory is: 0 with a fiftieth of the zone free, 1 with nothing."""
     read_s: float

@@ -153,8 +153,13 @@ def shortage(node: Node, slot: int) -> float:
     A limit that is not there is as much as the node has.
     """
     limit = minimum(node.limit_pages[slot], node.zone_pages)
-    held = pages.total(from_row(node.resident, (1 + slot) * POOLS), POOLS)
-    return pages.tightness(limit - held, limit)
+    return pages.tightness(limit - held_pages(node, slot), limit)
+
+
+@model
+def held_pages(node: Node, slot: int) -> float:
+    """Pages that a slot has in memory."""
+    return pages.total(from_row(node.resident, (1 + slot) * POOLS), POOLS)
 
 
 @model
@@ -169,7 +174,7 @@ def in_want_of_clean_pages(node: Node, slots: int) -> float:
         first = (1 + i) * POOLS
         files = node.resident[first + FILE] + node.resident[first + COLD]
         dirty = node.dirty[1 + i] / maximum(files, 1.0)
-        held = files + node.resident[first + ANON]
+        held = held_pages(node, i)
         asks = maximum(node.on[i] * node.unpaused[i], where(held > node.limit_pages[i], 1.0, 0.0))
         most = maximum(most, asks * dirty * shortage(node, i))
     return minimum(most, 1.0)
@@ -235,7 +240,11 @@ def stride(
     node.touches_per_s[anon] = warmed(node.touches_per_s[anon], warm, step_s)
     node.touches_per_s[file] = warmed(node.touches_per_s[file], warm, step_s)
     demand[ANON] = does.anon_faults[i] + does.fresh[i]
-    demand[FILE] = _faults(does.file_faults[i], node, file) + does.fresh_file[i]
+    # What is read for the first time goes to the inactive list: it takes what is free, and beyond
+    # that pushes out its own.
+    room = minimum(now.free, node.limit_pages[i] - held_pages(node, i))
+    kept = minimum(does.fresh_file[i], maximum(room, 0.0))
+    demand[FILE] = _faults(does.file_faults[i], node, file) + kept
     demand[COLD] = node.stream_per_s[i] * unread * does.run[i] * step_s
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from stallward.env.lanes.compiling import model
+from stallward.env.lanes.elementary import exp
 from stallward.env.lanes.layout import Rows
-from stallward.env.lanes.values import maximum, minimum
+from stallward.env.lanes.values import maximum, minimum, where
 from stallward.env.twin.pages import clip, total
 
 MAX_BACKLOG_S = 0.5
 """The longest queue a device keeps: beyond it, writers are held back."""
 MOST_BUSY = 0.97
 """The most that a device is busy as far as those are concerned who wait for it."""
+_MOST_CORES = 8
+_MOST_DEMAND = 50.0
 
 
 @model
@@ -85,6 +88,21 @@ def cpu_share(demand_cores: float, own_cores: float, cores: float) -> float:
     left = maximum(cores - own_cores, 0.25 * cores)
     now = minimum(1.0, left / maximum(demand_cores, 1e-9))
     return minimum(now / alone, 1.0)
+
+
+@model
+def cpu_some(demand_cores: float, cores: float) -> float:
+    """Share of the time in which somebody waits for a processor.
+
+    Many tasks that run now and then are runnable together now and then (Poisson), however much
+    is free on average; where more is asked for than there is, somebody waits all the time.
+    """
+    term = exp(-minimum(demand_cores, _MOST_DEMAND))
+    fits = term
+    for k in range(1, _MOST_CORES + 1):
+        term = term * demand_cores / float(k)
+        fits = fits + where(float(k) <= cores, term, 0.0)
+    return clip(maximum(1.0 - fits, demand_cores - cores), 0.0, 1.0)
 
 
 @model

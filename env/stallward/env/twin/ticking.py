@@ -38,8 +38,7 @@ def begin(node: Node, parameters: Parameters, noise: Noise, now: Moment, slots: 
     own = minimum(node.arriving_per_s * node.service_s, node.workers)
     crowded = clip(asked / node.cores, 0.0, 1.0)
     now.service_s = node.service_s * (1.0 + parameters.cpu_slowdown * crowded)
-    lacking = clip(asked + own - node.cores, 0.0, 1.0)
-    node.cpu_stall_us = node.cpu_stall_us + 1e6 * TICK_S * lacking
+    node.cpu_stall_us = node.cpu_stall_us + 1e6 * TICK_S * stalls.cpu_some(asked + own, node.cores)
     node.cpu = stalls.cpu_share(asked, own, node.cores)
     for i in range(slots):
         node.progress[i] = 0.0
@@ -102,8 +101,8 @@ def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> 
 
     Its reads meet those of all others.
     """
-    free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
-    now.tight = pages.tightness(free, node.zone_pages)
+    now.free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
+    now.tight = pages.tightness(now.free, node.zone_pages)
     now.read_s = stalls.read_latency_s(
         parameters.read_latency_s,
         node.backlog_s,
@@ -140,7 +139,7 @@ def _take(node: Node, got: Rows, asked: Rows, does: Strides, slots: int) -> None
         found = pages.total(from_row(got, first), POOLS) / maximum(all_asked, pages.EPSILON)
         share = where(all_asked > pages.EPSILON, found, 1.0)
         node.wanted[first + ANON] = node.wanted[first + ANON] + does.fresh[i] * share
-        node.wanted[first + FILE] = node.wanted[first + FILE] + does.fresh_file[i] * share
+        node.wanted[first + FILE] = node.wanted[first + FILE] + does.fresh_file[i]
         does.run[i] = does.run[i] * share
         for pool in (ANON, FILE):
             held = node.resident[first + pool] + got[first + pool]
