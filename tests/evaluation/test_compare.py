@@ -33,13 +33,14 @@ class KnownRunner:
 
     interrupt_at: int = -1
     oom_first: dict[str, int] = field(default_factory=dict)
+    kernel: str = "test"
     ran: list[str] = field(default_factory=list)
     slo_ms: list[float] = field(default_factory=list)
     lengths_s: list[float] = field(default_factory=list)
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        return {"kind": "none", "kernel": "test"}
+        return {"kind": "none", "kernel": self.kernel}
 
     def run_block(self, request: RunRequest, out: Path) -> int:
         name = request.arm.label if request.condition == "together" else request.condition
@@ -220,6 +221,37 @@ def test_endless_oom_kills_end_the_comparison(tmp_path: Path, scenario: Scenario
     with pytest.raises(ComparisonError, match="OOM kills"):
         _run(_comparison(tmp_path / "out"), KnownRunner(oom_first={"latd": 99}), scenario)
     assert not list((tmp_path / "out" / "blocks").glob("*latd*"))
+
+
+def test_kills_count_over_all_attempts_to_go_on(tmp_path: Path, scenario: Scenario) -> None:
+    with pytest.raises(ComparisonError, match="OOM kills"):
+        _run(_comparison(tmp_path / "out"), KnownRunner(oom_first={"latd": 99}), scenario)
+    again = KnownRunner()
+    with pytest.raises(ComparisonError, match="OOM kills"):
+        _run(_comparison(tmp_path / "out"), again, scenario)
+    assert "latd" not in str(again.ran), "its attempts are used up"
+
+
+def test_a_comparison_that_never_got_further_than_kills_can_be_taken_up(
+    tmp_path: Path, scenario: Scenario
+) -> None:
+    comparison = _comparison(tmp_path / "out")
+    comparison.store.note_spoiled(comparison.blocks[0])
+    comparison.store.forget_if_empty()
+    resumed = _comparison(tmp_path / "out")
+    assert resumed.store.spoiled(resumed.blocks[0]) == 1
+    _run(resumed, KnownRunner(), scenario)
+    assert resumed.compared(scenario).result["arms"]["none"]["blocks"] == 2
+
+
+def test_blocks_of_another_machine_are_told_apart(tmp_path: Path, scenario: Scenario) -> None:
+    _run(_comparison(tmp_path / "out"), KnownRunner(), scenario)
+    other = KnownRunner(kernel="another")
+    more = _comparison(tmp_path / "out", rounds=3)
+    _run(more, other, scenario)
+    result = more.compared(scenario).result
+    assert result["node"]["kernel"] == "test"
+    assert [node["kernel"] for node in result["other_nodes"]] == ["another"]
 
 
 @pytest.mark.parametrize(("block_s", "burn_in_s"), [(1.0, 2.0), (5.0, -1.0), (float("nan"), 0.0)])

@@ -319,7 +319,7 @@ def test_scenarios_take_turns_and_hindsight_is_decided_once(
 
     def compare(request: ComparisonRequest, *_: object) -> Compared:
         ran.append(request)
-        return Compared(result={"arms": {}}, found=scene().found)
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
@@ -345,7 +345,7 @@ def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
     def compare(request: ComparisonRequest, *_: object) -> Compared:
         if request.scenario == "redis-mix":
             raise ComparisonError("killed four times")
-        return Compared(result={"arms": {}}, found=scene().found)
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
@@ -357,6 +357,56 @@ def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
         run_verdict(replace(plan, scenarios=("redis-mix",)), out, recordings=tmp_path)
 
 
+def test_going_on_shows_at_once_what_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    out, plan = staged
+    ran: list[tuple[str, int]] = []
+
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
+        ran.append((request.scenario, request.rounds))
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+
+    def interrupted(request: ComparisonRequest, *_: object) -> Compared:
+        if (request.scenario, request.rounds) == ("redis-mix", 3):
+            raise KeyboardInterrupt
+        return compare(request)
+
+    monkeypatch.setattr(verdict, "rounds_done", lambda request: 2)
+    monkeypatch.setattr(verdict, "run_comparison", interrupted)
+    write_json(out / "verdict.json", {"scenarios": {"redis-mix": None, "redis-sort": None}})
+    with pytest.raises(KeyboardInterrupt):
+        run_verdict(replace(plan, rounds=3), out, recordings=tmp_path)
+    assert ran == [("redis-mix", 2), ("redis-sort", 2)]
+    assert set(load_verdict(out)["scenarios"]) == {"redis-mix", "redis-sort"}
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    run_verdict(replace(plan, rounds=3), out, recordings=tmp_path)
+    assert ran[4:] == [("redis-mix", 3), ("redis-sort", 3)], "nothing else is run again"
+
+
+def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
+        if (request.scenario, request.rounds) == ("redis-mix", 2):
+            raise ComparisonError("killed four times")
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+
+    out, plan = staged
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    found = run_verdict(plan, out, recordings=tmp_path)
+    assert list(found["scenarios"]) == ["redis-sort"], "fewer rounds of one would be those of all"
+
+
+def test_what_was_run_again_and_ended_is_said_of_every_arm() -> None:
+    troubled = replace(scene(), spoiled={"ppo": 2, "rule": 0}, ended={"latd": 3}, nodes=2)
+    found = judge({"s": troubled})
+    assert found["scenarios"]["s"]["spoiled_blocks"] == {"ppo": 2}
+    assert found["scenarios"]["s"]["ended_programs"] == {"latd": 3}
+    title = verdict_tables(found)[0].title
+    assert "on 2 machines, run again: ppo 2, ended: latd 3" in title
+
+
 def test_a_setting_that_is_two_things_is_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:
@@ -364,7 +414,7 @@ def test_a_setting_that_is_two_things_is_run_once(
 
     def compare(request: ComparisonRequest, *_: object) -> Compared:
         ran.append(request.arms)  # type: ignore[arg-type]
-        return Compared(result={"arms": {}}, found=scene().found)
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
 
     out, plan = staged
     fixed = Setting(levels=(LIMIT_RATIOS.index(0.6), 3, 3, 3))

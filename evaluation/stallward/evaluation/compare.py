@@ -23,6 +23,7 @@ from stallward.evaluation.plan import (
     AMPLE,
     BACKGROUND,
     CALIBRATION_ROUND,
+    PLAN_FILE,
     REFERENCES,
     BlockStore,
     PlannedBlock,
@@ -116,6 +117,19 @@ def run_comparison(request: ComparisonRequest, report: Report = silent) -> Compa
     write_report(request.out)
     report("done", 1.0)
     return compared
+
+
+def rounds_done(request: ComparisonRequest) -> int:
+    """How many rounds from the first on are there already, of those asked for.
+
+    Raises:
+        StallwardError: As :func:`run_comparison`.
+    """
+    if not (request.out / PLAN_FILE).exists():
+        return 0
+    comparison = _open(request, load_scenario(request.scenario))
+    missing = [b.round for b in comparison.blocks if not comparison.store.done(b)]
+    return min(missing, default=request.rounds + 1) - 1
 
 
 def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
@@ -249,17 +263,16 @@ class Comparison:
             burn_in_s=self.request.burn_in_s,
             seed=block.seed,
         )
-        for attempt in range(_ATTEMPTS):
+        while self.store.spoiled(block) < _ATTEMPTS:
             try:
                 kills = runner.run_block(wanted, self.store.open(block))
             except BaseException:
                 self.store.discard(block)  # Ctrl-C too: the directory stays resumable
                 raise
             if kills == 0:
-                facts = {"invalid_attempts": attempt, "node": dict(runner.facts)}
-                self.store.commit(block, facts)
+                self.store.commit(block, {"node": dict(runner.facts)})
                 return
-            self.store.discard(block)
+            self.store.note_spoiled(block)
         raise ComparisonError(
             f"The block {block.directory} had memory-group OOM kills {_ATTEMPTS} times.",
             next_step="Give the sandbox of the scenario more memory or swap.",
@@ -283,9 +296,13 @@ class Comparison:
             seed=self.request.seed,
         )
         invalid: dict[str, int] = {}
+        nodes = []
         for block in self.blocks:
-            repeats = int(self.store.facts(block).get("invalid_attempts", 0))
+            repeats = self.store.spoiled(block)
             invalid[block.condition] = invalid.get(block.condition, 0) + repeats
+            node = self.store.facts(block).get("node", {})
+            if node not in nodes:
+                nodes.append(node)
         table = tabulate(found, told=scenario.protected.slo.latency_ms is not None)
         for arm in self.request.arms:
             table["arms"][arm.label] |= {
@@ -295,12 +312,12 @@ class Comparison:
                 "terminated_processes": sum(m.terminated for m in measures[arm.label]),
                 "requests": sum(m.latency_ms.size for m in measures[arm.label]),
             }
-        node = self.store.facts(self.blocks[0]).get("node", {})
         result = {
             "schema": SCHEMA,
             "mode": self.request.mode,
             "scenario": scenario.name,
-            "node": node,
+            "node": nodes[0],
+            "other_nodes": nodes[1:],
             **table,
             "method": {
                 "summary": scenario.summary,

@@ -31,6 +31,8 @@ CALIBRATION_ROUND: Final = 0
 
 PLAN_FILE: Final = "plan.json"
 BLOCK_FILE: Final = "block.json"
+SPOILED_FILE: Final = "spoiled.json"
+"""How often each block was thrown away because the kernel killed in it, by its directory."""
 RUN_FILE: Final = "run.json"
 
 
@@ -142,6 +144,17 @@ class BlockStore:
         """Throw away what an interrupted or invalid block left."""
         shutil.rmtree(self.blocks / f"{block.directory}.partial", ignore_errors=True)
 
+    def spoiled(self, block: PlannedBlock) -> int:
+        """How often the block was thrown away as invalid, in earlier runs of the plan, too."""
+        return int((read_json(self.root / SPOILED_FILE) or {}).get(block.directory, 0))
+
+    def note_spoiled(self, block: PlannedBlock) -> None:
+        """Throw an invalid block away and remember it, whatever becomes of the next attempt."""
+        counts = read_json(self.root / SPOILED_FILE) or {}
+        counts[block.directory] = self.spoiled(block) + 1
+        write_json(self.root / SPOILED_FILE, counts)
+        self.discard(block)
+
     def commit(self, block: PlannedBlock, facts: Mapping[str, Any]) -> Path:
         """Finish a block: its facts are written and its directory takes its final name."""
         partial = self.blocks / f"{block.directory}.partial"
@@ -153,7 +166,7 @@ class BlockStore:
 
     def forget_if_empty(self) -> None:
         """Take the plan and the directories made for it away again if no block was finished."""
-        if any(self.blocks.iterdir()):
+        if any(self.blocks.iterdir()) or (self.root / SPOILED_FILE).exists():
             return
         self.blocks.rmdir()
         (self.root / PLAN_FILE).unlink()

@@ -285,6 +285,7 @@ def _method(result: Mapping[str, Any]) -> str:
     memory = node.pop("memory_total_bytes", None)
     facts = [
         ("node", ", ".join(f"{k} {v}" for k, v in node.items() if v not in ("", None))),
+        *(("and, since it went on", str(other)) for other in result.get("other_nodes", ())),
         ("memory", f"{memory / 2**30:.1f} GiB" if memory else ""),
         ("sandbox", f"{method['sandbox_limit_bytes'] / 2**20:.0f} MiB"),
         (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,12 @@ from typing import Any, Final
 from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.fitted import load_fitted, save_fitted
 from stallward.evaluation.arms import make_arms
-from stallward.evaluation.compare import ComparisonRequest, run_comparison
+from stallward.evaluation.compare import (
+    Compared,
+    ComparisonRequest,
+    rounds_done,
+    run_comparison,
+)
 from stallward.evaluation.errors import ComparisonError, EvaluationError
 from stallward.evaluation.oracle import Hindsight, Setting, best_meeting_target, screen_scenario
 from stallward.evaluation.pipeline import fit_recordings, recordings_of
@@ -65,40 +71,49 @@ def run_verdict(
         )
         for name in plan.scenarios
     }
-    steps = plan.rounds * len(plan.scenarios)
-    scenes: dict[str, Scene] = {}
-    verdict: dict[str, Any] = {}
-    failed: dict[str, str] = {}
-    for step in range(steps):
-        number, name = 1 + step // len(plan.scenarios), plan.scenarios[step % len(plan.scenarios)]
-        if name in failed:
-            continue
-        share = [_FIT_SHARE + (1.0 - _FIT_SHARE) * (step + k) / steps for k in (0, 1)]
-        request = ComparisonRequest(
+    whole = {
+        name: ComparisonRequest(
             scenario=name,
             arms=tuple(make_arms(list(casts[name].values()))),
             mode="live",
-            rounds=number,
+            rounds=plan.rounds,
             block_s=plan.block_seconds,
             burn_in_s=plan.burn_in_seconds,
             seed=plan.seed,
             out=out / name,
             policy=policy,
         )
+        for name in plan.scenarios
+    }
+    # What is there is judged as it is: going on must not show less than there was.
+    done = {name: rounds_done(request) for name, request in whole.items()}
+    scenes = {
+        name: _scene(casts[name], run_comparison(replace(whole[name], rounds=rounds)))
+        for name, rounds in done.items()
+        if rounds > 0
+    }
+    verdict = judge(scenes) if scenes else {}
+    failed: dict[str, str] = {}
+    steps = plan.rounds * len(plan.scenarios)
+    for step in range(steps):
+        number, name = 1 + step // len(plan.scenarios), plan.scenarios[step % len(plan.scenarios)]
+        if name in failed or number <= done[name]:
+            continue
+        share = [_FIT_SHARE + (1.0 - _FIT_SHARE) * (step + k) / steps for k in (0, 1)]
+        bar = part(partial(_say, report, name), *share)
         try:
-            compared = run_comparison(request, part(partial(_say, report, name), *share))
+            compared = run_comparison(replace(whole[name], rounds=number), bar)
         except ComparisonError as error:  # the other scenarios need not suffer for it
             failed[name] = str(error)
+            scenes.pop(name, None)
             report(f"{name} is left out: {error}", share[1])
             continue
-        scenes[name] = Scene(
-            found=compared.found, roles=casts[name], oracle=_oracle(compared.result)
-        )
+        scenes[name] = _scene(casts[name], compared)
         verdict = judge(scenes)
         write_json(out / VERDICT_FILE, verdict | {"failed": failed})
     if not scenes:
         raise EvaluationError(f"No scenario could be run: {failed}.")
-    verdict |= {"failed": failed}
+    verdict = judge(scenes) | {"failed": failed}
     write_json(out / VERDICT_FILE, verdict)
     report("done", 1.0)
     return verdict
@@ -119,6 +134,19 @@ def _cast(
         if label not in found.values():
             found[role] = label
     return found
+
+
+def _scene(cast: Mapping[str, str], compared: Compared) -> Scene:
+    """A scenario's comparison, as far as it has come, for the judge."""
+    arms = compared.result["arms"]
+    return Scene(
+        found=compared.found,
+        roles=cast,
+        oracle=_oracle(compared.result),
+        spoiled={label: arm["invalid_blocks"] for label, arm in arms.items()},
+        ended={label: arm["terminated_processes"] for label, arm in arms.items()},
+        nodes=1 + len(compared.result["other_nodes"]),
+    )
 
 
 def _oracle(result: Mapping[str, Any]) -> Hindsight | None:

@@ -8,7 +8,7 @@ scenarios, not for others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final
@@ -152,11 +152,17 @@ class Scene:
         roles: What an arm is to the verdict -> its label. Scenarios have the same roles, though
             settings and twins differ.
         oracle: Which static arm was the oracle; ``None`` where there was none.
+        spoiled: Label -> blocks that were run again because the kernel killed in them.
+        ended: Label -> programs that the arm terminated.
+        nodes: Machines that the blocks were run on.
     """
 
     found: Estimated
     roles: Mapping[str, str]
     oracle: Hindsight | None = None
+    spoiled: Mapping[str, int] = field(default_factory=dict)
+    ended: Mapping[str, int] = field(default_factory=dict)
+    nodes: int = 1
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -198,7 +204,8 @@ def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:
     """The verdict on every arm.
 
     Returns:
-        ``scenarios`` (of each its rounds, target, oracle and the figures of every arm), ``arms``
+        ``scenarios`` (of each its rounds, target, oracle, what was run again or ended, and the
+        figures of every arm), ``arms``
         (the figures over all scenarios, with the worst scenario and whether the target is met),
         ``again`` (arms that were run twice against themselves) and ``ships``: JSON values.
 
@@ -220,6 +227,9 @@ def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:
                 "slo_quantile": scene.found.target.quantile,
                 "oracle": None if scene.oracle is None else scene.oracle.as_json(),
                 "roles": dict(scene.roles),
+                "nodes": scene.nodes,
+                "spoiled_blocks": _of_roles(scene, scene.spoiled),
+                "ended_programs": _of_roles(scene, scene.ended),
                 "arms": {r: _figures([scene], r) for r in roles if r in scene.labels},
             }
             for name, scene in scenes.items()
@@ -235,6 +245,10 @@ def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:
         },
         "ships": _ships(arms[POLICY]),
     }
+
+
+def _of_roles(scene: Scene, counts: Mapping[str, int]) -> dict[str, int]:
+    return {role: counts[label] for role, label in scene.roles.items() if counts.get(label)}
 
 
 def _ships(figures: Mapping[str, Any]) -> dict[str, str]:

@@ -88,6 +88,11 @@ def _rounds(name: str, one: Mapping[str, Any]) -> str:
     said = "no oracle" if oracle is None else f"oracle {oracle['arm']}"
     if oracle is not None and not oracle["meets_target"]:
         said += " misses the target"
+    if one["nodes"] > 1:
+        said += f", on {one['nodes']} machines"
+    for what, counts in (("run again", one["spoiled_blocks"]), ("ended", one["ended_programs"])):
+        if counts:
+            said += f", {what}: " + ", ".join(f"{role} {n}" for role, n in counts.items())
     return f"{name} ({one['rounds']} rounds, target {one['slo_ms']:.3g} ms, {said})"
 
 
