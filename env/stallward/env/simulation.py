@@ -31,6 +31,7 @@ from stallward.env.errors import TwinError
 from stallward.env.lanes.layout import Columns, copy_tiles
 from stallward.env.lanes.vectors import WIDTH
 from stallward.env.reward import TAIL, TARGET, check_quantile
+from stallward.env.sensing import NUMBERS, draw_sensors
 from stallward.env.twin.core import TICK_S, TwinBatch
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.frame import raw_frames
@@ -45,7 +46,8 @@ OBSERVATION_BOUND: Final = 64.0
 """Observations are within this, far outside what any node gives."""
 _EPISODES_FROM: Final = 1 << 40
 """From here on, a node's numbers are those of its episodes; before, those of its decisions."""
-_PER_EPISODE: Final = 9 + 4 * SLOTS
+_OF_NODE: Final = 9 + 4 * SLOTS
+_PER_EPISODE: Final = _OF_NODE + NUMBERS
 _NEVER_BEFORE: Final = 0.3
 """Chance that a slot was not paused in the minute before an episode."""
 _PAUSE_TICKS: Final = 55
@@ -69,6 +71,8 @@ class Nuisance:
     """Largest share of the minute before an episode for which a slot was paused. An episode is
     as long as the minute that the guard's budget counts: with the whole budget left at its start
     a policy would learn to live on what it cannot have for long."""
+    sensing: float = 1.0
+    """How much sensors are off (:mod:`stallward.env.sensing`): 1 for as much as was measured."""
     used_before: float = 0.5
     """Chance that a slot is known to have used more before an episode than it holds at its
     start. Where nothing is known a policy would learn to catch every program as it starts and
@@ -82,6 +86,7 @@ NO_NUISANCE: Final = Nuisance(
     late_share=0.0,
     slow_lever_share=0.0,
     paused_before=0.0,
+    sensing=0.0,
     used_before=0.0,
 )
 
@@ -184,7 +189,11 @@ class Simulation:
         self._rules = rules_of(settings.budgets)
         self.steps = np.zeros(batch, dtype=np.int64)
         self.scenario = np.zeros(batch, dtype=np.int64)
-        self.observation = self._seen.observation[:batch]
+        self._exact = self._seen.observation[:batch]
+        self._senses = settings.nuisance.sensing > 0.0
+        self.observation = np.zeros_like(self._exact) if self._senses else self._exact
+        self._gains = np.ones_like(self.observation)
+        self._offsets = np.zeros_like(self.observation)
         self._episodes = np.zeros(batch, dtype=np.int64)
         self._decisions = np.zeros(batch, dtype=np.int64)
         self._keys = keys_of(seed + 1, batch, draws)
@@ -214,6 +223,7 @@ class Simulation:
         for k, twin in enumerate(self.twins):
             mine = np.flatnonzero(which == k)
             parameters[:, mine] = self._draws[k][:, twin.choose_by(numbers[1, mine])]
+        luck, sensors = numbers[:_OF_NODE], numbers[_OF_NODE:]
         random_start = self.settings.nuisance != NO_NUISANCE
         self.twin.reset(
             rows,
@@ -221,17 +231,21 @@ class Simulation:
             parameters,
             cursor_s=60.0 * numbers[2 : 2 + SLOTS].T if random_start else 0.0,
             phase_s=60.0 * numbers[2 + SLOTS] if random_start else 0.0,
-            vary=lambda nodes: self._vary(nodes, numbers[3 + SLOTS :]),
+            vary=lambda nodes: self._vary(nodes, luck[3 + SLOTS :]),
         )
         seen = self._seen
-        seen.slow[index] = numbers[-1] < self.settings.nuisance.slow_lever_share
+        seen.slow[index] = luck[-1] < self.settings.nuisance.slow_lever_share
         seen.action[index] = 0
-        self._remember_pauses(index, numbers[-1 - SLOTS : -1])
+        self._remember_pauses(index, luck[-1 - SLOTS : -1])
         fresh, _ = ENCODER.fields["fresh"]
         seen.encoders[index // WIDTH, fresh, index % WIDTH] = 1.0
         self.scenario[index] = which
         self.steps[index] = 0
         observe_first(self.twin.world, seen, index)
+        if self._senses:
+            made = draw_sensors(sensors, self.settings.nuisance.sensing)
+            self._gains[index], self._offsets[index] = made
+            self.observation[index] = self._exact[index] * made[0] + made[1]
 
     def _remember_pauses(self, index: NDArray[np.int64], numbers: Array) -> None:
         """Let the slots of new nodes have been paused in the minute before.
@@ -261,6 +275,9 @@ class Simulation:
         mine.ring[:, :, here] = theirs.ring[:, :, rows]
         for name in ("observation", "action", "slow"):
             getattr(mine, name)[here] = getattr(theirs, name)[rows]
+        if self._senses:
+            self._gains[:], self._offsets[:] = source._gains[rows], source._offsets[rows]
+            self.observation[:] = source.observation[rows]
         self.scenario[:], self.steps[:] = source.scenario[rows], source.steps[rows]
 
     def frames(self) -> list[RawFrame]:
@@ -303,6 +320,9 @@ class Simulation:
         )  # fmt: skip
         twin.ticks += ticks
         self.steps += 1
+        if self._senses:
+            np.multiply(self._exact, self._gains, out=self.observation)
+            self.observation += self._offsets
         measured = results.values[: self.batch].T
         return StepResult(
             observation=self.observation,

@@ -1,0 +1,122 @@
+"""How what a node shows differs from what the twin shows, as nuisance for training. Pure.
+
+Under the levers of a recording, replayed, the twin shows other stalls, rates and shares than the
+node did, each off by its own factor from scenario to scenario. A policy that trusts them to the
+twin's last digit does otherwise live: with PostgreSQL a processor stall of 0.08 where the twin has
+none moved its limits by a level and a half. So each episode has sensors of its own: every
+quantity times a factor, a few not there at all. Latencies are left as they are: on a node they
+are what is measured.
+
+The spreads are those of the logarithm of (live / twin), means of a minute, over the recordings of
+the scenarios that are trained on or chosen by: the tenth to the ninetieth percentile, divided by
+2.56, and 0.6 at most, for they are larger where one of the two is next to nothing
+(``docs/reference/measured.md`` has the table). The method is domain randomisation (Tobin et al.,
+2017).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import SLOTS
+from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+
+Array = NDArray[np.float64]
+Gains = NDArray[np.float32]
+
+MISSING_SHARE: Final = 0.05
+"""Chance that a sense that may be missing is: kernels and versions of cgroups differ in theirs."""
+NUMBERS_PER_SENSE: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sense:
+    """Features that are off together.
+
+    Args:
+        features: Their names; the remembered averages of each belong to it.
+        spread: Of the logarithm of the factor.
+        most_offset: What is added at most.
+        may_miss: Whether a node may not have it.
+    """
+
+    features: tuple[str, ...]
+    spread: float
+    most_offset: float = 0.0
+    may_miss: bool = False
+
+    def columns(self) -> tuple[int, ...]:
+        """Where they are in an observation."""
+        return tuple(
+            i
+            for i, name in enumerate(OBSERVATION_NAMES)
+            if any(name == one or name.startswith(f"{one}_") for one in self.features)
+        )
+
+
+def _of_slot(i: int) -> tuple[Sense, ...]:
+    slot = f"slot{i}_"
+    return (
+        Sense(features=(f"{slot}psi_memory_some_share",), spread=0.60, may_miss=True),
+        Sense(features=(f"{slot}psi_io_some_share",), spread=0.35, may_miss=True),
+        Sense(features=(f"{slot}usage_ratio",), spread=0.10),
+        Sense(features=(f"{slot}file_ratio",), spread=0.40),
+        Sense(features=(f"{slot}swap_ratio",), spread=0.25),
+        Sense(features=(f"{slot}refault_rate",), spread=0.35, may_miss=True),
+        Sense(features=(f"{slot}cpu_share",), spread=0.60),
+    )
+
+
+SENSES: Final = (
+    Sense(features=("zone_psi_memory_some_share", "zone_psi_memory_full_share"), spread=0.35),
+    Sense(features=("zone_psi_io_some_share",), spread=0.35),
+    Sense(features=("zone_psi_cpu_some_share",), spread=0.60, most_offset=0.1, may_miss=True),
+    Sense(features=("zone_usage_ratio",), spread=0.035),
+    Sense(features=("zone_file_ratio",), spread=0.40),
+    Sense(features=("zone_dirty_ratio",), spread=0.60, may_miss=True),
+    Sense(features=("swap_used_ratio",), spread=0.40),
+    Sense(features=("swap_in_rate", "swap_out_rate"), spread=0.35),
+    Sense(features=("protected_psi_memory_some_share", "protected_psi_memory_full_share"),
+          spread=0.40, may_miss=True),
+    Sense(features=("protected_psi_io_some_share",), spread=0.50, may_miss=True),
+    Sense(features=("protected_usage_ratio",), spread=0.15),
+    Sense(features=("protected_file_ratio",), spread=0.40),
+    Sense(features=("protected_refault_rate",), spread=0.60, may_miss=True),
+    Sense(features=("protected_fault_rate",), spread=0.60, may_miss=True),
+    Sense(features=("latency_age",), spread=0.0, most_offset=0.1),
+    *(sense for i in range(SLOTS) for sense in _of_slot(i)),
+)  # fmt: skip
+_COLUMNS: Final = tuple(sense.columns() for sense in SENSES)
+_SPREAD: Final = np.array([sense.spread for sense in SENSES])
+_OFFSET: Final = np.array([sense.most_offset for sense in SENSES])
+_MAY_MISS: Final = np.array([sense.may_miss for sense in SENSES])
+NUMBERS: Final = NUMBERS_PER_SENSE * len(SENSES)
+
+
+def draw_sensors(numbers: Array, amount: float) -> tuple[Gains, Gains]:
+    """The sensors of some nodes for an episode.
+
+    Args:
+        numbers: Random ones in [0, 1), ``(NUMBERS, n)``.
+        amount: How much of what was measured: 1 for all, 0 for sensors like the twin's.
+
+    Returns:
+        Factors and what is added, ``(n, OBSERVATION_SIZE)``.
+    """
+    factor, offset, missing = numbers.reshape(NUMBERS_PER_SENSE, len(SENSES), -1)
+    # Evenly over the logarithm, of the same standard deviation.
+    reach = math.sqrt(3.0) * amount * _SPREAD[:, None]
+    factor = np.exp(reach * (2.0 * factor - 1.0))
+    there = ~(_MAY_MISS[:, None] & (missing < amount * MISSING_SHARE))
+    gains = np.ones((numbers.shape[1], OBSERVATION_SIZE), dtype=np.float32)
+    offsets = np.zeros_like(gains)
+    for k, columns in enumerate(_COLUMNS):
+        for column in columns:
+            gains[:, column] = factor[k] * there[k]
+            offsets[:, column] = amount * _OFFSET[k] * offset[k] * there[k]
+    return gains, offsets
