@@ -92,7 +92,7 @@ def twin_summaries(
         _Replay(recording, slice(k * count, (k + 1) * count))
         for k, recording in enumerate(recordings)
     ]
-    worlds = [_as_it_ran(scenario, recording) for recording in recordings]
+    worlds = [as_it_ran(scenario, recording) for recording in recordings]
     twin = TwinBatch(worlds, count * len(replays), seed=seed)
     twin.reset(
         np.ones(twin.batch, dtype=bool),
@@ -213,7 +213,7 @@ _COUNTERS: Final = (
 )  # fmt: skip
 
 
-def _as_it_ran(scenario: TwinScenario, recording: Recording) -> TwinScenario:
+def as_it_ran(scenario: TwinScenario, recording: Recording) -> TwinScenario:
     """The scenario with its programs coming and going as in the recording."""
     slots = tuple(
         replace(slot, running=running(recording, i)) for i, slot in enumerate(scenario.slots)
