@@ -39,7 +39,7 @@ policy: build/twins  ## fit, train and tune again from recordings/ (80 minutes; 
 
 build/twins:
 	@scripts/setup.sh
-	@.venv/bin/stallward fit recordings --seconds 1150 --out build/twins.new
+	@.venv/bin/stallward fit recordings --seconds 36000 --out build/twins.new  # ends after 340 generations each
 	@mv build/twins.new build/twins
 
 clean:  ## remove build output
