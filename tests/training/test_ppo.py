@@ -59,6 +59,8 @@ def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
     assert provenance["steps"] == 8192
     assert len(provenance["scores_low_by_seed"]) == 2
     assert provenance["seed"] == 1 + int(np.argmax(provenance["scores_low_by_seed"]))
+    shown = result.evaluation["ppo"]["small"].score_low
+    assert shown != max(provenance["scores_low_by_seed"]), "other draws than those that chose it"
     assert (result.policy.low < result.policy.high).all()
     assert provenance["judged_on"] == ["small"]
     assert set(provenance["teacher"]["small"]) == {"progress", "window_violated", "excess", "slow"}
