@@ -139,6 +139,28 @@ def test_one_round_says_that_it_resampled_inside_its_block() -> None:
     assert found["resampled"] == "windows"
 
 
+def test_windows_longer_than_a_second_are_fewer_units() -> None:
+    """With few requests a second a window lasts until there are 20: attainment knows less."""
+    blocks = _blocks(1, spread=0.5)
+    long = {name: [_thinned(one[0])] for name, one in blocks.items()}
+    found = summarise(long, ["none", "latd"], slo_ms=60.0, seed=1)
+    estimated = estimate(long, ["none", "latd"], slo_ms=60.0, seed=1)
+    assert len(estimated.known["none"].met[0]) == 5, "of two seconds"
+    (contrast,) = found["contrasts"]
+    assert contrast["p95_ratio"]["low"] is not None, "two runs of five seconds"
+    assert contrast["slo_attainment_difference"]["low"] is None, "one run of five windows"
+
+
+def _thinned(one: BlockMeasures) -> BlockMeasures:
+    """The same with 12.5 requests a second."""
+    return replace(
+        one,
+        scheduled_s=one.scheduled_s[::2],
+        latency_ms=one.latency_ms[::2],
+        ok=one.ok[::2],
+    )
+
+
 def test_resampling_is_reproducible() -> None:
     blocks = _blocks(3, spread=0.5)
     first = summarise(blocks, ["none"], slo_ms=18.0, seed=1)

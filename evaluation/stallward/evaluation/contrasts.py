@@ -34,21 +34,27 @@ Estimates = Mapping[str, Estimate]
 """Figure -> estimate, of one arm."""
 
 
-def contrasts(arms: Mapping[str, Estimates], units: int, *, jointly: bool) -> list[dict[str, Any]]:
+def contrasts(
+    arms: Mapping[str, Estimates], units: int, attainment_units: int, *, jointly: bool
+) -> list[dict[str, Any]]:
     """Every pair of arms, the first against the second.
 
     Args:
         arms: Their estimates, with the same resamples in the same rows.
-        units: How many rounds (or runs of windows) were resampled.
+        units: How many rounds (or runs of seconds) were resampled.
+        attainment_units: The same of attainment, whose windows may be longer than a second.
         jointly: Whether a row of draws holds the same rounds of every arm.
     """
     return [
-        {"arm": one, "against": two} | _contrast(arms[one], arms[two], units, jointly=jointly)
+        {"arm": one, "against": two}
+        | _contrast(arms[one], arms[two], units, attainment_units, jointly=jointly)
         for one, two in combinations(arms, 2)
     ]
 
 
-def _contrast(one: Estimates, two: Estimates, units: int, *, jointly: bool) -> dict[str, Any]:
+def _contrast(
+    one: Estimates, two: Estimates, units: int, attainment_units: int, *, jointly: bool
+) -> dict[str, Any]:
     found: dict[str, Interval] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
         for name in RATIOS:
@@ -63,7 +69,7 @@ def _contrast(one: Estimates, two: Estimates, units: int, *, jointly: bool) -> d
     found[f"{ATTAINMENT}_difference"] = interval(
         a.value - b.value,
         _paired(a.draws, b.draws, jointly=jointly, ratio=False),
-        blocks=units,
+        blocks=attainment_units,
         scale=Scale.LINEAR,
     )
     return {name: value.as_json() for name, value in found.items()}

@@ -79,6 +79,7 @@ def tabulate(found: Estimated, *, told: bool) -> dict[str, Any]:
         "contrasts": contrasts(
             {arm: known[arm].estimates for arm in found.arms},
             found.units,
+            min((_attainment_units(conditions[arm], known[arm]) for arm in found.arms), default=0),
             jointly=found.rounds > 1,
         ),
     }
@@ -136,5 +137,10 @@ def _attainment(arm: Condition, known: Known) -> Interval:
         int(sum(m.sum() for m in known.met)),
         windows,
         known.estimates["slo_attainment"].draws,
-        units=windows // RUN_WINDOWS if arm.single else arm.units,
+        units=_attainment_units(arm, known),
     )
+
+
+def _attainment_units(arm: Condition, known: Known) -> int:
+    """Independent units of attainment: blocks, or runs of the windows in the only one."""
+    return sum(m.size for m in known.met) // RUN_WINDOWS if arm.single else arm.units
