@@ -239,6 +239,25 @@ def test_one_bad_round_shows_in_the_worst_and_in_the_spread() -> None:
     assert bad["ppo"]["impact_p99_sd"]["met"] is False
 
 
+def test_other_seeds_count_in_the_spread_over_seeds() -> None:
+    levels = {**LEVELS, "onnx:path=2.onnx": (11.5 * 1.5, (6.0, 1.2))}
+    blocks = {
+        name: [block(*level, seed=17 * r + k) for r in range(4)]
+        for k, (name, level) in enumerate(levels.items())
+    }
+    arms = list(levels)[3:]
+    both = Scene(
+        found=estimate(blocks, arms, slo_ms=None, seed=1), roles={arm: arm for arm in arms}
+    )
+    figures = judge({"s": both})["arms"]["ppo"]
+    # Eight ratios of p99, four of about 1.05 and four of 1.57.
+    assert figures["impact_p99_sd_seeds"]["value"] == pytest.approx(0.28, abs=0.03)
+    assert figures["impact_p99_sd"]["value"] < 0.1
+    alone = judge({"s": scene()})["arms"]["ppo"]["impact_p99_sd_seeds"]
+    assert alone["value"] is alone["met"] is None, "one seed says nothing"
+    assert "impact_p99_sd_seeds" not in judge({"s": scene()})["arms"]["rule"]
+
+
 def test_the_worst_run_is_of_one_scenario_against_ample_in_the_same_round() -> None:
     calm, odd = scene(), scene(odd={2: (60.0, (6.0, 1.2))})
     both = judge({"one": calm, "two": odd})["arms"]["ppo"]["slo_points_worst"]

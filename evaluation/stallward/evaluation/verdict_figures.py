@@ -101,6 +101,7 @@ class Figure:
 
 WORST: Final = "slo_points_worst"
 SPREAD: Final = "impact_p99_sd"
+SEEDS: Final = "impact_p99_sd_seeds"
 FIGURES: Final = (
     Figure(name="impact_ample_mean", title="mean latency against ample", of="mean_ms",
            how=How.IMPACT, against=AMPLE, target="at most +5 %", high=0.05),
@@ -132,6 +133,8 @@ FIGURES: Final = (
     Figure(name="score", title="score", of="score", how=How.LEVEL),
     Figure(name=SPREAD, title="SD of the p99 impact over rounds", of="p99_ms",
            how=How.LEVEL, target="at most 7 %", high=0.07),
+    Figure(name=SEEDS, title="the same over rounds and seeds", of="p99_ms",
+           how=How.LEVEL, target="at most 7 %", high=0.07),
 )  # fmt: skip
 AGAIN: Final = (
     Figure(name="p99_ratio", title="p99", of="p99_ms", how=How.RATIO),
@@ -140,6 +143,8 @@ AGAIN: Final = (
     Figure(name="score_difference", title="score", of="score", how=How.MORE),
 )
 """What an arm that was run twice is held against itself by."""
+_OTHER_SEED: Final = "onnx:"
+"""Arms that run a file are other seeds of the policy."""
 _BY_NAME: Final = {figure.name: figure for figure in FIGURES}
 
 
@@ -215,8 +220,8 @@ def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:
     for name, scene in scenes.items():
         if POLICY not in scene.roles:
             raise EvaluationError(f"The comparison of {name} has no arm {POLICY!r}.")
-    roles = [role for role in _roles(scenes) if role != ALONE]
     every = list(scenes.values())
+    roles = [role for role in _roles(every) if role != ALONE]
     arms = {role: _figures(every, role) for role in roles}
     return {
         "schema": 2,
@@ -261,9 +266,9 @@ def _ships(figures: Mapping[str, Any]) -> dict[str, str]:
     return {"controller": POLICY if better else RULE, "why": said[better]}
 
 
-def _roles(scenes: Mapping[str, Scene]) -> list[str]:
+def _roles(scenes: Sequence[Scene]) -> list[str]:
     """Those that every scenario has, in order."""
-    first, *rest = [scene.labels for scene in scenes.values()]
+    first, *rest = [scene.labels for scene in scenes]
     return [role for role in first if all(role in labels for labels in rest)]
 
 
@@ -272,10 +277,13 @@ def _figures(scenes: Sequence[Scene], role: str) -> dict[str, Any]:
     found = {
         figure.name: _found(scenes, figure, role, figure.against)
         for figure in FIGURES
-        if figure.name not in {WORST, SPREAD} and figure.against != role
+        if figure.name not in {WORST, SPREAD, SEEDS} and figure.against != role
     }
     found[WORST] = _worst_round(scenes, role)
-    found[SPREAD] = _spread(scenes, role)
+    found[SPREAD] = _spread(scenes, [role], SPREAD)
+    if role == POLICY:
+        seeds = [one for one in _roles(scenes) if one == POLICY or one.startswith(_OTHER_SEED)]
+        found[SEEDS] = _spread(scenes, seeds if len(seeds) > 1 else [], SEEDS)
     for name, one in found.items():
         along = _BY_NAME[name].along
         for said in ("met", "surely"):
@@ -367,22 +375,22 @@ def _worst_round(scenes: Sequence[Scene], role: str) -> dict[str, Any]:
     return _as_json(_BY_NAME[WORST], found, beyond=False, worst=worst)
 
 
-def _spread(scenes: Sequence[Scene], role: str) -> dict[str, Any]:
-    """The standard deviation over rounds of p99 against ample, the mean over scenarios."""
+def _spread(scenes: Sequence[Scene], roles: Sequence[str], name: str) -> dict[str, Any]:
+    """The standard deviation over rounds, and arms, of p99 against ample, mean over scenarios."""
     rounds = min(scene.found.rounds for scene in scenes)
-    if rounds < 2 or role == AMPLE:
-        return _as_json(_BY_NAME[SPREAD], UNKNOWN, beyond=False)
+    if rounds < 2 or not roles or AMPLE in roles:
+        return _as_json(_BY_NAME[name], UNKNOWN, beyond=False)
     each = []
     for scene in scenes:
-        ratios = scene.by_round(role)[0]
-        once = np.ones((1, ratios.size), dtype=np.int64)
+        ratios = np.array([scene.by_round(role)[0] for role in roles])
+        once = np.ones((1, ratios.shape[1]), dtype=np.int64)
         counts = np.concatenate([scene.found.conditions[AMPLE].counts, once])
-        mean = counts @ ratios / ratios.size
-        square = counts @ np.square(ratios) / ratios.size - np.square(mean)
+        mean = counts @ ratios.sum(axis=0) / ratios.size
+        square = counts @ np.square(ratios).sum(axis=0) / ratios.size - np.square(mean)
         each.append(np.sqrt(np.maximum(square, 0.0) * ratios.size / (ratios.size - 1)))
     rows = np.mean(each, axis=0)
     found = interval(float(rows[-1]), rows[:-1], blocks=rounds, scale=Scale.LOG)
-    return _as_json(_BY_NAME[SPREAD], found, beyond=False)
+    return _as_json(_BY_NAME[name], found, beyond=False)
 
 
 def _as_json(
