@@ -32,14 +32,15 @@ recordings:  ## record what is missing of the shipped recordings (all: 3 hours, 
 	@.venv/bin/stallward record --all --out recordings
 
 policy: build/twins  ## fit, train and tune again from recordings/ (80 minutes; what is there is kept)
-	@.venv/bin/stallward train --twin build/twins --judged-on build/twins --out build/run
-	@.venv/bin/stallward export build/run --out build/policy.onnx
 	@for rule in rule pi; do [ -e build/$$rule.toml ] || .venv/bin/stallward tune $$rule \
 	  --twin build/twins --judged-on build/twins --out build/$$rule.toml || exit 1; done
+	@.venv/bin/stallward train --twin build/twins --judged-on build/twins --out build/run \
+	  --thresholds build/rule.toml --thresholds build/pi.toml
+	@.venv/bin/stallward export build/run --out build/policy.onnx
 
 build/twins:
 	@scripts/setup.sh
-	@.venv/bin/stallward fit recordings --seconds 36000 --out build/twins.new  # ends after 340 generations each
+	@.venv/bin/stallward fit recordings --seconds 36000 --out build/twins.new
 	@mv build/twins.new build/twins
 
 clean:  ## remove build output

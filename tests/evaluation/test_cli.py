@@ -114,6 +114,8 @@ MISTAKES = [
     (["fit", SHIPPED, "--out", "file/twins"], "file is a file"),
     (["fit", SHIPPED, "--seconds", "nan"], "--seconds"),
     (["train", "--out", "full"], "exists already"),
+    (["train", "--twin", "detector-anon", "--thresholds", "mine.toml"], "name of no rule"),
+    (["train", "--twin", "detector-anon", "--thresholds", "nowhere/pi.toml"], "nowhere/pi.toml"),
     (["train", "--out", "file/run"], "file is a file"),
     (["export", "full", "--out", "other.onnx"], "not a policy"),
     (["export", "full", "--out", "card.onnx"], "card.md exists"),

@@ -233,14 +233,25 @@ def _judges(names: Sequence[str]) -> tuple[FittedTwin, ...]:
     return load_twins(names, "validation")
 
 
-def _shipped_rules(ticks_per_action: int) -> dict[str, MakeAct]:
-    """The rules with the thresholds that are shipped."""
+def _rules(thresholds: Sequence[Path], ticks_per_action: int) -> dict[str, MakeAct]:
+    """The rules with their own thresholds where a file of that name is given, else the shipped.
+
+    Raises:
+        UsageError: If a file has the name of no rule.
+    """
     from stallward.models.registry import find_thresholds  # noqa: PLC0415
     from stallward.training.tune import TUNABLE  # noqa: PLC0415
 
+    given = {path.stem: path for path in thresholds}
+    for name in given.keys() - TUNABLE.keys():
+        raise UsageError(
+            f"{given[name]} has the name of no rule.",
+            next_step=f"Call it one of {', '.join(f'{known}.toml' for known in TUNABLE)}.",
+        )
     return {
         name: rule.maker(
-            read_thresholds(find_thresholds(name), rule.thresholds, name)[0], ticks_per_action
+            read_thresholds(find_thresholds(given.get(name, name)), rule.thresholds, name)[0],
+            ticks_per_action,
         )
         for name, rule in TUNABLE.items()
     }
@@ -254,6 +265,7 @@ def train_policy(
     seconds: float | None = None,
     seeds: int = 1,
     judged_on: Sequence[str] = ("default",),
+    thresholds: Sequence[Path] = (),
     composed: int = 2,
     seed: int = 1,
     report: Report = silent,
@@ -270,6 +282,8 @@ def train_policy(
         seeds: Trainings, of which one is kept.
         judged_on: Twins by which it is chosen, by file or name; ``default`` are the shipped ones
             of the split's validation, or, without any, the twins trained on.
+        thresholds: Of rules that the card shows beside the policy, ``rule.toml`` and ``pi.toml``;
+            the shipped ones by default.
         composed: Scenarios of each twin's application beside other twins' programs.
         seed: The first one.
         report: Told how far it is.
@@ -288,6 +302,7 @@ def train_policy(
     from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
 
     args = Args(seed=seed, seeds=seeds, composing=Composing(per_twin=composed))
+    rules = _rules(thresholds, args.settings.ticks_per_action)  # refused before hours of training
     if decisions is not None:
         args = replace(args, total_steps=decisions)
     if seconds is not None:
@@ -298,7 +313,7 @@ def train_policy(
         args,
         report,
         judged_on=_judges(judged_on),
-        rules=_shipped_rules(args.settings.ticks_per_action),
+        rules=rules,
         folder=out,
     )
     save_policy(out, result.policy)

@@ -122,8 +122,8 @@ def _results(facts: Mapping[str, Any]) -> list[str]:
         "of windows that miss the target, `excess` by how many times the mean latency is longer",
         "than with ample memory, `slow` the share of requests slower than 1.15 times its p99;",
         "`static` is the best static setting found for all that were trained on; `rule` and `pi`",
-        "have the thresholds that were shipped when this was evaluated. All met the same draws,",
-        "by which none of them was chosen.",
+        "have the thresholds that they were shipped with or given. All met the same draws, by",
+        "which none of them was chosen.",
         "",
     ]
 

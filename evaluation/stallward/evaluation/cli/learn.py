@@ -86,6 +86,10 @@ def train(
     seconds: Seconds = None,
     seeds: Seeds = 5,
     judged_on: JudgedOn = None,
+    thresholds: Annotated[
+        list[Path] | None,
+        typer.Option(help="rule.toml or pi.toml to show on the card [the shipped ones]."),
+    ] = None,
     composed: Composed = 2,
     seed: Seed = 1,
 ) -> None:
@@ -104,6 +108,7 @@ def train(
             seconds=seconds,
             seeds=seeds,
             judged_on=judged_on or ["default"],
+            thresholds=thresholds or [],
             composed=composed,
             seed=seed,
             report=report,
