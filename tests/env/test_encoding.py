@@ -13,7 +13,7 @@ from stallward.agent.raw import RawFrame
 from stallward.env.encoding import ENCODER, Observations, encode, encoder_at, write_observation
 from stallward.env.lanes.layout import Arrays
 from stallward.env.lanes.vectors import WIDTH
-from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.simulation import Nuisance, Simulation, SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.env.twin.frame import FRAME, frame_at, raw_frames
 
@@ -80,7 +80,8 @@ def test_random_frames_are_encoded_as_on_a_node() -> None:
 @pytest.mark.parametrize("ticks", [1, 2])
 def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> None:
     twin = small_twin()
-    settings = SimulationSettings(ticks_per_action=ticks, episode_s=1e6)
+    exact = Nuisance(sensing=0.0)
+    settings = SimulationSettings(ticks_per_action=ticks, episode_s=1e6, nuisance=exact)
     simulation = Simulation([twin], 16, settings, seed=1)
     simulation.reset(np.ones(16, dtype=bool))
     first = [ObservationEncoder(20.0) for _ in range(16)]
