@@ -253,3 +253,21 @@ def test_absent_timings_stay_absent(tmp_path: Path) -> None:
     columns = read_table(file, ("time_s",), ticks=True)
     assert columns["time_s"].tolist() == [1.0, 2.0, 3.0]
     np.testing.assert_allclose(columns["timing_sense_ms"], [0.123, np.nan, 3.0])
+
+
+def test_a_log_of_answers_that_ends_early_has_requests_without_one() -> None:
+    scheduled = 100.0 + 0.1 * np.arange(100, dtype=np.float64)
+    logged = Requests(
+        scheduled_s=scheduled,
+        start_s=scheduled,
+        end_s=scheduled + 0.01,
+        ok=np.ones(100, dtype=bool),
+    )
+    whole = logged.with_unanswered(end_s=110.0, waited_until_s=115.0)
+    assert len(whole.scheduled_s) == 100, "the last one came in time"
+    cut = logged.where(scheduled < 105.0).with_unanswered(end_s=110.0, waited_until_s=115.0)
+    np.testing.assert_allclose(cut.scheduled_s, scheduled, atol=1e-6)
+    assert cut.ok.sum() == 50
+    assert cut.sojourn_ms[-1] == pytest.approx(5100.0, rel=0.01)
+    few = logged.where(scheduled < 101.0)
+    assert few.with_unanswered(end_s=110.0, waited_until_s=115.0) is few, "no pace is known"

@@ -196,7 +196,10 @@ class BlockPrograms:
                 f"No request was found in {self._site.latency.path}.",
                 next_step="Check protected.latency of the scenario against what it writes.",
             )
-        return requests.where(requests.scheduled_s < end_s)
+        inside = requests.where(requests.scheduled_s < end_s)
+        if self._site.latency.ok is not None:
+            return inside
+        return inside.with_unanswered(end_s, time.monotonic())
 
     def _units(self) -> Units:
         texts = [_read(Path(source.path)) for source in self._site.units]

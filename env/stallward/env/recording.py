@@ -20,6 +20,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,10 @@ from stallward.env.recording_columns import action_columns, tick_columns
 from stallward.env.recording_run import RunInfo, load_run
 from stallward.env.recording_tables import Column, read_table, write_table
 from stallward.proto.v1 import stallward_pb2 as pb
+
+_LEAST_FOR_PACE: Final = 20
+_QUIET_S: Final = 0.5
+"""Random arrivals leave gaps; a log that is silent for longer ended before its requests did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,31 @@ class Requests:
             start_s=self.start_s[mask],
             end_s=self.end_s[mask],
             ok=self.ok[mask],
+        )
+
+    def with_unanswered(self, end_s: float, waited_until_s: float) -> Requests:
+        """These and those before ``end_s`` of which a log of answers says nothing.
+
+        They are put evenly behind the last one, at the pace of the others. A log that ends
+        earlier than two requests before the end ends because answers did.
+
+        Args:
+            end_s: Until when requests were sent.
+            waited_until_s: How long answers were waited for.
+        """
+        count = len(self.scheduled_s)
+        if count < _LEAST_FOR_PACE:
+            return self
+        pace_s = float(self.scheduled_s[-1] - self.scheduled_s[0]) / (count - 1)
+        gap_s = end_s - float(self.scheduled_s[-1])
+        if gap_s < max(_QUIET_S, 2.0 * pace_s) or pace_s <= 0.0:
+            return self
+        missing = self.scheduled_s[-1] + np.arange(pace_s, gap_s, pace_s)
+        return Requests(
+            scheduled_s=np.append(self.scheduled_s, missing),
+            start_s=np.append(self.start_s, missing),
+            end_s=np.append(self.end_s, np.full(len(missing), waited_until_s)),
+            ok=np.append(self.ok, np.zeros(len(missing), dtype=bool)),
         )
 
     @property
