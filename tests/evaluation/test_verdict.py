@@ -183,8 +183,8 @@ def test_a_score_varies_with_what_is_usual() -> None:
         ms = found.conditions["ppo"].blocks[0].latency_ms
         usual = found.known["ample"].estimates["mean_ms"].value
         tail = 1.15 * found.known["ample"].estimates["p99_ms"].value
-        slow = 10.0 * max(np.mean(ms > tail) - 0.01, 0.0)
-        excess = 2.0 * max(ms.mean() / usual - 1.05, 0.0)
+        slow = 10.0 * max(float(np.mean(ms > tail)) - 0.01, 0.0)
+        excess = 2.0 * max(float(ms.mean()) / usual - 1.05, 0.0)
         work = found.known["ppo"].estimates["background_work"].value
         assert got.value == pytest.approx(work - slow - excess, abs=1e-9)
         assert (got.draws.std() > 0.02) == (spread > 0.0)
