@@ -91,7 +91,10 @@ SENSES: Final = (
     Sense(features=("latency_age",), spread=0.0, most_offset=0.1),
     *(sense for i in range(SLOTS) for sense in _of_slot(i)),
 )  # fmt: skip
-_COLUMNS: Final = tuple(sense.columns() for sense in SENSES)
+_SENSE_OF: Final = np.full(OBSERVATION_SIZE, len(SENSES))
+"""Which of them each feature is of; those of none come behind the others."""
+for _k, _sense in enumerate(SENSES):
+    _SENSE_OF[list(_sense.columns())] = _k
 _SPREAD: Final = np.array([sense.spread for sense in SENSES])
 _OFFSET: Final = np.array([sense.most_offset for sense in SENSES])
 _MAY_MISS: Final = np.array([sense.may_miss for sense in SENSES])
@@ -111,12 +114,9 @@ def draw_sensors(numbers: Array, amount: float) -> tuple[Gains, Gains]:
     factor, offset, missing = numbers.reshape(NUMBERS_PER_SENSE, len(SENSES), -1)
     # Evenly over the logarithm, of the same standard deviation.
     reach = math.sqrt(3.0) * amount * _SPREAD[:, None]
-    factor = np.exp(reach * (2.0 * factor - 1.0))
     there = ~(_MAY_MISS[:, None] & (missing < amount * MISSING_SHARE))
-    gains = np.ones((numbers.shape[1], OBSERVATION_SIZE), dtype=np.float32)
-    offsets = np.zeros_like(gains)
-    for k, columns in enumerate(_COLUMNS):
-        for column in columns:
-            gains[:, column] = factor[k] * there[k]
-            offsets[:, column] = amount * _OFFSET[k] * offset[k] * there[k]
-    return gains, offsets
+    factor = np.exp(reach * (2.0 * factor - 1.0)) * there
+    offset = amount * _OFFSET[:, None] * offset * there
+    exact = np.ones((1, numbers.shape[1]))
+    gains = np.concatenate([factor, exact])[_SENSE_OF].T.astype(np.float32)
+    return gains, np.concatenate([offset, 0.0 * exact])[_SENSE_OF].T.astype(np.float32)

@@ -192,8 +192,8 @@ class Simulation:
         self._exact = self._seen.observation[:batch]
         self._senses = settings.nuisance.sensing > 0.0
         self.observation = np.zeros_like(self._exact) if self._senses else self._exact
-        self._gains = np.ones_like(self.observation)
-        self._offsets = np.zeros_like(self.observation)
+        self._gains = np.ones_like(self._exact)
+        self._offsets = np.zeros_like(self._exact)
         self._episodes = np.zeros(batch, dtype=np.int64)
         self._decisions = np.zeros(batch, dtype=np.int64)
         self._keys = keys_of(seed + 1, batch, draws)
@@ -201,7 +201,10 @@ class Simulation:
     @property
     def bytes_used(self) -> int:
         """Memory that the nodes and their observations take."""
-        return self.twin.bytes_used + sum(array.nbytes for array in self._seen)
+        arrays = [*self._seen]
+        if self._senses:
+            arrays += [self.observation, self._gains, self._offsets]
+        return self.twin.bytes_used + sum(int(array.nbytes) for array in arrays)
 
     def seed(self, seed: int) -> None:
         """Start the random streams afresh."""
