@@ -284,8 +284,8 @@ def _method(result: Mapping[str, Any]) -> str:
     method, node = result["method"], dict(result["node"])
     memory = node.pop("memory_total_bytes", None)
     facts = [
-        ("node", ", ".join(f"{k} {v}" for k, v in node.items() if v not in ("", None))),
-        *(("and, since it went on", str(other)) for other in result.get("other_nodes", ())),
+        ("node", _in_words(node)),
+        *(("and, since it went on", _in_words(other)) for other in result.get("other_nodes", ())),
         ("memory", f"{memory / 2**30:.1f} GiB" if memory else ""),
         ("sandbox", f"{method['sandbox_limit_bytes'] / 2**20:.0f} MiB"),
         (
@@ -331,6 +331,10 @@ def _intervals(result: Mapping[str, Any]) -> str:
             "the number of rounds"
         )
     return "95 %, windows inside the single block resampled; variation between blocks is missing"
+
+
+def _in_words(node: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in node.items() if value not in ("", None))
 
 
 def _terminated(result: Mapping[str, Any]) -> str:

@@ -92,8 +92,8 @@ def run_verdict(
         for name, rounds in done.items()
         if rounds > 0
     }
-    verdict = judge(scenes) if scenes else {}
     failed: dict[str, str] = {}
+    verdict = _judged(scenes, failed, out)
     steps = plan.rounds * len(plan.scenarios)
     for step in range(steps):
         number, name = 1 + step // len(plan.scenarios), plan.scenarios[step % len(plan.scenarios)]
@@ -107,14 +107,11 @@ def run_verdict(
             failed[name] = str(error)
             scenes.pop(name, None)
             report(f"{name} is left out: {error}", share[1])
-            continue
-        scenes[name] = _scene(casts[name], compared)
-        verdict = judge(scenes)
-        write_json(out / VERDICT_FILE, verdict | {"failed": failed})
+        else:
+            scenes[name] = _scene(casts[name], compared)
+        verdict = _judged(scenes, failed, out)
     if not scenes:
         raise EvaluationError(f"No scenario could be run: {failed}.")
-    verdict = judge(scenes) | {"failed": failed}
-    write_json(out / VERDICT_FILE, verdict)
     report("done", 1.0)
     return verdict
 
@@ -134,6 +131,15 @@ def _cast(
         if label not in found.values():
             found[role] = label
     return found
+
+
+def _judged(scenes: Mapping[str, Scene], failed: Mapping[str, str], out: Path) -> dict[str, Any]:
+    """The verdict on what there is, which is written down; nothing without a scenario."""
+    if not scenes:
+        return {}
+    verdict = judge(scenes) | {"failed": dict(failed)}
+    write_json(out / VERDICT_FILE, verdict)
+    return verdict
 
 
 def _scene(cast: Mapping[str, str], compared: Compared) -> Scene:
