@@ -201,10 +201,10 @@ class Simulation:
     @property
     def bytes_used(self) -> int:
         """Memory that the nodes and their observations take."""
-        arrays = [*self._seen]
+        arrays: list[np.ndarray] = list(self._seen)
         if self._senses:
             arrays += [self.observation, self._gains, self._offsets]
-        return self.twin.bytes_used + sum(int(array.nbytes) for array in arrays)
+        return self.twin.bytes_used + sum(array.nbytes for array in arrays)
 
     def seed(self, seed: int) -> None:
         """Start the random streams afresh."""
