@@ -76,6 +76,21 @@ def test_the_shortlist_takes_the_best_that_keep_the_target_and_the_best_that_nea
     assert shortlist(whole[:1], allowed=0.05, count=3) == whole[:1]
 
 
+def test_of_the_same_limits_and_pauses_only_the_best_profile_is_taken() -> None:
+    def one(level: int, profile: int, work: float, violated: float) -> Screened:
+        return Screened(
+            setting=Setting(levels=(level,), profile=profile),
+            background_work=work,
+            violated=violated,
+        )
+
+    keeping = [one(1, 0, 0.80, 0.01), one(1, 1, 0.81, 0.02), one(1, 2, 0.9, 0.06)]
+    missing = [one(2, 0, 0.7, 0.5), one(2, 1, 0.6, 0.4)]
+    other = [one(3, 0, 0.5, 0.0)]
+    found = shortlist(keeping + missing + other, allowed=0.05, count=3)
+    assert found == [keeping[1], other[0], missing[1]]
+
+
 def result(**arms: tuple[str, float, float | None]) -> dict[str, Any]:
     """A comparison's result: label -> (controller, attainment, background work)."""
     return {

@@ -160,7 +160,8 @@ def shortlist(screened: Sequence[Screened], *, allowed: float, count: int) -> li
 
     The twin is off, so not only its own winner is taken: half of the list are the best that keep
     the target on it, the rest the best that miss it up to thrice as often, or, where there are
-    none, those that miss it least.
+    none, those that miss it least. Of the same limits and pauses only the best profile is taken:
+    profiles differ by less than the twin is off, and a list of them would be one setting.
 
     Args:
         screened: The whole grid.
@@ -171,10 +172,17 @@ def shortlist(screened: Sequence[Screened], *, allowed: float, count: int) -> li
     def best(among: list[Screened], number: int) -> list[Screened]:
         return sorted(among, key=lambda s: (-s.background_work, s.violated))[:number]
 
-    keeping = best([s for s in screened if s.violated <= allowed], (count + 1) // 2)
-    near = [s for s in screened if allowed < s.violated <= 3.0 * allowed]
+    profiles: dict[Setting, list[Screened]] = {}
+    for one in screened:
+        profiles.setdefault(replace(one.setting, profile=0), []).append(one)
+    differing = [
+        min(some, key=lambda s: (max(s.violated, allowed), -s.background_work))
+        for some in profiles.values()
+    ]
+    keeping = best([s for s in differing if s.violated <= allowed], (count + 1) // 2)
+    near = [s for s in differing if allowed < s.violated <= 3.0 * allowed]
     chosen = keeping + best(near, count - len(keeping))
-    rest = sorted((s for s in screened if s not in chosen), key=lambda s: s.violated)
+    rest = sorted((s for s in differing if s not in chosen), key=lambda s: s.violated)
     return chosen + rest[: count - len(chosen)]
 
 
