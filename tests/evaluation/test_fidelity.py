@@ -270,6 +270,23 @@ def test_one_arm_alone_can_be_left_out(
         measure_fidelity(recordings, seconds=1.0, arm="latd-grow", workers=1)
 
 
+def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_is_fitted(
+    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fidelity, "fit_recordings", None)
+    other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
+    found = measure_fidelity(recordings, twins=[other, twin], workers=1)
+    arms = [row["arm"] for row in found["arms"]]
+    assert arms == ["none", "static:pause=all", "static:limit=0.4"]
+    assert found["p95_error_median"] < 0.5
+    assert "Twins as they are" in render_page(found)
+    one = measure_fidelity(recordings, twins=[twin], arm="none", workers=1)
+    assert [row["arm"] for row in one["arms"]] == ["none"], "one arm is enough"
+    for twins, arm in (([other], ""), ([twin], "latd-grow")):
+        with pytest.raises(EvaluationError, match="can be laid beside the twins of"):
+            measure_fidelity(recordings, twins=twins, arm=arm, workers=1)
+
+
 def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

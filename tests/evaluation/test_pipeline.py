@@ -23,6 +23,7 @@ def test_a_directory_stands_for_its_twins_of_a_part(tmp_path: Path) -> None:
     (empty := tmp_path / "empty").mkdir()
     assert names(load_twins([str(tmp_path)])) == ["detector-anon", "mine"]
     assert names(load_twins([str(tmp_path)], "validation")) == ["nginx-hogs"]
+    assert len(load_twins([str(tmp_path)], None)) == 4, "whatever the part"
     both = load_twins([str(tmp_path), "detector-file"])
     assert names(both) == ["detector-anon", "mine", "detector-file"]
     with pytest.raises(EvaluationError, match="no fitted twin to choose by"):

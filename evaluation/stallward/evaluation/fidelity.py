@@ -8,6 +8,10 @@ parameters from the fits of all scenarios that may be learned from, none its own
 That twin runs the arm (the controller itself, closed loop, not a replay), and what came of it is
 laid beside the recordings (``stallward.evaluation.fidelity_measures``). Beside each figure stands
 the noise floor: the same between two live recordings of the arm, or the halves of the only one.
+
+*Twins as they are*: the same for twins that were fitted before, each beside all recordings of its
+scenario. What a policy that was trained on them does live shows whether they agree with the node
+where it goes.
 """
 
 from __future__ import annotations
@@ -69,28 +73,35 @@ def measure_fidelity(
     seconds: float = 30.0,
     scenario: str = "",
     arm: str = "",
+    twins: Sequence[FittedTwin] = (),
     seed: int = 1,
     workers: int | None = None,
     report: Report = silent,
 ) -> dict[str, Any]:
-    """Measure the fidelity of twins fitted to ``recordings``.
+    """Measure the fidelity of twins fitted to ``recordings``, or of twins as they are.
 
     Args:
         recordings: Directory of them.
         seconds: Time for each fit.
         scenario: Only this one; empty for all.
         arm: Only this one is left out and predicted; empty for each in turn.
+        twins: Take these, each for its scenario, and fit none; without any, fit.
         seed: Seeds the fits and the twins' runs.
         workers: Fits at once, as many as there are processors by default.
         report: Told how far it is.
 
+    Returns:
+        As the documentation says; ``twins`` is ``fitted without the arm`` or ``as they are``.
+
     Raises:
-        EvaluationError: If there are not two arms of any scenario.
+        EvaluationError: If there are not two arms of any scenario, or none of a twin's.
         RecordingError: If a recording cannot be opened.
     """
     by_scenario: dict[str, list[Recorded]] = {}
     for recorded in load_recorded(recordings, scenario):
         by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
+    if twins:
+        return _of_twins(by_scenario, twins, arm, seed, workers=workers, report=report)
     learned, strange = _divided(by_scenario)
     arms = {name: _arms(mine) for name, mine in learned.items()}
     jobs = [
@@ -116,7 +127,8 @@ def measure_fidelity(
     )
     report("done", 1.0)
     return {
-        "schema": 2,
+        "schema": 3,
+        "twins": "fitted without the arm",
         "arms": [row.as_json() for row in rows],
         **summarise_fidelity(rows),
         "left_out_scenarios": {
@@ -126,6 +138,52 @@ def measure_fidelity(
         if others
         else None,
     }
+
+
+def _of_twins(
+    by_scenario: ByScenario,
+    twins: Sequence[FittedTwin],
+    arm: str,
+    seed: int,
+    *,
+    workers: int | None,
+    report: Report,
+) -> dict[str, Any]:
+    """Lay twins as they are beside all recorded arms of their scenarios."""
+    jobs = [
+        (mine, one, twin)
+        for twin in twins
+        for mine in [by_scenario.get(twin.scenario.name, ())]
+        for one in _arms(mine)
+        if arm in ("", one)
+    ]
+    if not jobs:
+        names = ", ".join(twin.scenario.name for twin in twins)
+        raise EvaluationError(
+            f"No recording{f' of {arm!r}' if arm else ''} can be laid beside the twins of {names}:"
+            " none is of their scenarios, or of an arm that can still be run.",
+            next_step="Record some with `stallward record`, or name other twins.",
+        )
+    rows = side_by_side(
+        [partial(_as_it_is, mine, one, twin, seed) for mine, one, twin in jobs],
+        report,
+        workers=workers,
+    )
+    report("done", 1.0)
+    return {
+        "schema": 3,
+        "twins": "as they are",
+        "arms": [row.as_json() for row in rows],
+        **summarise_fidelity(rows),
+        "left_out_scenarios": None,
+    }
+
+
+def _as_it_is(
+    mine: Sequence[Recorded], arm: str, twin: FittedTwin, seed: int, report: Report
+) -> ArmFidelity:
+    report(f"{twin.scenario.name}, {arm}", 0.0)
+    return _compared(mine, arm, twin, seed)
 
 
 def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:

@@ -31,10 +31,11 @@ def write_page(found: Mapping[str, Any], path: Path) -> None:
 
 def render_page(found: Mapping[str, Any]) -> str:
     """The whole page. Pure."""
+    twins, arms = found["twins"], len(found["arms"])
     body = [
-        f'<header><p class="kicker"><b>fidelity</b> · {len(found["arms"])} arms left out</p>'
+        f'<header><p class="kicker"><b>fidelity</b> · {arms} arms, twins {escape(twins)}</p>'
         f"<h1>{escape(_headline(found))}</h1></header>",
-        _part("Arms left out of the fit", found),
+        _part(f"Twins {twins}", found),
     ]
     if found["left_out_scenarios"] is not None:
         body.append(_part("Scenarios left out of every fit", found["left_out_scenarios"]))

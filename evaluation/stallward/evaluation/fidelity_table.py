@@ -16,7 +16,7 @@ _NOMINAL: Final = 11.0 / 13.0
 """A thirteenth draw lies between the least and the largest of twelve so often."""
 _HEADERS: Final = (
     "scenario",
-    "arm left out",
+    "arm",
     "p95 live ms",
     "p95 twin ms",
     "work live",

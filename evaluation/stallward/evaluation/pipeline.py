@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LEARNING_SHARE: Final = 0.75
 """The rest goes to the search before training and the evaluation after it."""
+_USES: Final = {"train": "learn from", "validation": "choose by", None: "look at"}
 
 
 def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
@@ -185,12 +186,12 @@ def _fit_to(
     return file
 
 
-def load_twins(names: Sequence[str], part: Part = "train") -> tuple[FittedTwin, ...]:
+def load_twins(names: Sequence[str], part: Part | None = "train") -> tuple[FittedTwin, ...]:
     """Fitted twins by file or name.
 
     Args:
         names: ``default`` stands for the shipped ones of ``part``, a directory for those in it.
-        part: Of the split.
+        part: Of the split; ``None`` for all.
 
     Raises:
         StallwardError: If one is not there or cannot be read.
@@ -200,14 +201,13 @@ def load_twins(names: Sequence[str], part: Part = "train") -> tuple[FittedTwin, 
     wanted = [twin for name in names for twin in _named(name, part)]
     if not wanted:
         raise EvaluationError(
-            f"There is no fitted twin to {'learn from' if part == 'train' else 'choose by'} in "
-            f"{', '.join(names)}.",
+            f"There is no fitted twin to {_USES[part]} in {', '.join(names)}.",
             next_step="Fit one with `stallward fit recordings`.",
         )
     return tuple(load_fitted(Path(find_twin(name))) for name in wanted)
 
 
-def _named(name: str, part: Part) -> Sequence[str]:
+def _named(name: str, part: Part | None) -> Sequence[str]:
     """The twins that a name stands for."""
     from stallward.models.registry import twin_names  # noqa: PLC0415
 
@@ -220,10 +220,10 @@ def _named(name: str, part: Part) -> Sequence[str]:
     return [name]
 
 
-def _of_part(names: Sequence[str], part: Part) -> list[str]:
+def _of_part(names: Sequence[str], part: Part | None) -> list[str]:
     """The scenarios of a part of the split."""
     split = load_split()
-    return [name for name in names if split.part_of_name(name) == part]
+    return [name for name in names if part in (None, split.part_of_name(name))]
 
 
 def _judges(names: Sequence[str]) -> tuple[FittedTwin, ...]:

@@ -160,6 +160,12 @@ def fidelity(
     ] = 30.0,
     scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
     arm: Annotated[str, typer.Option(help="Leave out only this arm [each in turn].")] = "",
+    twin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Twin as it is instead of fits, file, name or directory; may be repeated."
+        ),
+    ] = None,
     out: Annotated[
         Path, typer.Option(help="Directory for fidelity.json and fidelity.html.")
     ] = Path("build/fidelity"),
@@ -169,18 +175,27 @@ def fidelity(
     """Say how far the twin is off from live runs.
 
     Each arm is predicted by a twin fitted without it, each held-out scenario by the fits of the
-    others. Errors are the absolute log ratio of twin to live (0.1 is about 10 %).
+    others. Errors are the absolute log ratio of twin to live (0.1 is about 10 %). With --twin
+    nothing is fitted: all that was recorded is laid beside twins that there are.
     """
     from stallward.evaluation.fidelity import measure_fidelity  # noqa: PLC0415
     from stallward.evaluation.fidelity_page import write_page  # noqa: PLC0415
     from stallward.evaluation.fidelity_table import fidelity_rows  # noqa: PLC0415
     from stallward.evaluation.outputs import check_writable  # noqa: PLC0415
+    from stallward.evaluation.pipeline import load_twins  # noqa: PLC0415
     from stallward.evaluation.plan import write_json  # noqa: PLC0415
 
     check_writable(out)
+    twins = load_twins(twin, None) if twin else ()
     with output.progress("fidelity") as report:
         found = measure_fidelity(
-            recordings, seconds=seconds, scenario=scenario, arm=arm, seed=seed, report=report
+            recordings,
+            seconds=seconds,
+            scenario=scenario,
+            arm=arm,
+            twins=twins,
+            seed=seed,
+            report=report,
         )
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "fidelity.json", found)
