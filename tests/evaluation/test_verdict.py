@@ -331,6 +331,34 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Verdi
     return out, plan
 
 
+def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    ran: list[ComparisonRequest] = []
+
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
+        ran.append(request)
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+
+    _, plan = staged
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    chosen = {
+        "redis-mix": {"oracle": {"arm": "static:limit=0.25", "meets_target": True}},
+        "redis-sort": {"oracle": {"arm": "static:limit=0.35", "meets_target": False}},
+    }
+    (first := tmp_path / "first").mkdir()
+    write_json(first / "verdict.json", {"scenarios": chosen})
+    out = tmp_path / "second"
+    run_verdict(replace(plan, rounds=1), out, recordings=tmp_path, oracle_of=first)
+    assert [r.arms[-1] for r in ran] == ["static:limit=0.25", "static:limit=0.35"]  # type: ignore[comparison-overlap]
+    assert not any("mpc" in str(r.arms) for r in ran)
+    run_verdict(plan, out, recordings=tmp_path)
+    assert ran[-1].arms == ran[1].arms, "going on needs not be told again"
+    write_json(first / "verdict.json", {"scenarios": {"redis-mix": chosen["redis-mix"]}})
+    with pytest.raises(EvaluationError, match="names no oracle for redis-sort"):
+        run_verdict(plan, tmp_path / "third", recordings=tmp_path, oracle_of=first)
+
+
 def test_scenarios_take_turns_and_hindsight_is_decided_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:

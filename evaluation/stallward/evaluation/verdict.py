@@ -47,6 +47,7 @@ def run_verdict(
     *,
     recordings: Path,
     policy: str = "default",
+    oracle_of: Path | None = None,
     fit_seconds: float = 300.0,
     report: Report = silent,
 ) -> dict[str, Any]:
@@ -57,6 +58,8 @@ def run_verdict(
         out: Directory, new or resumable.
         recordings: Where the held-out scenarios' recordings are, for what hindsight may know.
         policy: The policy under test, file or name.
+        oracle_of: Another verdict, whose oracles are all that is known in hindsight: chosen there,
+            they are measured here, and owe nothing to having been lucky.
         fit_seconds: For the twin of each scenario that hindsight takes.
         report: Told how far it is.
 
@@ -65,9 +68,13 @@ def run_verdict(
     """
     fixed = static_best(policy)
     fitting = part(report, 0.0, _FIT_SHARE)
+    known = {} if oracle_of is None else _oracles(load_verdict(oracle_of), oracle_of, plan)
     casts = {
         name: _cast(
-            plan, name, fixed, _hindsight(plan, name, out, recordings, fit_seconds, fitting)
+            plan,
+            name,
+            fixed,
+            _hindsight(plan, name, out, recordings, fit_seconds, fitting, known.get(name)),
         )
         for name in plan.scenarios
     }
@@ -179,14 +186,33 @@ def static_best(policy: str) -> Setting | None:
     return None if action is None else Setting.of_action(action)
 
 
+def _oracles(verdict: Mapping[str, Any], out: Path, plan: VerdictPlan) -> dict[str, str]:
+    """The oracle of each scenario of a plan, as another verdict had it."""
+    scenarios = verdict["scenarios"]
+    for name in plan.scenarios:
+        if not scenarios.get(name, {}).get("oracle"):
+            raise EvaluationError(f"The verdict in {out} names no oracle for {name}.")
+    return {name: str(scenarios[name]["oracle"]["arm"]) for name in plan.scenarios}
+
+
 def _hindsight(
-    plan: VerdictPlan, name: str, out: Path, recordings: Path, fit_seconds: float, report: Report
+    plan: VerdictPlan,
+    name: str,
+    out: Path,
+    recordings: Path,
+    fit_seconds: float,
+    report: Report,
+    oracle: str | None,
 ) -> list[str]:
     """The arms of a scenario that hindsight adds; decided once."""
     place = out / "hindsight" / name
     kept = read_json(place / _ARMS_FILE)
     if kept is not None:
         return [str(label) for label in kept["arms"]]
+    if oracle is not None:
+        place.mkdir(parents=True, exist_ok=True)
+        write_json(place / _ARMS_FILE, {"arms": [oracle]})
+        return [oracle]
     if plan.hindsight_settings == 0:
         return []
     found = recordings_of([recordings], name)

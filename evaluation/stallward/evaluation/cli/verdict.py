@@ -20,6 +20,10 @@ def verdict(
         Path | None, typer.Option(help="Recordings from which hindsight is had [shipped].")
     ] = None,
     policy: Annotated[str, typer.Option(help="Policy file or name.")] = "default",
+    oracle_of: Annotated[
+        Path | None,
+        typer.Option(help="A verdict whose oracles are measured, in place of hindsight settings."),
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Blocks of each arm [the plan's].")
     ] = None,
@@ -50,6 +54,7 @@ def verdict(
                 out,
                 recordings=recordings or shipped_recordings(),
                 policy=policy,
+                oracle_of=oracle_of,
                 report=report,
             )
     if as_json:
