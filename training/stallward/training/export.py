@@ -32,7 +32,13 @@ OOD_LIMIT: Final = 0.2
 
 def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
     """The policy as an ONNX model with all the metadata a node checks."""
+    known = np.log(np.where(policy.fine > 0.0, 1.0 + policy.fine, np.e))
     constants = {
+        "fine": policy.fine,
+        "one": np.array(1.0, dtype=np.float32),
+        # What is not magnified has the logarithm 0, and is added as it is.
+        "unit": known.astype(np.float32),
+        "plain": (policy.fine == 0.0).astype(np.float32),
         "mean": policy.mean,
         "scale": policy.scale,
         "clip_low": np.array(-CLIP, dtype=np.float32),
@@ -48,7 +54,14 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
     heads = [f"head{i}" for i in range(len(ACTION_SIZES))]
     best = [f"best{i}" for i in range(len(ACTION_SIZES))]
     nodes = [
-        helper.make_node("Sub", ["observation", "mean"], ["centred"]),
+        helper.make_node("Relu", ["observation"], ["positive"]),
+        helper.make_node("Mul", ["positive", "fine"], ["larger"]),
+        helper.make_node("Add", ["larger", "one"], ["above_one"]),
+        helper.make_node("Log", ["above_one"], ["logarithm"]),
+        helper.make_node("Div", ["logarithm", "unit"], ["magnified"]),
+        helper.make_node("Mul", ["observation", "plain"], ["as_it_is"]),
+        helper.make_node("Add", ["magnified", "as_it_is"], ["seen"]),
+        helper.make_node("Sub", ["seen", "mean"], ["centred"]),
         helper.make_node("Div", ["centred", "scale"], ["scaled"]),
         helper.make_node("Clip", ["scaled", "clip_low", "clip_high"], ["clipped"]),
         helper.make_node("Gemm", ["clipped", "w0", "b0"], ["hidden0"], transB=1),

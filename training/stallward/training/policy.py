@@ -1,7 +1,7 @@
 """A trained policy as plain arrays: what training saves and export reads.
 
-The actor is ``normalise -> tanh(linear) -> tanh(linear) -> linear``; the logits of all heads of
-the action table lie side by side.
+The actor is ``magnify -> normalise -> tanh(linear) -> tanh(linear) -> linear``; the logits of all
+heads of the action table lie side by side.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation import OBSERVATION_SIZE, schema_hash
 from stallward.training.errors import TrainingError
+from stallward.training.magnify import magnified
 
 Weights = NDArray[np.float32]
 POLICY_FILE: Final = "policy.npz"
@@ -28,7 +29,7 @@ SEEDS_FOLDER: Final = "seeds"
 TRAINING_FILE: Final = "training.json"
 CLIP: Final = 10.0
 """Normalised observations are clipped to this."""
-_ARRAYS: Final = ("mean", "scale", "low", "high", "w0", "b0", "w1", "b1", "w2", "b2")
+_ARRAYS: Final = ("fine", "mean", "scale", "low", "high", "w0", "b0", "w1", "b1", "w2", "b2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +37,16 @@ class TrainedPolicy:
     """Weights and what is known of their training.
 
     Attributes:
-        mean, scale: Normalisation, ``(OBSERVATION_SIZE,)``.
+        fine: How much small values of each feature are magnified, ``(OBSERVATION_SIZE,)``; see
+            :func:`stallward.training.magnify.magnified`.
+        mean, scale: Normalisation of what is magnified.
         low, high: Range of each feature seen in training.
         w0, b0, w1, b1, w2, b2: Layers; ``w`` has shape ``(outputs, inputs)``.
         ticks_per_action: How long a decision holds.
         provenance: Recordings, twins, seeds, steps, versions, results.
     """
 
+    fine: Weights
     mean: Weights
     scale: Weights
     low: Weights
@@ -64,7 +68,7 @@ class TrainedPolicy:
         """
         hidden0, hidden1 = self.w0.shape[0], self.w1.shape[0]
         expected = {
-            **dict.fromkeys(("mean", "scale", "low", "high"), (OBSERVATION_SIZE,)),
+            **dict.fromkeys(("fine", "mean", "scale", "low", "high"), (OBSERVATION_SIZE,)),
             "w0": (hidden0, OBSERVATION_SIZE),
             "b0": (hidden0,),
             "w1": (hidden1, hidden0),
@@ -80,10 +84,16 @@ class TrainedPolicy:
                     "finite.",
                     next_step="Train again with `stallward train`.",
                 )
+        if (self.fine < 0.0).any():
+            raise TrainingError(
+                "The policy magnifies a feature by less than 0, which nothing can be.",
+                next_step="Train again with `stallward train`.",
+            )
 
     def logits(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(ACTION_SIZES))``."""
-        x = np.clip((observations - self.mean) / self.scale, -CLIP, CLIP)
+        seen = magnified(observations, self.fine)
+        x = np.clip((seen - self.mean) / self.scale, -CLIP, CLIP)
         x = np.tanh(x @ self.w0.T + self.b0)
         x = np.tanh(x @ self.w1.T + self.b1)
         return np.asarray(x @ self.w2.T + self.b2, dtype=np.float32)

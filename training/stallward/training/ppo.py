@@ -37,6 +37,7 @@ from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import Constraints, PriceRange, Slack, set_standards
 from stallward.training.errors import TrainingError
 from stallward.training.following import Best, Clock, Follow, Ranges
+from stallward.training.magnify import FINE, magnified
 from stallward.training.policy import (
     POLICY_FILE,
     SEEDS_FOLDER,
@@ -324,7 +325,7 @@ def _train_seed(
         policy_kwargs={
             "net_arch": list(HIDDEN),
             "features_extractor_class": Normalised,
-            "features_extractor_kwargs": {"mean": mean, "scale": scale},
+            "features_extractor_kwargs": {"fine": FINE, "mean": mean, "scale": scale},
         },
     )
     learn = partial(
@@ -388,7 +389,7 @@ def _say(report: Report, seed: int, message: str, share: float) -> None:
 def _measure(
     twins: Sequence[FittedTwin], args: Args, seed: int, ranges: Ranges
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and scale of every feature under random and idle actions that dwell."""
+    """Mean and scale of every feature, magnified, under random and idle actions that dwell."""
     batch = 256
     simulation = Simulation(twins, batch, args.settings, seed=seed)
     simulation.reset(np.ones(batch, dtype=bool))
@@ -404,7 +405,7 @@ def _measure(
         seen.append(simulation.step(action).observation.copy())
     observations = np.stack(seen)
     ranges.see(observations)
-    flat = observations.reshape(-1, observations.shape[-1]).astype(np.float64)
+    flat = magnified(observations.reshape(-1, observations.shape[-1]), FINE).astype(np.float64)
     scale = np.maximum(flat.std(axis=0), _MIN_SCALE)
     return flat.mean(axis=0).astype(np.float32), scale.astype(np.float32)
 

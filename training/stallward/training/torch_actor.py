@@ -18,25 +18,55 @@ from stallward.training.policy import CLIP, TrainedPolicy, Weights
 HIDDEN = (64, 64)
 
 
+class Inputs(nn.Module):
+    """Magnifies and normalises observations as :class:`TrainedPolicy` does.
+
+    Args:
+        fine, mean, scale: Per feature.
+    """
+
+    def __init__(self, fine: Weights, mean: Weights, scale: Weights) -> None:
+        super().__init__()
+        self.register_buffer("fine", torch.as_tensor(fine))
+        self.register_buffer("mean", torch.as_tensor(mean))
+        self.register_buffer("scale", torch.as_tensor(scale))
+        columns = torch.as_tensor(np.flatnonzero(fine))
+        self.register_buffer("columns", columns, persistent=False)
+        self.register_buffer("factors", torch.as_tensor(fine)[columns], persistent=False)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """What the first layer sees."""
+        columns, factors = self.get_buffer("columns"), self.get_buffer("factors")
+        small = torch.clamp(observations.index_select(1, columns), min=0.0)
+        fine = torch.log(1.0 + factors * small) / torch.log(1.0 + factors)
+        seen = observations.index_copy(1, columns, fine)
+        mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
+        return torch.clamp((seen - mean) / scale, -CLIP, CLIP)
+
+
 class Normalised(BaseFeaturesExtractor):
     """Normalises observations with fixed statistics, inside the policy.
 
     Args:
         observation_space: The raw observation.
+        fine: How much each feature is magnified.
         mean, scale: Per feature, measured before training.
     """
 
     def __init__(
-        self, observation_space: gymnasium.Space[Any], mean: Weights, scale: Weights
+        self,
+        observation_space: gymnasium.Space[Any],
+        fine: Weights,
+        mean: Weights,
+        scale: Weights,
     ) -> None:
         super().__init__(observation_space, features_dim=len(mean))
-        self.register_buffer("mean", torch.as_tensor(mean))
-        self.register_buffer("scale", torch.as_tensor(scale))
+        self.inputs = Inputs(fine, mean, scale)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Normalised and clipped."""
-        mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
-        return torch.clamp((observations - mean) / scale, -CLIP, CLIP)
+        """Magnified, normalised and clipped."""
+        found: torch.Tensor = self.inputs(observations)
+        return found
 
 
 class Actor(nn.Module):
@@ -44,8 +74,7 @@ class Actor(nn.Module):
 
     def __init__(self, policy: TrainedPolicy) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.as_tensor(policy.mean))
-        self.register_buffer("scale", torch.as_tensor(policy.scale))
+        self.inputs = Inputs(policy.fine, policy.mean, policy.scale)
         layers: list[nn.Module] = []
         for k, (weight, bias) in enumerate(
             ((policy.w0, policy.b0), (policy.w1, policy.b1), (policy.w2, policy.b2))
@@ -58,9 +87,7 @@ class Actor(nn.Module):
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
-        normalised = torch.clamp((observations - mean) / scale, -CLIP, CLIP)
-        out: torch.Tensor = self.layers(normalised)
+        out: torch.Tensor = self.layers(self.inputs(observations))
         return out
 
 
@@ -72,8 +99,9 @@ def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
         return state[name].detach().cpu().numpy().astype(np.float32).copy()
 
     return {
-        "mean": array("features_extractor.mean"),
-        "scale": array("features_extractor.scale"),
+        "fine": array("features_extractor.inputs.fine"),
+        "mean": array("features_extractor.inputs.mean"),
+        "scale": array("features_extractor.inputs.scale"),
         "w0": array("mlp_extractor.policy_net.0.weight"),
         "b0": array("mlp_extractor.policy_net.0.bias"),
         "w1": array("mlp_extractor.policy_net.2.weight"),
