@@ -16,7 +16,7 @@ from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import measure_ample
 
 SETTINGS = SimulationSettings(nuisance=NO_NUISANCE)
-COMPOSING = Composing(per_twin=6)
+COMPOSING = Composing(per_twin=6, size_ratio=(1.0, 1.0), service_ratio=(1.0, 1.0))
 
 
 def named(name: str, touch_scale: float, read_latency_s: float, service_s: float) -> FittedTwin:
@@ -63,6 +63,36 @@ def test_zones_press_as_those_that_are_shipped_and_targets_follow_from_ample_mem
     ratios = np.array([twin.scenario.slo_ms for twin in made]) / p99_ms
     least, most = COMPOSING.target_ratio
     assert 0.85 * least < ratios.min() < 2.0 < ratios.max() < 1.15 * most
+
+
+def test_applications_and_programs_come_in_other_sizes_at_the_same_utilisation() -> None:
+    varied = Composing(per_twin=6, size_ratio=(0.5, 2.0), service_ratio=(0.25, 4.0))
+    own = ONE.scenario.protected
+    sizes, services, programs = [], [], []
+    for twin in compose([ONE, TWO], varied, SETTINGS, seed=1)[::2]:
+        protected = twin.scenario.protected
+        size, service = protected.file_pages / own.file_pages, protected.service_s / own.service_s
+        for pages in ("anon_pages", "touch_anon_pages", "touch_file_pages"):
+            assert getattr(protected, pages) == pytest.approx(size * getattr(own, pages))
+        busy = protected.request_rate_per_s * protected.service_s
+        assert busy == pytest.approx(own.request_rate_per_s * own.service_s)
+        sizes.append(size)
+        services.append(service)
+        programs += [slot.anon_pages[0] / HOG.anon_pages[0] for slot in twin.scenario.slots]
+        wanted = (
+            protected.anon_pages
+            + protected.file_pages
+            + sum(max(slot.anon_pages) for slot in twin.scenario.slots)
+        )
+        low, high = varied.zone_ratio
+        assert low - 1e-3 <= twin.scenario.zone_bytes / PAGE_BYTES / wanted <= high + 1e-3
+    for ratios, (least, most) in (
+        (sizes, varied.size_ratio),
+        (programs, varied.size_ratio),
+        (services, varied.service_ratio),
+    ):
+        assert least <= min(ratios) < 1.0 < max(ratios) <= most
+        assert len(set(ratios)) == len(ratios), "each its own"
 
 
 def test_the_same_seed_composes_the_same() -> None:

@@ -41,6 +41,11 @@ class Composing:
     target_ratio: tuple[float, float] = (1.15, 4.0)
     """The target, over the twin's p99 with ample memory; 1.1 to 3.7 with shipped scenarios: a
     node's p99 has stalls in it that no memory explains."""
+    size_ratio: tuple[float, float] = (0.5, 2.0)
+    """Memory of the application and of each program, times what was fitted: another version, or
+    other data, of the same."""
+    service_ratio: tuple[float, float] = (0.5, 2.0)
+    """Service time of the application, times what was fitted, at the same utilisation."""
 
 
 def compose(
@@ -86,13 +91,18 @@ def _one(
     composing: Composing,
     rng: np.random.Generator,
 ) -> FittedTwin:
-    programs = tuple(source.scenario.slots[slot] for source, slot in chosen)
-    wanted_pages = _pages(twin.scenario.protected) + sum(_peak_pages(p) for p in programs)
+    protected = _resized(twin.scenario.protected, composing, rng)
+    programs = tuple(
+        _of_size(source.scenario.slots[slot], _between(composing.size_ratio, rng))
+        for source, slot in chosen
+    )
+    wanted_pages = _pages(protected) + sum(_peak_pages(p) for p in programs)
     ratio = rng.uniform(*composing.zone_ratio)
     return FittedTwin(
         scenario=replace(
             twin.scenario,
             name=f"composed-{number + 1}",
+            protected=protected,
             slots=programs,
             zone_bytes=round(ratio * wanted_pages) * PAGE_BYTES,
         ),
@@ -105,6 +115,38 @@ def _one(
                 for (source, _), program in zip(chosen, programs, strict=True)
             ],
         },
+    )
+
+
+def _between(bounds: tuple[float, float], rng: np.random.Generator) -> float:
+    """A number between two, evenly over the logarithm."""
+    return float(np.exp(rng.uniform(*np.log(bounds))))
+
+
+def _resized(
+    protected: ProtectedProgram, composing: Composing, rng: np.random.Generator
+) -> ProtectedProgram:
+    """An application with more or less memory and work for a request."""
+    size, service = _between(composing.size_ratio, rng), _between(composing.service_ratio, rng)
+    return replace(
+        protected,
+        request_rate_per_s=protected.request_rate_per_s / service,
+        service_s=protected.service_s * service,
+        anon_pages=protected.anon_pages * size,
+        file_pages=protected.file_pages * size,
+        cold_pages=protected.cold_pages * size,
+        touch_anon_pages=protected.touch_anon_pages * size,
+        touch_file_pages=protected.touch_file_pages * size,
+        touch_cold_pages=protected.touch_cold_pages * size,
+    )
+
+
+def _of_size(program: SlotProgram, size: float) -> SlotProgram:
+    """A program with more or less memory."""
+    return replace(
+        program,
+        anon_pages=tuple(pages * size for pages in program.anon_pages),
+        file_pages=tuple(pages * size for pages in program.file_pages),
     )
 
 
