@@ -24,7 +24,7 @@ from stallward.env.simulation import NO_NUISANCE, Nuisance, Simulation, Simulati
 from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
-from stallward.env.vec import TwinVec
+from stallward.env.vec import Others, TwinVec
 
 SCENARIO = TwinScenario(
     name="small",
@@ -107,6 +107,35 @@ def test_the_batch_resets_in_the_same_step_and_reports_episodes() -> None:
         assert all(not infos[i] for i in np.flatnonzero(~dones)), "no news of running episodes"
     assert finished >= 64
     vec.close()
+
+
+def test_others_hold_the_levers_first_whatever_is_asked_for_and_then_no_more() -> None:
+    settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=20.0)
+    others = Others(share=1.0, longest_s=6.0)
+    limits = [OBSERVATION_NAMES.index(f"slot{i}_limit_ratio") for i in range(2)]
+    paused = OBSERVATION_NAMES.index("slot0_paused")
+    runs = []
+    for action in (RUN, PAUSE):
+        vec = TwinVec([TWIN], 32, settings, others=others, seed=3)
+        vec.reset()
+        vec.simulation.steps[:] = 0
+        runs.append(np.array([vec.step(np.tile(action, (32, 1)))[0] for _ in range(60)]))
+    running, pausing = runs
+    differ = (running[:, :, paused] != pausing[:, :, paused]).any(axis=0)
+    first = np.array([np.argmax(pausing[:, node, paused] > 0.0) for node in range(32)])
+    assert differ.all(), "in the end everybody is paused where that is asked for"
+    assert first.max() <= 31
+    assert len(set(first)) > 10, "each from another moment on"
+    for node in range(32):
+        before = slice(0, int(first[node]))
+        np.testing.assert_array_equal(running[before, node], pausing[before, node])
+    held = running[2, first > 5][:, limits]
+    assert (held < 1.0).any(), "some at random"
+    assert (held == 1.0).all(axis=1).any(), "some idle"
+    plain = TwinVec([TWIN], 4, settings, seed=3)
+    plain.reset()
+    seen = [np.asarray(plain.step(np.tile(PAUSE, (4, 1)))[0]) for _ in range(3)]
+    assert (np.max(seen, axis=0)[:, paused] > 0.0).all(), "nobody else, unless asked for"
 
 
 def test_pausing_protects_and_running_gets_work_done() -> None:

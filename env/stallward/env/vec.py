@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -17,6 +18,22 @@ from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """Who holds the levers of a node before the policy does: nobody, or somebody at random.
+
+    A policy that is trained only where it got to by itself has forgotten how to get out of where
+    it never is; beside an application that it does not know, it is there at once.
+    """
+
+    share: float = 0.0
+    """Chance of an episode that begins so."""
+    longest_s: float = 15.0
+    """Until the policy takes over, at most."""
+    idle_share: float = 0.3
+    """Chance that nobody holds them; else every limit is at random, and stays."""
+
+
 class TwinVec(VecEnv):
     """Batched twin environments with same-step autoreset.
 
@@ -28,6 +45,7 @@ class TwinVec(VecEnv):
         twins: Fitted twins to draw episodes from.
         n_envs: Nodes.
         settings: How episodes are made and rewarded.
+        others: Who may hold the levers first; what is asked for meanwhile is not done.
         seed: Everything random follows from it.
     """
 
@@ -37,10 +55,15 @@ class TwinVec(VecEnv):
         n_envs: int,
         settings: SimulationSettings | None = None,
         *,
+        others: Others | None = None,
         seed: int = 0,
     ) -> None:
         self.simulation = Simulation(twins, n_envs, settings or SimulationSettings(), seed=seed)
         self._actions = np.zeros((n_envs, len(ACTION_SIZES)), dtype=np.int64)
+        self._others = others or Others()
+        self._others_rng = np.random.default_rng(seed)
+        self._others_actions = np.zeros_like(self._actions)
+        self._others_steps = np.zeros(n_envs, dtype=np.int64)
         self._sums = np.zeros((5, n_envs))
         self._seen = np.zeros((len(SUFFERED) + 2, len(twins)))
         # Making a thousand dicts at every step costs as much as the twin (garbage collection).
@@ -53,9 +76,11 @@ class TwinVec(VecEnv):
         """Start all episodes, at staggered lengths so that they do not end together."""
         if self._seeds[0] is not None:
             self.simulation.seed(int(self._seeds[0]))
+            self._others_rng = np.random.default_rng(int(self._seeds[0]))
         everyone = np.ones(self.num_envs, dtype=bool)
         self.simulation.reset(everyone)
         self.simulation.stagger()
+        self._hand_to_others(everyone)
         self._sums[:] = 0.0
         self._reset_seeds()
         self._reset_options()
@@ -67,7 +92,10 @@ class TwinVec(VecEnv):
 
     def step_wait(self) -> VecEnvStepReturn:
         """One decision on every node."""
-        result = self.simulation.step(self._actions)
+        others = self.simulation.steps < self._others_steps
+        result = self.simulation.step(
+            np.where(others[:, None], self._others_actions, self._actions)
+        )
         self._sums += (
             result.reward, result.progress, result.violated, result.window_violated, result.moved,
         )  # fmt: skip
@@ -116,7 +144,23 @@ class TwinVec(VecEnv):
             }
         self._sums[:, index] = 0.0
         self.simulation.reset(done)
+        self._hand_to_others(done)
         observation[index] = self.simulation.observation[index]
+
+    def _hand_to_others(self, rows: NDArray[np.bool_]) -> None:
+        """Draw who holds the levers of new episodes, and until when."""
+        others, rng = self._others, self._others_rng
+        count = int(rows.sum())
+        if others.share <= 0.0 or count == 0:
+            return
+        step_s = 0.1 * self.simulation.settings.ticks_per_action
+        until = rng.uniform(0.0, others.longest_s / step_s, count)
+        begins = rng.random(count) < others.share
+        self._others_steps[rows] = np.where(begins, until, 0.0).astype(np.int64)
+        action = rng.integers(ACTION_SIZES, size=(count, len(ACTION_SIZES)))
+        action[:, :-1:2] = 0  # a pause is over before the policy comes
+        action[rng.random(count) < others.idle_share] = 0
+        self._others_actions[rows] = action
 
     def close(self) -> None:
         """Nothing is held open."""

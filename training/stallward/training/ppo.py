@@ -32,7 +32,7 @@ from stallward.agent.desired import ACTION_SIZES
 from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.scenario import scenario_to_json
-from stallward.env.vec import TwinVec
+from stallward.env.vec import Others, TwinVec
 from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import Constraints, PriceRange, Slack, set_standards
 from stallward.training.errors import TrainingError
@@ -112,6 +112,8 @@ class Args:
     """Lessons on where the pupil itself gets to."""
     composing: Composing = field(default_factory=Composing)
     """Scenarios that are trained on beside the recorded ones."""
+    others: Others = field(default_factory=lambda: Others(share=0.5))
+    """Who holds nodes before the policy does while it learns."""
     smoothing: float = 0.05
     """What it leaves to chance where it was taught, to explore with."""
     imitation_steps: int = 1500
@@ -303,7 +305,7 @@ def _train_seed(
     report: Report,
 ) -> TrainedPolicy:
     torch.set_num_threads(1)
-    vec = TwinVec(twins, args.n_envs, args.settings, seed=seed)
+    vec = TwinVec(twins, args.n_envs, args.settings, others=args.others, seed=seed)
     set_standards(vec.simulation, constraints.ample)
     ranges = Ranges()
     mean, scale = _measure(twins, args, seed, ranges)
