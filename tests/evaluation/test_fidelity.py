@@ -257,6 +257,8 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
     page = render_page(found)
     assert page.count("<circle") == 2 * 3, "latency and work of each arm"
     assert "naive replay" in page
+    signals = sum(len(row["distances"]["twin"]) for row in found["arms"])
+    assert page.count("live from live ") == signals, "a cell for each"
     assert "<script" not in page
 
 

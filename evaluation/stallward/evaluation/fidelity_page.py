@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from stallward.evaluation.charts import COLOURS
+from stallward.evaluation.fidelity_heat import heat
 from stallward.evaluation.fidelity_table import fidelity_notes, fidelity_rows
 from stallward.evaluation.render import number
 from stallward.evaluation.report import page_of, put_page, section
@@ -71,6 +72,7 @@ def _part(name: str, found: Mapping[str, Any]) -> str:
                 "live; the mean over arms. Naive replay plays back the trace under no controller.",
                 _distances(rows),
             ),
+            section("Distance by arm", "", f'<div class="scroll">{heat(rows)}</div>'),
             section("All arms", "", f"<ul>{notes}</ul>"
                     f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
                     f"<tbody>{lines}</tbody></table></div>"),
