@@ -127,9 +127,26 @@ def test_a_steady_rate_has_one_factor_and_waves_have_one_a_second() -> None:
     assert factors[~crest].mean() == pytest.approx(0.4, abs=0.1)
 
 
-def test_the_share_of_inactive_file_pages_is_what_the_node_said() -> None:
+def test_the_shares_of_inactive_file_pages_are_those_of_a_full_node() -> None:
     recordings = recorded("detector-file")
     pressed = [r for r in recordings if r.run.condition == "together"]
-    share = describe("detector-file", recordings).inactive_file_share
-    seen = [r.tick("zone_inactive_file_bytes") / r.tick("zone_file_bytes") for r in pressed]
-    assert share == pytest.approx(float(np.nanmedian(np.concatenate(seen))), abs=0.02)
+    shares = describe("detector-file", recordings).inactive_file_shares
+    seen = []
+    for one in pressed:
+        share = one.tick("zone_inactive_file_bytes") / one.tick("zone_file_bytes")
+        seen.append(share[one.tick("zone_memory_usage_bytes") > 0.99 * one.run.sandbox_bytes])
+    found = np.concatenate(seen)
+    assert list(shares) == sorted(shares)
+    for level in (0.0, 0.25, 0.5, 1.0):
+        assert shares[round(level * (len(shares) - 1))] == pytest.approx(
+            float(np.nanquantile(found, level)), abs=0.001
+        )
+
+
+def test_only_programs_that_are_run_over_and_over_begin_anew_when_they_are_terminated() -> None:
+    assert [
+        slot.restarts for slot in describe("memcached-gcc", recorded("memcached-gcc")).slots
+    ] == [True]
+    assert not any(
+        slot.restarts for slot in describe("detector-file", recorded("detector-file")).slots
+    )

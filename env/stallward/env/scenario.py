@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 MAX_BACKGROUND_SLOTS = 4
 """The action table has four slots (design: environment)."""
@@ -28,6 +28,10 @@ PLACEHOLDERS = {
 }
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+
+PROGRAM_LOOP: Final = "stallward.env.workloads.program_loop"
+"""The module that runs a program over and over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +193,11 @@ class BackgroundSpec:
     phases: tuple[Phase, ...] = (Phase(),)
     repeat_s: float | None = None
     floor_bytes: int = 16 * 1024 * 1024
+
+    @property
+    def restarts(self) -> bool:
+        """Whether what is terminated in it begins anew."""
+        return PROGRAM_LOOP in self.command.argv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ _CYCLES_S: Final = 60
 """Waves of a minute or a part of it come out whole."""
 _MORE_THAN_CHANCE: Final = 4.0
 _INACTIVE_SHARE: Final = 0.5
+_FULL_RATIO: Final = 0.99
+_SHARES: Final = 41
 """Where no file pages were seen."""
 _LEAST_TICKS: Final = 20
 _LEAST_GROWTH: Final = 0.01
@@ -75,7 +77,8 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         slo_ms=_slo_ms(run.slo_ms, ample or quiet),
         cores=float(max(run.node.cpu_count, 1)),
         slo_quantile=run.slo_quantile,
-        inactive_file_share=_inactive_file_share(together),
+        memory_bytes=run.node.memory_total_bytes,
+        inactive_file_shares=_inactive_file_shares(together),
         protected=replace(
             _protected(quiet, ample or quiet, together),
             workers=float(made_with.protected.workers) if made_with else 1.0,
@@ -84,23 +87,35 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
             replace(
                 _slot(i, slot_name, unpressed or together, together),
                 floor_bytes=floors[i],
+                restarts=_restarts(made_with, i),
             )
             for i, slot_name in enumerate(names)
         ),
     )
 
 
-def _inactive_file_share(runs: Sequence[Recording]) -> float:
-    """Median share of the zone's file pages on its inactive list."""
+def _restarts(scenario: Scenario | None, slot: int) -> bool:
+    """Whether what is terminated in a slot begins anew; not that anybody knew of."""
+    groups = () if scenario is None else scenario.background
+    return slot < len(groups) and groups[slot].restarts
+
+
+def _inactive_file_shares(runs: Sequence[Recording]) -> tuple[float, ...]:
+    """Quantiles of the share of the zone's file pages on its inactive list while it is full.
+
+    They are all that a full zone has available, by which rules terminate.
+    """
     shares = []
     for run in runs:
         file, inactive = run.tick("zone_file_bytes"), run.tick("zone_inactive_file_bytes")
-        known = np.isfinite(inactive) & (file > _IDLE_BYTES)
+        full = run.tick("zone_memory_usage_bytes") > _FULL_RATIO * run.run.sandbox_bytes
+        known = np.isfinite(inactive) & (file > 0.0) & full
         shares.append(inactive[known] / file[known])
     found = np.concatenate(shares)
     if not len(found):
-        return _INACTIVE_SHARE
-    return float(np.clip(np.median(found), 0.0, 1.0))
+        return (_INACTIVE_SHARE,)
+    levels = np.linspace(0.0, 1.0, _SHARES)
+    return tuple(np.clip(np.quantile(found, levels), 0.0, 1.0).round(4).tolist())
 
 
 def _made_with(run: RunInfo) -> Scenario | None:

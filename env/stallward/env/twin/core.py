@@ -232,11 +232,18 @@ class TwinBatch:
         _tick_all(self.world, self.ticks, draws)
         self.ticks += 1
 
-    def end_slots(self, ended: Mask) -> None:
-        """The programs of the slots in ``ended`` ``(SLOTS, B)`` are gone, with their memory."""
+    def end_slots(self, ended: Mask, *, for_good: bool = True) -> None:
+        """The programs of the slots in ``ended`` ``(SLOTS, B)`` are gone, with their memory.
+
+        Args:
+            ended: Which.
+            for_good: Otherwise they begin anew.
+        """
         nodes = self.nodes
         gone = np.concatenate([np.zeros((1, self.batch), dtype=bool), ended])
-        nodes.present = np.where(ended, 0.0, nodes.present)
+        if for_good:
+            nodes.present = np.where(ended, 0.0, nodes.present)
+        nodes.cursor_s = np.where(ended, 0.0, nodes.cursor_s)
         nodes.resident = np.where(gone[:, None], 0.0, nodes.resident)
         nodes.wanted = np.where(gone[:, None], 0.0, nodes.wanted)
         nodes.touches_per_s = np.where(gone[:, None], 0.0, nodes.touches_per_s)

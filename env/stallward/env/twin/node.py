@@ -5,11 +5,13 @@ Every controller runs on it, behind the same engine and guard as on a node.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import PROFILES, SLOTS, DesiredState
-from stallward.agent.raw import RawFrame
+from stallward.agent.raw import NODE, RawFrame
 from stallward.agent.sample import Sample
 from stallward.env.lanes.compiling import kernel
 from stallward.env.recording import Requests, Units
@@ -55,6 +57,12 @@ def _report(world: World, frames: Array) -> None:
     fill_frame(node, frame_at(frames, 0), slots_in_use(node))
 
 
+_SOME: Final = NODE["zone_psi_memory_some_us"]
+_TOLD: Final = (_SOME, NODE["zone_psi_memory_full_us"], NODE["zone_psi_io_some_us"])
+_SHARE_TICKS: Final = 5
+"""On nodes the share of inactive file pages half a second later has little to do with it."""
+
+
 class TwinNode:
     """A simulated node with real-looking samples.
 
@@ -79,6 +87,12 @@ class TwinNode:
         self._granted = DesiredState()
         self._sequence = 0
         self._rng = np.random.default_rng(seed + 1)
+        self._told_rng = np.random.default_rng(seed + 2)
+        self._stall_us = 1e6 * parameters.read_latency_s
+        self._told = dict.fromkeys(_TOLD, 0.0)
+        self._told_from_us = 0.0
+        self._inactive_share = float(np.median(scenario.inactive_file_shares))
+        self._ended: set[int] = set()
         self._scheduled_s: list[Array] = []
         self._sojourn_s: list[Array] = []
         self._units: list[Array] = []
@@ -105,7 +119,12 @@ class TwinNode:
         """What the node reports now."""
         stopped = frozenset(p.pid - FIRST_PID for p in self._granted.stopped)
         alive = frozenset(np.flatnonzero(self._nodes.present[:, 0] > 0).tolist())
-        return to_sample(self.frame(), self._sequence, self.scenario, alive, stopped)
+        frame = self.frame()
+        for column, total_us in self._told.items():
+            frame.node[column] = total_us
+        return to_sample(
+            frame, self._sequence, self.scenario, self._inactive_share, alive, stopped
+        )
 
     def frame(self) -> RawFrame:
         """The raw columns of what the node reports now."""
@@ -129,18 +148,56 @@ class TwinNode:
         if tuning.dirty_ratio is not None:
             block = tuning.dirty_ratio / 100.0
         if granted.terminate is not None:
-            ended = np.zeros((SLOTS, 1), dtype=bool)
-            ended[granted.terminate.pid - FIRST_PID] = True
-            self._twin.end_slots(ended)
+            self._end(granted.terminate.pid - FIRST_PID)
         names = [p.name for p in PROFILES]
         nodes = self._nodes
         nodes.profile = float(names.index(tuning.name) if tuning.name in names else 0)
         nodes.swappiness, nodes.dirty_start, nodes.dirty_block = swappiness, start, block
         began_s = self.time_s
         self._twin.advance()
+        self._draw_inactive_share()
+        self._start_again()
         self._remember(began_s)
         _read(self._twin.world, self._frames, self._ring, self._twin.ticks - 1)
+        self._tell_stalls()
         self._sequence += 1
+
+    def _end(self, slot: int) -> None:
+        """A process of a slot was terminated: its program is gone, or begins anew."""
+        ended = np.zeros((SLOTS, 1), dtype=bool)
+        ended[slot] = True
+        restarts = self.scenario.slots[slot].restarts
+        self._twin.end_slots(ended, for_good=not restarts)
+        if not restarts:
+            self._ended.add(slot)
+
+    def _start_again(self) -> None:
+        """A program that somebody stops and starts was not ended for longer than until then."""
+        time_s = self.time_s + float(self._nodes.phase_s[0])
+        present = self._nodes.present.copy()
+        for slot in tuple(self._ended):
+            running = self.scenario.slots[slot].running
+            if not running[int(time_s) % len(running)]:
+                present[slot] = 1.0  # come_and_go starts it
+                self._ended.discard(slot)
+        self._nodes.present = present
+
+    def _tell_stalls(self) -> None:
+        """Stalls come one by one, of a read or so each, and are nothing in between.
+
+        The twin's flow evenly; a rule that asks whether there was any would see some in all ticks.
+        """
+        node = self.frame().node
+        if node[_SOME] >= self._told_from_us:
+            self._told = {column: node[column] for column in _TOLD}
+            self._told_from_us = node[_SOME] + self._told_rng.exponential(self._stall_us)
+
+    def _draw_inactive_share(self) -> None:
+        """What is on the lists of file pages changes by itself, and is drawn anew."""
+        if self._twin.ticks % _SHARE_TICKS == 0:
+            shares = self.scenario.inactive_file_shares
+            at = self._told_rng.random() * (len(shares) - 1)
+            self._inactive_share = float(np.interp(at, np.arange(len(shares)), shares))
 
     def _remember(self, began_s: float) -> None:
         count = np.rint(self._nodes.probe_weight[:, 0]).astype(np.int64)

@@ -35,6 +35,7 @@ def to_sample(
     frame: RawFrame,
     sequence: int,
     scenario: TwinScenario,
+    inactive_share: float,
     alive: frozenset[int],
     stopped: frozenset[int],
 ) -> Sample:
@@ -44,6 +45,7 @@ def to_sample(
         frame: What the node reports.
         sequence: The tick's number.
         scenario: What runs on it.
+        inactive_share: Of its file pages, on the inactive list.
         alive: Slots whose process has not ended.
         stopped: Slots whose process is stopped.
     """
@@ -53,13 +55,16 @@ def to_sample(
     swap_total = scenario.swap_bytes
     swap_free = int(swap_total * (1.0 - node[NODE["swap_used_ratio"]]))
     zone_limit = scenario.zone_bytes
+    inactive = inactive_share * node[NODE["zone_file_bytes"]]
     return Sample(
         sequence=sequence,
         time_s=float(node[NODE["time_s"]]),
         node=NodeSample(
             psi=_psi(node, "zone_"),
             memory_total_bytes=zone_limit,
-            memory_available_bytes=_available(node, scenario),
+            memory_available_bytes=max(
+                int(zone_limit - node[NODE["zone_usage_bytes"]] + inactive), 0
+            ),
             swap_total_bytes=swap_total,
             swap_free_bytes=swap_free,
             swap_in_pages=_count(node[NODE["swap_in_pages"]]),
@@ -71,7 +76,7 @@ def to_sample(
             memory_usage_bytes=_count(node[NODE["zone_usage_bytes"]]),
             memory_limit_bytes=zone_limit,
             file_bytes=_count(node[NODE["zone_file_bytes"]]),
-            inactive_file_bytes=_count(_inactive(node, scenario)),
+            inactive_file_bytes=_count(inactive),
             dirty_bytes=_count(node[NODE["zone_dirty_bytes"]]),
             writeback_bytes=0,
             swap_bytes=swap_total - swap_free,
@@ -97,7 +102,7 @@ def to_sample(
         if latency_known
         else LatencySample(),
         processes=tuple(
-            _process(i, slots[i], zone_limit, i in stopped) for i in present if i in alive
+            _process(i, slots[i], scenario, i in stopped) for i in present if i in alive
         ),
         profile=PROFILES[int(node[NODE["profile_index"]])].name,
     )
@@ -112,15 +117,6 @@ def _psi(node: list[float], prefix: str) -> PsiTotals:
         io_some_us=_count(node[NODE[f"{prefix}psi_io_some_us"]]),
         cpu_some_us=_count(node[NODE[cpu]]) if cpu in NODE else None,
     )
-
-
-def _available(node: list[float], scenario: TwinScenario) -> int:
-    left = scenario.zone_bytes - node[NODE["zone_usage_bytes"]] + _inactive(node, scenario)
-    return max(int(left), 0)
-
-
-def _inactive(node: list[float], scenario: TwinScenario) -> float:
-    return scenario.inactive_file_share * node[NODE["zone_file_bytes"]]
 
 
 def _group(row: list[float], name: str) -> GroupSample:
@@ -153,14 +149,16 @@ def _state(row: list[float]) -> SlotState:
     )
 
 
-def _process(slot: int, row: list[float], zone_limit: int, stopped: bool) -> ProcessSample:
-    # As the kernel scores: resident and swapped anonymous memory against what there is.
-    held = row[SLOT["usage_bytes"]] + row[SLOT["swap_bytes"]]
+def _process(slot: int, row: list[float], scenario: TwinScenario, stopped: bool) -> ProcessSample:
+    # As proc_oom_score of the kernel: whole numbers, so that programs of a few hundred megabytes
+    # have the same score on a machine of many gigabytes, and the oldest comes first.
+    held_bytes = int(row[SLOT["usage_bytes"]] + row[SLOT["swap_bytes"]])
+    badness = held_bytes * _OOM_SCORE_FULL // (scenario.memory_bytes + scenario.swap_bytes)
     return ProcessSample(
         pid=FIRST_PID + slot,
         start_time_ticks=slot,
         slot=slot,
-        oom_score=int(min(_OOM_SCORE_FULL * held / (2 * zone_limit), 1999)),
+        oom_score=(_OOM_SCORE_FULL + badness) * 2 // 3,
         stopped=stopped,
         rss_bytes=int(row[SLOT["usage_bytes"]]),
     )

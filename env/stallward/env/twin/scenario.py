@@ -71,6 +71,8 @@ class SlotProgram:
     """Share of the stream that is written."""
     cores: float = 1.0
     floor_bytes: int = DEFAULT_FLOOR_BYTES
+    restarts: bool = False
+    """Whether it begins anew when a process of it is terminated: a loop that runs a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +88,11 @@ class TwinScenario:
     cores: float = 2.0
     slo_quantile: float = 0.95
     """The quantile that the target is about."""
-    inactive_file_share: float = 0.5
-    """Share of the zone's file pages on its inactive list, by which rules count what is
-    available; the twin keeps no lists."""
+    memory_bytes: int = 24 << 30
+    """Of the machine, not of the zone; the kernel scores processes by it."""
+    inactive_file_shares: tuple[float, ...] = (0.5,)
+    """Shares of the zone's file pages on its inactive list, by which rules count what is
+    available: quantiles at even levels, of ticks with the zone full. The twin keeps no lists."""
 
     def __post_init__(self) -> None:
         """Refuse what the twin cannot hold.
@@ -102,6 +106,8 @@ class TwinScenario:
             raise TwinError(f"{self.name} has a size, target or service time below or at 0.")
         if not self.protected.rate_factors or min(self.protected.rate_factors) < 0.0:
             raise TwinError(f"{self.name} has requests at no rate, or at one below 0.")
+        if not self.inactive_file_shares or max(self.inactive_file_shares) > 1.0:
+            raise TwinError(f"{self.name} has no shares of inactive file pages, or some above 1.")
         if not 0.0 < self.slo_quantile < 1.0:
             raise TwinError(f"{self.name} has the quantile {self.slo_quantile:g}.")
         if any(len(s.file_pages) not in (0, len(s.anon_pages)) for s in self.slots) or any(
@@ -129,6 +135,8 @@ def scenario_from_json(data: Mapping[str, Any]) -> TwinScenario:
             for name in ("anon_pages", "file_pages", "running"):
                 slot[name] = tuple(float(v) for v in slot[name])
             slots.append(SlotProgram(**slot))
+        shares = values.pop("inactive_file_shares")
+        values["inactive_file_shares"] = tuple(float(v) for v in shares)
         served = dict(values.pop("protected"))
         served["rate_factors"] = tuple(float(v) for v in served.get("rate_factors", (1.0,)))
         protected = ProtectedProgram(**served)
