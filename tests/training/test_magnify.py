@@ -11,7 +11,7 @@ from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.training.magnify import FINE, magnified
 from stallward.training.policy import TrainedPolicy
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays
-from stallward.training.torch_heads import HeadsPolicy
+from stallward.training.torch_slots import SlotPolicy
 
 AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 
@@ -50,7 +50,7 @@ def test_what_is_trained_and_what_is_kept_of_it_act_alike() -> None:
     rng = np.random.default_rng(1)
     mean = rng.normal(0.2, 0.1, OBSERVATION_SIZE).astype(np.float32)
     scale = rng.uniform(0.1, 0.5, OBSERVATION_SIZE).astype(np.float32)
-    trained = HeadsPolicy(
+    trained = SlotPolicy(
         gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,)),
         gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
         lambda _left: 1e-3,

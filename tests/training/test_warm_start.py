@@ -19,7 +19,8 @@ from stallward.training.constraints import PriceRange, Slack
 from stallward.training.ppo import Args, train
 from stallward.training.statics import make_constraints
 from stallward.training.teacher import Teacher, Teaching, teach
-from stallward.training.torch_heads import Heads, HeadsPolicy
+from stallward.training.torch_heads import Heads
+from stallward.training.torch_slots import SlotPolicy
 from stallward.training.warm_start import imitate, likeliest
 
 SETTINGS = SimulationSettings()
@@ -79,7 +80,7 @@ def test_the_pupil_does_what_it_was_taught() -> None:
     assert lessons.prices.shape == (3, 2)
     assert lessons.prices[0, 1] < SETTINGS.price, "where all goes well prices fall"
     assert set(lessons.figures(["a", "b"])["b"]) >= {"progress", "excess"}
-    model = PPO(HeadsPolicy, TwinVec(twins, 8, SETTINGS, seed=1), policy_kwargs={"net_arch": [64]})
+    model = PPO(SlotPolicy, TwinVec(twins, 8, SETTINGS, seed=1), policy_kwargs={"net_arch": [64]})
     critic = model.policy.get_parameter("value_net.weight").detach().clone()
     imitate(model, lessons, smoothing=0.1, gradient_steps=400, seed=1)
     assert torch.equal(critic, model.policy.get_parameter("value_net.weight"))

@@ -128,13 +128,13 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     from stable_baselines3 import PPO  # noqa: PLC0415
 
     from stallward.env.vec import TwinVec  # noqa: PLC0415
-    from stallward.training.torch_heads import HeadsPolicy  # noqa: PLC0415
+    from stallward.training.torch_slots import SlotPolicy  # noqa: PLC0415
 
     torch.set_num_threads(1)
     env = TwinVec(twins, _BATCH, seed=1)
     length = 32
     model = PPO(
-        HeadsPolicy,
+        SlotPolicy,
         env,
         n_steps=length,
         batch_size=4096,

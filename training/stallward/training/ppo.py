@@ -51,7 +51,7 @@ from stallward.training.selection import MakeAct, as_json, make_judge, worst_low
 from stallward.training.statics import Statics, make_constraints
 from stallward.training.teacher import Lessons, Teaching, teach
 from stallward.training.torch_actor import HIDDEN, Normalised
-from stallward.training.torch_heads import HeadsPolicy
+from stallward.training.torch_slots import SlotPolicy, pooled_over_slots
 from stallward.training.warm_start import imitate, likeliest
 from stallward.training.workers import side_by_side, time_for_each
 
@@ -311,7 +311,7 @@ def _train_seed(
     mean, scale = _measure(twins, args, seed, ranges)
     clock = Clock(seconds)
     model = PPO(
-        HeadsPolicy,
+        SlotPolicy,
         vec,
         n_steps=args.n_steps,
         batch_size=args.batch_size,
@@ -391,7 +391,10 @@ def _say(report: Report, seed: int, message: str, share: float) -> None:
 def _measure(
     twins: Sequence[FittedTwin], args: Args, seed: int, ranges: Ranges
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and scale of every feature, magnified, under random and idle actions that dwell."""
+    """Mean and scale of every feature, magnified, under random and idle actions that dwell.
+
+    Those of a slot are the same for all slots.
+    """
     batch = 256
     simulation = Simulation(twins, batch, args.settings, seed=seed)
     simulation.reset(np.ones(batch, dtype=bool))
@@ -408,8 +411,10 @@ def _measure(
     observations = np.stack(seen)
     ranges.see(observations)
     flat = magnified(observations.reshape(-1, observations.shape[-1]), FINE).astype(np.float64)
-    scale = np.maximum(flat.std(axis=0), _MIN_SCALE)
-    return flat.mean(axis=0).astype(np.float32), scale.astype(np.float32)
+    mean = pooled_over_slots(flat.mean(axis=0))
+    variance = pooled_over_slots(np.square(flat - mean).mean(axis=0))
+    scale = np.maximum(np.sqrt(variance), _MIN_SCALE)
+    return mean.astype(np.float32), scale.astype(np.float32)
 
 
 def _provenance(

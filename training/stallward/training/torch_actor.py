@@ -14,6 +14,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
 from stallward.training.policy import CLIP, TrainedPolicy, Weights
+from stallward.training.torch_slots import SlotLayers, SlotOutputs, dense
 
 HIDDEN = (64, 64)
 
@@ -92,8 +93,12 @@ class Actor(nn.Module):
 
 
 def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
-    """Weights of a stable-baselines3 policy by the names of :class:`TrainedPolicy`."""
+    """Weights of a trained :class:`SlotPolicy` by the names of :class:`TrainedPolicy`."""
     state: Mapping[str, torch.Tensor] = policy.state_dict()
+
+    layers, outputs = policy.mlp_extractor.policy_net, policy.action_net
+    assert isinstance(layers, SlotLayers)
+    assert isinstance(outputs, SlotOutputs)
 
     def array(name: str) -> NDArray[np.float32]:
         return state[name].detach().cpu().numpy().astype(np.float32).copy()
@@ -102,10 +107,5 @@ def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
         "fine": array("features_extractor.inputs.fine"),
         "mean": array("features_extractor.inputs.mean"),
         "scale": array("features_extractor.inputs.scale"),
-        "w0": array("mlp_extractor.policy_net.0.weight"),
-        "b0": array("mlp_extractor.policy_net.0.bias"),
-        "w1": array("mlp_extractor.policy_net.2.weight"),
-        "b1": array("mlp_extractor.policy_net.2.bias"),
-        "w2": array("action_net.weight"),
-        "b2": array("action_net.bias"),
+        **dense(layers, outputs),
     }

@@ -7,11 +7,10 @@ cost more than both networks. Here the heads lie side by side, padded to the wid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from stable_baselines3.common.distributions import MultiCategoricalDistribution
-from stable_baselines3.common.policies import ActorCriticPolicy
 
 _NEVER: Final = -1e9
 """Logit of a choice that a head does not have."""
@@ -69,12 +68,3 @@ class Heads(MultiCategoricalDistribution):
     def mode(self) -> torch.Tensor:
         """The likeliest actions, ``(N, heads)``."""
         return self._log.argmax(dim=-1)
-
-
-class HeadsPolicy(ActorCriticPolicy):
-    """stable-baselines3's policy with :class:`Heads`."""
-
-    def _build(self, lr_schedule: Any) -> None:
-        assert isinstance(self.action_dist, MultiCategoricalDistribution)
-        self.action_dist = Heads(self.action_dist.action_dims)
-        super()._build(lr_schedule)
