@@ -128,6 +128,9 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     from stable_baselines3 import PPO  # noqa: PLC0415
 
     from stallward.env.vec import TwinVec  # noqa: PLC0415
+    from stallward.training.magnify import FINE  # noqa: PLC0415
+    from stallward.training.ppo import Args  # noqa: PLC0415
+    from stallward.training.torch_actor import HIDDEN, Normalised  # noqa: PLC0415
     from stallward.training.torch_slots import SlotPolicy  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -138,10 +141,18 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
         env,
         n_steps=length,
         batch_size=4096,
-        n_epochs=4,
+        n_epochs=Args().n_epochs,
         device="cpu",
         seed=1,
-        policy_kwargs={"net_arch": [64, 64]},
+        policy_kwargs={
+            "net_arch": list(HIDDEN),
+            "features_extractor_class": Normalised,
+            "features_extractor_kwargs": {
+                "fine": FINE,
+                "mean": np.zeros_like(FINE),
+                "scale": np.ones_like(FINE),
+            },
+        },
     )
     model.learn(length * _BATCH)  # the first rollout pays for allocations
     twin, update = _Stopwatch(), _Stopwatch()
