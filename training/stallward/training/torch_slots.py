@@ -97,8 +97,8 @@ class SlotOutputs(nn.Module):
 
 class _SlotHeads(Heads):
     def proba_distribution_net(self, latent_dim: int) -> nn.Module:
-        """The layer before the distribution."""
-        assert latent_dim == (SLOTS + 1) * WIDTH
+        """The layer before the distribution; it takes what :class:`SlotLayers` gives."""
+        del latent_dim
         return SlotOutputs()
 
 
