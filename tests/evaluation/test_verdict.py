@@ -331,17 +331,23 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Verdi
     return out, plan
 
 
-def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
-) -> None:
-    ran: list[ComparisonRequest] = []
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[ComparisonRequest]:
+    """The comparisons that a verdict asks for, which come to nothing."""
+    asked: list[ComparisonRequest] = []
 
     def compare(request: ComparisonRequest, *_: object) -> Compared:
-        ran.append(request)
+        asked.append(request)
         return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
 
-    _, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
+    return asked
+
+
+def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
+    tmp_path: Path, ran: list[ComparisonRequest], staged: tuple[Path, VerdictPlan]
+) -> None:
+    _, plan = staged
     chosen = {
         "redis-mix": {"oracle": {"arm": "static:limit=0.25", "meets_target": True}},
         "redis-sort": {"oracle": {"arm": "static:limit=0.35", "meets_target": False}},
@@ -360,16 +366,9 @@ def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
 
 
 def test_scenarios_take_turns_and_hindsight_is_decided_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+    tmp_path: Path, ran: list[ComparisonRequest], staged: tuple[Path, VerdictPlan]
 ) -> None:
-    ran: list[ComparisonRequest] = []
-
-    def compare(request: ComparisonRequest, *_: object) -> Compared:
-        ran.append(request)
-        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
-
     out, plan = staged
-    monkeypatch.setattr(verdict, "run_comparison", compare)
     run_verdict(plan, out, recordings=tmp_path)
     assert [(r.scenario, r.rounds) for r in ran] == [
         ("redis-mix", 1), ("redis-sort", 1), ("redis-mix", 2), ("redis-sort", 2),

@@ -126,18 +126,7 @@ def measure_fidelity(
         learned, strange, arm, seconds, seed, workers=workers, report=part(report, 0.9, 1.0)
     )
     report("done", 1.0)
-    return {
-        "schema": 3,
-        "twins": "fitted without the arm",
-        "arms": [row.as_json() for row in rows],
-        **summarise_fidelity(rows),
-        "left_out_scenarios": {
-            "arms": [row.as_json() for row in others],
-            **summarise_fidelity(others),
-        }
-        if others
-        else None,
-    }
+    return _result("fitted without the arm", rows, others)
 
 
 def _of_twins(
@@ -170,13 +159,23 @@ def _of_twins(
         workers=workers,
     )
     report("done", 1.0)
+    return _result("as they are", rows, ())
+
+
+def _result(
+    twins: str, rows: Sequence[ArmFidelity], others: Sequence[ArmFidelity]
+) -> dict[str, Any]:
+    """What is written down: of arms, and of scenarios that no fit has seen."""
     return {
         "schema": 3,
-        "twins": "as they are",
-        "arms": [row.as_json() for row in rows],
-        **summarise_fidelity(rows),
-        "left_out_scenarios": None,
+        "twins": twins,
+        **_table(rows),
+        "left_out_scenarios": _table(others) if others else None,
     }
+
+
+def _table(rows: Sequence[ArmFidelity]) -> dict[str, Any]:
+    return {"arms": [row.as_json() for row in rows], **summarise_fidelity(rows)}
 
 
 def _as_it_is(

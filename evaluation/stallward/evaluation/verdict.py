@@ -68,13 +68,11 @@ def run_verdict(
     """
     fixed = static_best(policy)
     fitting = part(report, 0.0, _FIT_SHARE)
-    known = {} if oracle_of is None else _oracles(load_verdict(oracle_of), oracle_of, plan)
+    if oracle_of is not None:
+        _take_oracles(oracle_of, plan, out)
     casts = {
         name: _cast(
-            plan,
-            name,
-            fixed,
-            _hindsight(plan, name, out, recordings, fit_seconds, fitting, known.get(name)),
+            plan, name, fixed, _hindsight(plan, name, out, recordings, fit_seconds, fitting)
         )
         for name in plan.scenarios
     }
@@ -186,33 +184,31 @@ def static_best(policy: str) -> Setting | None:
     return None if action is None else Setting.of_action(action)
 
 
-def _oracles(verdict: Mapping[str, Any], out: Path, plan: VerdictPlan) -> dict[str, str]:
-    """The oracle of each scenario of a plan, as another verdict had it."""
-    scenarios = verdict["scenarios"]
+def _take_oracles(other: Path, plan: VerdictPlan, out: Path) -> None:
+    """Decide that hindsight adds what another verdict had for an oracle, where nothing is yet."""
+    scenarios = load_verdict(other)["scenarios"]
     for name in plan.scenarios:
         if not scenarios.get(name, {}).get("oracle"):
-            raise EvaluationError(f"The verdict in {out} names no oracle for {name}.")
-    return {name: str(scenarios[name]["oracle"]["arm"]) for name in plan.scenarios}
+            raise EvaluationError(f"The verdict in {other} names no oracle for {name}.")
+    for name in plan.scenarios:
+        place = _hindsight_place(out, name)
+        if not (place / _ARMS_FILE).exists():
+            place.mkdir(parents=True, exist_ok=True)
+            write_json(place / _ARMS_FILE, {"arms": [str(scenarios[name]["oracle"]["arm"])]})
+
+
+def _hindsight_place(out: Path, name: str) -> Path:
+    return out / "hindsight" / name
 
 
 def _hindsight(
-    plan: VerdictPlan,
-    name: str,
-    out: Path,
-    recordings: Path,
-    fit_seconds: float,
-    report: Report,
-    oracle: str | None,
+    plan: VerdictPlan, name: str, out: Path, recordings: Path, fit_seconds: float, report: Report
 ) -> list[str]:
     """The arms of a scenario that hindsight adds; decided once."""
-    place = out / "hindsight" / name
+    place = _hindsight_place(out, name)
     kept = read_json(place / _ARMS_FILE)
     if kept is not None:
         return [str(label) for label in kept["arms"]]
-    if oracle is not None:
-        place.mkdir(parents=True, exist_ok=True)
-        write_json(place / _ARMS_FILE, {"arms": [oracle]})
-        return [oracle]
     if plan.hindsight_settings == 0:
         return []
     found = recordings_of([recordings], name)

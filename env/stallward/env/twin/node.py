@@ -98,6 +98,7 @@ class TwinNode:
         self._units: list[Array] = []
         self._progress: list[Array] = []
         _report(self._twin.world, self._frames)
+        self._shown = self.frame()
 
     @property
     def time_s(self) -> float:
@@ -119,11 +120,8 @@ class TwinNode:
         """What the node reports now."""
         stopped = frozenset(p.pid - FIRST_PID for p in self._granted.stopped)
         alive = frozenset(np.flatnonzero(self._nodes.present[:, 0] > 0).tolist())
-        frame = self.frame()
-        for column, total_us in self._told.items():
-            frame.node[column] = total_us
         return to_sample(
-            frame, self._sequence, self.scenario, self._inactive_share, alive, stopped
+            self._shown, self._sequence, self.scenario, self._inactive_share, alive, stopped
         )
 
     def frame(self) -> RawFrame:
@@ -159,7 +157,7 @@ class TwinNode:
         self._start_again()
         self._remember(began_s)
         _read(self._twin.world, self._frames, self._ring, self._twin.ticks - 1)
-        self._tell_stalls()
+        self._shown = self._telling_stalls(self.frame())
         self._sequence += 1
 
     def _end(self, slot: int) -> None:
@@ -173,6 +171,8 @@ class TwinNode:
 
     def _start_again(self) -> None:
         """A program that somebody stops and starts was not ended for longer than until then."""
+        if not self._ended:
+            return
         time_s = self.time_s + float(self._nodes.phase_s[0])
         present = self._nodes.present.copy()
         for slot in tuple(self._ended):
@@ -182,15 +182,18 @@ class TwinNode:
                 self._ended.discard(slot)
         self._nodes.present = present
 
-    def _tell_stalls(self) -> None:
+    def _telling_stalls(self, frame: RawFrame) -> RawFrame:
         """Stalls come one by one, of a read or so each, and are nothing in between.
 
         The twin's flow evenly; a rule that asks whether there was any would see some in all ticks.
         """
-        node = self.frame().node
+        node = frame.node
         if node[_SOME] >= self._told_from_us:
             self._told = {column: node[column] for column in _TOLD}
             self._told_from_us = node[_SOME] + self._told_rng.exponential(self._stall_us)
+        for column, total_us in self._told.items():
+            node[column] = total_us
+        return frame
 
     def _draw_inactive_share(self) -> None:
         """What is on the lists of file pages changes by itself, and is drawn anew."""
