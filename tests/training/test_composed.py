@@ -1,4 +1,4 @@
-"""Scenarios put together from others: everything in them is what was fitted somewhere."""
+"""Scenarios put together from others: fitted parameters, in other company and other sizes."""
 
 from __future__ import annotations
 

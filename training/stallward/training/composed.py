@@ -2,8 +2,9 @@
 
 A policy that has seen seven applications and their neighbours knows these seven. Here each
 application meets neighbours of others, in other numbers and in zones of other sizes: domain
-randomisation over the make-up of a node, beside that over fitted parameters and nuisance. What
-belongs to an application or to a background program is what was fitted with it.
+randomisation over the make-up of a node, beside that over fitted parameters and nuisance. The
+parameters of an application or of a background program are what was fitted with it; both come
+half to twice as large, and the application with shorter or longer service.
 """
 
 from __future__ import annotations

@@ -36,9 +36,11 @@ _CYCLES_S: Final = 60
 """Waves of a minute or a part of it come out whole."""
 _MORE_THAN_CHANCE: Final = 4.0
 _INACTIVE_SHARE: Final = 0.5
-_FULL_RATIO: Final = 0.99
-_SHARES: Final = 41
 """Where no file pages were seen."""
+_FULL_RATIO: Final = 0.99
+"""Of a zone's memory, from which it is full."""
+_SHARES: Final = 41
+"""Quantiles."""
 _LEAST_TICKS: Final = 20
 _LEAST_GROWTH: Final = 0.01
 """Share of its file pages that an application must add over a run for some to count as cold."""

@@ -17,6 +17,7 @@ from stallward.training.policy import CLIP, TrainedPolicy, Weights
 from stallward.training.torch_slots import SlotLayers, SlotOutputs, dense
 
 HIDDEN = (64, 64)
+"""Of the critic; the actor's (``torch_slots``) are as many."""
 
 
 class Inputs(nn.Module):
