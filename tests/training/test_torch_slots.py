@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
+import gymnasium
 import numpy as np
 import torch
 
@@ -13,6 +14,7 @@ from stallward.training.torch_slots import (
     WIDTH,
     SlotLayers,
     SlotOutputs,
+    SlotPolicy,
     dense,
     pooled_over_slots,
 )
@@ -25,10 +27,15 @@ def network() -> tuple[SlotLayers, SlotOutputs]:
     return SlotLayers(), SlotOutputs()
 
 
+def logits_of(layers: SlotLayers, outputs: SlotOutputs, seen: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = outputs(layers(seen))[:, :-SLOTS]
+    return found
+
+
 def test_slots_in_another_order_are_treated_alike() -> None:
     layers, outputs = network()
     seen = torch.randn(50, OBSERVATION_SIZE)
-    logits = outputs(layers(seen))
+    logits = logits_of(layers, outputs, seen)
     assert logits.shape == (50, sum(ACTION_SIZES))
     of_slots, of_node = logits[:, : -ACTION_SIZES[-1]].reshape(50, SLOTS, -1), logits[:, -3:]
     for order in permutations(range(SLOTS)):
@@ -36,7 +43,7 @@ def test_slots_in_another_order_are_treated_alike() -> None:
             AT[f"slot{order[int(name[4])]}{name[5:]}"] if name.startswith("slot") else AT[name]
             for name in OBSERVATION_NAMES
         ]
-        again = outputs(layers(seen[:, column]))
+        again = logits_of(layers, outputs, seen[:, column])
         expected = of_slots[:, list(order)].reshape(50, -1)
         torch.testing.assert_close(again[:, : -ACTION_SIZES[-1]], expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(again[:, -3:], of_node, atol=1e-5, rtol=1e-5)
@@ -46,11 +53,11 @@ def test_slots_in_another_order_are_treated_alike() -> None:
 def test_what_a_slot_is_told_depends_on_the_node_and_on_the_others() -> None:
     layers, outputs = network()
     seen = torch.zeros(1, OBSERVATION_SIZE)
-    before = outputs(layers(seen))[0, :8]
+    before = logits_of(layers, outputs, seen)[0, :8]
     for name in ("latency_p95_ratio", "slot2_usage_ratio"):
         other = seen.clone()
         other[0, AT[name]] = 2.0
-        assert not torch.allclose(outputs(layers(other))[0, :8], before, atol=1e-3)
+        assert not torch.allclose(logits_of(layers, outputs, other)[0, :8], before, atol=1e-3)
 
 
 def test_the_dense_form_does_the_same() -> None:
@@ -62,8 +69,31 @@ def test_the_dense_form_does_the_same() -> None:
     for k in range(2):
         found = np.tanh(found @ arrays[f"w{k}"].T + arrays[f"b{k}"])
     found = found @ arrays["w2"].T + arrays["b2"]
-    expected = outputs(layers(seen)).detach().numpy()
+    expected = logits_of(layers, outputs, seen).detach().numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_choices_for_slots_that_are_not_there_have_no_part_in_learning() -> None:
+    torch.manual_seed(2)
+    policy = SlotPolicy(
+        gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,)),
+        gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
+        lambda _left: 1e-3,
+        net_arch=[8],
+    )
+    seen = torch.randn(20, OBSERVATION_SIZE)
+    for slot in range(SLOTS):
+        seen[:, AT[f"slot{slot}_present"]] = 1.0 if slot < 2 else -1.0
+    some = torch.tensor(ACTION_SIZES) - 1
+    others = some.clone()
+    others[4 : 2 * SLOTS] = 0
+    found = [policy.evaluate_actions(seen, torch.tile(each, (20, 1))) for each in (some, others)]
+    torch.testing.assert_close(found[0][1], found[1][1])
+    assert found[0][2] is not None
+    assert (found[0][2] < np.log(ACTION_SIZES[:4]).sum() + np.log(ACTION_SIZES[-1]) + 1e-4).all()
+    others[0] = 0
+    _, another, _ = policy.evaluate_actions(seen, torch.tile(others, (20, 1)))
+    assert not torch.allclose(found[0][1], another, atol=1e-3), "those that are there count"
 
 
 def test_all_slots_are_measured_by_the_same() -> None:

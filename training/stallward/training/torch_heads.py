@@ -7,7 +7,7 @@ cost more than both networks. Here the heads lie side by side, padded to the wid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 import torch
 from stable_baselines3.common.distributions import MultiCategoricalDistribution
@@ -35,9 +35,21 @@ class Heads(MultiCategoricalDistribution):
         self._at = torch.tensor(at).flatten()
         self._missing = torch.tensor([[k >= size for k in range(width)] for size in action_dims])
         self._log = torch.zeros(0)
+        self._counts = torch.ones(1, len(action_dims))
 
-    def proba_distribution(self, action_logits: torch.Tensor) -> Heads:
+    def proba_distribution(self, action_logits: torch.Tensor) -> Self:
         """Set the logits ``(N, sum(action_dims))``, the heads side by side."""
+        return self.set(action_logits, torch.ones(1, self._shape[0]))
+
+    def set(self, action_logits: torch.Tensor, counts: torch.Tensor) -> Self:
+        """Set the logits, and which heads count.
+
+        Args:
+            action_logits: ``(N, sum(action_dims))``, the heads side by side.
+            counts: 1 for heads whose choice does anything, 0 for the others, which have no part
+                in probabilities and entropies, ``(N, heads)``.
+        """
+        self._counts = counts
         padded = action_logits.index_select(1, self._at).reshape(-1, *self._shape)
         self._log = torch.log_softmax(padded.masked_fill(self._missing, _NEVER), dim=-1)
         return self
@@ -45,7 +57,7 @@ class Heads(MultiCategoricalDistribution):
     def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
         """Of actions ``(N, heads)``, ``(N,)``."""
         chosen = actions.long().reshape(-1, self._shape[0], 1)
-        return self._log.gather(-1, chosen).sum(dim=(1, 2))
+        return (self._log.gather(-1, chosen)[..., 0] * self._counts).sum(dim=1)
 
     def smoothed_log_prob(self, actions: torch.Tensor, smoothing: float) -> torch.Tensor:
         """Of actions ``(N, heads)`` where every head is left to chance for a share of the time.
@@ -54,11 +66,13 @@ class Heads(MultiCategoricalDistribution):
         """
         there = ~self._missing
         mean = (self._log * there).sum(dim=-1) / there.sum(dim=-1)
-        return (1.0 - smoothing) * self.log_prob(actions) + smoothing * mean.sum(dim=-1)
+        return (1.0 - smoothing) * self.log_prob(actions) + smoothing * (mean * self._counts).sum(
+            dim=-1
+        )
 
     def entropy(self) -> torch.Tensor:
         """The sum of the heads', ``(N,)``."""
-        return -(self._log.exp() * self._log).sum(dim=(1, 2))
+        return -((self._log.exp() * self._log).sum(dim=2) * self._counts).sum(dim=1)
 
     def sample(self) -> torch.Tensor:
         """Actions at random, ``(N, heads)`` (Gumbel's trick)."""

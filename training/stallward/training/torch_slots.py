@@ -11,7 +11,7 @@ What is exported is the dense network that does the same (:func:`dense`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ _OF_SLOTS: Final = [
     for slot in range(SLOTS)
 ]
 _OF_NODE: Final = [i for i, name in enumerate(OBSERVATION_NAMES) if not name.startswith("slot")]
+_PRESENT: Final = [n.split("_", 1)[1] for n in OBSERVATION_NAMES if n.startswith("slot0_")].index(
+    "present"
+)
 _SLOT_LOGITS: Final = sum(ACTION_SIZES[:2])
 _NODE_LOGITS: Final = sum(ACTION_SIZES[2 * SLOTS :])
 
@@ -46,9 +49,10 @@ def pooled_over_slots(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class SlotLayers(nn.Module):
-    """The hidden layers: from features ``(N, OBSERVATION_SIZE)`` to ``(N, (SLOTS + 1) * WIDTH)``.
+    """The hidden layers: from features to ``(N, (SLOTS + 1) * WIDTH + SLOTS)``.
 
-    The units of the slots come first, those of the node last.
+    Of features only the first ``OBSERVATION_SIZE`` count. The units of the slots come first, then
+    those of the node, then whether each slot is there.
     """
 
     def __init__(self) -> None:
@@ -68,11 +72,13 @@ class SlotLayers(nn.Module):
         count = len(features)
         slots = features.index_select(1, self.get_buffer("of_slots")).reshape(count, SLOTS, -1)
         node = features.index_select(1, self.get_buffer("of_node"))
+        # Features are normalised: what is there is at least the mean.
+        there = (slots[:, :, _PRESENT] >= 0.0).float()
         shared = self.node0(node) + self.mean0(slots.mean(dim=1))
         slots, node = _active(self.slot0(slots), shared)
         shared = self.node1(node) + self.mean1(slots.mean(dim=1))
         slots, node = _active(self.slot1(slots), shared)
-        return torch.cat([slots.reshape(count, -1), node], dim=1)
+        return torch.cat([slots.reshape(count, -1), node, there], dim=1)
 
 
 def _active(slots: torch.Tensor, shared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -81,7 +87,7 @@ def _active(slots: torch.Tensor, shared: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 class SlotOutputs(nn.Module):
-    """Logits ``(N, sum(ACTION_SIZES))`` from the last hidden layer."""
+    """Logits ``(N, sum(ACTION_SIZES))`` from the last hidden layer, then which slots are there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,26 +95,37 @@ class SlotOutputs(nn.Module):
         self.node = nn.Linear(WIDTH, _NODE_LOGITS)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits of the slots, then of the node."""
+        """Logits of the slots, then of the node, then what is passed on."""
         slots = hidden[:, : SLOTS * WIDTH].reshape(-1, SLOTS, WIDTH)
         of_slots = self.slot(slots).reshape(len(hidden), -1)
-        return torch.cat([of_slots, self.node(hidden[:, SLOTS * WIDTH :])], dim=1)
+        node, there = hidden[:, SLOTS * WIDTH : -SLOTS], hidden[:, -SLOTS:]
+        return torch.cat([of_slots, self.node(node), there], dim=1)
 
 
 class _SlotHeads(Heads):
+    """Heads of which those of slots that are not there do not count."""
+
     def proba_distribution_net(self, latent_dim: int) -> nn.Module:
         """The layer before the distribution; it takes what :class:`SlotLayers` gives."""
         del latent_dim
         return SlotOutputs()
 
+    def proba_distribution(self, action_logits: torch.Tensor) -> Self:
+        """Of what :class:`SlotOutputs` gives."""
+        logits, there = action_logits[:, :-SLOTS], action_logits[:, -SLOTS:]
+        of_node = torch.ones(len(there), len(ACTION_SIZES) - 2 * SLOTS)
+        return self.set(logits, torch.cat([there.repeat_interleave(2, dim=1), of_node], dim=1))
+
 
 class _Extractor(MlpExtractor):
     """An actor for all slots, beside the library's critic."""
 
-    def __init__(self, critic: Sequence[int], activation: type[nn.Module], device: Any) -> None:
-        super().__init__(OBSERVATION_SIZE, {"pi": [], "vf": list(critic)}, activation, device)
+    def __init__(
+        self, features: int, critic: Sequence[int], activation: type[nn.Module], device: Any
+    ) -> None:
+        super().__init__(features, {"pi": [], "vf": list(critic)}, activation, device)
         self.policy_net = SlotLayers()  # type: ignore[assignment]
-        self.latent_dim_pi = (SLOTS + 1) * WIDTH
+        self.latent_dim_pi = (SLOTS + 1) * WIDTH + SLOTS
 
 
 class SlotPolicy(ActorCriticPolicy):
@@ -116,7 +133,9 @@ class SlotPolicy(ActorCriticPolicy):
 
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.net_arch, list)
-        self.mlp_extractor = _Extractor(self.net_arch, self.activation_fn, self.device)
+        self.mlp_extractor = _Extractor(
+            self.features_dim, self.net_arch, self.activation_fn, self.device
+        )
 
     def _build(self, lr_schedule: Any) -> None:
         assert isinstance(self.action_dist, MultiCategoricalDistribution)
