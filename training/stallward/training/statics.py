@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
@@ -40,6 +40,10 @@ class Statics:
     """Of the background, ``(settings, len(twins))``."""
     suffered: Array
     """Each of ``SUFFERED``, ``(len(SUFFERED), settings, len(twins))``."""
+
+    def only(self, which: slice) -> Statics:
+        """On some of the twins."""
+        return replace(self, progress=self.progress[:, which], suffered=self.suffered[:, :, which])
 
     def best(self, constraints: Constraints) -> NDArray[np.int64]:
         """The action with the best score over all twins."""

@@ -87,6 +87,17 @@ class Lessons:
             for k, name in enumerate(names)
         }
 
+    @classmethod
+    def of_all(cls, parts: Sequence[Lessons]) -> Lessons:
+        """Those of several twins, one after the other."""
+        return cls(
+            observations=np.concatenate([one.observations for one in parts]),
+            actions=np.concatenate([one.actions for one in parts]),
+            prices=np.concatenate([one.prices for one in parts], axis=1),
+            progress=np.concatenate([one.progress for one in parts]),
+            suffered=np.concatenate([one.suffered for one in parts], axis=1),
+        )
+
     def and_also(self, more: Lessons) -> Lessons:
         """These and others; prices and figures are those of the others."""
         return replace(
@@ -176,13 +187,7 @@ def teach(
         if prices is not None:
             school.nodes.terms.prices[:, 0] = prices[:, k]
         found.append(school.run(act, price_range))
-    return Lessons(
-        observations=np.concatenate([one.observations for one in found]),
-        actions=np.concatenate([one.actions for one in found]),
-        prices=np.concatenate([one.prices for one in found], axis=1),
-        progress=np.concatenate([one.progress for one in found]),
-        suffered=np.concatenate([one.suffered for one in found], axis=1),
-    )
+    return Lessons.of_all(found)
 
 
 class _School:
