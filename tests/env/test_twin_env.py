@@ -138,6 +138,37 @@ def test_others_hold_the_levers_first_whatever_is_asked_for_and_then_no_more() -
     assert (np.max(seen, axis=0)[:, paused] > 0.0).all(), "nobody else, unless asked for"
 
 
+def test_only_the_critic_is_told_what_no_policy_can_see() -> None:
+    roomy = replace(TWIN, scenario=replace(SCENARIO, name="roomy", zone_bytes=8 << 30))
+    settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=4.0)
+    others = Others(share=1.0, longest_s=2.0)
+    plain, telling = (
+        TwinVec([TWIN, roomy], 64, settings, others=others, tells_critic=tells, seed=3)
+        for tells in (False, True)
+    )
+    telling.simulation.terms.prices[:, 1] = (np.e**4 - 1.0, 1.0, 1.0)
+    telling.reward_scales[:] = (1.0, 0.5)
+    seen, told = np.asarray(plain.reset()), np.asarray(telling.reset())
+    finished, held = 0, 0
+    for _ in range(45):
+        assert told.shape == (64, *telling.observation_space.shape)  # type: ignore[misc]
+        np.testing.assert_array_equal(told[:, :OBSERVATION_SIZE], seen)
+        scenario = told[:, OBSERVATION_SIZE : OBSERVATION_SIZE + 2]
+        np.testing.assert_array_equal(scenario, np.eye(2)[telling.simulation.scenario])
+        first_price = told[scenario[:, 1] > 0.0, OBSERVATION_SIZE + 2]
+        np.testing.assert_allclose(first_price, 1.0, rtol=1e-6)
+        said, before = told[:, -1] > 0.0, telling.simulation.scenario.copy()
+        seen, of_plain, _, _ = (np.asarray(x) for x in plain.step(np.tile(RUN, (64, 1))))
+        told, rewards, done, _ = (np.asarray(x) for x in telling.step(np.tile(RUN, (64, 1))))
+        np.testing.assert_array_equal(telling.in_others_hands, said)
+        np.testing.assert_array_equal(telling.scenario, before)
+        same = before == 0
+        np.testing.assert_array_equal(rewards[same], of_plain[same])
+        finished, held = finished + int(done.sum()), held + int(said.sum())
+    assert finished >= 64
+    assert 0 < held < 45 * 64
+
+
 def test_pausing_protects_and_running_gets_work_done() -> None:
     settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=1000.0)
     outcomes = []

@@ -114,7 +114,7 @@ def test_the_critic_learns_alone_before_the_actor_goes_on() -> None:
     args = Args(
         n_envs=64, n_steps=16, batch_size=256, total_steps=6144, evaluation_episodes=8,
         teaching=replace(TEACHING, lessons=4, unused_lessons=1), pupil_lessons=1,
-        imitation_steps=20,
+        imitation_steps=20, critic_rollouts=6,
     )  # fmt: skip
     # Six rollouts: every actor that is looked at, those of the later half, is awake by then.
     asleep = [train([BESIDE_TWO], replace(args, gamma=gamma)).policy for gamma in (0.9, 0.99)]

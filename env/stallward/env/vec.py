@@ -13,8 +13,15 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.env.deciding import COSTS
 from stallward.env.gym_twin import spaces
-from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
+from stallward.env.simulation import (
+    OBSERVATION_BOUND,
+    SUFFERED,
+    Simulation,
+    SimulationSettings,
+)
 from stallward.env.twin.fitted import FittedTwin
 
 
@@ -41,11 +48,20 @@ class TwinVec(VecEnv):
     ``l``), ``progress``, ``violated`` (severity), ``window_violated`` and ``switches`` (a
     second), means over the episode.
 
+    Attributes:
+        told: How many numbers observations have behind those of a node.
+        reward_scales: What rewards are multiplied with, one for each twin; a trainer may set them.
+        scenario: Which twin each node was of in the last step, whatever it is of now.
+        in_others_hands: Whether others held its levers in that step.
+
     Args:
         twins: Fitted twins to draw episodes from.
         n_envs: Nodes.
         settings: How episodes are made and rewarded.
         others: Who may hold the levers first; what is asked for meanwhile is not done.
+        tells_critic: Whether observations end with what no policy can see but helps to say what a
+            state is worth (asymmetric actor critic, Pinto et al., 2018): which twin it is, the
+            logarithms of its prices, whether others hold the levers.
         seed: Everything random follows from it.
     """
 
@@ -56,6 +72,7 @@ class TwinVec(VecEnv):
         settings: SimulationSettings | None = None,
         *,
         others: Others | None = None,
+        tells_critic: bool = False,
         seed: int = 0,
     ) -> None:
         self.simulation = Simulation(twins, n_envs, settings or SimulationSettings(), seed=seed)
@@ -68,9 +85,16 @@ class TwinVec(VecEnv):
         self._seen = np.zeros((len(SUFFERED) + 2, len(twins)))
         # Making a thousand dicts at every step costs as much as the twin (garbage collection).
         self._infos: list[dict[str, Any]] = [{} for _ in range(n_envs)]
+        self.told = len(twins) + len(COSTS) + 1 if tells_critic else 0
+        self.reward_scales = np.ones(len(twins))
+        self.scenario = np.zeros(n_envs, dtype=np.int64)
+        self.in_others_hands = np.zeros(n_envs, dtype=bool)
         self._finished = np.zeros(0, dtype=np.int64)
         self.render_mode = None
-        super().__init__(n_envs, *spaces())
+        seen = gymnasium.spaces.Box(
+            -OBSERVATION_BOUND, OBSERVATION_BOUND, (OBSERVATION_SIZE + self.told,), np.float32
+        )
+        super().__init__(n_envs, seen, spaces()[1])
 
     def reset(self) -> NDArray[np.float32]:
         """Start all episodes, at staggered lengths so that they do not end together."""
@@ -84,7 +108,20 @@ class TwinVec(VecEnv):
         self._sums[:] = 0.0
         self._reset_seeds()
         self._reset_options()
-        return self.simulation.observation.copy()
+        return self._shown()
+
+    def _shown(self) -> NDArray[np.float32]:
+        """What the policy sees; with what only its critic is told, if it is."""
+        observation = self.simulation.observation
+        if not self.told:
+            return observation.copy()
+        which = self.simulation.scenario
+        told = np.zeros((self.num_envs, OBSERVATION_SIZE + self.told), dtype=np.float32)
+        told[:, :OBSERVATION_SIZE] = observation
+        told[np.arange(self.num_envs), OBSERVATION_SIZE + which] = 1.0
+        told[:, -1 - len(COSTS) : -1] = np.log1p(self.simulation.terms.prices[:, which].T) / 4.0
+        told[:, -1] = self.simulation.steps < self._others_steps
+        return told
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
         """Remember the actions; :meth:`step_wait` does the work."""
@@ -99,16 +136,18 @@ class TwinVec(VecEnv):
         self._sums += (
             result.reward, result.progress, result.violated, result.window_violated, result.moved,
         )  # fmt: skip
-        observation = result.observation.copy()
+        observation = self._shown()
         for i in self._finished:
             self._infos[i] = {}
         self._finished = np.flatnonzero(result.done)
         which = self.simulation.scenario
+        self.scenario, self.in_others_hands = which.copy(), others
+        reward = (result.reward * self.reward_scales[which]).astype(np.float32)
         for row, weight in enumerate((result.progress, *result.suffered, None)):
             self._seen[row] += np.bincount(which, weight, minlength=self._seen.shape[1])
         if len(self._finished):
             self._finish(result.done, observation, self._infos)
-        return observation, result.reward.astype(np.float32), result.done, list(self._infos)
+        return observation, reward, result.done, list(self._infos)
 
     def take_means(self) -> NDArray[np.float64]:
         """Progress and what the applications suffered since this was last asked, for each twin.
@@ -145,7 +184,7 @@ class TwinVec(VecEnv):
         self._sums[:, index] = 0.0
         self.simulation.reset(done)
         self._hand_to_others(done)
-        observation[index] = self.simulation.observation[index]
+        observation[index] = self._shown()[index]
 
     def _hand_to_others(self, rows: NDArray[np.bool_]) -> None:
         """Draw who holds the levers of new episodes, and until when."""

@@ -130,11 +130,11 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     from stallward.env.vec import TwinVec  # noqa: PLC0415
     from stallward.training.magnify import FINE  # noqa: PLC0415
     from stallward.training.ppo import Args  # noqa: PLC0415
-    from stallward.training.torch_actor import HIDDEN, Normalised  # noqa: PLC0415
+    from stallward.training.torch_actor import policy_settings  # noqa: PLC0415
     from stallward.training.torch_slots import SlotPolicy  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    env = TwinVec(twins, _BATCH, seed=1)
+    env = TwinVec(twins, _BATCH, tells_critic=True, seed=1)
     length = 32
     model = PPO(
         SlotPolicy,
@@ -144,15 +144,7 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
         n_epochs=Args().n_epochs,
         device="cpu",
         seed=1,
-        policy_kwargs={
-            "net_arch": list(HIDDEN),
-            "features_extractor_class": Normalised,
-            "features_extractor_kwargs": {
-                "fine": FINE,
-                "mean": np.zeros_like(FINE),
-                "scale": np.ones_like(FINE),
-            },
-        },
+        policy_kwargs=policy_settings(np.zeros_like(FINE), np.ones_like(FINE), told=env.told),
     )
     model.learn(length * _BATCH)  # the first rollout pays for allocations
     twin, update = _Stopwatch(), _Stopwatch()

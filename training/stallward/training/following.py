@@ -13,6 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 
+from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.env.simulation import SUFFERED
 from stallward.env.vec import TwinVec
 from stallward.training.constraints import (
@@ -31,12 +32,16 @@ from stallward.training.warm_start import is_actor, likeliest
 _RANGE_MARGIN: Final = 0.05
 _BESIDE_STEPS: Final = 8
 """Decisions without exploring, for each rollout."""
-_NEWEST: Final = 0.2
+_NEWEST: Final = 0.1
 """Weight of the last of them in what is taken to be suffered."""
 _CURVE_POINTS: Final = 40
 _LOOKS_FROM: Final = 0.5
 """Share of the training after which its actors are looked at more closely."""
 _LOOKS: Final = 25
+_REWARD_SCALE: Final = 0.1
+"""Returns are sums over some hundred decisions; a critic learns numbers of order one best."""
+_LEAST_SPREAD: Final = 0.1
+"""Of that of the mean scenario: where next to nothing is at stake advantages are noise."""
 _RATE_LEFT: Final = 0.1
 """Of the rate at which prices move, at the end: till then they circle about where they settle."""
 
@@ -122,6 +127,39 @@ class Best:
             self.arrays = actor_arrays(cast(ActorCriticPolicy, model.policy))
 
 
+def reward_scales(prices: Array) -> Array:
+    """What rewards are multiplied with so that the worst is about as bad everywhere.
+
+    Prices differ a thousandfold between scenarios; what one critic learns must not.
+
+    Args:
+        prices: ``(len(COSTS), scenarios)``.
+    """
+    return np.asarray(_REWARD_SCALE / (1.0 + prices.sum(axis=0)))
+
+
+def evened(
+    advantages: NDArray[np.float32], scenarios: NDArray[np.int64], counts: NDArray[np.bool_]
+) -> NDArray[np.float32]:
+    """Advantages of about the same size in every scenario.
+
+    Where an application suffers much they are a hundred times those of where work is all that is
+    at stake, and the policy would learn of nothing but the former.
+
+    Args:
+        advantages: ``(steps, nodes)``.
+        scenarios: Of which each is, the same shape.
+        counts: Whether the policy's action was done, the same shape; others become 0.
+    """
+    found = np.zeros_like(advantages)
+    each = [counts & (scenarios == k) for k in np.unique(scenarios[counts])]
+    spreads = [float(advantages[mine].std()) for mine in each]
+    for mine, spread in zip(each, spreads, strict=True):
+        least = max(_LEAST_SPREAD * sum(spreads) / len(spreads), 1e-9)
+        found[mine] = (advantages[mine] - advantages[mine].mean()) / max(spread, least)
+    return found
+
+
 class Follow(BaseCallback):
     """Moves the prices, watches the ranges and the clock, reports progress.
 
@@ -157,6 +195,8 @@ class Follow(BaseCallback):
         self._means = np.full((1 + len(SUFFERED), self._allowed.shape[1]), np.nan)
         self._scores: list[float] = []
         self._rollouts = 0
+        self._scenarios: list[NDArray[np.int64]] = []
+        self._in_others: list[NDArray[np.bool_]] = []
 
     @property
     def curve(self) -> list[float]:
@@ -165,11 +205,16 @@ class Follow(BaseCallback):
         return [round(float(np.mean(part)), 4) for part in parts if len(part)]
 
     def _on_step(self) -> bool:
+        vec = self._vec()
+        self._scenarios.append(vec.scenario)
+        self._in_others.append(vec.in_others_hands)
         return self._clock.left > 0.0
 
     def _on_rollout_end(self) -> None:
         model: Any = self.model
-        self._ranges.see(model.rollout_buffer.observations)
+        self._ranges.see(model.rollout_buffer.observations[..., :OBSERVATION_SIZE])
+        advantages = model.rollout_buffer.advantages
+        advantages[:] = evened(advantages, np.array(self._scenarios), ~np.array(self._in_others))
         vec = self._vec()
         progress, *each = self._look()
         suffered = np.array(each)
@@ -177,7 +222,9 @@ class Follow(BaseCallback):
         self._scores.append(float(np.nanmean(scores)))
         prices, pace, done = vec.simulation.terms.prices, self._pace, self._done()
         rate = pace.price_rate * (1.0 - (1.0 - _RATE_LEFT) * done)
-        prices[:] = moved_prices(prices, suffered, self._allowed, rate, pace.price_range)
+        if self._rollouts > pace.critic_rollouts:
+            prices[:] = moved_prices(prices, suffered, self._allowed, rate, pace.price_range)
+        vec.reward_scales[:] = reward_scales(prices)
         for k, twin in enumerate(vec.simulation.twins):
             name = twin.scenario.name
             self.logger.record(f"progress/{name}", float(progress[k]))
@@ -211,6 +258,7 @@ class Follow(BaseCallback):
                 not is_actor(name) or self._rollouts >= self._pace.critic_rollouts
             )
         self._rollouts += 1
+        self._scenarios, self._in_others = [], []
         vec = self._vec()
         self._report(
             f"{self.num_timesteps:,} decisions, prices "

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,14 +30,14 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
+from stallward.env.simulation import SUFFERED, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.scenario import scenario_to_json
 from stallward.env.vec import Others, TwinVec
 from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import Constraints, PriceRange, Slack, set_standards
 from stallward.training.errors import TrainingError
-from stallward.training.following import Best, Clock, Follow, Ranges
+from stallward.training.following import Best, Clock, Follow, Ranges, reward_scales
 from stallward.training.magnify import FINE, magnified
 from stallward.training.policy import (
     POLICY_FILE,
@@ -50,10 +51,10 @@ from stallward.training.rollout import Act, Outcome, constant, evaluate
 from stallward.training.selection import MakeAct, as_json, make_judge, worst_low
 from stallward.training.statics import Statics, make_constraints
 from stallward.training.teacher import Lessons, Teaching, teach
-from stallward.training.torch_actor import HIDDEN, Normalised
+from stallward.training.torch_actor import policy_settings
 from stallward.training.torch_slots import SlotPolicy, pooled_over_slots
 from stallward.training.warm_start import imitate, likeliest
-from stallward.training.workers import side_by_side, time_for_each
+from stallward.training.workers import side_by_side, time_for_each, worker_count
 
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
@@ -77,7 +78,7 @@ class Args:
     """First seed; further ones count up."""
     seeds: int = 1
     """How many trainings; the best lower confidence bound wins."""
-    total_steps: int = 30_000_000
+    total_steps: int = 8_000_000
     """Decisions per seed, over all environments."""
     max_seconds: float = float("inf")
     """Wall time for all seeds together; training stops early, evaluation comes on top, and the
@@ -118,7 +119,7 @@ class Args:
     """What it leaves to chance where it was taught, to explore with."""
     imitation_steps: int = 1500
     """Gradient steps in which it learns."""
-    critic_rollouts: int = 6
+    critic_rollouts: int = 20
     """Rollouts from which the critic alone learns, before the actor goes on."""
     evaluation_episodes: int = 1024
     """Fresh draws for the choice between seeds, over all scenarios."""
@@ -201,17 +202,15 @@ def train(
     missing = [seed for seed in seeds if seed not in kept]
     trained = []
     if missing:
-        lessons = teach(
-            world, statics, constraints, args.settings, args.teaching,
-            seed=args.seed, price_range=args.price_range,
-            report=lambda said, share: report(said, 0.05 * share),
-        )  # fmt: skip
+        lessons = _teach_all(
+            world, args, statics, constraints, lambda said, share: report(said, 0.1 * share)
+        )
         trained = side_by_side(
             [
                 partial(_train_seed, world, args, k, statics, constraints, lessons, each_s, folder)
                 for k in missing
             ],
-            lambda message, share: report(message, 0.05 + 0.85 * share),
+            lambda message, share: report(message, 0.1 + 0.8 * share),
         )
     candidates = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
     report("evaluating", 0.9)
@@ -293,6 +292,40 @@ def _place(folder: Path, seed: int) -> Path:
     return folder / SEEDS_FOLDER / f"{seed}"
 
 
+def _teach_all(
+    twins: Sequence[FittedTwin],
+    args: Args,
+    statics: Statics,
+    constraints: Constraints,
+    report: Report,
+) -> Lessons:
+    """Lessons on all twins, side by side: those on one do not depend on the others."""
+    count = worker_count(len(twins))
+    edges = [round(k * len(twins) / count) for k in range(count + 1)]
+    parts = [slice(*edge) for edge in pairwise(edges)]
+    taught = side_by_side(
+        [
+            partial(_teach_some, twins[part], args, statics.only(part), constraints.only(part))
+            for part in parts
+        ],
+        report,
+    )
+    return Lessons.of_all(taught)
+
+
+def _teach_some(
+    twins: Sequence[FittedTwin],
+    args: Args,
+    statics: Statics,
+    constraints: Constraints,
+    report: Report,
+) -> Lessons:
+    return teach(
+        twins, statics, constraints, args.settings, args.teaching,
+        seed=args.seed, price_range=args.price_range, report=report,
+    )  # fmt: skip
+
+
 def _train_seed(
     twins: Sequence[FittedTwin],
     args: Args,
@@ -305,10 +338,12 @@ def _train_seed(
     report: Report,
 ) -> TrainedPolicy:
     torch.set_num_threads(1)
-    vec = TwinVec(twins, args.n_envs, args.settings, others=args.others, seed=seed)
+    vec = TwinVec(
+        twins, args.n_envs, args.settings, others=args.others, tells_critic=True, seed=seed
+    )
     set_standards(vec.simulation, constraints.ample)
     ranges = Ranges()
-    mean, scale = _measure(twins, args, seed, ranges)
+    mean, scale = _measure(twins, args, seed, constraints, ranges)
     clock = Clock(seconds)
     model = PPO(
         SlotPolicy,
@@ -324,11 +359,7 @@ def _train_seed(
         seed=seed,
         device="cpu",
         tensorboard_log=None if folder is None else str(folder / "tensorboard"),
-        policy_kwargs={
-            "net_arch": list(HIDDEN),
-            "features_extractor_class": Normalised,
-            "features_extractor_kwargs": {"fine": FINE, "mean": mean, "scale": scale},
-        },
+        policy_kwargs=policy_settings(mean, scale, told=vec.told),
     )
     learn = partial(
         imitate, model, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed
@@ -343,6 +374,7 @@ def _train_seed(
     )  # fmt: skip
     learn(lessons.and_also(corrected))
     vec.simulation.terms.prices[:] = lessons.prices
+    vec.reward_scales[:] = reward_scales(lessons.prices)
     beside = TwinVec(twins, args.n_envs, args.settings, seed=_BESIDE_SEED + seed)
     set_standards(beside.simulation, constraints.ample)
     best = Best(partial(_look, twins, args, seed, constraints))
@@ -389,15 +421,14 @@ def _say(report: Report, seed: int, message: str, share: float) -> None:
 
 
 def _measure(
-    twins: Sequence[FittedTwin], args: Args, seed: int, ranges: Ranges
+    twins: Sequence[FittedTwin], args: Args, seed: int, constraints: Constraints, ranges: Ranges
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Mean and scale of every feature, magnified, under random and idle actions that dwell.
 
     Those of a slot are the same for all slots.
     """
     batch = 256
-    simulation = Simulation(twins, batch, args.settings, seed=seed)
-    simulation.reset(np.ones(batch, dtype=bool))
+    simulation = constraints.simulate(twins, batch, args.settings, seed=seed)
     rng = np.random.default_rng(seed)
     sizes = np.array(ACTION_SIZES)
     action = np.zeros((batch, len(sizes)), dtype=np.int64)

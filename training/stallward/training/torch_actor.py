@@ -13,6 +13,8 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
+from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.training.magnify import FINE
 from stallward.training.policy import CLIP, TrainedPolicy, Weights
 from stallward.training.torch_slots import SlotLayers, SlotOutputs, dense
 
@@ -71,6 +73,26 @@ class Normalised(BaseFeaturesExtractor):
         return found
 
 
+def policy_settings(mean: Weights, scale: Weights, *, told: int = 0) -> dict[str, Any]:
+    """What a :class:`SlotPolicy` is made with.
+
+    Args:
+        mean: Of each feature of an observation, ``(OBSERVATION_SIZE,)``.
+        scale: The same shape.
+        told: Numbers behind them that the critic takes as they are.
+    """
+    as_it_is = np.zeros(told, dtype=np.float32)
+    return {
+        "net_arch": list(HIDDEN),
+        "features_extractor_class": Normalised,
+        "features_extractor_kwargs": {
+            "fine": np.concatenate([FINE, as_it_is]),
+            "mean": np.concatenate([mean, as_it_is]),
+            "scale": np.concatenate([scale, as_it_is + 1.0]),
+        },
+    }
+
+
 class Actor(nn.Module):
     """The actor of a :class:`TrainedPolicy`, for parity tests and imitation."""
 
@@ -105,8 +127,9 @@ def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
         return state[name].detach().cpu().numpy().astype(np.float32).copy()
 
     return {
-        "fine": array("features_extractor.inputs.fine"),
-        "mean": array("features_extractor.inputs.mean"),
-        "scale": array("features_extractor.inputs.scale"),
+        **{
+            name: array(f"features_extractor.inputs.{name}")[:OBSERVATION_SIZE]
+            for name in ("fine", "mean", "scale")
+        },
         **dense(layers, outputs),
     }

@@ -44,7 +44,10 @@ def imitate(
     policy = model.policy
     actor = [p for name, p in policy.named_parameters() if is_actor(name)]
     optimiser = torch.optim.Adam(actor, lr=_LEARNING_RATE)
-    seen, wanted = torch.as_tensor(lessons.observations), torch.as_tensor(lessons.actions)
+    seen, wanted = (
+        torch.as_tensor(padded(model, lessons.observations)),
+        torch.as_tensor(lessons.actions),
+    )
     for step in range(gradient_steps):
         for group in optimiser.param_groups:
             group["lr"] = _LEARNING_RATE * (1.0 - step / gradient_steps)
@@ -59,8 +62,18 @@ def imitate(
 
 def likeliest(model: BaseAlgorithm, observations: NDArray[np.float32]) -> NDArray[np.int64]:
     """What the actor does when it does not explore."""
-    actions, _ = model.predict(observations, deterministic=True)
+    actions, _ = model.predict(padded(model, observations), deterministic=True)
     return np.asarray(actions, dtype=np.int64)
+
+
+def padded(model: BaseAlgorithm, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    """With zeros for what only the critic is told, which the actor does not look at."""
+    space = model.observation_space
+    assert space is not None
+    assert space.shape is not None
+    found = np.zeros((len(observations), *space.shape), dtype=np.float32)
+    found[:, : observations.shape[1]] = observations
+    return found
 
 
 def is_actor(name: str) -> bool:
