@@ -147,7 +147,7 @@ def test_only_the_critic_is_told_what_no_policy_can_see() -> None:
         for tells in (False, True)
     )
     telling.simulation.terms.prices[:, 1] = (np.e**4 - 1.0, 1.0, 1.0)
-    telling.reward_scales[:] = (1.0, 0.5)
+    telling.reward_scales[:] = (0.25, 0.5)
     seen, told = np.asarray(plain.reset()), np.asarray(telling.reset())
     finished, held = 0, 0
     for _ in range(45):
@@ -163,7 +163,7 @@ def test_only_the_critic_is_told_what_no_policy_can_see() -> None:
         np.testing.assert_array_equal(telling.in_others_hands, said)
         np.testing.assert_array_equal(telling.scenario, before)
         same = before == 0
-        np.testing.assert_array_equal(rewards[same], of_plain[same])
+        np.testing.assert_array_equal(rewards[same], 0.25 * of_plain[same])
         finished, held = finished + int(done.sum()), held + int(said.sum())
     assert finished >= 64
     assert 0 < held < 45 * 64

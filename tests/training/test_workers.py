@@ -15,7 +15,7 @@ import pytest
 
 from stallward.training.errors import DatasetError, WorkerError
 from stallward.training.progress import Report
-from stallward.training.workers import Job, side_by_side, time_for_each, worker_count
+from stallward.training.workers import Job, parts_of, side_by_side, time_for_each, worker_count
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 
@@ -113,3 +113,11 @@ def test_there_are_no_more_workers_than_jobs_or_processors_and_time_is_shared_by
     assert time_for_each(60.0, 1) == 60.0
     assert time_for_each(60.0, worker_count(10_000)) == 60.0
     assert time_for_each(60.0, worker_count(10_000) + 1) == 30.0
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 42])
+def test_parts_are_about_equally_long_and_miss_nothing(length: int) -> None:
+    parts = [range(length)[part] for part in parts_of(length)]
+    assert [k for part in parts for k in part] == list(range(length))
+    assert len(parts) == worker_count(length)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -45,8 +45,8 @@ class TwinVec(VecEnv):
     """Batched twin environments with same-step autoreset.
 
     The infos of a finished episode hold ``episode`` (``r`` mean reward of a step times steps,
-    ``l``), ``progress``, ``violated`` (severity), ``window_violated`` and ``switches`` (a
-    second), means over the episode.
+    ``l``), ``progress``, ``violated`` (severity), ``window_violated`` and
+    ``switches_per_s``, means over the episode.
 
     Attributes:
         told: How many numbers observations have behind those of a node.
@@ -60,8 +60,8 @@ class TwinVec(VecEnv):
         settings: How episodes are made and rewarded.
         others: Who may hold the levers first; what is asked for meanwhile is not done.
         tells_critic: Whether observations end with what no policy can see but helps to say what a
-            state is worth (asymmetric actor critic, Pinto et al., 2018): which twin it is, the
-            logarithms of its prices, whether others hold the levers.
+            state is worth (asymmetric actor critic, Pinto et al., 2018): which twin it is, log(1 +
+            price) / 4 of its prices, whether others hold the levers.
         seed: Everything random follows from it.
     """
 
@@ -108,19 +108,19 @@ class TwinVec(VecEnv):
         self._sums[:] = 0.0
         self._reset_seeds()
         self._reset_options()
-        return self._shown()
+        return self._shown(np.arange(self.num_envs))
 
-    def _shown(self) -> NDArray[np.float32]:
-        """What the policy sees; with what only its critic is told, if it is."""
-        observation = self.simulation.observation
+    def _shown(self, index: NDArray[np.int64]) -> NDArray[np.float32]:
+        """What is seen of the nodes ``index``; with what only the critic is told, if it is."""
+        observation = self.simulation.observation[index]
         if not self.told:
-            return observation.copy()
-        which = self.simulation.scenario
-        told = np.zeros((self.num_envs, OBSERVATION_SIZE + self.told), dtype=np.float32)
+            return observation
+        which = self.simulation.scenario[index]
+        told = np.zeros((len(index), OBSERVATION_SIZE + self.told), dtype=np.float32)
         told[:, :OBSERVATION_SIZE] = observation
-        told[np.arange(self.num_envs), OBSERVATION_SIZE + which] = 1.0
+        told[np.arange(len(index)), OBSERVATION_SIZE + which] = 1.0
         told[:, -1 - len(COSTS) : -1] = np.log1p(self.simulation.terms.prices[:, which].T) / 4.0
-        told[:, -1] = self.simulation.steps < self._others_steps
+        told[:, -1] = (self.simulation.steps < self._others_steps)[index]
         return told
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
@@ -136,7 +136,7 @@ class TwinVec(VecEnv):
         self._sums += (
             result.reward, result.progress, result.violated, result.window_violated, result.moved,
         )  # fmt: skip
-        observation = self._shown()
+        observation = self._shown(np.arange(self.num_envs))
         for i in self._finished:
             self._infos[i] = {}
         self._finished = np.flatnonzero(result.done)
@@ -184,7 +184,7 @@ class TwinVec(VecEnv):
         self._sums[:, index] = 0.0
         self.simulation.reset(done)
         self._hand_to_others(done)
-        observation[index] = self._shown()[index]
+        observation[index] = self._shown(index)
 
     def _hand_to_others(self, rows: NDArray[np.bool_]) -> None:
         """Draw who holds the levers of new episodes, and until when."""

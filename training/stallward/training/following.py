@@ -154,8 +154,8 @@ def evened(
     found = np.zeros_like(advantages)
     each = [counts & (scenarios == k) for k in np.unique(scenarios[counts])]
     spreads = [float(advantages[mine].std()) for mine in each]
+    least = max(_LEAST_SPREAD * sum(spreads) / max(len(spreads), 1), 1e-9)
     for mine, spread in zip(each, spreads, strict=True):
-        least = max(_LEAST_SPREAD * sum(spreads) / len(spreads), 1e-9)
         found[mine] = (advantages[mine] - advantages[mine].mean()) / max(spread, least)
     return found
 

@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,7 +53,7 @@ from stallward.training.teacher import Lessons, Teaching, teach
 from stallward.training.torch_actor import policy_settings
 from stallward.training.torch_slots import SlotPolicy, pooled_over_slots
 from stallward.training.warm_start import imitate, likeliest
-from stallward.training.workers import side_by_side, time_for_each, worker_count
+from stallward.training.workers import parts_of, side_by_side, time_for_each
 
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
@@ -202,8 +201,12 @@ def train(
     missing = [seed for seed in seeds if seed not in kept]
     trained = []
     if missing:
-        lessons = _teach_all(
-            world, args, statics, constraints, lambda said, share: report(said, 0.1 * share)
+        taught = [
+            partial(_teach, world[part], args, statics.only(part), constraints.only(part))
+            for part in parts_of(len(world))
+        ]
+        lessons = Lessons.of_all(
+            side_by_side(taught, lambda said, share: report(said, 0.1 * share))
         )
         trained = side_by_side(
             [
@@ -292,28 +295,7 @@ def _place(folder: Path, seed: int) -> Path:
     return folder / SEEDS_FOLDER / f"{seed}"
 
 
-def _teach_all(
-    twins: Sequence[FittedTwin],
-    args: Args,
-    statics: Statics,
-    constraints: Constraints,
-    report: Report,
-) -> Lessons:
-    """Lessons on all twins, side by side: those on one do not depend on the others."""
-    count = worker_count(len(twins))
-    edges = [round(k * len(twins) / count) for k in range(count + 1)]
-    parts = [slice(*edge) for edge in pairwise(edges)]
-    taught = side_by_side(
-        [
-            partial(_teach_some, twins[part], args, statics.only(part), constraints.only(part))
-            for part in parts
-        ],
-        report,
-    )
-    return Lessons.of_all(taught)
-
-
-def _teach_some(
+def _teach(
     twins: Sequence[FittedTwin],
     args: Args,
     statics: Statics,

@@ -10,6 +10,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -25,6 +26,13 @@ Job = Callable[[Report], Result]
 def worker_count(jobs: int) -> int:
     """How many of ``jobs`` run at once: one a processor at most."""
     return max(min(len(os.sched_getaffinity(0)), jobs), 1)
+
+
+def parts_of(length: int) -> list[slice]:
+    """As many parts of a sequence as run at once, about equally long."""
+    count = worker_count(length)
+    edges = [round(k * length / count) for k in range(count + 1)]
+    return [slice(*edge) for edge in pairwise(edges)]
 
 
 def time_for_each(seconds: float, jobs: int) -> float:
