@@ -28,7 +28,8 @@ from stallward.evaluation.fidelity_measures import (
 from stallward.evaluation.fidelity_observed import Observed
 from stallward.evaluation.fidelity_page import render_page
 from stallward.evaluation.fidelity_signals import distances, scales_of
-from stallward.evaluation.fidelity_table import fidelity_rows
+from stallward.evaluation.fidelity_table import fidelity_rows, signal_rows
+from stallward.evaluation.fidelity_targets import TARGETS, judge_fidelity
 from stallward.evaluation.measure import BlockMeasures
 from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.runs import NO_ARM, RunRequest, file_sha256
@@ -96,7 +97,10 @@ def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
         (None,) * 3
     )
     assert found["background_error_median"] == pytest.approx(0.0)
-    headers, rows, _ = fidelity_rows({"arms": [row.as_json()], **found})
+    targets = judge_fidelity(found)
+    assert targets["spearman"] == {"value": None, "target": 0.9, "met": None}
+    assert targets["background_error_median"]["met"]
+    headers, rows, _ = fidelity_rows({"arms": [row.as_json()], "targets": targets, **found})
     assert dict(zip(headers, rows[0], strict=True))["p95 live ms"] == "-"
 
 
@@ -145,6 +149,22 @@ def test_coverage_asks_whether_the_live_figure_lies_among_the_twin_s_blocks() ->
     assert all(row.covered.values())
     assert set(row.covered) == {"p50", "p95", "p99", "work"}
     assert not any(replace(row, twin=above).covered.values())
+
+
+def test_a_target_is_met_up_to_its_bound_or_to_the_floor_where_that_is_larger() -> None:
+    found: dict[str, float | None] = {target.key: target.bound for target in TARGETS}
+    found |= {"p95_floor_median": 0.1, "p99_floor_median": 0.3}
+    assert all(one["met"] for one in judge_fidelity(found).values()), "to the bound"
+    worse = found | {
+        "p95_error_median": 0.16, "p99_error_median": 0.29, "p99_error_worst": 0.26,
+        "spearman": 0.89, "effect_signs_right": 0.99, "distance_vs_replay": None,
+    }  # fmt: skip
+    judged = judge_fidelity(worse)
+    assert {key for key, one in judged.items() if one["met"] is False} == {
+        "p95_error_median", "p99_error_worst", "spearman", "effect_signs_right",
+    }  # fmt: skip
+    assert judged["p99_error_median"] == {"value": 0.29, "target": 0.3, "met": True}
+    assert judged["distance_vs_replay"]["met"] is None
 
 
 def test_an_arm_without_answers_on_the_twin_is_off_by_a_factor_of_ten() -> None:
@@ -253,7 +273,11 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
     assert found["left_out_scenarios"] is None
     headers, rows, notes = fidelity_rows(found)
     assert all(len(row) == len(headers) for row in rows)
-    assert any("right sign" in note for note in notes)
+    assert any("right sign" in note and "(target 1.00: met)" in note for note in notes)
+    assert found["targets"]["distance_vs_replay"]["met"]
+    signal_headers, signals_of = signal_rows(found)
+    assert {row[0] for row in signals_of} == set(none["distances"]["twin"])
+    assert all(len(row) == len(signal_headers) for row in signals_of)
     page = render_page(found)
     assert page.count("<circle") == 2 * 3, "latency and work of each arm"
     assert "naive replay" in page

@@ -37,6 +37,7 @@ from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.fidelity_measures import ArmFidelity, summarise_fidelity
 from stallward.evaluation.fidelity_observed import Observed
 from stallward.evaluation.fidelity_signals import Signals, pooled, scales_of, signals_of
+from stallward.evaluation.fidelity_targets import judge_fidelity
 from stallward.evaluation.measure import Array, BlockMeasures, reduce, series_of
 from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.pipeline import fit_recordings, recordings_of
@@ -167,7 +168,7 @@ def _result(
 ) -> dict[str, Any]:
     """What is written down: of arms, and of scenarios that no fit has seen."""
     return {
-        "schema": 3,
+        "schema": 4,
         "twins": twins,
         **_table(rows),
         "left_out_scenarios": _table(others) if others else None,
@@ -175,7 +176,12 @@ def _result(
 
 
 def _table(rows: Sequence[ArmFidelity]) -> dict[str, Any]:
-    return {"arms": [row.as_json() for row in rows], **summarise_fidelity(rows)}
+    summary = summarise_fidelity(rows)
+    return {
+        "arms": [row.as_json() for row in rows],
+        **summary,
+        "targets": judge_fidelity(summary),
+    }
 
 
 def _as_it_is(

@@ -11,7 +11,7 @@ import numpy as np
 
 from stallward.evaluation.charts import COLOURS
 from stallward.evaluation.fidelity_heat import heat
-from stallward.evaluation.fidelity_table import fidelity_notes, fidelity_rows
+from stallward.evaluation.fidelity_table import fidelity_notes, fidelity_rows, mean_distances
 from stallward.evaluation.render import number
 from stallward.evaluation.report import page_of, put_page, section
 from stallward.evaluation.svg import Scale, line, linear_ticks, log10, log_ticks, svg, tag, text
@@ -176,11 +176,8 @@ def _square(
 def _distances(rows: Rows) -> str:
     """Bars of each signal's mean distance: the twin's and naive replay's."""
     names = list(dict.fromkeys(name for row in rows for name in row["distances"]["twin"]))
-    means = {
-        of: {name: _mean([row["distances"][of].get(name) for row in rows]) for name in names}
-        for of in ("twin", "replay", "floor")
-    }
-    top = max([0.1, *(v for each in means.values() for v in each.values() if v is not None)])
+    means = {of: mean_distances(rows, of) for of in ("twin", "replay", "floor")}
+    top = max([0.1, *(v for each in means.values() for v in each.values())])
     width, height, left = 1040.0, 26.0 * len(names) + 40.0, 220.0
     x = Scale(low=0.0, high=top, start=left, end=width - 20)
     parts = []
@@ -191,14 +188,14 @@ def _distances(rows: Rows) -> str:
         base = 8.0 + 26.0 * i
         parts.append(text(left - 8, base + 12, name, class_="end"))
         for of, offset, colour in (("replay", 0.0, "var(--ref1)"), ("twin", 9.0, "var(--c1)")):
-            mean = means[of][name]
+            mean = means[of].get(name)
             if mean is not None:
                 said = f"{name}, {of}: {mean:.3f}"
                 parts.append(
                     tag("rect", hint(said), x=left, y=base + offset, width=x(mean) - left,
                         height=8.0, fill=colour)
                 )  # fmt: skip
-        floor = means["floor"][name]
+        floor = means["floor"].get(name)
         if floor is not None:
             parts.append(line(x(floor), base - 2, x(floor), base + 19, class_="slo"))
     key = (
@@ -207,8 +204,3 @@ def _distances(rows: Rows) -> str:
         "<span>dashed: live against live</span></div>"
     )
     return key + svg(width, height, parts, label="Distance of each signal, twin and replay")
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None

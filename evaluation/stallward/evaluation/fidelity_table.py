@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stallward.evaluation.render import number
 
 _ERRORS: Final = ("p50", "p95", "p99", "work")
 _FLOORS: Final = ("p95", "p99", "work")
-_MEDIAN: Final = "0.15"
-_WORST: Final = "0.25"
-_WORK: Final = "0.10"
+_DISTANCES: Final = {"twin": "distance", "replay": "replay's", "floor": "live's own"}
 _NOMINAL: Final = 11.0 / 13.0
 """A thirteenth draw lies between the least and the largest of twelve so often."""
 _HEADERS: Final = (
@@ -60,33 +58,49 @@ def fidelity_rows(
 
 def fidelity_notes(found: Mapping[str, Any]) -> list[str]:
     """What all arms together come to, each figure beside its target."""
-    notes = [
-        f"{what}: median error {_error(found[f'{name}_median'])}, "
-        f"worst {_error(found[f'{name}_worst'])}{target}"
-        for name, what, target in (
-            ("p95_error", "p95", f" (targets {_MEDIAN} and {_WORST}{_floor(found, 'p95')})"),
-            ("p99_error", "p99", f" (targets {_MEDIAN} and {_WORST}{_floor(found, 'p99')})"),
-            ("background_error", "background work", f" (target {_WORK})"),
-        )
+    errors = [
+        f"{what}: median error {_aimed(found, f'{name}_error_median')}, "
+        f"worst {_aimed(found, f'{name}_error_worst')}"
+        for name, what in (("p95", "p95"), ("p99", "p99"), ("background", "background work"))
     ]
-    signs = found["effect_signs_right"]
-    notes += [
-        f"effects: {number(signs, 'share')} of {found['effects_counted']} certain ones have the "
-        "right sign (target 100 %)",
-        f"rank correlation of p95: median {_error(found['spearman'])}, worst "
-        f"{_error(found['spearman_worst'])} (target 0.9)",
-        f"distance: {_error(found['distance_vs_replay'])} of naive replay's (target 0.45), "
+    return [
+        *errors,
+        f"effects: of {found['effects_counted']} certain ones the right sign have "
+        f"{_aimed(found, 'effect_signs_right')}",
+        f"rank correlation of p95: median {_aimed(found, 'spearman')}, worst "
+        f"{_error(found['spearman_worst'])}",
+        f"distance: {_aimed(found, 'distance_vs_replay')} of naive replay's, "
         f"{_error(found['distance_vs_noise_floor'])} times live against live",
         f"coverage: {number(found['covered'], 'share')} of live figures lie among those of the "
         f"twin's blocks ({number(_NOMINAL, 'share')} would, were they drawn alike)",
     ]
-    return notes
 
 
-def _floor(found: Mapping[str, Any], name: str) -> str:
-    """The floor, where it is larger than the target."""
-    floor = found[f"{name}_floor_median"]
-    return f"; live against live {_error(floor)}" if floor is not None else ""
+def signal_rows(
+    found: Mapping[str, Any],
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headers and rows of the distances of every signal, means over arms."""
+    means = {of: mean_distances(found["arms"], of) for of in _DISTANCES}
+    rows = [(name, *(_error(means[of].get(name)) for of in _DISTANCES)) for name in means["twin"]]
+    return ("signal", *_DISTANCES.values()), rows
+
+
+def mean_distances(rows: Sequence[Mapping[str, Any]], of: str) -> dict[str, float]:
+    """Mean over arms of each signal's distance of the ``twin``, of ``replay`` or the ``floor``."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row["distances"][of].items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def _aimed(found: Mapping[str, Any], key: str) -> str:
+    """A figure, its target, if it has one, and whether it is met."""
+    aim = found["targets"].get(key)
+    if aim is None:
+        return _error(found[key])
+    said = {True: "met", False: "missed", None: "unknown"}[aim["met"]]
+    return f"{_error(aim['value'])} (target {aim['target']:.2f}: {said})"
 
 
 def _error(value: float | None) -> str:

@@ -180,7 +180,7 @@ def fidelity(
     """
     from stallward.evaluation.fidelity import measure_fidelity  # noqa: PLC0415
     from stallward.evaluation.fidelity_page import write_page  # noqa: PLC0415
-    from stallward.evaluation.fidelity_table import fidelity_rows  # noqa: PLC0415
+    from stallward.evaluation.fidelity_table import fidelity_rows, signal_rows  # noqa: PLC0415
     from stallward.evaluation.outputs import check_writable  # noqa: PLC0415
     from stallward.evaluation.pipeline import load_twins  # noqa: PLC0415
     from stallward.evaluation.plan import write_json  # noqa: PLC0415
@@ -210,6 +210,8 @@ def fidelity(
         output.line(title)
         headers, rows, notes = fidelity_rows(part)
         output.table(headers, rows)
+        output.line()
+        output.table(*signal_rows(part))
         output.line()
         for text in notes:
             output.line(text)
