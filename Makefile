@@ -37,7 +37,8 @@ policy: build/twins  ## fit, train and tune again from recordings/ (80 minutes; 
 	@.venv/bin/stallward train --twin build/twins --judged-on build/twins --out build/run \
 	  --thresholds build/rule.toml --thresholds build/pi.toml
 	@.venv/bin/stallward export build/run --out build/policy.onnx
-	@.venv/bin/stallward ope recordings --arms onnx:path=build/policy.onnx \
+	@.venv/bin/stallward ope recordings \
+	  --arms onnx:path=build/policy.onnx,rule:path=build/rule.toml,pi:path=build/pi.toml \
 	  || echo "Refused by recordings of random settings; docs/explanation/off-policy.md: how often that is right."
 
 build/twins:

@@ -53,6 +53,16 @@ def test_the_minimal_file_gets_the_defaults() -> None:
     assert config.background == (SlotConfig(name="hog0", group="stallward/1/hog0"),)
 
 
+def test_a_rule_takes_over_from_who_decides_and_nobody_from_who_only_watches() -> None:
+    for said, who in (
+        ("", "none"),
+        ('controller = "ppo"', "rule"),
+        ('controller = "pi"\ndefault_controller = "none"', "none"),
+        ('default_controller = "latd"', "none"),
+    ):
+        assert parse_config(f"{MINIMAL}\n[control]\n{said}\n").control.takes_over == who
+
+
 def _full(text: str, number: float) -> DaemonConfig:
     return DaemonConfig(
         node=NodeConfig(zone="z", proc=Path("/p"), cgroup=Path("/c")),

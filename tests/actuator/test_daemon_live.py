@@ -343,6 +343,7 @@ def test_a_policy_is_loaded_watched_and_activated(
         assert status.ticks > before
         client.set_mode(Mode.OFF)
         assert wait_for(lambda: not frozen(hog), 1.0)
+        assert client.status().controller == "none", "a daemon that was told to do nothing"
     records = [
         record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
     ]
@@ -355,6 +356,17 @@ def test_a_policy_is_loaded_watched_and_activated(
         policy=make_controller(f"onnx:path={policy}"),
     )
     assert found is None
+
+
+def test_a_rule_decides_where_a_policy_that_was_asked_for_is_off(
+    little_sandbox: LittleSandbox, tmp_path: Path
+) -> None:
+    policy = write_policy(tmp_path / "pause.onnx")
+    config = little_sandbox.config(f"onnx:path={policy}")
+    with Daemon(config) as daemon, daemon.client() as client:
+        assert client.status().controller == "onnx"
+        client.set_mode(Mode.OFF)
+        assert wait_for(lambda: client.status().controller == "rule", 1.0)
 
 
 def settings_of(box: LittleSandbox) -> EngineSettings:

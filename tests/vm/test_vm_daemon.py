@@ -66,6 +66,7 @@ def config_of(
         record=RecordConfig(dir=zone.folder / "record"),
         control=ControlConfig(
             controller=controller,
+            default_controller="none",
             seed=1,
             read_processes=True,
             tick_period_s=TICK_S,

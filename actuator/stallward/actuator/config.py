@@ -68,8 +68,9 @@ class ControlConfig:
 
     controller: str = "none"
     """``NAME`` or ``NAME:key=value,...``; a policy starts active."""
-    default_controller: str = "none"
-    """Takes over when the controller's decision cannot be used, or the policy is off."""
+    default_controller: str = "rule"
+    """Takes over when the controller's decision cannot be used, or the policy is off; nobody does
+    where the controller is ``none``."""
     slo_ms: float = 100.0
     tick_period_s: float = 0.1
     """Between two ticks under pressure, and while anything is held."""
@@ -89,6 +90,14 @@ class ControlConfig:
     foreign_wait_s: float = 60.0
     """How long a setting that somebody else has changed is left to them, unless the controller
     wants something else meanwhile."""
+
+    @property
+    def takes_over(self) -> str:
+        """Who decides when the controller cannot.
+
+        Who only watches a node does not want a bad sample to be the reason that it is touched.
+        """
+        return self.controller if self.controller == "none" else self.default_controller
 
     @property
     def slowest_tick_s(self) -> float:

@@ -196,7 +196,7 @@ def is_policy(controller: Controller) -> bool:
 
 
 def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
-    default = config.control.default_controller
+    default = config.control.takes_over
     rule = make_controller(default) if is_policy(controller) else controller
     family = frozenset({os.getpid(), os.getppid()})
     return Engine(settings=node.settings(family), rule=rule, default=make_controller(default))
