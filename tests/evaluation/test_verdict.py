@@ -22,7 +22,7 @@ from stallward.evaluation.measure import BlockMeasures
 from stallward.evaluation.oracle import Hindsight, Setting
 from stallward.evaluation.plan import write_json
 from stallward.evaluation.verdict import load_verdict, run_verdict, static_best
-from stallward.evaluation.verdict_figures import FIGURES, Scene, judge
+from stallward.evaluation.verdict_figures import FIGURES, Scene, judge, what_was_run
 from stallward.evaluation.verdict_plan import VerdictPlan, load_verdict_plan
 from stallward.evaluation.verdict_score import score
 from stallward.evaluation.verdict_tables import verdict_tables
@@ -451,6 +451,13 @@ def test_what_was_run_again_and_ended_is_said_of_every_arm() -> None:
     assert found["scenarios"]["s"]["ended_programs"] == {"latd": 3}
     title = verdict_tables(found)[0].title
     assert "on 2 machines, run again: ppo 2, ended: latd 3" in title
+
+
+def test_a_verdict_says_what_was_judged_and_where() -> None:
+    method = {"block_s": 60.0, "burn_in_s": 12.0, "seed": 30, "files_sha256": {"ppo": "ab12"}}
+    said = what_was_run({"node": {"kernel": "6.18"}, "method": {**method, "summary": "..."}})
+    assert said == {"node": {"kernel": "6.18"}, **method}
+    assert judge({"s": replace(scene(), run=said)})["scenarios"]["s"]["run"] == said
 
 
 def test_a_setting_that_is_two_things_is_run_once(

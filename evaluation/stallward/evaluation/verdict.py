@@ -29,7 +29,7 @@ from stallward.evaluation.oracle import Hindsight, Setting, best_meeting_target,
 from stallward.evaluation.pipeline import fit_recordings, recordings_of
 from stallward.evaluation.plan import read_json, write_json
 from stallward.evaluation.progress import Report, part, silent
-from stallward.evaluation.verdict_figures import Scene, judge
+from stallward.evaluation.verdict_figures import Scene, judge, what_was_run
 from stallward.evaluation.verdict_plan import VerdictPlan
 from stallward.models.registry import find_policy, load_policy
 
@@ -157,6 +157,7 @@ def _scene(cast: Mapping[str, str], compared: Compared) -> Scene:
         spoiled={label: arm["invalid_blocks"] for label, arm in arms.items()},
         ended={label: arm["terminated_processes"] for label, arm in arms.items()},
         nodes=1 + len(compared.result["other_nodes"]),
+        run=what_was_run(compared.result),
     )
 
 

@@ -160,6 +160,7 @@ class Scene:
         spoiled: Label -> blocks that were run again because the kernel killed in them.
         ended: Label -> programs that the arm terminated.
         nodes: Machines that the blocks were run on.
+        run: What was run where, see :func:`what_was_run`.
     """
 
     found: Estimated
@@ -168,6 +169,7 @@ class Scene:
     spoiled: Mapping[str, int] = field(default_factory=dict)
     ended: Mapping[str, int] = field(default_factory=dict)
     nodes: int = 1
+    run: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -233,6 +235,7 @@ def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:
                 "oracle": None if scene.oracle is None else scene.oracle.as_json(),
                 "roles": dict(scene.roles),
                 "nodes": scene.nodes,
+                "run": dict(scene.run),
                 "spoiled_blocks": _of_roles(scene, scene.spoiled),
                 "ended_programs": _of_roles(scene, scene.ended),
                 "arms": {r: _figures([scene], r) for r in roles if r in scene.labels},
@@ -250,6 +253,13 @@ def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:
         },
         "ships": _ships(arms[POLICY]),
     }
+
+
+def what_was_run(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a comparison's result: the machine, lengths of blocks, seed, SHA-256 of arms' files."""
+    method = result.get("method", {})
+    kept = ("block_s", "burn_in_s", "seed", "files_sha256")
+    return {"node": result.get("node"), **{key: method.get(key) for key in kept}}
 
 
 def _of_roles(scene: Scene, counts: Mapping[str, int]) -> dict[str, int]:
