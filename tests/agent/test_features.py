@@ -81,6 +81,10 @@ NODE_EXPECTED = {
     "latency_p95_ratio": log2(1 + 35 / SLO_MS) / 4,
     "latency_max_ratio": log2(1 + 70 / SLO_MS) / 4,
     "latency_age": log2(1.5) / 4,
+    "target_scale": log2(1 + SLO_MS) / 8,
+    "request_scale": log2(1 + 7) / 10,
+    "latency_mean_over_usual": 0.0,  # not known yet
+    "latency_p95_over_usual": 0.0,
     "profile_default": 0.0,
     "profile_flush": 1.0,
     "profile_keep-cache": 0.0,
@@ -130,6 +134,20 @@ def test_every_feature_means_what_its_definition_says() -> None:
     assert len(SLOT_EXPECTED) == len(SLOT_FEATURES)
     expected = {**NODE_EXPECTED, **{f"slot2_{n}": v for n, v in SLOT_EXPECTED.items()}}
     assert found == pytest.approx(dict.fromkeys(FRAME_NAMES, 0.0) | expected)
+
+
+def test_latencies_are_held_against_what_is_usual() -> None:
+    computing = FrameFeatures(SLO_MS)
+    for k in range(20):
+        computing.compute(frame(10.0 + ELAPSED_S * k, 0.0))
+    slow = frame(20.0, 0.0)
+    slow.node[NODE["latency_mean_ms"]], slow.node[NODE["latency_p95_ms"]] = 45.0, 135.0
+    found = dict(zip(FRAME_NAMES, computing.compute(slow)[0], strict=True))
+    assert found["latency_mean_over_usual"] == pytest.approx(log2(3) / 4, rel=0.01)
+    assert found["latency_p95_over_usual"] == pytest.approx(log2(9) / 4, rel=0.01)
+    slow.node[NODE["latency_mean_ms"]], slow.node[NODE["time_s"]] = 9.0, 20.5
+    found = dict(zip(FRAME_NAMES, computing.compute(slow)[0], strict=True))
+    assert found["latency_mean_over_usual"] == 0.0
 
 
 @pytest.mark.parametrize(

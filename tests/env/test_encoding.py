@@ -63,11 +63,11 @@ def test_random_frames_are_encoded_as_on_a_node() -> None:
     rng = np.random.default_rng(4)
     frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
     state = Arrays(ENCODER, encoders, np.arange(NODES))
-    state.fresh = 1.0
+    state.fresh, state.known_ms = 1.0, np.nan
     references = [ObservationEncoder(20.0) for _ in range(NODES)]
     out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
     for k in range(60):
-        random_frame(rng, frames, 0.1 * k)
+        random_frame(rng, frames, 0.4 * k)
         if k % 7 == 6:
             rows = rng.random(NODES) < 0.2
             state.fresh = np.where(rows, 1.0, state.fresh)
@@ -75,12 +75,13 @@ def test_random_frames_are_encoded_as_on_a_node() -> None:
                 references[row].reset()
         _encode_all(frames, encoders, out, SLOTS)
         same(out, encoded(references, raw_frames(frames, np.arange(NODES))))
+    assert (out[:, OBSERVATION_NAMES.index("latency_mean_over_usual")] > 0.0).any()
 
 
 @pytest.mark.parametrize("ticks", [1, 2])
 def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> None:
     twin = small_twin()
-    exact = Nuisance(sensing=0.0)
+    exact = Nuisance(sensing=0.0, usual_known=0.0)
     settings = SimulationSettings(ticks_per_action=ticks, episode_s=1e6, nuisance=exact)
     simulation = Simulation([twin], 16, settings, seed=1)
     simulation.reset(np.ones(16, dtype=bool))

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import stallward.env  # noqa: F401 - registers the environments
+from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.raw import NODE
 from stallward.env.errors import TwinError
 from stallward.env.gym_twin import TwinEnv
 from stallward.env.reward import excess, mean_progress, reward, severity, window_severity
@@ -247,6 +249,30 @@ def test_copies_of_nodes_do_what_the_nodes_do() -> None:
         np.testing.assert_array_equal(found[0].observation, found[1].observation)
         np.testing.assert_array_equal(found[0].reward, found[1].reward)
         assert (found[0].observation != found[2].observation).any()
+
+
+def test_the_usual_latency_is_known_from_before_on_as_many_nodes_as_asked_for() -> None:
+    place = OBSERVATION_NAMES.index("latency_mean_over_usual")
+    idle = np.zeros((256, len(ACTION_SIZES)), dtype=np.int64)
+    for share in (0.0, 0.5, 1.0):
+        settings = SimulationSettings(
+            nuisance=Nuisance(
+                sensing=0.0, late_share=0.0, usual_known=share, usual_ratio=(1.0, 1.0)
+            )
+        )
+        simulation = Simulation([TWIN], 256, settings, seed=2)
+        simulation.terms.usual_ms[:] = 4.0
+        simulation.reset(np.ones(256, dtype=bool))
+        for _ in range(10):
+            found = simulation.step(idle).observation[:, place]
+        mean_ms = np.array([frame.node[NODE["latency_mean_ms"]] for frame in simulation.frames()])
+        answered = np.isfinite(mean_ms)
+        slower = answered & (mean_ms > 4.0 * 1.05)
+        known = slower & (found > 0.0)
+        assert slower.mean() > 0.5
+        assert known.sum() / slower.sum() == pytest.approx(share, abs=0.1)
+        expected = np.minimum(np.log2(mean_ms[known] / 4.0) / 4.0, 3.0)
+        assert found[known] == pytest.approx(expected, rel=0.01)
 
 
 def test_rewards_are_in_slo_units() -> None:

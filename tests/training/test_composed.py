@@ -16,7 +16,13 @@ from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import measure_ample
 
 SETTINGS = SimulationSettings(nuisance=NO_NUISANCE)
-COMPOSING = Composing(per_twin=6, size_ratio=(1.0, 1.0), service_ratio=(1.0, 1.0))
+COMPOSING = Composing(
+    per_twin=6,
+    size_ratio=(1.0, 1.0),
+    rate_ratio=(1.0, 1.0),
+    service_ratio=(1.0, 1.0),
+    refiled_share=0.0,
+)
 
 
 def named(name: str, touch_scale: float, read_latency_s: float, service_s: float) -> FittedTwin:
@@ -66,7 +72,7 @@ def test_zones_press_as_those_that_are_shipped_and_targets_follow_from_ample_mem
 
 
 def test_applications_and_programs_come_in_other_sizes_at_the_same_utilisation() -> None:
-    varied = Composing(per_twin=6, size_ratio=(0.5, 2.0), service_ratio=(0.25, 4.0))
+    varied = replace(COMPOSING, size_ratio=(0.5, 2.0), service_ratio=(0.25, 4.0))
     own = ONE.scenario.protected
     sizes, services, programs = [], [], []
     for twin in compose([ONE, TWO], varied, SETTINGS, seed=1)[::2]:
@@ -93,6 +99,28 @@ def test_applications_and_programs_come_in_other_sizes_at_the_same_utilisation()
     ):
         assert least <= min(ratios) < 1.0 < max(ratios) <= most
         assert len(set(ratios)) == len(ratios), "each its own"
+
+
+def test_some_applications_are_busier_and_keep_more_or_less_of_their_memory_in_files() -> None:
+    varied = replace(COMPOSING, per_twin=40, rate_ratio=(0.7, 1.3), refiled_share=0.5)
+    own = ONE.scenario.protected
+    rates, refiled = [], []
+    for twin in compose([ONE], varied, SETTINGS, seed=3):
+        protected = twin.scenario.protected
+        rates.append(protected.request_rate_per_s / own.request_rate_per_s)
+        for anon, file in (("anon_pages", "file_pages"), ("touch_anon_pages", "touch_file_pages")):
+            together = getattr(protected, anon) + getattr(protected, file)
+            assert together == pytest.approx(getattr(own, anon) + getattr(own, file))
+        if protected.file_pages != own.file_pages:
+            refiled.append(protected.file_pages / (protected.anon_pages + protected.file_pages))
+            touched = protected.touch_file_pages + protected.touch_anon_pages
+            assert protected.touch_file_pages / touched == pytest.approx(refiled[-1])
+        assert protected.cold_pages == own.cold_pages
+    assert 0.7 <= min(rates) < 0.85
+    assert 1.15 < max(rates) <= 1.3
+    assert 8 < len(refiled) < 32
+    assert min(refiled) < 0.2
+    assert max(refiled) > 0.7
 
 
 def test_the_same_seed_composes_the_same() -> None:

@@ -20,6 +20,7 @@ def test_stalls_and_latencies_are_magnified_and_their_averages_too() -> None:
     fine = {name for name, i in AT.items() if FINE[i] > 0.0}
     assert {"protected_psi_memory_some_share", "protected_psi_memory_some_share_8s"} <= fine
     assert {"slot3_psi_io_some_share", "latency_mean_ratio", "latency_p95_ratio_1s"} <= fine
+    assert {"latency_mean_over_usual", "latency_p95_over_usual_8s"} <= fine
     assert not {name for name in fine if "psi" not in name and "latency" not in name}
     assert not {"latency_known", "latency_age"} & fine
 

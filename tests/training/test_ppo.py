@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ import pytest
 from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.env.simulation import SimulationSettings
 from stallward.env.testing import small_twin
+from stallward.env.twin.fitted import FittedTwin
 from stallward.models.registry import load_policy
+from stallward.training import ppo
 from stallward.training.composed import Composing
 from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
@@ -20,11 +24,12 @@ from stallward.training.export import export_policy
 from stallward.training.policy import TrainedPolicy
 from stallward.training.ppo import Args, train
 from stallward.training.rollout import Act, constant, constrained_score, evaluate
-from stallward.training.selection import make_judge, worst_low
+from stallward.training.selection import Judge, make_judge, worst_low
 from stallward.training.statics import make_constraints
 from stallward.training.teacher import Teaching
 
 TWIN = small_twin()
+OTHER = replace(TWIN, scenario=replace(TWIN.scenario, name="other", zone_bytes=480 << 20))
 SETTINGS = SimulationSettings()
 TAUGHT = Args(
     teaching=Teaching(nodes=12, lessons=5, unused_lessons=2, settings=6, ahead_steps=10),
@@ -99,11 +104,33 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(tmp_path: Pa
     assert list((tmp_path / "run/tensorboard").glob("seed*/events.*")), "curves are written"
     with pytest.raises(TrainingError, match="other settings"):
         train([TWIN], replace(BRIEF, gamma=0.9), folder=tmp_path / "run")
+    with pytest.raises(TrainingError, match="other twins"):
+        train([TWIN], BRIEF, judged_on=[OTHER], folder=tmp_path / "run")
+
+
+class Seen:
+    """Remembers the twins that policies are judged on."""
+
+    def __init__(self) -> None:
+        self.names: list[tuple[str, ...]] = []
+
+    def __call__(self, twins: Sequence[FittedTwin], *args: Any, **kwargs: Any) -> Judge:
+        self.names.append(tuple(twin.scenario.name for twin in twins))
+        return make_judge(twins, *args, **kwargs)
+
+
+def test_how_long_a_seed_learns_is_decided_on_twins_it_does_not_learn_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = Seen()
+    monkeypatch.setattr(ppo, "make_judge", seen)
+    found = train([TWIN], BRIEF, judged_on=[OTHER])
+    assert seen.names == [("other",), ("other",)], "while it learns, and between the seeds"
+    assert 0 < found.policy.provenance["kept_after"] <= BRIEF.total_steps
 
 
 def test_the_seed_is_chosen_by_twins_it_was_not_trained_on() -> None:
-    other = replace(TWIN, scenario=replace(TWIN.scenario, name="other", zone_bytes=480 << 20))
-    result = train([TWIN], replace(BRIEF, seeds=2), judged_on=[other])
+    result = train([TWIN], replace(BRIEF, seeds=2), judged_on=[OTHER])
     assert result.policy.provenance["judged_on"] == ["other"]
     assert list(result.evaluation["static"]) == ["other", "small"]
     assert set(result.policy.provenance["allowed"]) == {"other", "small"}

@@ -24,13 +24,15 @@ class Kind(IntEnum):
     """log(1 + growth of a counter per second) / 10."""
     LOG = 2
     """log2(1 + value / scale) / fold."""
-    RATIO = 3
+    OVER = 3
+    """log2(value / scale) / fold, 0 up to the scale."""
+    RATIO = 4
     """value / scale."""
-    LIMIT = 4
+    LIMIT = 5
     """value / scale, 1 without a value."""
-    FLAG = 5
+    FLAG = 6
     """1 if the value is above 0, else 0."""
-    PROFILE = 6
+    PROFILE = 7
     """1 if the value is the index of the profile, else 0."""
 
 
@@ -52,13 +54,15 @@ class Feature:
     """Whether its fast and slow moving averages are part of the observation."""
 
 
-CONSTANTS: Final = {"one": 1.0, "five": 5.0, "slo_ms": math.nan}
-"""Scales that are no raw column. ``slo_ms``, the latency target, is each node's own."""
+CONSTANTS: Final = {"one": 1.0, "five": 5.0, "slo_ms": math.nan, "usual_ms": math.nan}
+"""Scales that are no raw column. ``slo_ms``, the latency target, is each node's own, and so is
+``usual_ms`` (:mod:`stallward.agent.usual`), which changes."""
 
 _stall = partial(Feature, kind=Kind.STALL, most=1.0)
 _rate = partial(Feature, kind=Kind.RATE)
 _of_limit = partial(Feature, kind=Kind.RATIO, scale="zone_limit_bytes", most=2.0)
 _of_slo = partial(Feature, kind=Kind.LOG, scale="slo_ms", fold=4.0, most=3.0)
+_of_usual = partial(Feature, kind=Kind.OVER, scale="usual_ms", fold=4.0, most=3.0)
 _duration = partial(Feature, kind=Kind.RATIO, scale="five", most=2.0)
 _plain = partial(Feature, kind=Kind.RATIO)
 
@@ -168,6 +172,33 @@ NODE_FEATURES: Final = (
         fold=4.0,
         most=2.0,
         meaning="log2(1 + s since the last completion) / 4",
+    ),
+    Feature(
+        name="target_scale",
+        column="slo_ms",
+        kind=Kind.LOG,
+        fold=8.0,
+        meaning="log2(1 + SLO in ms) / 8",
+    ),
+    Feature(
+        name="request_scale",
+        column="latency_completed",
+        kind=Kind.LOG,
+        fold=10.0,
+        most=2.0,
+        meaning="log2(1 + requests completed in the window) / 10",
+    ),
+    _of_usual(
+        name="latency_mean_over_usual",
+        column="latency_mean_ms",
+        meaning="log2(mean latency / what is usual) / 4; 0 below or while that is not known",
+        remembered=True,
+    ),
+    _of_usual(
+        name="latency_p95_over_usual",
+        column="latency_p95_ms",
+        meaning="log2(p95 latency / usual mean latency) / 4; 0 below or while that is not known",
+        remembered=True,
     ),
     *(
         Feature(

@@ -21,12 +21,14 @@ from stallward.agent.feature_table import (
     Kind,
 )
 from stallward.agent.raw import NODE, SLOT, RawFrame
+from stallward.agent.usual import UsualLatency
 
 _SHORTEST_S: Final = 1e-6
 """Over less time there are no rates."""
 _INFINITE: Final = 8.0
 """What stands for a value beyond all bounds."""
 _TIME: Final = NODE["time_s"]
+_MEAN: Final = NODE["latency_mean_ms"]
 _PRESENT: Final = SLOT["present"]
 
 
@@ -47,6 +49,9 @@ class _Plan:
         self.logs = [
             (p, columns[f.column], columns[f.scale], f.fold, f.most, f.gain)
             for p, f in kinds[Kind.LOG]
+        ]
+        self.overs = [
+            (p, columns[f.column], columns[f.scale], f.fold, f.most) for p, f in kinds[Kind.OVER]
         ]
         self.ratios = [
             (p, columns[f.column], columns[f.scale], f.most, f.gain) for p, f in kinds[Kind.RATIO]
@@ -70,13 +75,14 @@ def _columns(*parts: dict[str, int]) -> dict[str, int]:
 
 
 _CONSTANT: Final = {name: index for index, name in enumerate(CONSTANTS)}
+_USUAL: Final = _CONSTANT["usual_ms"]
 _OF_NODE: Final = _Plan(NODE_FEATURES, _columns(NODE, _CONSTANT))
 _OF_SLOT: Final = _Plan(SLOT_FEATURES, _columns(SLOT, NODE, _CONSTANT))
 _NOTHING: Final = [0.0] * len(FRAME_FEATURES)
 
 
 class FrameFeatures:
-    """Computes the features of one node, keeping the frame before.
+    """Computes the features of one node, keeping the frame before and what latency is usual.
 
     Args:
         slo_ms: Its latency target.
@@ -84,6 +90,7 @@ class FrameFeatures:
 
     def __init__(self, slo_ms: float) -> None:
         self._constants = [*(CONSTANTS | {"slo_ms": float(slo_ms)}).values()]
+        self._usual = UsualLatency()
         self._before: RawFrame | None = None
 
     def forget(self) -> None:
@@ -107,6 +114,7 @@ class FrameFeatures:
         # A counter that went back was reset, and one that is absent is NaN: no rate.
         rates = before is not None and elapsed_s is not None and elapsed_s > _SHORTEST_S
         per_s = 1.0 / elapsed_s if rates and elapsed_s is not None else 0.0
+        self._constants[_USUAL] = self._usual.follow(node[_MEAN], elapsed_s)
         around = [*node, *self._constants]
         if rates and before is not None:
             _growths(_OF_NODE, found, 0, node, before.node, per_s)
@@ -148,6 +156,10 @@ def _levels(plan: _Plan, found: list[float], first: int, row: Sequence[float]) -
         value = 1.0 + _ratio(row[column], row[scale])
         if value > 0.0:
             found[first + place] = min(math.log2(value) / fold, most) * gain
+    for place, column, scale, fold, most in plan.overs:
+        ratio = _ratio(row[column], row[scale])
+        if ratio > 1.0:
+            found[first + place] = min(math.log2(ratio) / fold, most)
     for place, column, scale, most, gain in plan.ratios:
         found[first + place] = min(_ratio(row[column], row[scale]), most) * gain
     for place, column, scale, most, gain in plan.limits:

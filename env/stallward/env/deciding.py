@@ -274,6 +274,7 @@ def observe_first(world: World, seen: Seen, index: NDArray[np.int64]) -> None:
         node, frame = node_at(world.state, at), frame_at(seen.frames, at)
         memory = new_encoder()
         memory.fresh = 1.0
+        memory.known_ms = encoder_at(seen.encoders, at).known_ms
         slots = slots_in_use(node)
         fill_frame(node, frame, slots)
         encode(frame, memory, slots)

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from stallward.agent.desired import SLOTS
 from stallward.agent.feature_table import FRAME_FEATURES, NODE_FEATURES, SLOT_FEATURES, Kind
 from stallward.agent.observation import HISTORY_S, OBSERVATION_SIZE
+from stallward.agent.usual import AVERAGED_S, FORGOTTEN_S
 from stallward.env.lanes.compiling import model
 from stallward.env.lanes.elementary import exp, log, log_of_one_plus
 from stallward.env.lanes.layout import Layout, Rows
 from stallward.env.lanes.records import local_reader, reader, rows_of
 from stallward.env.lanes.single import value_of_lane
-from stallward.env.lanes.values import is_nan, maximum, minimum, where
+from stallward.env.lanes.values import is_nan, maximum, minimum, negate, where
 from stallward.env.twin.frame import FRAME, Frame
 
 Observations = NDArray[np.float32]
@@ -32,8 +33,8 @@ _SHORTEST_S: Final = 1e-6
 _OF_NODE: Final = len(NODE_FEATURES)
 _OF_SLOT: Final = len(SLOT_FEATURES)
 FEATURES: Final = _OF_NODE + SLOTS * _OF_SLOT
-_STALL, _RATE, _LOG, _RATIO, _LIMIT, _FLAG = (
-    int(kind) for kind in (Kind.STALL, Kind.RATE, Kind.LOG, Kind.RATIO, Kind.LIMIT, Kind.FLAG)
+_STALL, _RATE, _LOG, _OVER, _LIMIT, _FLAG = (
+    int(kind) for kind in (Kind.STALL, Kind.RATE, Kind.LOG, Kind.OVER, Kind.LIMIT, Kind.FLAG)
 )
 _HISTORIES: Final = len(HISTORY_S)
 
@@ -72,6 +73,11 @@ class Encoder:
     """1 where no frame was seen yet."""
     time_s: float
     """Of the frame before."""
+    known_ms: float
+    """Latency that is known as usual at the first frame; NaN where none is."""
+    usual_ms: float
+    average_ms: float
+    averaged_s: float
     counters: Annotated[Rows, FEATURES]
     """In the frame before, of the features that need them."""
     features: Annotated[Rows, FEATURES]
@@ -95,6 +101,7 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
     first = memory.fresh > 0.0
     elapsed_s = where(first, 0.0, frame.time_s - memory.time_s)
     per_s = where(elapsed_s > _SHORTEST_S, 1.0 / maximum(elapsed_s, _SHORTEST_S), 0.0)
+    _follow_usual(frame, memory, first, maximum(elapsed_s, 0.0))
     for f in range(_OF_NODE):
         memory.features[f] = _feature(rows_of(frame), memory, per_s, f)
     for i in range(slots):
@@ -117,6 +124,22 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
 
 
 @model
+def _follow_usual(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) -> None:
+    """What :class:`stallward.agent.usual.UsualLatency` does."""
+    mean_ms, before_ms = frame.latency_mean_ms, memory.average_ms
+    there = negate(is_nan(mean_ms))
+    begin_ms = where(first | is_nan(before_ms), mean_ms, before_ms)
+    share = 1.0 - exp(elapsed_s / -AVERAGED_S)
+    average_ms = where(there, begin_ms + (mean_ms - begin_ms) * share, begin_ms)
+    averaged_s = where(first, 0.0, memory.averaged_s) + where(there, elapsed_s, 0.0)
+    usual_ms = where(first, memory.known_ms, memory.usual_ms * (1.0 + elapsed_s / FORGOTTEN_S))
+    lower = there & (averaged_s >= AVERAGED_S) & negate(usual_ms <= average_ms)
+    memory.usual_ms = where(lower, average_ms, usual_ms)
+    memory.average_ms, memory.averaged_s = average_ms, averaged_s
+    frame.usual_ms = memory.usual_ms
+
+
+@model
 def _feature(frame: Rows, memory: Encoder, per_s: float, f: int) -> float:
     """One feature, by its kind; absent is 0."""
     kind, value = _KINDS[f], frame[_COLUMNS[f]]
@@ -132,6 +155,9 @@ def _feature(frame: Rows, memory: Encoder, per_s: float, f: int) -> float:
         found = value / frame[_SCALES[f]]
         if kind == _LOG:
             known = log(1.0 + found) * _PER_LN2 / _FOLDS[f]
+            found = where(is_nan(found), 0.0, known)
+        elif kind == _OVER:
+            known = log(maximum(where(is_nan(found), 1.0, found), 1.0)) * _PER_LN2 / _FOLDS[f]
             found = where(is_nan(found), 0.0, known)
         elif kind == _LIMIT:
             found = where(is_nan(value), 1.0, found)

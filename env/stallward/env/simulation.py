@@ -28,8 +28,7 @@ from stallward.env.deciding import (
 )
 from stallward.env.encoding import ENCODER
 from stallward.env.errors import TwinError
-from stallward.env.lanes.layout import Columns, copy_tiles
-from stallward.env.lanes.vectors import WIDTH
+from stallward.env.lanes.layout import Arrays, Columns, copy_tiles
 from stallward.env.reward import TAIL, TARGET, check_quantile
 from stallward.env.sensing import NUMBERS, draw_sensors
 from stallward.env.twin.core import TICK_S, TwinBatch
@@ -77,6 +76,11 @@ class Nuisance:
     """Chance that a slot is known to have used more before an episode than it holds at its
     start. Where nothing is known a policy would learn to catch every program as it starts and
     to keep it from ever showing what it uses, on which limits are counted."""
+    usual_known: float = 0.5
+    """Chance that the usual latency is known from before an episode."""
+    usual_ratio: tuple[float, float] = (0.8, 1.1)
+    """What is known of it, times the mean latency with ample memory: the least of many averages
+    is less, and it drifts up where it has not been reached for long."""
 
 
 NO_NUISANCE: Final = Nuisance(
@@ -88,6 +92,8 @@ NO_NUISANCE: Final = Nuisance(
     paused_before=0.0,
     sensing=0.0,
     used_before=0.0,
+    usual_known=0.0,
+    usual_ratio=(1.0, 1.0),
 )
 
 
@@ -240,8 +246,12 @@ class Simulation:
         seen.slow[index] = luck[-1] < self.settings.nuisance.slow_lever_share
         seen.action[index] = 0
         self._remember_pauses(index, luck[-1 - SLOTS : -1])
-        fresh, _ = ENCODER.fields["fresh"]
-        seen.encoders[index // WIDTH, fresh, index % WIDTH] = 1.0
+        nuisance = self.settings.nuisance
+        known = luck[-2 - SLOTS] < nuisance.usual_known
+        known_ms = _between(nuisance.usual_ratio, luck[-3 - SLOTS]) * self.terms.usual_ms[which]
+        encoders = Arrays(ENCODER, seen.encoders, index)
+        encoders.fresh = 1.0
+        encoders.known_ms = np.where(known, known_ms, np.nan)
         self.scenario[index] = which
         self.steps[index] = 0
         observe_first(self.twin.world, seen, index)

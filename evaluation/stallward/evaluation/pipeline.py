@@ -266,7 +266,7 @@ def train_policy(
     seeds: int = 1,
     judged_on: Sequence[str] = ("default",),
     thresholds: Sequence[Path] = (),
-    composed: int = 2,
+    composed: int = 3,
     seed: int = 1,
     report: Report = silent,
 ) -> None:
@@ -340,7 +340,7 @@ def tune_rule(
     seconds: float | None = None,
     seeds: int = 5,
     judged_on: Sequence[str] = ("default",),
-    composed: int = 2,
+    composed: int = 3,
     seed: int = 1,
     report: Report = silent,
 ) -> Path:

@@ -35,16 +35,21 @@ _MARK: Final = "application_of"
 class Composing:
     """How scenarios are put together."""
 
-    per_twin: int = 2
+    per_twin: int = 3
     """For each twin; 0 for none."""
     zone_ratio: tuple[float, float] = (0.58, 0.8)
     """Memory of a zone, over what all in it want at most; shipped scenarios have 0.60 to 0.76."""
-    target_ratio: tuple[float, float] = (1.15, 4.0)
+    target_ratio: tuple[float, float] = (1.1, 3.5)
     """The target, over the twin's p99 with ample memory; 1.1 to 3.7 with shipped scenarios: a
     node's p99 has stalls in it that no memory explains."""
     size_ratio: tuple[float, float] = (0.5, 2.0)
     """Memory of the application and of each program, times what was fitted: another version, or
     other data, of the same."""
+    refiled_share: float = 0.3
+    """Chance that an application keeps another part of its memory in files: what one maps another
+    allocates, and the two are lost and won back in other ways."""
+    rate_ratio: tuple[float, float] = (0.7, 1.3)
+    """Requests, times what was fitted."""
     service_ratio: tuple[float, float] = (0.5, 2.0)
     """Service time of the application, times what was fitted, at the same utilisation."""
 
@@ -129,17 +134,28 @@ def _resized(
 ) -> ProtectedProgram:
     """An application with more or less memory and work for a request."""
     size, service = _between(composing.size_ratio, rng), _between(composing.service_ratio, rng)
+    rate = rng.uniform(*composing.rate_ratio) / service
+    share = float(rng.random()) if rng.random() < composing.refiled_share else None
+    pages = _refiled(protected.anon_pages, protected.file_pages, share)
+    touch = _refiled(protected.touch_anon_pages, protected.touch_file_pages, share)
     return replace(
         protected,
-        request_rate_per_s=protected.request_rate_per_s / service,
+        request_rate_per_s=protected.request_rate_per_s * rate,
         service_s=protected.service_s * service,
-        anon_pages=protected.anon_pages * size,
-        file_pages=protected.file_pages * size,
+        anon_pages=pages[0] * size,
+        file_pages=pages[1] * size,
         cold_pages=protected.cold_pages * size,
-        touch_anon_pages=protected.touch_anon_pages * size,
-        touch_file_pages=protected.touch_file_pages * size,
+        touch_anon_pages=touch[0] * size,
+        touch_file_pages=touch[1] * size,
         touch_cold_pages=protected.touch_cold_pages * size,
     )
+
+
+def _refiled(anon: float, file: float, share: float | None) -> tuple[float, float]:
+    """The same pages, of which a share is files; as they are for ``None``."""
+    if share is None:
+        return anon, file
+    return (1.0 - share) * (anon + file), share * (anon + file)
 
 
 def _of_size(program: SlotProgram, size: float) -> SlotProgram:

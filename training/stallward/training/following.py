@@ -35,9 +35,9 @@ _BESIDE_STEPS: Final = 8
 _NEWEST: Final = 0.1
 """Weight of the last of them in what is taken to be suffered."""
 _CURVE_POINTS: Final = 40
-_LOOKS_FROM: Final = 0.5
+_LOOKS_FROM: Final = 0.2
 """Share of the training after which its actors are looked at more closely."""
-_LOOKS: Final = 25
+_LOOKS: Final = 40
 _REWARD_SCALE: Final = 0.1
 """Returns are sums over some hundred decisions; a critic learns numbers of order one best."""
 _LEAST_SPREAD: Final = 0.1
@@ -107,7 +107,8 @@ class Ranges:
 class Best:
     """The actor that did best without exploring, of those that were looked at.
 
-    While prices rise and fall so do policies; the last one is as good as chance has it.
+    While prices rise and fall so do policies; the last one is as good as chance has it, and the
+    longer they learn the more they know by heart.
 
     Args:
         judge: How an actor does on the same fresh nodes each time.
@@ -172,7 +173,7 @@ class Follow(BaseCallback):
         beside: As many nodes as the policy is trained on, on which it does not explore.
         clock: Ends the training.
         ranges: Told of all observations.
-        best: Shown the actors of the later half.
+        best: Shown actors now and then.
         report: Told how far it is.
     """
 

@@ -23,7 +23,8 @@ _OF_LATENCIES: Final = 100.0
 def _fineness(name: str) -> float:
     if "_psi_" in name:
         return _OF_STALLS
-    return _OF_LATENCIES if name.startswith("latency_") and "_ratio" in name else 0.0
+    of_latency = name.startswith("latency_") and ("_ratio" in name or "_over_usual" in name)
+    return _OF_LATENCIES if of_latency else 0.0
 
 
 FINE: Final[Array] = np.array([_fineness(name) for name in OBSERVATION_NAMES], dtype=np.float32)

@@ -3,8 +3,8 @@
 One file to read from top to bottom; ``stallward train`` makes the shipped policy again. The
 normalisation is measured before training, the actor first imitates a teacher that may look ahead
 (``teacher``, ``warm_start``), and in each scenario prices move until the application suffers what
-is allowed (``constraints``). Which seed is kept is decided in ``selection``; the best static
-setting for all is judged beside them.
+is allowed (``constraints``). How long a seed learns, and which one is kept, is decided on twins
+that none was trained on (``selection``); the best static setting for all is judged beside them.
 
 The same seed gives the same policy, unless time cuts it short. Each seed's policy is written as
 soon as it is trained: an interrupted run goes on with the seeds that are missing.
@@ -46,7 +46,7 @@ from stallward.training.policy import (
     save_policy,
 )
 from stallward.training.progress import Report
-from stallward.training.rollout import Act, Outcome, constant, evaluate
+from stallward.training.rollout import Outcome, constant
 from stallward.training.selection import MakeAct, as_json, make_judge, worst_low
 from stallward.training.statics import Statics, make_constraints
 from stallward.training.teacher import Lessons, Teaching, teach
@@ -62,9 +62,8 @@ _BESIDE_SEED: Final = 20_000
 _PUPIL_SEED: Final = 30_000
 _LOOK_SEED: Final = 40_000
 _SHOWN_SEED: Final = 50_000
-_LOOK_NODES: Final = 64
+_LOOK_NODES: Final = 256
 """Of each scenario, on which actors are compared while they learn."""
-_LOOK_S: Final = 30.0
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
 
@@ -77,8 +76,9 @@ class Args:
     """First seed; further ones count up."""
     seeds: int = 1
     """How many trainings; the best lower confidence bound wins."""
-    total_steps: int = 8_000_000
-    """Decisions per seed, over all environments."""
+    total_steps: int = 4_000_000
+    """Decisions per seed, over all environments; with twice as many, applications that nobody
+    has met fare worse."""
     max_seconds: float = float("inf")
     """Wall time for all seeds together; training stops early, evaluation comes on top, and the
     same seed gives another policy."""
@@ -104,11 +104,11 @@ class Args:
     """What is allowed beyond ample memory: what the live verdict asks for."""
     price_range: PriceRange = field(default_factory=PriceRange)
     """Bounds of every price."""
-    price_rate: float = 0.05
+    price_rate: float = 0.03
     """How fast prices follow, per rollout."""
     teaching: Teaching = field(default_factory=Teaching)
     """What the actor learns before it goes on by itself."""
-    pupil_lessons: int = 60
+    pupil_lessons: int = 20
     """Lessons on where the pupil itself gets to."""
     composing: Composing = field(default_factory=Composing)
     """Scenarios that are trained on beside the recorded ones."""
@@ -171,7 +171,8 @@ def train(
         twins: Trained on.
         args: The recipe's settings.
         report: Told how far it is.
-        judged_on: Twins that decide which seed is kept; those trained on where there are none.
+        judged_on: Twins that decide which seed is kept, and how far trained; those trained on
+            where there are none.
         rules: Evaluated beside the policy; they have no part in its training.
         folder: Each seed's policy and TensorBoard curves go there; those that are there already
             are not trained again.
@@ -196,7 +197,7 @@ def train(
     constraints, statics = make_constraints(world, args.settings, args.slack, seed=args.seed)
     static = statics.best(constraints)
     seeds = range(args.seed, args.seed + args.seeds)
-    kept = _kept_seeds(folder, seeds, _recipe(world, args))
+    kept = _kept_seeds(folder, seeds, _recipe((*world, *(judged_on or twins)), args))
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
     trained = []
@@ -210,7 +211,18 @@ def train(
         )
         trained = side_by_side(
             [
-                partial(_train_seed, world, args, k, statics, constraints, lessons, each_s, folder)
+                partial(
+                    _train_seed,
+                    world,
+                    args,
+                    k,
+                    statics,
+                    constraints,
+                    lessons,
+                    each_s,
+                    folder,
+                    judged_on or twins,
+                )
                 for k in missing
             ],
             lambda message, share: report(message, 0.1 + 0.8 * share),
@@ -317,6 +329,7 @@ def _train_seed(
     lessons: Lessons,
     seconds: float,
     folder: Path | None,
+    judged_on: Sequence[FittedTwin],
     report: Report,
 ) -> TrainedPolicy:
     torch.set_num_threads(1)
@@ -359,7 +372,11 @@ def _train_seed(
     vec.reward_scales[:] = reward_scales(lessons.prices)
     beside = TwinVec(twins, args.n_envs, args.settings, seed=_BESIDE_SEED + seed)
     set_standards(beside.simulation, constraints.ample)
-    best = Best(partial(_look, twins, args, seed, constraints))
+    look = make_judge(
+        judged_on, args.settings, slack=args.slack,
+        episodes=_LOOK_NODES * len(judged_on), seed=_LOOK_SEED + seed,
+    )  # fmt: skip
+    best = Best(lambda act: worst_low(look.outcomes(act)))
     follow = Follow(args, constraints, beside, clock, ranges, best, partial(_say, report, seed))
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")
@@ -371,7 +388,7 @@ def _train_seed(
         ticks_per_action=args.settings.ticks_per_action,
         provenance={
             **_provenance(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
-            "recipe": _recipe(twins, args),
+            "recipe": _recipe((*twins, *judged_on), args),
             "teacher": lessons.figures([twin.scenario.name for twin in twins]),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
             "curve": follow.curve,
@@ -381,21 +398,6 @@ def _train_seed(
     if folder is not None:
         save_policy(_place(folder, seed), policy)
     return policy
-
-
-def _look(
-    twins: Sequence[FittedTwin], args: Args, seed: int, constraints: Constraints, act: Act
-) -> float:
-    outcome = evaluate(
-        act,
-        twins,
-        args.settings,
-        constraints=constraints,
-        episodes=_LOOK_NODES * len(twins),
-        seed=_LOOK_SEED + seed,
-        seconds=_LOOK_S,
-    )
-    return outcome.score
 
 
 def _say(report: Report, seed: int, message: str, share: float) -> None:

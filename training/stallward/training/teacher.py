@@ -47,11 +47,11 @@ Actions = NDArray[np.int64]
 class Teaching:
     """How much is taught."""
 
-    nodes: int = 64
+    nodes: int = 48
     """Of each scenario."""
-    lessons: int = 150
+    lessons: int = 60
     """One a second."""
-    unused_lessons: int = 30
+    unused_lessons: int = 15
     """Before prices have settled."""
     settings: int = 24
     """That are tried for each lesson."""

@@ -74,6 +74,8 @@ class Frame:
     limit_bytes: OfSlots
     reference_bytes: OfSlots
     slo_ms: float
+    usual_ms: float
+    """Set by who encodes the frame."""
     one: float
     five: float
 

@@ -82,7 +82,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Directory of the run, new or interrupted.")] = Path(
         "build/run"
     ),
-    decisions: Decisions = 8_000_000,
+    decisions: Decisions = 4_000_000,
     seconds: Seconds = None,
     seeds: Seeds = 5,
     judged_on: JudgedOn = None,
@@ -90,7 +90,7 @@ def train(
         list[Path] | None,
         typer.Option(help="rule.toml or pi.toml to show on the card [the shipped ones]."),
     ] = None,
-    composed: Composed = 2,
+    composed: Composed = 3,
     seed: Seed = 1,
 ) -> None:
     """Train a PPO policy on fitted twins (torch, on the CPU).
@@ -131,7 +131,7 @@ def tune(
     seconds: Seconds = None,
     seeds: Seeds = 5,
     judged_on: JudgedOn = None,
-    composed: Composed = 2,
+    composed: Composed = 3,
     seed: Seed = 1,
 ) -> None:
     """Search the thresholds of a rule on fitted twins (CMA-ES).
