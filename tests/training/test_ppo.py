@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +12,15 @@ import pytest
 from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.env.simulation import SimulationSettings
 from stallward.env.testing import small_twin
-from stallward.env.twin.fitted import FittedTwin
 from stallward.models.registry import load_policy
-from stallward.training import ppo
 from stallward.training.composed import Composing
 from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.export import export_policy
 from stallward.training.policy import TrainedPolicy
 from stallward.training.ppo import Args, train
-from stallward.training.rollout import Act, constant, constrained_score, evaluate
-from stallward.training.selection import Judge, make_judge, worst_low
+from stallward.training.rollout import Act, Outcome, constant, constrained_score, evaluate
+from stallward.training.selection import Judge, Selection, make_judge, worst_low
 from stallward.training.statics import make_constraints
 from stallward.training.teacher import Teaching
 
@@ -62,10 +58,14 @@ def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
     assert all(0.0 <= share <= 1.0 for _, share in stages)
     provenance = result.policy.provenance
     assert provenance["steps"] == 8192
-    assert len(provenance["scores_low_by_seed"]) == 2
-    assert provenance["seed"] == 1 + int(np.argmax(provenance["scores_low_by_seed"]))
+    assert len(provenance["merits"]) == 3, "of each seed and of both"
+    assert provenance["merits"] == provenance["scores_low"], "there are no others to judge by"
+    seeds = ([1], [2], [1, 2])[int(np.argmax(provenance["merits"]))]
+    found = [one["seed"] for one in provenance.get("members", [provenance])]
+    assert found == seeds
+    assert len(result.policy.b0) == len(seeds)
     shown = result.evaluation["ppo"]["small"].score_low
-    assert shown != max(provenance["scores_low_by_seed"]), "other draws than those that chose it"
+    assert shown != max(provenance["scores_low"]), "other draws than those that chose it"
     assert (result.policy.low < result.policy.high).all()
     assert provenance["judged_on"] == ["small"]
     assert set(provenance["teacher"]["small"]) == {"progress", "window_violated", "excess", "slow"}
@@ -99,8 +99,7 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(tmp_path: Pa
     resumed = train([TWIN], replace(BRIEF, seeds=2), folder=tmp_path / "run")
     assert (tmp_path / "run/seeds/1/policy.npz").stat().st_mtime_ns == before
     assert weights(resumed.policy) == weights(whole.policy)
-    lows = "scores_low_by_seed"
-    assert resumed.policy.provenance[lows] == whole.policy.provenance[lows]
+    assert resumed.policy.provenance["merits"] == whole.policy.provenance["merits"]
     assert list((tmp_path / "run/tensorboard").glob("seed*/events.*")), "curves are written"
     with pytest.raises(TrainingError, match="other settings"):
         train([TWIN], replace(BRIEF, gamma=0.9), folder=tmp_path / "run")
@@ -108,25 +107,46 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(tmp_path: Pa
         train([TWIN], BRIEF, judged_on=[OTHER], folder=tmp_path / "run")
 
 
-class Seen:
-    """Remembers the twins that policies are judged on."""
-
-    def __init__(self) -> None:
-        self.names: list[tuple[str, ...]] = []
-
-    def __call__(self, twins: Sequence[FittedTwin], *args: Any, **kwargs: Any) -> Judge:
-        self.names.append(tuple(twin.scenario.name for twin in twins))
-        return make_judge(twins, *args, **kwargs)
-
-
-def test_how_long_a_seed_learns_is_decided_on_twins_it_does_not_learn_from(
+def test_how_long_a_seed_learns_is_decided_as_which_one_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen = Seen()
-    monkeypatch.setattr(ppo, "make_judge", seen)
+    asked: list[tuple[int, str, str]] = []
+
+    def merit(self: Selection, act: Act) -> tuple[float, float]:
+        assert self.known is not None
+        names = [one.twins[0].scenario.name for one in (self.strangers, self.known)]
+        asked.append((self.known.episodes, *names))  # type: ignore[arg-type]
+        return (float(len(asked)), 0.0)
+
+    monkeypatch.setattr(Selection, "merit", merit)
     found = train([TWIN], BRIEF, judged_on=[OTHER])
-    assert seen.names == [("other",), ("other",)], "while it learns, and between the seeds"
-    assert 0 < found.policy.provenance["kept_after"] <= BRIEF.total_steps
+    assert set(asked[:-1]) == {(128, "other", "small")}, "while it learns"
+    assert asked[-1] == (8, "other", "small"), "between the seeds"
+    assert found.policy.provenance["kept_after"] == BRIEF.total_steps, "each look was better"
+
+
+def test_strangers_count_as_much_as_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    lows = {"other": 0.4, "tight": 0.1, "small": 0.6, "more": 0.2}
+
+    def outcomes(self: Judge, _act: Act) -> dict[str, Outcome]:
+        plain = Outcome(
+            score=1.0, score_low=0.0, progress=1.0, window_violated=0.0, excess=0.0, slow=0.0,
+            switches_per_s=0.0,
+        )  # fmt: skip
+        names = [twin.scenario.name for twin in self.twins]
+        return {name: replace(plain, score_low=lows[name]) for name in names}
+
+    monkeypatch.setattr(Judge, "outcomes", outcomes)
+    judge = make_judge([TWIN], SETTINGS, slack=Slack(), episodes=8, seed=1)
+
+    def of(*names: str) -> Judge:
+        named = [replace(TWIN, scenario=replace(TWIN.scenario, name=name)) for name in names]
+        return replace(judge, twins=tuple(named))
+
+    act = constant(np.zeros(9, dtype=np.int64))
+    both = Selection(strangers=of("other", "tight"), known=of("small", "more"))
+    assert both.merit(act) == pytest.approx((0.5 * 0.1 + 0.5 * 0.4, 0.1))
+    assert Selection(strangers=of("other", "tight")).merit(act) == pytest.approx((0.1, 0.1))
 
 
 def test_the_seed_is_chosen_by_twins_it_was_not_trained_on() -> None:

@@ -86,7 +86,7 @@ def _data(facts: Mapping[str, Any]) -> list[str]:
         "",
         f"- Trained on the twins of {_listed(trained)}; the recordings they were fitted to are",
         "  named below.",
-        f"- The seed was chosen on {by}.",
+        f"- Which seeds are kept was decided on {by}.",
         f"- Shipped scenarios that it has never seen: {_listed(unseen) or 'none'}.",
         "",
     ]
@@ -164,19 +164,23 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
     seeds, curves = facts.get("seeds"), facts.get("curves_by_seed")
     if not seeds or not curves:
         return []
-    kept = facts["seed"]
+    merits, lows = facts["merits"], facts["scores_low"]
+    names = [*(f"{seed}" for seed in seeds), "all together"]
     rows = [
-        f"| {seed}{' (kept)' if seed == kept else ''} | {low:.3f} |"
-        for seed, low in zip(seeds, facts["scores_low_by_seed"], strict=True)
+        f"| {name}{' (kept)' if merit == max(merits) else ''} | {merit:.3f} | {low:.3f} |"
+        for name, merit, low in zip(names, merits, lows, strict=False)
     ]
     millions = facts["steps"] / 1e6
     lines = [f"    line [{', '.join(f'{v:g}' for v in curve)}]" for curve in curves if curve]
     return [
         "## Seeds",
         "",
-        "| seed | lowest `score_low` of those judged on |",
-        "| --- | ---: |",
+        "| seed | by which it is chosen | lowest `score_low` of those judged on |",
+        "| --- | ---: | ---: |",
         *rows,
+        "",
+        "Chosen by the mean of that lowest bound and of the bounds where it was trained; all",
+        "together decide by the mean of their logits.",
         "",
         "Score while training, without exploring, the mean over what is trained on; one line a",
         "seed. They begin where imitating the teacher ended.",

@@ -42,12 +42,13 @@ from stallward.training.policy import (
     POLICY_FILE,
     SEEDS_FOLDER,
     TrainedPolicy,
+    ensemble,
     load_policy_arrays,
     save_policy,
 )
 from stallward.training.progress import Report
 from stallward.training.rollout import Outcome, constant
-from stallward.training.selection import MakeAct, as_json, make_judge, worst_low
+from stallward.training.selection import MakeAct, Selection, as_json, make_judge
 from stallward.training.statics import Statics, make_constraints
 from stallward.training.teacher import Lessons, Teaching, teach
 from stallward.training.torch_actor import policy_settings
@@ -62,7 +63,7 @@ _BESIDE_SEED: Final = 20_000
 _PUPIL_SEED: Final = 30_000
 _LOOK_SEED: Final = 40_000
 _SHOWN_SEED: Final = 50_000
-_LOOK_NODES: Final = 256
+_LOOK_NODES: Final = 128
 """Of each scenario, on which actors are compared while they learn."""
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
@@ -75,8 +76,8 @@ class Args:
     seed: int = 1
     """First seed; further ones count up."""
     seeds: int = 1
-    """How many trainings; the best lower confidence bound wins."""
-    total_steps: int = 4_000_000
+    """How many trainings; the best of them, or all of them together, is kept."""
+    total_steps: int = 2_000_000
     """Decisions per seed, over all environments; with twice as many, applications that nobody
     has met fare worse."""
     max_seconds: float = float("inf")
@@ -196,8 +197,18 @@ def train(
     world = (*twins, *compose(twins, args.composing, args.settings, seed=args.seed))
     constraints, statics = make_constraints(world, args.settings, args.slack, seed=args.seed)
     static = statics.best(constraints)
+    judge = make_judge(
+        judged_on or twins,
+        args.settings,
+        slack=args.slack,
+        episodes=args.evaluation_episodes,
+        seed=_EVALUATION_SEED + args.seed,
+    )
+    selection = Selection(
+        strangers=judge, known=judge.on(twins, constraints.only(recorded)) if judged_on else None
+    )
     seeds = range(args.seed, args.seed + args.seeds)
-    kept = _kept_seeds(folder, seeds, _recipe((*world, *(judged_on or twins)), args))
+    kept = _kept_seeds(folder, seeds, _recipe((*world, *judge.twins), args))
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
     trained = []
@@ -209,37 +220,16 @@ def train(
         lessons = Lessons.of_all(
             side_by_side(taught, lambda said, share: report(said, 0.1 * share))
         )
+        training = partial(_train_seed, world, args, statics, constraints, lessons, selection)
         trained = side_by_side(
-            [
-                partial(
-                    _train_seed,
-                    world,
-                    args,
-                    k,
-                    statics,
-                    constraints,
-                    lessons,
-                    each_s,
-                    folder,
-                    judged_on or twins,
-                )
-                for k in missing
-            ],
+            [partial(training, k, each_s, folder) for k in missing],
             lambda message, share: report(message, 0.1 + 0.8 * share),
         )
-    candidates = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
+    each = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
+    candidates = [*each, ensemble(each)] if len(each) > 1 else each
     report("evaluating", 0.9)
-    judge = make_judge(
-        judged_on or twins,
-        args.settings,
-        slack=args.slack,
-        episodes=args.evaluation_episodes,
-        seed=_EVALUATION_SEED + args.seed,
-    )
-    outcomes = [judge.outcomes(policy.act) for policy in candidates]
-    lows = [worst_low(outcome) for outcome in outcomes]
-    best = int(np.argmax(lows))
-    chosen = candidates[best]
+    merits = [selection.merit(policy.act) for policy in candidates]
+    chosen = candidates[int(np.argmax([merit for merit, _ in merits]))]
     idle = np.zeros(len(ACTION_SIZES), dtype=np.int64)
     arms: dict[str, MakeAct] = {
         "ppo": lambda _nodes: chosen.act,
@@ -261,15 +251,16 @@ def train(
         "evaluation": {name: as_json(found) for name, found in evaluation.items()},
         "allowed": allowed,
         "best_static_action": static.tolist(),
-        "seeds": [int(policy.provenance["seed"]) for policy in candidates],
-        "scores_low_by_seed": lows,
-        "curves_by_seed": [policy.provenance["curve"] for policy in candidates],
+        "seeds": [int(policy.provenance["seed"]) for policy in each],
+        "merits": [merit for merit, _ in merits],
+        "scores_low": [low for _, low in merits],
+        "curves_by_seed": [policy.provenance["curve"] for policy in each],
     }
     report("done", 1.0)
     return TrainingResult(
         policy=replace(chosen, provenance=provenance),
         evaluation=evaluation,
-        steps_per_s=float(chosen.provenance["steps_per_s"]),
+        steps_per_s=float(np.mean([policy.provenance["steps_per_s"] for policy in each])),
     )
 
 
@@ -323,13 +314,13 @@ def _teach(
 def _train_seed(
     twins: Sequence[FittedTwin],
     args: Args,
-    seed: int,
     statics: Statics,
     constraints: Constraints,
     lessons: Lessons,
+    selection: Selection,
+    seed: int,
     seconds: float,
     folder: Path | None,
-    judged_on: Sequence[FittedTwin],
     report: Report,
 ) -> TrainedPolicy:
     torch.set_num_threads(1)
@@ -372,11 +363,8 @@ def _train_seed(
     vec.reward_scales[:] = reward_scales(lessons.prices)
     beside = TwinVec(twins, args.n_envs, args.settings, seed=_BESIDE_SEED + seed)
     set_standards(beside.simulation, constraints.ample)
-    look = make_judge(
-        judged_on, args.settings, slack=args.slack,
-        episodes=_LOOK_NODES * len(judged_on), seed=_LOOK_SEED + seed,
-    )  # fmt: skip
-    best = Best(lambda act: worst_low(look.outcomes(act)))
+    look = selection.with_nodes(_LOOK_NODES, _LOOK_SEED + seed)
+    best = Best(lambda act: look.merit(act)[0])
     follow = Follow(args, constraints, beside, clock, ranges, best, partial(_say, report, seed))
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")
@@ -388,7 +376,7 @@ def _train_seed(
         ticks_per_action=args.settings.ticks_per_action,
         provenance={
             **_provenance(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
-            "recipe": _recipe((*twins, *judged_on), args),
+            "recipe": _recipe((*twins, *selection.strangers.twins), args),
             "teacher": lessons.figures([twin.scenario.name for twin in twins]),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
             "curve": follow.curve,

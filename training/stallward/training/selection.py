@@ -1,9 +1,11 @@
 """Which of several trained policies is kept: the one whose worst scenario is surest to do well.
 
 Trainings differ by luck, and their best run flatters (Agarwal et al., 2021). Each is judged on the
-same fresh draws of twins that none was trained on, where there are such; by the lower confidence
-bound of its score in the scenario where that is lowest. The score of a policy that misses the
-target more often than it may falls steeply, so that one of them is kept only if all do.
+same fresh draws, half by twins that none was trained on, where there are such, and there by the
+lower confidence bound of its score in the scenario where that is lowest; half by the mean of those
+bounds where it was trained: what is good beside strangers alone may be so by doing little. The
+score of a policy that misses the target more often than it may falls steeply, so that one of them
+is kept only if all do.
 """
 
 from __future__ import annotations
@@ -84,6 +86,34 @@ def make_judge(
         episodes=max(episodes // len(twins), 8),
         seed=seed,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """By which policies are chosen.
+
+    Args:
+        strangers: Judges on twins that they do not learn from, or, where there are none, on those
+            that they do.
+        known: Judges on those that they do learn from, where there are others.
+    """
+
+    strangers: Judge
+    known: Judge | None = None
+
+    def merit(self, act: Act) -> tuple[float, float]:
+        """What counts, and the lower confidence bound in the worst scenario of strangers."""
+        low = worst_low(self.strangers.outcomes(act))
+        if self.known is None:
+            return low, low
+        lows = [outcome.score_low for outcome in self.known.outcomes(act).values()]
+        return 0.5 * low + 0.5 * sum(lows) / len(lows), low
+
+    def with_nodes(self, episodes: int, seed: int) -> Selection:
+        """The same on other nodes, so many of each scenario."""
+        strangers = replace(self.strangers, episodes=episodes, seed=seed)
+        known = self.known and replace(self.known, episodes=episodes, seed=seed)
+        return Selection(strangers=strangers, known=known)
 
 
 def worst_low(outcomes: Mapping[str, Outcome]) -> float:
