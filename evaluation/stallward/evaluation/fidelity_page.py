@@ -175,8 +175,8 @@ def _square(
 
 def _distances(rows: Rows) -> str:
     """Bars of each signal's mean distance: the twin's and naive replay's."""
-    names = list(dict.fromkeys(name for row in rows for name in row["distances"]["twin"]))
     means = {of: mean_distances(rows, of) for of in ("twin", "replay", "floor")}
+    names = list(means["twin"])
     top = max([0.1, *(v for each in means.values() for v in each.values())])
     width, height, left = 1040.0, 26.0 * len(names) + 40.0, 220.0
     x = Scale(low=0.0, high=top, start=left, end=width - 20)

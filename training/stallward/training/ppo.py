@@ -238,13 +238,12 @@ def train(
         **(rules or {}),
     }
     # By the draws that chose it the best of five seeds would look better than it is.
-    fresh = replace(judge, seed=_SHOWN_SEED + args.seed)
-    evaluation = {arm: fresh.outcomes_of(make) for arm, make in arms.items()}
+    fresh = selection.with_nodes(judge.episodes, _SHOWN_SEED + args.seed)
+    evaluation = {arm: fresh.strangers.outcomes_of(make) for arm, make in arms.items()}
     allowed = judge.allowed()
-    if judged_on:
-        trained_on = fresh.on(twins, constraints.only(recorded))
-        evaluation = {arm: evaluation[arm] | trained_on.outcomes_of(arms[arm]) for arm in arms}
-        allowed |= trained_on.allowed()
+    if fresh.known is not None:
+        evaluation = {arm: evaluation[arm] | fresh.known.outcomes_of(arms[arm]) for arm in arms}
+        allowed |= fresh.known.allowed()
     provenance = {
         **chosen.provenance,
         "judged_on": [twin.scenario.name for twin in judge.twins],

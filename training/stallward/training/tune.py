@@ -67,8 +67,7 @@ class TuneSettings:
     seeds: int = 5
     """Searches, of which one is kept."""
     total_steps: int = 30_000_000
-    """Decisions on the twin for each seed, evaluation included: about what a policy's
-    seed meets, its teacher's and its evaluations' included."""
+    """Decisions on the twin for each seed, evaluation included."""
     max_seconds: float = float("inf")
     """Wall time for all searches; the final evaluation comes on top."""
     episodes: int = 128
