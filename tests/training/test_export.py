@@ -101,6 +101,7 @@ def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
     facts = {
         "twins": {"memcached-gcc": {}, "postgres-hogs": {}},
         "judged_on": ["nginx-hogs"],
+        "groups": {"memcached-gcc": 1, "postgres-hogs": 2, "composed-1": 4, "composed-2": 2},
         "evaluation": {
             "ppo": {
                 "nginx-hogs": outcome(score=0.5, slow=0.03),
@@ -126,6 +127,7 @@ def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
         "curves_by_seed": [[0.1, 0.3], [0.2, 0.4]],
     }
     said = card("p", replace(random_policy(), provenance=facts), "0" * 64, 1, 0.2)
+    assert "in 4 scenarios, composed ones among them: 1 in 1, 2 in 2, 4 in 1;" in said
     assert "- `nginx-hogs`: slow requests 3.0%, allowed 1.0%." in said
     assert "- `memcached-gcc`: no better than the best static setting" in said
     assert "- `nginx-hogs`: no better than the best static setting" not in said

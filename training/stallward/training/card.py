@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.desired import ACTION_SIZES, SLOTS
 from stallward.agent.observation import OBSERVATION_SIZE, schema_hash
 from stallward.env.scenario_file import find_scenarios
 from stallward.env.simulation import SUFFERED
@@ -28,7 +29,7 @@ _RIVALS: Final = {
     "pi": "tuned PI control",
 }
 """What a policy should beat, as it is said."""
-_ELSEWHERE: Final = ("evaluation", "allowed", "curve", "curves_by_seed")
+_ELSEWHERE: Final = ("evaluation", "allowed", "curve", "curves_by_seed", "groups")
 """What the card says in other words than JSON."""
 
 
@@ -86,9 +87,22 @@ def _data(facts: Mapping[str, Any]) -> list[str]:
         "",
         f"- Trained on the twins of {_listed(trained)}; the recordings they were fitted to are",
         "  named below.",
+        *_groups(facts.get("groups", {})),
         f"- Which seeds are kept was decided on {by}.",
         f"- Shipped scenarios that it has never seen: {_listed(unseen) or 'none'}.",
         "",
+    ]
+
+
+def _groups(groups: Mapping[str, int]) -> list[str]:
+    """In how many of the scenarios trained on there are how many background groups."""
+    counts = sorted(Counter(groups.values()).items())
+    if not counts:
+        return []
+    said = ", ".join(f"{slots} in {scenarios}" for slots, scenarios in counts)
+    return [
+        f"- Background groups, in {len(groups)} scenarios, composed ones among them: {said};",
+        f"  it decides for 1 to {SLOTS}.",
     ]
 
 

@@ -441,6 +441,7 @@ def _provenance(
             for t in twins
             if is_composed(t)
         },
+        "groups": {t.scenario.name: len(t.scenario.slots) for t in twins},
         "versions": {
             "python": platform.python_version(),
             **{
