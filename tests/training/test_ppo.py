@@ -20,7 +20,15 @@ from stallward.training.export import export_policy
 from stallward.training.policy import TrainedPolicy
 from stallward.training.ppo import Args, train
 from stallward.training.rollout import Act, Outcome, constant, constrained_score, evaluate
-from stallward.training.selection import Judge, Selection, make_judge, worst_low
+from stallward.training.selection import (
+    Judge,
+    MakeAct,
+    Merit,
+    Selection,
+    make_selection,
+    memoryless,
+    worst_low,
+)
 from stallward.training.statics import make_constraints
 from stallward.training.teacher import Teaching
 
@@ -112,11 +120,11 @@ def test_how_long_a_seed_learns_is_decided_as_which_one_is_kept(
 ) -> None:
     asked: list[tuple[int, str, str]] = []
 
-    def merit(self: Selection, act: Act) -> tuple[float, float]:
+    def merit(self: Selection, _make: MakeAct) -> Merit:
         assert self.known is not None
         names = [one.twins[0].scenario.name for one in (self.strangers, self.known)]
         asked.append((self.known.episodes, *names))  # type: ignore[arg-type]
-        return (float(len(asked)), 0.0)
+        return Merit(value=float(len(asked)), low=0.0)
 
     monkeypatch.setattr(Selection, "merit", merit)
     found = train([TWIN], BRIEF, judged_on=[OTHER])
@@ -128,7 +136,7 @@ def test_how_long_a_seed_learns_is_decided_as_which_one_is_kept(
 def test_strangers_count_as_much_as_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     lows = {"other": 0.4, "tight": 0.1, "small": 0.6, "more": 0.2}
 
-    def outcomes(self: Judge, _act: Act) -> dict[str, Outcome]:
+    def outcomes(self: Judge, _make: MakeAct) -> dict[str, Outcome]:
         plain = Outcome(
             score=1.0, score_low=0.0, progress=1.0, window_violated=0.0, excess=0.0, slow=0.0,
             switches_per_s=0.0,
@@ -137,16 +145,18 @@ def test_strangers_count_as_much_as_all_that_is_known(monkeypatch: pytest.Monkey
         return {name: replace(plain, score_low=lows[name]) for name in names}
 
     monkeypatch.setattr(Judge, "outcomes", outcomes)
-    judge = make_judge([TWIN], SETTINGS, slack=Slack(), episodes=8, seed=1)
+    judge = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1).strangers
 
     def of(*names: str) -> Judge:
         named = [replace(TWIN, scenario=replace(TWIN.scenario, name=name)) for name in names]
         return replace(judge, twins=tuple(named))
 
-    act = constant(np.zeros(9, dtype=np.int64))
+    idle = memoryless(constant(np.zeros(9, dtype=np.int64)))
     both = Selection(strangers=of("other", "tight"), known=of("small", "more"))
-    assert both.merit(act) == pytest.approx((0.5 * 0.1 + 0.5 * 0.4, 0.1))
-    assert Selection(strangers=of("other", "tight")).merit(act) == pytest.approx((0.1, 0.1))
+    found = both.merit(idle)
+    assert (found.value, found.low) == pytest.approx((0.5 * 0.1 + 0.5 * 0.4, 0.1))
+    alone = Selection(strangers=of("other", "tight"))
+    assert alone.merit(idle) == Merit(value=0.1, low=0.1)
 
 
 def test_the_seed_is_chosen_by_twins_it_was_not_trained_on() -> None:
@@ -167,8 +177,8 @@ def test_composed_scenarios_are_trained_on_but_not_judged() -> None:
 
 def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:
     tight = replace(TWIN, scenario=replace(TWIN.scenario, name="tight", zone_bytes=300 << 20))
-    judge = make_judge([TWIN, tight], SETTINGS, slack=Slack(), episodes=64, seed=3)
-    idle = judge.outcomes(constant(np.zeros(9, dtype=np.int64)))
+    selection = make_selection([TWIN, tight], [], SETTINGS, slack=Slack(), episodes=64, seed=3)
+    idle = selection.outcomes(memoryless(constant(np.zeros(9, dtype=np.int64))))
     assert idle["tight"].score < idle["small"].score
     assert worst_low(idle) == idle["tight"].score_low
 

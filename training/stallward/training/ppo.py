@@ -48,7 +48,7 @@ from stallward.training.policy import (
 )
 from stallward.training.progress import Report
 from stallward.training.rollout import Outcome, constant
-from stallward.training.selection import MakeAct, Selection, as_json, make_judge
+from stallward.training.selection import MakeAct, Selection, as_json, make_selection, memoryless
 from stallward.training.statics import Statics, make_constraints
 from stallward.training.teacher import Lessons, Teaching, teach
 from stallward.training.torch_actor import policy_settings
@@ -58,11 +58,9 @@ from stallward.training.workers import parts_of, side_by_side, time_for_each
 
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
-_EVALUATION_SEED: Final = 10_000
 _BESIDE_SEED: Final = 20_000
 _PUPIL_SEED: Final = 30_000
 _LOOK_SEED: Final = 40_000
-_SHOWN_SEED: Final = 50_000
 _LOOK_NODES: Final = 128
 """Of each scenario, on which actors are compared while they learn."""
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
@@ -193,22 +191,19 @@ def train(
             next_step="Name one twin of each.",
         )
     report("searching the best static setting", 0.0)
-    recorded = slice(len(twins))
     world = (*twins, *compose(twins, args.composing, args.settings, seed=args.seed))
     constraints, statics = make_constraints(world, args.settings, args.slack, seed=args.seed)
     static = statics.best(constraints)
-    judge = make_judge(
-        judged_on or twins,
+    selection = make_selection(
+        twins,
+        judged_on,
         args.settings,
         slack=args.slack,
         episodes=args.evaluation_episodes,
-        seed=_EVALUATION_SEED + args.seed,
-    )
-    selection = Selection(
-        strangers=judge, known=judge.on(twins, constraints.only(recorded)) if judged_on else None
+        seed=args.seed,
     )
     seeds = range(args.seed, args.seed + args.seeds)
-    kept = _kept_seeds(folder, seeds, _recipe((*world, *judge.twins), args))
+    kept = _kept_seeds(folder, seeds, _recipe((*world, *selection.strangers.twins), args))
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
     trained = []
@@ -228,31 +223,26 @@ def train(
     each = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
     candidates = [*each, ensemble(each)] if len(each) > 1 else each
     report("evaluating", 0.9)
-    merits = [selection.merit(policy.act) for policy in candidates]
-    chosen = candidates[int(np.argmax([merit for merit, _ in merits]))]
+    merits = [selection.merit(memoryless(policy.act)) for policy in candidates]
+    chosen = candidates[int(np.argmax([merit.value for merit in merits]))]
     idle = np.zeros(len(ACTION_SIZES), dtype=np.int64)
     arms: dict[str, MakeAct] = {
-        "ppo": lambda _nodes: chosen.act,
+        "ppo": memoryless(chosen.act),
         "static": lambda _nodes: constant(static),
         "none": lambda _nodes: constant(idle),
         **(rules or {}),
     }
-    # By the draws that chose it the best of five seeds would look better than it is.
-    fresh = selection.with_nodes(judge.episodes, _SHOWN_SEED + args.seed)
-    evaluation = {arm: fresh.strangers.outcomes_of(make) for arm, make in arms.items()}
-    allowed = judge.allowed()
-    if fresh.known is not None:
-        evaluation = {arm: evaluation[arm] | fresh.known.outcomes_of(arms[arm]) for arm in arms}
-        allowed |= fresh.known.allowed()
+    fresh = selection.on_fresh_nodes()
+    evaluation = {arm: fresh.outcomes(make) for arm, make in arms.items()}
     provenance = {
         **chosen.provenance,
-        "judged_on": [twin.scenario.name for twin in judge.twins],
+        "judged_on": selection.judged_on(),
         "evaluation": {name: as_json(found) for name, found in evaluation.items()},
-        "allowed": allowed,
+        "allowed": selection.allowed(),
         "best_static_action": static.tolist(),
         "seeds": [int(policy.provenance["seed"]) for policy in each],
-        "merits": [merit for merit, _ in merits],
-        "scores_low": [low for _, low in merits],
+        "merits": [merit.value for merit in merits],
+        "scores_low": [merit.low for merit in merits],
         "curves_by_seed": [policy.provenance["curve"] for policy in each],
     }
     report("done", 1.0)
@@ -363,7 +353,7 @@ def _train_seed(
     beside = TwinVec(twins, args.n_envs, args.settings, seed=_BESIDE_SEED + seed)
     set_standards(beside.simulation, constraints.ample)
     look = selection.with_nodes(_LOOK_NODES, _LOOK_SEED + seed)
-    best = Best(lambda act: look.merit(act)[0])
+    best = Best(lambda act: look.merit(memoryless(act)).value)
     follow = Follow(args, constraints, beside, clock, ranges, best, partial(_say, report, seed))
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")

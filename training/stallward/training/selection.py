@@ -1,4 +1,4 @@
-"""Which of several trained policies is kept: the one whose worst scenario is surest to do well.
+"""Which of several trained policies, or rules found, is kept: what is surest to do well.
 
 Trainings differ by luck, and their best run flatters (Agarwal et al., 2021). Each is judged on the
 same fresh draws, half by twins that none was trained on, where there are such, and there by the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
@@ -20,8 +20,17 @@ from stallward.training.constraints import Constraints, Slack
 from stallward.training.rollout import Act, Outcome, evaluate
 from stallward.training.statics import make_constraints
 
+_CHOICE_SEED: Final = 10_000
+_FRESH_SEED: Final = 40_000
+"""Added to that of the choice."""
+
 MakeAct = Callable[[int], Act]
 """Makes a policy for so many nodes side by side."""
+
+
+def memoryless(act: Act) -> MakeAct:
+    """What needs not be made afresh."""
+    return lambda _nodes: act
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +51,8 @@ class Judge:
     episodes: int
     seed: int
 
-    def outcomes(self, act: Act) -> dict[str, Outcome]:
-        """How a policy does in each scenario."""
-        return self.outcomes_of(lambda _nodes: act)
-
-    def outcomes_of(self, make: MakeAct) -> dict[str, Outcome]:
-        """The same of what has a memory: it is made afresh for each scenario."""
+    def outcomes(self, make: MakeAct) -> dict[str, Outcome]:
+        """How a policy does in each scenario, for each of which it is made afresh."""
         return {
             twin.scenario.name: evaluate(
                 make(self.episodes),
@@ -60,32 +65,22 @@ class Judge:
             for k, twin in enumerate(self.twins)
         }
 
-    def on(self, twins: Sequence[FittedTwin], constraints: Constraints) -> Judge:
-        """The same on other twins, where ``constraints`` hold."""
-        return replace(self, twins=tuple(twins), constraints=constraints)
-
     def allowed(self) -> dict[str, dict[str, float]]:
         """What costs nothing, by scenario."""
         return self.constraints.as_json([twin.scenario.name for twin in self.twins])
 
 
-def make_judge(
-    twins: Sequence[FittedTwin],
-    settings: SimulationSettings,
-    *,
-    slack: Slack,
-    episodes: int,
-    seed: int,
-) -> Judge:
-    """A judge who allows ``slack`` beyond ample memory."""
-    constraints, _ = make_constraints(twins, settings, slack, seed=seed)
-    return Judge(
-        twins=tuple(twins),
-        constraints=constraints,
-        settings=settings,
-        episodes=max(episodes // len(twins), 8),
-        seed=seed,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merit:
+    """How good a policy is.
+
+    Attributes:
+        value: What counts: the higher, the better.
+        low: The lower confidence bound in the worst scenario of strangers.
+    """
+
+    value: float
+    low: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +96,75 @@ class Selection:
     strangers: Judge
     known: Judge | None = None
 
-    def merit(self, act: Act) -> tuple[float, float]:
-        """What counts, and the lower confidence bound in the worst scenario of strangers."""
-        low = worst_low(self.strangers.outcomes(act))
+    def merit(self, make: MakeAct) -> Merit:
+        """How good a policy is, and what is made of it."""
+        low = worst_low(self.strangers.outcomes(make))
         if self.known is None:
-            return low, low
-        lows = [outcome.score_low for outcome in self.known.outcomes(act).values()]
-        return 0.5 * low + 0.5 * sum(lows) / len(lows), low
+            return Merit(value=low, low=low)
+        lows = [outcome.score_low for outcome in self.known.outcomes(make).values()]
+        return Merit(value=0.5 * low + 0.5 * sum(lows) / len(lows), low=low)
+
+    def outcomes(self, make: MakeAct) -> dict[str, Outcome]:
+        """How a policy does in each scenario, strangers first."""
+        return {name: o for judge in self._judges() for name, o in judge.outcomes(make).items()}
+
+    def allowed(self) -> dict[str, dict[str, float]]:
+        """What costs nothing, by scenario."""
+        return {name: costs for judge in self._judges() for name, costs in judge.allowed().items()}
+
+    def judged_on(self) -> list[str]:
+        """Scenarios of strangers."""
+        return [twin.scenario.name for twin in self.strangers.twins]
 
     def with_nodes(self, episodes: int, seed: int) -> Selection:
         """The same on other nodes, so many of each scenario."""
         strangers = replace(self.strangers, episodes=episodes, seed=seed)
         known = self.known and replace(self.known, episodes=episodes, seed=seed)
         return Selection(strangers=strangers, known=known)
+
+    def on_fresh_nodes(self) -> Selection:
+        """The same on as many nodes that have chosen nothing.
+
+        On those that chose it the best of several would look better than it is.
+        """
+        return self.with_nodes(self.strangers.episodes, _FRESH_SEED + self.strangers.seed)
+
+    def _judges(self) -> tuple[Judge, ...]:
+        return (self.strangers,) if self.known is None else (self.strangers, self.known)
+
+
+def make_selection(
+    learned_on: Sequence[FittedTwin],
+    judged_on: Sequence[FittedTwin],
+    settings: SimulationSettings,
+    *,
+    slack: Slack,
+    episodes: int,
+    seed: int,
+) -> Selection:
+    """A choice that allows ``slack`` beyond ample memory.
+
+    Args:
+        learned_on: Where policies learn.
+        judged_on: Strangers; may be empty.
+        settings: Of the simulation.
+        slack: What is allowed.
+        episodes: Nodes, over all strangers; as many for each that is known.
+        seed: Of the choice: nothing learns on its nodes.
+    """
+    strangers = judged_on or learned_on
+
+    def judge(twins: Sequence[FittedTwin]) -> Judge:
+        constraints, _ = make_constraints(twins, settings, slack, seed=_CHOICE_SEED + seed)
+        return Judge(
+            twins=tuple(twins),
+            constraints=constraints,
+            settings=settings,
+            episodes=max(episodes // len(strangers), 8),
+            seed=_CHOICE_SEED + seed,
+        )
+
+    return Selection(strangers=judge(strangers), known=judge(learned_on) if judged_on else None)
 
 
 def worst_low(outcomes: Mapping[str, Outcome]) -> float:

@@ -4,7 +4,7 @@ CMA-ES in the unit cube of the thresholds. Every candidate of a generation meets
 (``rollout.evaluate`` with one seed), every generation others; the rules that did best, and the
 middle of the search, then meet fresh draws, and the best lower confidence bound wins. A search
 ends with the decisions it may spend, evaluation included. Of several searches, and the defaults,
-that one is kept which the judge of policies prefers (``stallward.training.selection``).
+one is chosen as policies are (``stallward.training.selection``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report
 from stallward.training.rollout import Act, Outcome, evaluate, rollout_steps
-from stallward.training.selection import MakeAct, make_judge, worst_low
+from stallward.training.selection import MakeAct, make_selection
 from stallward.training.statics import make_constraints
 from stallward.training.workers import side_by_side, time_for_each
 
@@ -97,7 +97,7 @@ class TuneResult:
 
     Attributes:
         thresholds: The rule's dataclass.
-        outcomes: How it did on fresh nodes of each scenario that it was judged on.
+        outcomes: How it did in each scenario that it was chosen by, on nodes that chose nothing.
         default: How the rule with its defaults did on the same.
         steps: Decisions spent, over all seeds.
         provenance: For the file: strings and numbers only.
@@ -166,33 +166,37 @@ def tune(
         lambda message, share: report(message, 0.95 * share),
     )
     report("evaluating", 0.95)
-    judge = make_judge(
-        judged_on or twins,
+    selection = make_selection(
+        twins,
+        judged_on,
         settings.settings,
         slack=settings.slack,
         episodes=settings.judged_episodes,
-        seed=_FRESH_SEED + settings.seed,
+        seed=settings.seed,
     )
     candidates = [rule.thresholds(), *(found.thresholds for found in searches)]
-    ticks = settings.settings.ticks_per_action
-    judged = [judge.outcomes_of(rule.maker(one, ticks)) for one in candidates]
-    best = int(np.argmax([worst_low(outcomes) for outcomes in judged]))
+    makers = [rule.maker(one, settings.settings.ticks_per_action) for one in candidates]
+    merits = [selection.merit(make) for make in makers]
+    best = int(np.argmax([merit.value for merit in merits]))
+    fresh = selection.on_fresh_nodes()
+    outcomes = fresh.outcomes(makers[best])
     steps = sum(found.steps for found in searches)
     report("done", 1.0)
     return TuneResult(
         thresholds=candidates[best],
-        outcomes=judged[best],
-        default=judged[0],
+        outcomes=outcomes,
+        default=fresh.outcomes(makers[0]),
         steps=steps,
         provenance={
             "search": f"CMA-ES (cmaes {version('cmaes')})",
             "stallward": version("stallward"),
             "seeds": list(seeds),
             "kept": "defaults" if best == 0 else f"seed {searches[best - 1].seed}",
-            "scores_low_by_seed": [round(worst_low(outcomes), 4) for outcomes in judged[1:]],
-            "default_score_low": round(worst_low(judged[0]), 4),
-            "judged_on": [twin.scenario.name for twin in judge.twins],
-            "scores": [round(outcome.score, 4) for outcome in judged[best].values()],
+            "merits_by_seed": [round(merit.value, 4) for merit in merits[1:]],
+            "default_merit": round(merits[0].value, 4),
+            "scores_low_by_seed": [round(merit.low, 4) for merit in merits[1:]],
+            "judged_on": selection.judged_on(),
+            "scores_low": [f"{name} {o.score_low:.4f}" for name, o in outcomes.items()],
             "scores_by_seed_where_searched": [round(found.outcome.score, 4) for found in searches],
             "decisions": steps,
             "generations": [found.generations for found in searches],
