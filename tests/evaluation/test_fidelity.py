@@ -100,7 +100,9 @@ def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
     targets = judge_fidelity(found)
     assert targets["spearman"] == {"value": None, "target": 0.9, "met": None}
     assert targets["background_error_median"]["met"]
-    headers, rows, _ = fidelity_rows({"arms": [row.as_json()], "targets": targets, **found})
+    headers, rows, _ = fidelity_rows(
+        {"arms": [row.as_json()], "targets": targets, "not_run": [], **found}
+    )
     assert dict(zip(headers, rows[0], strict=True))["p95 live ms"] == "-"
 
 
@@ -324,6 +326,11 @@ def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
         )
         found = measure_fidelity(recordings, seconds=1.0, workers=1)
         assert ("ppo" in [row["arm"] for row in found["arms"]]) == there
+        assert found["not_run"] == ([] if there else ["detector-anon ppo"])
+        said = [note for note in fidelity_rows(found)[2] if "not run" in note]
+        assert len(said) == (0 if there else 1), "nobody is left out in silence"
+        with_twin = measure_fidelity(recordings, twins=[twin], workers=1)
+        assert with_twin["not_run"] == found["not_run"]
 
 
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(

@@ -127,7 +127,11 @@ def measure_fidelity(
         learned, strange, arm, seconds, seed, workers=workers, report=part(report, 0.9, 1.0)
     )
     report("done", 1.0)
-    return _result("fitted without the arm", rows, others)
+    return _result(
+        "fitted without the arm",
+        _table(rows, _not_run(learned, arm)),
+        _table(others, _not_run(strange, arm)) if others else None,
+    )
 
 
 def _of_twins(
@@ -160,28 +164,35 @@ def _of_twins(
         workers=workers,
     )
     report("done", 1.0)
-    return _result("as they are", rows, ())
+    mine = {twin.scenario.name: by_scenario.get(twin.scenario.name, ()) for twin in twins}
+    return _result("as they are", _table(rows, _not_run(mine, arm)), None)
 
 
 def _result(
-    twins: str, rows: Sequence[ArmFidelity], others: Sequence[ArmFidelity]
+    twins: str, arms: Mapping[str, Any], left_out_scenarios: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """What is written down: of arms, and of scenarios that no fit has seen."""
-    return {
-        "schema": 4,
-        "twins": twins,
-        **_table(rows),
-        "left_out_scenarios": _table(others) if others else None,
-    }
+    return {"schema": 5, "twins": twins, **arms, "left_out_scenarios": left_out_scenarios}
 
 
-def _table(rows: Sequence[ArmFidelity]) -> dict[str, Any]:
+def _table(rows: Sequence[ArmFidelity], not_run: Sequence[str]) -> dict[str, Any]:
     summary = summarise_fidelity(rows)
     return {
         "arms": [row.as_json() for row in rows],
+        "not_run": list(not_run),
         **summary,
         "targets": judge_fidelity(summary),
     }
+
+
+def _not_run(by_scenario: ByScenario, arm: str) -> list[str]:
+    """Recorded arms that cannot be run any more, each with its scenario."""
+    return [
+        f"{name} {one}"
+        for name, mine in by_scenario.items()
+        for one in _together(mine)
+        if arm in ("", one) and one not in _arms(mine)
+    ]
 
 
 def _as_it_is(
@@ -233,8 +244,12 @@ def _divided(found: ByScenario) -> tuple[ByScenario, ByScenario]:
 
 def _arms(mine: Sequence[Recorded]) -> list[str]:
     """Arms of a scenario that ran together with the background and can be run on the twin."""
-    runs = {r.run.arm: r.run for r in mine if r.run.condition == "together"}
-    return [name for name, run in runs.items() if _can_run(run)]
+    return [name for name, run in _together(mine).items() if _can_run(run)]
+
+
+def _together(mine: Sequence[Recorded]) -> dict[str, RunInfo]:
+    """Arms of a scenario that ran together with the background, and the last run of each."""
+    return {r.run.arm: r.run for r in mine if r.run.condition == "together"}
 
 
 def _can_run(run: RunInfo) -> bool:

@@ -28,6 +28,7 @@ _STALLS: Final = {
     "protected stalled for io": "protected_psi_io_some_us",
     "zone stalled": "zone_psi_memory_some_us",
     "zone stalled, nobody running": "zone_psi_memory_full_us",
+    "zone stalled for io": "zone_psi_io_some_us",
     **{f"slot {i} stalled": f"slot{i}_psi_memory_some_us" for i in range(SLOTS)},
 }
 _RATES: Final = {
@@ -37,6 +38,7 @@ _RATES: Final = {
 _LEVELS: Final = {
     "protected memory": "protected_memory_usage_bytes",
     "protected file pages": "protected_file_bytes",
+    "dirty pages": "zone_dirty_bytes",
     **{f"slot {i} memory": f"slot{i}_memory_usage_bytes" for i in range(SLOTS)},
 }
 

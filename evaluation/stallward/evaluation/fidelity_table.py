@@ -73,7 +73,12 @@ def fidelity_notes(found: Mapping[str, Any]) -> list[str]:
         f"{_error(found['distance_vs_noise_floor'])} times live against live",
         f"coverage: {number(found['covered'], 'share')} of live figures lie among those of the "
         f"twin's blocks ({number(_NOMINAL, 'share')} would, were they drawn alike)",
+        *(_replaced(found["not_run"]) if found["not_run"] else ()),
     ]
+
+
+def _replaced(not_run: Sequence[str]) -> list[str]:
+    return [f"recorded, but not run: their policy has been replaced since ({', '.join(not_run)})"]
 
 
 def signal_rows(
