@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,35 @@ def test_rights_that_cannot_be_read_may_be_there_but_are_not_counted_on(
 def test_a_lever_that_lacks_a_right_says_so(bare: Paths) -> None:
     assert not may_have("CAP_SYS_NICE", bare.proc)
     assert why_no_advice(bare.proc) == "process_madvise needs CAP_SYS_NICE"
+
+
+def test_a_kernel_that_takes_what_is_idle_is_named(bare: Paths, tmp_path: Path) -> None:
+    paths = replace(bare, sys=tmp_path / "sys")
+    assert not any(f.name == "DAMON" for f in examine(paths).findings)
+    daemon = paths.sys / "kernel/mm/damon/admin/kdamonds/0"
+    scheme = daemon / "contexts/0/schemes/0"
+    for file, text in {
+        daemon / "state": "on\n",
+        daemon / "contexts/0/monitoring_attrs/intervals/aggr_us": "5000000\n",
+        scheme / "action": "pageout\n",
+        scheme / "access_pattern/age/min": "12\n",
+    }.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    said = found(examine(paths), "DAMON")
+    assert said.state == "degraded"
+    assert "nobody touched for 60 s" in said.why
+    module = paths.sys / "module/damon_reclaim/parameters"
+    module.mkdir(parents=True)
+    (module / "enabled").write_text("Y\n")
+    (module / "min_age").write_text("30000000\n")
+    assert "nobody touched for 30 s" in found(examine(paths), "DAMON").why, "the soonest counts"
+    (module / "enabled").write_text("N\n")
+    for file, text in ((scheme / "action", "stat\n"), (daemon / "state", "off\n")):
+        before = file.read_text()
+        file.write_text(text)
+        assert not any(f.name == "DAMON" for f in examine(paths).findings)
+        file.write_text(before)
 
 
 def test_daemons_that_kill_what_we_pause_are_named(bare: Paths) -> None:

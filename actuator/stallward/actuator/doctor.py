@@ -25,6 +25,7 @@ from stallward.actuator.privileges import (
     lockable_bytes,
     other_daemons,
 )
+from stallward.actuator.proactive_reclaim import idle_pages_taken_after_s
 from stallward.actuator.stall_watch import StallWatch
 
 
@@ -178,7 +179,17 @@ def _held(paths: Paths) -> frozenset[str]:
 
 
 def _neighbours(paths: Paths) -> Iterable[Finding]:
-    """Other programs that act on memory pressure."""
+    """Others that act on memory."""
+    idle_s = idle_pages_taken_after_s(paths)
+    if idle_s is not None:
+        yield Finding(
+            area="node",
+            name="DAMON",
+            state="degraded",
+            why=f"takes pages that nobody touched for {idle_s:g} s, with memory to spare: what "
+            "the application seldom reads comes from the disk whatever is decided",
+            next_step="Turn its scheme off, or leave the application out by a filter.",
+        )
     for pid, name in other_daemons(paths):
         yield Finding(
             area="node",
