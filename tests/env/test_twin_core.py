@@ -428,6 +428,18 @@ def test_where_memory_is_short_few_dirty_pages_are_written_too() -> None:
     assert dirty["short"] < 0.5 * dirty["plenty"]
 
 
+def test_what_is_lost_though_nothing_presses_is_read_again() -> None:
+    read_per_s = []
+    for lost_per_s in (0.0, 40.0):
+        kept = replace(DETECTOR.protected, cold_pages=6000.0, idle_loss_pages_per_s=lost_per_s)
+        twin = make(8, replace(DETECTOR, zone_bytes=8 << 30, protected=kept))
+        run(twin, 600)  # all of it has been read for the first time
+        before = twin.nodes.refault_pages[0].mean()
+        run(twin, 300)
+        read_per_s.append(float(twin.nodes.refault_pages[0].mean() - before) / 30.0)
+    assert read_per_s == [pytest.approx(0.0, abs=0.1), pytest.approx(40.0, rel=0.1)]
+
+
 def test_reads_of_the_application_wait_behind_those_of_a_program_that_is_limited() -> None:
     cold = replace(
         DETECTOR.protected,

@@ -22,6 +22,7 @@ COMPOSING = Composing(
     rate_ratio=(1.0, 1.0),
     service_ratio=(1.0, 1.0),
     refiled_share=0.0,
+    idle_loss_chance=0.0,
 )
 
 
@@ -121,6 +122,26 @@ def test_some_applications_are_busier_and_keep_more_or_less_of_their_memory_in_f
     assert 8 < len(refiled) < 32
     assert min(refiled) < 0.2
     assert max(refiled) > 0.7
+
+
+def test_some_applications_lose_what_they_seldom_touch() -> None:
+    varied = replace(COMPOSING, per_twin=40, idle_loss_chance=0.5)
+    own = ONE.scenario.protected
+    assert own.cold_pages == 0.0
+    losing = []
+    for twin in compose([ONE], varied, SETTINGS, seed=3):
+        protected = twin.scenario.protected
+        assert protected.file_pages + protected.cold_pages == pytest.approx(own.file_pages)
+        touched_per_s = protected.touch_cold_pages * protected.request_rate_per_s
+        if protected.idle_loss_pages_per_s == 0.0:
+            assert protected == own
+            continue
+        losing.append(protected.idle_loss_pages_per_s / touched_per_s)
+        assert 0.02 <= protected.cold_pages / own.file_pages <= 0.2
+        assert 5.0 <= protected.cold_pages / touched_per_s <= 40.0
+    assert 10 < len(losing) < 30
+    assert 0.05 <= min(losing) < 0.1
+    assert 0.3 < max(losing) <= 0.4
 
 
 def test_the_same_seed_composes_the_same() -> None:

@@ -64,6 +64,9 @@ def test_files_that_are_read_for_the_first_time_late_are_cold() -> None:
     protected = describe("nginx-hogs", recorded("nginx-hogs")).protected
     assert 2 < protected.cold_pages * PAGE_BYTES / MIB < 15
     assert 185 < protected.file_pages * PAGE_BYTES / MIB < 205
+    # The recording machine's kernel takes what nobody has touched for a minute.
+    assert 10.0 < protected.idle_loss_pages_per_s < 40.0
+    assert describe("redis-mix", recorded("redis-mix")).protected.idle_loss_pages_per_s == 0.0
 
 
 def test_a_program_comes_and_goes_as_its_phases_say() -> None:

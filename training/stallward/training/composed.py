@@ -48,6 +48,15 @@ class Composing:
     refiled_share: float = 0.3
     """Chance that an application keeps another part of its memory in files: what one maps another
     allocates, and the two are lost and won back in other ways."""
+    idle_loss_chance: float = 0.3
+    """Chance that the kernel takes what nobody has touched for a while, so that an application
+    reads files now and then whatever is decided, and waits where others read much."""
+    idle_loss_share: tuple[float, float] = (0.05, 0.4)
+    """Pages lost then, over those touched of the seldom ones."""
+    tail_share: tuple[float, float] = (0.02, 0.2)
+    """Seldom pages of an application that is not known to have some, over all its files'."""
+    tail_every_s: tuple[float, float] = (5.0, 40.0)
+    """How often each of these is touched."""
     rate_ratio: tuple[float, float] = (0.7, 1.3)
     """Requests, times what was fitted."""
     service_ratio: tuple[float, float] = (0.5, 2.0)
@@ -138,7 +147,7 @@ def _resized(
     share = float(rng.random()) if rng.random() < composing.refiled_share else None
     pages = _refiled(protected.anon_pages, protected.file_pages, share)
     touch = _refiled(protected.touch_anon_pages, protected.touch_file_pages, share)
-    return replace(
+    resized = replace(
         protected,
         request_rate_per_s=protected.request_rate_per_s * rate,
         service_s=protected.service_s * service,
@@ -148,6 +157,29 @@ def _resized(
         touch_anon_pages=touch[0] * size,
         touch_file_pages=touch[1] * size,
         touch_cold_pages=protected.touch_cold_pages * size,
+        idle_loss_pages_per_s=protected.idle_loss_pages_per_s * size,
+    )
+    return (
+        _losing(resized, composing, rng) if rng.random() < composing.idle_loss_chance else resized
+    )
+
+
+def _losing(
+    protected: ProtectedProgram, composing: Composing, rng: np.random.Generator
+) -> ProtectedProgram:
+    """An application that loses some of what it seldom touches, though nothing presses."""
+    rate_per_s = protected.request_rate_per_s
+    cold, touch, file = protected.cold_pages, protected.touch_cold_pages, protected.file_pages
+    if cold == 0.0:
+        cold = _between(composing.tail_share, rng) * file
+        touch = cold / (_between(composing.tail_every_s, rng) * rate_per_s)
+        file -= cold
+    return replace(
+        protected,
+        file_pages=file,
+        cold_pages=cold,
+        touch_cold_pages=touch,
+        idle_loss_pages_per_s=_between(composing.idle_loss_share, rng) * touch * rate_per_s,
     )
 
 

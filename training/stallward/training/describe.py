@@ -48,6 +48,8 @@ _LEAST_TICK_S: Final = 0.05
 _FILL_PAGES_PER_S: Final = (1e3, 1e6)
 _LONGEST_FILL: Final = 4.0
 """The cold set fills within so many lengths of a run at most."""
+_UNPRESSED: Final = ("alone", "ample")
+"""Conditions in which the application has all the memory it wants."""
 Mask = NDArray[np.bool_]
 
 
@@ -84,6 +86,7 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         protected=replace(
             _protected(quiet, ample or quiet, together),
             workers=float(made_with.protected.workers) if made_with else 1.0,
+            idle_loss_pages_per_s=_idle_loss_per_s(recordings),
         ),
         slots=tuple(
             replace(
@@ -180,6 +183,20 @@ def _protected(
         touch_file_pages=min(0.5 * hot, most),
         touch_cold_pages=cold_per_s / rate,
     )
+
+
+def _idle_loss_per_s(runs: Sequence[Recording]) -> float:
+    """File pages that the application reads again though nothing presses: as many are taken."""
+    read, time_s = 0.0, 0.0
+    for run in runs:
+        if run.run.condition not in _UNPRESSED:
+            continue
+        counted = run.tick("protected_refault_file_pages")
+        known = np.isfinite(counted) & (run.tick("time_s") >= run.run.measured_from_s)
+        if known.sum() > 1:
+            read += float(counted[known][-1] - counted[known][0])
+            time_s += float(np.ptp(run.tick("time_s")[known]))
+    return round(read / time_s, 2) if time_s > 0.0 else 0.0
 
 
 def _rate_factors(runs: Sequence[Recording]) -> tuple[float, ...]:

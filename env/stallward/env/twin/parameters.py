@@ -75,7 +75,7 @@ class TwinParameters:
     hiccup_factor: float = 2.0
     """How much longer those take."""
     touch_scale: float = 1.0
-    """Factor on the pages a request touches."""
+    """Factor on the pages a request touches, but for cold ones: those are measured."""
     fault_sigma: float = 0.5
     """Spread (of the logarithm) of a request's fault wait."""
     psi_file_scale: float = 0.5

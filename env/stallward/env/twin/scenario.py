@@ -38,6 +38,10 @@ class ProtectedProgram:
     touch_anon_pages: float = 0.0
     touch_file_pages: float = 0.0
     touch_cold_pages: float = 0.0
+    idle_loss_pages_per_s: float = 0.0
+    """Cold pages that leave memory though nothing presses: some kernels and hosts take what
+    nobody has touched for a while (DAMON's proactive reclaim:
+    Documentation/admin-guide/mm/damon/reclaim.rst)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,8 @@ class Description:
     """1 where arrivals are random, 0 where they are evenly spaced."""
     request_touches: Annotated[Rows, POOLS]
     """Pages of each pool that a request touches."""
+    idle_loss_per_s: float
+    """Pages of the cold pool that leave memory though nothing presses."""
     there: OfSlots
     """1 where the slot has a group at all; its program may have ended."""
     present: OfSlots

@@ -84,7 +84,7 @@ class ScenarioTable:
         """
         found = Columns(NODE, self._fresh.matrix[scenario])
         scale = parameters[PARAMETER_INDEX["touch_scale"]]
-        found["request_touches"] *= scale[:, None]
+        found["request_touches"][:, :COLD] *= scale[:, None]  # what is cold was seen to be read
         found["touch_per_s"] *= parameters[_SLOT_TOUCH_SCALES].T
         found["service_s"] *= parameters[PARAMETER_INDEX["service_scale"]]
         return found
@@ -110,6 +110,7 @@ def _of_node(scenario: TwinScenario) -> dict[str, float]:
         "service_s": scenario.protected.service_s,
         "workers": scenario.protected.workers,
         "poisson": float(scenario.protected.poisson),
+        "idle_loss_per_s": scenario.protected.idle_loss_pages_per_s,
     }
 
 

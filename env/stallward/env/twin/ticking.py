@@ -148,6 +148,8 @@ def _take(node: Node, got: Rows, asked: Rows, does: Strides, slots: int) -> None
         node.wanted[first + COLD] = node.resident[first + COLD]
     for pool in range(POOLS):
         node.resident[pool] = minimum(node.resident[pool] + got[pool], node.wanted[pool])
+    lost = node.idle_loss_per_s * STEP_S
+    node.resident[COLD] = maximum(node.resident[COLD] - lost, 0.0)
 
 
 @model
