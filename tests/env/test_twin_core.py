@@ -200,6 +200,7 @@ def test_pressure_hurts_latency_and_each_lever_helps() -> None:
         ("read_latency_s", 5e-5, 5e-4),
         ("reclaim_s_per_page", 1e-6, 1e-5),
         ("touch_scale", 0.3, 1.0),
+        ("cold_touch_scale", 0.3, 1.0),
         ("service_scale", 0.8, 1.3),
     ],
 )

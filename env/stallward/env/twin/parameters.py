@@ -75,7 +75,10 @@ class TwinParameters:
     hiccup_factor: float = 2.0
     """How much longer those take."""
     touch_scale: float = 1.0
-    """Factor on the pages a request touches, but for cold ones: those are measured."""
+    """Factor on the pages a request touches, but for cold ones."""
+    cold_touch_scale: float = 1.0
+    """Factor on the cold pages a request touches: how fast they are read was seen, but not how
+    often those that are there already."""
     fault_sigma: float = 0.5
     """Spread (of the logarithm) of a request's fault wait."""
     psi_file_scale: float = 0.5
@@ -124,6 +127,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "hiccup_share": Range(low=1e-4, high=0.05),
     "hiccup_factor": Range(low=1.0, high=40.0),
     "touch_scale": Range(low=0.02, high=4.0),
+    "cold_touch_scale": Range(low=0.3, high=3.0),
     "fault_sigma": Range(low=0.05, high=2.0),
     "psi_file_scale": Range(low=0.05, high=1.5),
     "psi_anon_scale": Range(low=0.001, high=1.0),

@@ -20,6 +20,10 @@ Array = NDArray[np.float64]
 
 _WARM_SHARE: Final = 0.98
 """Share of the application that fits into the zone which is loaded at the start."""
+_REQUEST_TOUCH_SCALES: Final = [
+    PARAMETER_INDEX[name] for name in ("touch_scale", "touch_scale", "cold_touch_scale")
+]
+"""Of each pool: anonymous, hot files, cold files."""
 _SLOT_TOUCH_SCALES: Final = [PARAMETER_INDEX[f"slot{i}_touch_scale"] for i in range(SLOTS)]
 
 
@@ -83,8 +87,7 @@ class ScenarioTable:
             parameters: ``(len(PARAMETER_NAMES), n)``.
         """
         found = Columns(NODE, self._fresh.matrix[scenario])
-        scale = parameters[PARAMETER_INDEX["touch_scale"]]
-        found["request_touches"][:, :COLD] *= scale[:, None]  # what is cold was seen to be read
+        found["request_touches"] *= parameters[_REQUEST_TOUCH_SCALES].T
         found["touch_per_s"] *= parameters[_SLOT_TOUCH_SCALES].T
         found["service_s"] *= parameters[PARAMETER_INDEX["service_scale"]]
         return found
