@@ -101,15 +101,18 @@ def test_the_remote_arm_decides_in_another_process_and_holds_a_lease(
     assert np.nansum(found.tick("slot0_state_paused")) > 0, "no remote pause was applied"
 
 
-def test_the_arm_mpc_plans_beside_the_daemon_and_acts(
+def test_the_arm_mpc_plans_beside_the_daemon_for_as_long_as_it_runs(
     session: LiveSession, tmp_path: Path
 ) -> None:
+    """A plan that fails ends the process, and so the lease; what is wanted depends on the node."""
     arm = Arm(label="mpc", spec="mpc")
     session.run(_request(arm, find_twin("detector-anon")), tmp_path / "out")
     found = load_recording(tmp_path / "out")
-    assert "lease held" in set(found.actions["reason"])
-    acted = np.nansum(found.tick("slot0_state_limit_bytes")) > 0.0
-    assert acted or np.nansum(found.tick("slot0_state_paused")) > 0, "no plan was applied"
+    reasons = [str(reason) for reason in found.actions["reason"]]
+    last = len(reasons) - reasons[::-1].index("lease held")
+    planned = reasons[reasons.index("lease held") : last]
+    assert len(planned) > 50
+    assert set(planned) == {"lease held"}, "it lets go at the end and not before"
 
 
 MAIN = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
