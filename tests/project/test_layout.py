@@ -45,6 +45,14 @@ def test_git_ignores_no_folder(folder: str) -> None:
     assert done.returncode == 1
 
 
+def test_a_clone_takes_less_than_60_mb() -> None:
+    """The shipped recordings are most of it, and what was ever committed is in every clone."""
+    history = ["git", "rev-list", "--disk-usage", "--objects", "HEAD"]
+    done = subprocess.run(history, cwd=ROOT, capture_output=True, text=True, check=True)
+    files = sum(path.stat().st_size for path in tracked())
+    assert int(done.stdout) + files < 60_000_000
+
+
 def test_no_catch_all_modules() -> None:
     names = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
     assert [p for p in tracked("*.py") if p.name in names] == []
