@@ -257,7 +257,7 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
         return twin
 
     monkeypatch.setattr(fidelity, "fit_recordings", fit)
-    found = measure_fidelity(recordings, seconds=1.0, workers=1)
+    found = measure_fidelity(recordings, generations=1, workers=1)
     assert fitted_to == [3, 3, 3], "the arm itself must be left out"
     json.dumps(found, allow_nan=False)
     assert len(found["arms"]) == 3
@@ -292,10 +292,10 @@ def test_one_arm_alone_can_be_left_out(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity, "fit_recordings", lambda *_, **__: twin)
-    found = measure_fidelity(recordings, seconds=1.0, arm="none", workers=1)
+    found = measure_fidelity(recordings, generations=1, arm="none", workers=1)
     assert [row["arm"] for row in found["arms"]] == ["none"]
     with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
-        measure_fidelity(recordings, seconds=1.0, arm="latd-grow", workers=1)
+        measure_fidelity(recordings, generations=1, arm="latd-grow", workers=1)
 
 
 def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_is_fitted(
@@ -324,7 +324,7 @@ def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
         file.write_text(
             json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
         )
-        found = measure_fidelity(recordings, seconds=1.0, workers=1)
+        found = measure_fidelity(recordings, generations=1, workers=1)
         assert ("ppo" in [row["arm"] for row in found["arms"]]) == there
         assert found["not_run"] == ([] if there else ["detector-anon ppo"])
         said = [note for note in fidelity_rows(found)[2] if "not run" in note]
@@ -353,7 +353,7 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
         return twin
 
     monkeypatch.setattr(fidelity, "fit_recordings", fit)
-    found = measure_fidelity(recordings, seconds=1.0, workers=1)
+    found = measure_fidelity(recordings, generations=1, workers=1)
     assert not any("redis" in name for names in fitted_to for name in names)
     assert len(found["arms"]) == 3
     (row,) = found["left_out_scenarios"]["arms"]
@@ -365,7 +365,7 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
 def test_arms_left_out_side_by_side_come_back_in_order(recordings: Path) -> None:
     heard: list[float] = []
     found = measure_fidelity(
-        recordings, seconds=1.0, workers=2, report=lambda _, share: heard.append(share)
+        recordings, generations=1, workers=2, report=lambda _, share: heard.append(share)
     )
     arms = [row["arm"] for row in found["arms"]]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
@@ -379,4 +379,4 @@ def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
     only.mkdir()
     (recordings / "0").rename(only / "0")
     with pytest.raises(EvaluationError, match="two arms"):
-        measure_fidelity(only, seconds=1.0)
+        measure_fidelity(only, generations=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_the_true_parameters_explain_their_recordings_better_than_wrong_ones(
 
 def test_a_short_fit_describes_the_scenario_and_explains_the_arms(recordings: Path) -> None:
     stages: list[float] = []
-    fast = FitSettings(candidates=24, generations=3, draws=6, max_seconds=30.0)
+    fast = FitSettings(candidates=24, generations=3, draws=6)
     twin = fit_scenario(loaded(recordings), fast, lambda _, share: stages.append(share))
     assert twin.scenario.name == "small"
     assert twin.scenario.protected.request_rate_per_s == pytest.approx(40.0, rel=0.15)
@@ -118,12 +119,15 @@ def test_a_short_fit_describes_the_scenario_and_explains_the_arms(recordings: Pa
     assert sum(twin.weights) == pytest.approx(1.0)
     assert twin.provenance["arms"] == ["excite", "none", "static:limit=0.4"]
     assert stages == sorted(stages)
+    assert twin.provenance["generations"] == fast.generations, "no clock decides"
+    hurried = fit_scenario(loaded(recordings), replace(fast, max_seconds=1e-3))
+    assert hurried.provenance["generations"] == 1
 
 
 def test_a_fit_that_begins_at_a_twin_stays_near_it(recordings: Path) -> None:
     scenario = describe("small", loaded(recordings))
     start = FittedTwin(scenario=scenario, draws=(TRUTH,), weights=(1.0,), provenance={})
-    brief = FitSettings(candidates=16, generations=1, draws=4, max_seconds=30.0)
+    brief = FitSettings(candidates=16, generations=1, draws=4)
     truth = to_unit(to_array([TRUTH]))
     off = [
         np.abs(to_unit(to_array(twin.draws)) - truth).mean()

@@ -71,7 +71,7 @@ ByScenario = Mapping[str, Sequence[Recorded]]
 def measure_fidelity(
     recordings: Path,
     *,
-    seconds: float = 30.0,
+    generations: int = 100,
     scenario: str = "",
     arm: str = "",
     twins: Sequence[FittedTwin] = (),
@@ -83,7 +83,7 @@ def measure_fidelity(
 
     Args:
         recordings: Directory of them.
-        seconds: Time for each fit.
+        generations: Of each fit: the same on any machine.
         scenario: Only this one; empty for all.
         arm: Only this one is left out and predicted; empty for each in turn.
         twins: Take these, each for its scenario, and fit none; without any, fit.
@@ -119,12 +119,12 @@ def measure_fidelity(
             next_step="Record some with `stallward record`, or name another directory.",
         )
     rows = side_by_side(
-        [partial(_left_out, learned[name], one, seconds, seed) for name, one in jobs],
+        [partial(_left_out, learned[name], one, generations, seed) for name, one in jobs],
         part(report, 0.0, 0.9),
         workers=workers,
     )
     others = _scenarios_left_out(
-        learned, strange, arm, seconds, seed, workers=workers, report=part(report, 0.9, 1.0)
+        learned, strange, arm, generations, seed, workers=workers, report=part(report, 0.9, 1.0)
     )
     report("done", 1.0)
     return _result(
@@ -265,13 +265,13 @@ def _can_run(run: RunInfo) -> bool:
 
 
 def _left_out(
-    mine: Sequence[Recorded], arm: str, seconds: float, seed: int, report: Report
+    mine: Sequence[Recorded], arm: str, generations: int, seed: int, report: Report
 ) -> ArmFidelity:
     """Fit a scenario's twin without ``arm`` and run it there."""
     rest = [r.path for r in mine if r.run.arm != arm or r.run.condition != "together"]
     twin = fit_recordings(
         rest,
-        seconds=seconds,
+        generations=generations,
         seed=seed,
         report=lambda message, share: report(f"without {arm}, {message}", share),
     )
@@ -315,7 +315,7 @@ def _scenarios_left_out(
     learned: ByScenario,
     strange: ByScenario,
     arm: str,
-    seconds: float,
+    generations: int,
     seed: int,
     *,
     workers: int | None,
@@ -328,7 +328,7 @@ def _scenarios_left_out(
     if not jobs:
         return []
     fits = side_by_side(
-        [partial(_fit_all, mine, seconds, seed) for mine in learned.values()],
+        [partial(_fit_all, mine, generations, seed) for mine in learned.values()],
         part(report, 0.0, 0.6),
         workers=workers,
     )
@@ -339,8 +339,9 @@ def _scenarios_left_out(
     )
 
 
-def _fit_all(mine: Sequence[Recorded], seconds: float, seed: int, report: Report) -> FittedTwin:
-    return fit_recordings([r.path for r in mine], seconds=seconds, seed=seed, report=report)
+def _fit_all(mine: Sequence[Recorded], generations: int, seed: int, report: Report) -> FittedTwin:
+    paths = [r.path for r in mine]
+    return fit_recordings(paths, generations=generations, seed=seed, report=report)
 
 
 def _transferred(

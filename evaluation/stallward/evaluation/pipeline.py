@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,12 +50,21 @@ def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
 def fit_recordings(
     paths: Sequence[Path],
     *,
-    seconds: float,
+    seconds: float = math.inf,
+    generations: int | None = None,
     seed: int = 1,
     start: FittedTwin | None = None,
     report: Report = silent,
 ) -> FittedTwin:
-    """Fit a twin to recordings of one scenario, beginning at the twin ``start`` where given.
+    """Fit a twin to recordings of one scenario.
+
+    Args:
+        paths: The recordings.
+        seconds: At most.
+        generations: At most, as many as usual by default.
+        seed: Of the search.
+        start: A twin at which it begins.
+        report: Told how far it is.
 
     Raises:
         EvaluationError: If there is none, or they are of several scenarios.
@@ -70,6 +80,8 @@ def fit_recordings(
             f"One twin cannot be fitted to {len(scenarios)} scenarios ({', '.join(scenarios)})."
         )
     settings = FitSettings(max_seconds=seconds, seed=seed)
+    if generations is not None:
+        settings = replace(settings, generations=generations)
     return fit_scenario(recordings, settings, report, start=start)
 
 

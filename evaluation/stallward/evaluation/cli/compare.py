@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import LONGEST_S, Json, Seed
+from stallward.evaluation.cli.options import Json, Seed
 
 
 def demo(
@@ -154,10 +154,9 @@ def fidelity(
     recordings: Annotated[
         Path, typer.Argument(help="Directory of recordings, of several arms.")
     ] = Path("recordings"),
-    seconds: Annotated[
-        float,
-        typer.Option(min=1.0, max=LONGEST_S, help="Time for each fit, one per arm left out."),
-    ] = 30.0,
+    generations: Annotated[
+        int, typer.Option(min=1, help="Of each fit, one per arm left out.")
+    ] = 100,
     scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
     arm: Annotated[str, typer.Option(help="Leave out only this arm [each in turn].")] = "",
     twin: Annotated[
@@ -190,7 +189,7 @@ def fidelity(
     with output.progress("fidelity") as report:
         found = measure_fidelity(
             recordings,
-            seconds=seconds,
+            generations=generations,
             scenario=scenario,
             arm=arm,
             twins=twins,
