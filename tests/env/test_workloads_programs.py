@@ -298,6 +298,7 @@ SMALLER = {
     "nginx-hogs": (('"6400"', '"300"'), ('"4",', '"0.5",'), ('--mib", "160', '--mib", "16')),
     "memcached-zstd": (('"256"', '"16"'), ('"300000"', '"20000"'), ('"-19"', '"-3"')),
     "redis-mix": (('"440000"', '"20000"'), ('"1500"', '"100"'), ('"8000000"', '"400000"')),
+    "postgres-hogs": (('"10"', '"1"'), ('"4000"', '"200"')),
 }
 """One scenario for each new kind of server and program, small enough for a few seconds."""
 
@@ -338,6 +339,8 @@ def test_real_programs_answer_and_work(
             seed=1,
         )
     assert len(result.measured.ok) > 200
+    mine = f"stallward-block-{os.getpid()}-*"
+    assert [path for parent in (Path("/dev/shm"), cache) for path in parent.glob(mine)] == []
     assert result.measured.ok.mean() > 0.99
     for slot, group in enumerate(scenario.background):
         rate = result.units_per_s(slot)

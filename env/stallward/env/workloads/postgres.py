@@ -112,10 +112,7 @@ def serve_command(folder: Path, socket_dir: Path, buffers_mib: int | None = None
 
 
 def _serve(folder: Path, socket_dir: Path, buffers_mib: int) -> None:
-    """Become the server."""
-    if os.geteuid() == 0:
-        user = pwd.getpwnam("postgres")
-        os.chown(socket_dir, user.pw_uid, user.pw_gid)
+    """Become the server. The socket's folder stays whose it is, to be removed by them."""
     command = serve_command(folder, socket_dir, buffers_mib)
     program = shutil.which(command[0]) or command[0]
     os.execv(program, command)  # noqa: S606 - no shell on purpose
