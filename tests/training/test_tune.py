@@ -33,9 +33,8 @@ SETTINGS = TuneSettings(
 )
 
 
-OTHER = replace(
-    small_twin(HOG, HOG), scenario=replace(small_twin(HOG, HOG).scenario, name="other")
-)
+PAIR = small_twin(HOG, HOG)
+OTHER = replace(PAIR, scenario=replace(PAIR.scenario, name="other"))
 
 
 @pytest.fixture(scope="module")

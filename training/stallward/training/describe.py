@@ -190,14 +190,12 @@ def _idle_loss_per_s(runs: Sequence[Recording]) -> float:
 
     The most that a run shows: what counts as idle takes longer than a short run to become so.
     """
-    found = [0.0]
-    for run in runs:
-        counted = run.tick("protected_refault_file_pages")
-        known = np.isfinite(counted) & (run.tick("time_s") >= run.run.measured_from_s)
-        if run.run.condition in _UNPRESSED and known.sum() > 1:
-            span_s = float(np.ptp(run.tick("time_s")[known]))
-            found.append(float(counted[known][-1] - counted[known][0]) / span_s)
-    return round(max(found), 2)
+    found = [
+        _growth_per_s(run, "protected_refault_file_pages", since_s=run.run.measured_from_s)
+        for run in runs
+        if run.run.condition in _UNPRESSED
+    ]
+    return round(max((rate for rate in found if rate is not None), default=0.0), 2)
 
 
 def _rate_factors(runs: Sequence[Recording]) -> tuple[float, ...]:
@@ -358,14 +356,19 @@ def _lives(alive: Mask) -> list[tuple[int, int]]:
 
 
 def _cores(runs: Sequence[Recording], prefix: str) -> float:
-    shares = []
-    for run in runs:
-        used, time_s = run.tick(prefix + "cpu_usage_us"), run.tick("time_s")
-        known = np.isfinite(used)
-        if known.sum() > 1:
-            span_s = time_s[known][-1] - time_s[known][0]
-            shares.append((used[known][-1] - used[known][0]) * 1e-6 / max(span_s, 1e-9))
+    found = [_growth_per_s(run, prefix + "cpu_usage_us") for run in runs]
+    shares = [1e-6 * rate for rate in found if rate is not None]
     return float(np.clip(np.mean(shares), 0.02, 8.0)) if shares else 1.0
+
+
+def _growth_per_s(run: Recording, column: str, *, since_s: float = -np.inf) -> float | None:
+    """How fast a counter grew from one moment on; ``None`` where that was not seen."""
+    counted, time_s = run.tick(column), run.tick("time_s")
+    known = np.isfinite(counted) & (time_s >= since_s)
+    if known.sum() < 2:
+        return None
+    span_s = time_s[known][-1] - time_s[known][0]
+    return float((counted[known][-1] - counted[known][0]) / max(span_s, 1e-9))
 
 
 def _fill_pages_per_s(runs: Sequence[Recording], prefix: str) -> float:

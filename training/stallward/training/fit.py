@@ -41,7 +41,7 @@ _WIDE: Final = 0.25
 _NARROW: Final = 0.06
 """Spread of a search that begins at a fitted twin."""
 _SEARCHING: Final = 0.85
-"""Of the time."""
+"""Share of the time in which it is searched; then all that did well are compared."""
 _SHARPNESS: Final = 8.0
 """How much more a draw counts whose loss is lower, per unit of relative loss."""
 
@@ -58,7 +58,7 @@ class FitSettings:
     draws: int = 24
     """Settings kept."""
     max_seconds: float = math.inf
-    """Wall time for one scenario; the last of it is for the choice among all that did well."""
+    """Wall time for one scenario."""
     recordings_per_generation: int = 4
     """Recordings replayed in a generation, drawn evenly over arms; the last sees all."""
     seed: int = 1
