@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -319,6 +320,17 @@ def test_refused_calls_say_why_and_are_counted(
             ("NOT_FOUND", 1),
         )
         assert any("latency" in text for text in status.missing)
+
+
+def test_closing_the_client_ends_its_watching(little_sandbox: LittleSandbox) -> None:
+    with Daemon(little_sandbox.config()) as daemon, ThreadPoolExecutor(1) as watcher:
+        client = daemon.client()
+        ticks = client.watch()
+        next(ticks)
+        rest = watcher.submit(list, ticks)
+        time.sleep(0.3)
+        client.close()
+        assert rest.result(timeout=10.0)
 
 
 def test_a_policy_is_loaded_watched_and_activated(

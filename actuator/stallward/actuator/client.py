@@ -101,6 +101,7 @@ class ActuatorClient:
         ]
         self._channel = grpc.insecure_channel(f"unix:{socket_path}", options=options)
         self._stub = pb_grpc.ActuatorServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +115,8 @@ class ActuatorClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; whoever watches over it has seen the last tick."""
+        self._closed = True
         self._channel.close()
 
     def wait_ready(self, timeout_s: float = 10.0) -> DaemonStatus:
@@ -220,7 +222,7 @@ class ActuatorClient:
         )
 
     def watch(self, *, every: int = 1) -> Iterator[Watched]:
-        """Tick records as they happen; closing the iterator ends the watching.
+        """Tick records as they happen; closing the iterator or the client ends the watching.
 
         Raises:
             DaemonError: If the daemon cannot be reached or ends.
@@ -232,7 +234,8 @@ class ActuatorClient:
                     record=convert.record_from_wire(answer.record), skipped=answer.skipped
                 )
         except grpc.RpcError as error:
-            raise to_error(error, self.socket_path) from error
+            if not self._closed:
+                raise to_error(error, self.socket_path) from error
         finally:
             with contextlib.suppress(Exception):
                 call.cancel()
