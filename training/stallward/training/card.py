@@ -88,7 +88,7 @@ def _data(facts: Mapping[str, Any]) -> list[str]:
         f"- Trained on the twins of {_listed(trained)}; the recordings they were fitted to are",
         "  named below.",
         *_groups(facts.get("groups", {})),
-        f"- Which seeds are kept was decided on {by}.",
+        f"- The seed was chosen on {by}.",
         f"- Shipped scenarios that it has never seen: {_listed(unseen) or 'none'}.",
         "",
     ]
@@ -179,10 +179,9 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
     if not seeds or not curves:
         return []
     merits, lows = facts["merits"], facts["scores_low"]
-    names = [*(f"{seed}" for seed in seeds), "all together"]
     rows = [
-        f"| {name}{' (kept)' if merit == max(merits) else ''} | {merit:.3f} | {low:.3f} |"
-        for name, merit, low in zip(names, merits, lows, strict=False)
+        f"| {seed}{' (kept)' if merit == max(merits) else ''} | {merit:.3f} | {low:.3f} |"
+        for seed, merit, low in zip(seeds, merits, lows, strict=True)
     ]
     millions = facts["steps"] / 1e6
     lines = [f"    line [{', '.join(f'{v:g}' for v in curve)}]" for curve in curves if curve]
@@ -193,8 +192,7 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
         "| --- | ---: | ---: |",
         *rows,
         "",
-        "Chosen by the mean of that lowest bound and of the bounds where it was trained; all",
-        "together decide by the mean of their logits.",
+        "Chosen by the mean of that lowest bound and of the bounds where it was trained.",
         "",
         "Score while training, without exploring, the mean over what is trained on; one line a",
         "seed. They begin where imitating the teacher ended.",

@@ -22,7 +22,7 @@ from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
 from stallward.models.registry import load_policy
 from stallward.training.card import card
 from stallward.training.errors import ExportError
-from stallward.training.policy import CLIP, MEMBERS, TrainedPolicy
+from stallward.training.policy import CLIP, TrainedPolicy
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
@@ -32,7 +32,6 @@ OOD_LIMIT: Final = 0.2
 
 def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
     """The policy as an ONNX model with all the metadata a node checks."""
-    members = range(len(policy.b0))
     known = np.log(np.where(policy.fine > 0.0, 1.0 + policy.fine, np.e))
     constants = {
         "fine": policy.fine,
@@ -40,9 +39,16 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
         # What is not magnified has the logarithm 0, and is added as it is.
         "unit": known.astype(np.float32),
         "plain": (policy.fine == 0.0).astype(np.float32),
+        "mean": policy.mean,
+        "scale": policy.scale,
         "clip_low": np.array(-CLIP, dtype=np.float32),
         "clip_high": np.array(CLIP, dtype=np.float32),
-        **{f"{name}_{m}": getattr(policy, name)[m] for name in MEMBERS for m in members},
+        "w0": policy.w0,
+        "b0": policy.b0,
+        "w1": policy.w1,
+        "b1": policy.b1,
+        "w2": policy.w2,
+        "b2": policy.b2,
         "head_sizes": np.array(ACTION_SIZES, dtype=np.int64),
     }
     heads = [f"head{i}" for i in range(len(ACTION_SIZES))]
@@ -55,8 +61,14 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
         helper.make_node("Div", ["logarithm", "unit"], ["magnified"]),
         helper.make_node("Mul", ["observation", "plain"], ["as_it_is"]),
         helper.make_node("Add", ["magnified", "as_it_is"], ["seen"]),
-        *(node for m in members for node in _member(m)),
-        helper.make_node("Mean", [f"logits_{m}" for m in members], ["logits"]),
+        helper.make_node("Sub", ["seen", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "scale"], ["scaled"]),
+        helper.make_node("Clip", ["scaled", "clip_low", "clip_high"], ["clipped"]),
+        helper.make_node("Gemm", ["clipped", "w0", "b0"], ["hidden0"], transB=1),
+        helper.make_node("Tanh", ["hidden0"], ["active0"]),
+        helper.make_node("Gemm", ["active0", "w1", "b1"], ["hidden1"], transB=1),
+        helper.make_node("Tanh", ["hidden1"], ["active1"]),
+        helper.make_node("Gemm", ["active1", "w2", "b2"], ["logits"], transB=1),
         helper.make_node("Split", ["logits", "head_sizes"], heads, axis=1),
         *(
             helper.make_node("ArgMax", [head], [out], axis=1, keepdims=1)
@@ -81,25 +93,6 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
     helper.set_model_props(model, _metadata(policy))
     onnx.checker.check_model(model, full_check=True)
     return model
-
-
-def _member(number: int) -> list[onnx.NodeProto]:
-    """One actor, from what is seen to its logits."""
-
-    def own(name: str) -> str:
-        return f"{name}_{number}"
-
-    nodes = [
-        helper.make_node("Sub", ["seen", own("mean")], [own("centred")]),
-        helper.make_node("Div", [own("centred"), own("scale")], [own("scaled")]),
-        helper.make_node("Clip", [own("scaled"), "clip_low", "clip_high"], [own("active0")]),
-    ]
-    for k, out in enumerate(("hidden0", "hidden1", "logits")):
-        layer = [own(f"active{k}"), own(f"w{k}"), own(f"b{k}")]
-        nodes.append(helper.make_node("Gemm", layer, [own(out)], transB=1))
-        if out != "logits":
-            nodes.append(helper.make_node("Tanh", [own(out)], [own(f"active{k + 1}")]))
-    return nodes
 
 
 def _metadata(policy: TrainedPolicy) -> dict[str, str]:

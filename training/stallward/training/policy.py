@@ -1,9 +1,7 @@
 """A trained policy as plain arrays: what training saves and export reads.
 
-An actor is ``magnify -> normalise -> tanh(linear) -> tanh(linear) -> linear``; the logits of all
-heads of the action table lie side by side. A policy is the mean of the logits of its *members*,
-one or more actors: trainings differ most where they know least, and there their mean errs less
-than they do (deep ensembles: Lakshminarayanan et al., 2017).
+The actor is ``magnify -> normalise -> tanh(linear) -> tanh(linear) -> linear``; the logits of all
+heads of the action table lie side by side.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,22 +29,19 @@ SEEDS_FOLDER: Final = "seeds"
 TRAINING_FILE: Final = "training.json"
 CLIP: Final = 10.0
 """Normalised observations are clipped to this."""
-_SHARED: Final = ("fine", "low", "high")
-MEMBERS: Final = ("mean", "scale", "w0", "b0", "w1", "b1", "w2", "b2")
-"""Arrays that every member has of its own: their first axis is that of the members."""
-_ARRAYS: Final = (*_SHARED, *MEMBERS)
+_ARRAYS: Final = ("fine", "mean", "scale", "low", "high", "w0", "b0", "w1", "b1", "w2", "b2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedPolicy:
-    """Weights and what is known of their training; ``M`` members.
+    """Weights and what is known of their training.
 
     Attributes:
         fine: How much small values of each feature are magnified, ``(OBSERVATION_SIZE,)``; see
             :func:`stallward.training.magnify.magnified`.
-        mean, scale: Normalisation of what is magnified, ``(M, OBSERVATION_SIZE)``.
+        mean, scale: Normalisation of what is magnified.
         low, high: Range of each feature seen in training.
-        w0, b0, w1, b1, w2, b2: Layers; ``w`` has shape ``(M, outputs, inputs)``.
+        w0, b0, w1, b1, w2, b2: Layers; ``w`` has shape ``(outputs, inputs)``.
         ticks_per_action: How long a decision holds.
         provenance: Recordings, twins, seeds, steps, versions, results.
     """
@@ -71,16 +66,15 @@ class TrainedPolicy:
         Raises:
             TrainingError: If an array does not fit the observation or action table.
         """
-        members, hidden0, hidden1 = len(self.b0), self.b0.shape[-1], self.b1.shape[-1]
+        hidden0, hidden1 = self.w0.shape[0], self.w1.shape[0]
         expected = {
-            **dict.fromkeys(_SHARED, (OBSERVATION_SIZE,)),
-            **dict.fromkeys(("mean", "scale"), (members, OBSERVATION_SIZE)),
-            "w0": (members, hidden0, OBSERVATION_SIZE),
-            "b0": (members, hidden0),
-            "w1": (members, hidden1, hidden0),
-            "b1": (members, hidden1),
-            "w2": (members, sum(ACTION_SIZES), hidden1),
-            "b2": (members, sum(ACTION_SIZES)),
+            **dict.fromkeys(("fine", "mean", "scale", "low", "high"), (OBSERVATION_SIZE,)),
+            "w0": (hidden0, OBSERVATION_SIZE),
+            "b0": (hidden0,),
+            "w1": (hidden1, hidden0),
+            "b1": (hidden1,),
+            "w2": (sum(ACTION_SIZES), hidden1),
+            "b2": (sum(ACTION_SIZES),),
         }
         for name, shape in expected.items():
             array = getattr(self, name)
@@ -99,46 +93,14 @@ class TrainedPolicy:
     def logits(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(ACTION_SIZES))``."""
         seen = magnified(observations, self.fine)
-        x = np.clip((seen - self.mean[:, None]) / self.scale[:, None], -CLIP, CLIP)
-        x = np.tanh(x @ self.w0.swapaxes(1, 2) + self.b0[:, None])
-        x = np.tanh(x @ self.w1.swapaxes(1, 2) + self.b1[:, None])
-        x = x @ self.w2.swapaxes(1, 2) + self.b2[:, None]
-        return np.asarray(x.mean(axis=0), dtype=np.float32)
+        x = np.clip((seen - self.mean) / self.scale, -CLIP, CLIP)
+        x = np.tanh(x @ self.w0.T + self.b0)
+        x = np.tanh(x @ self.w1.T + self.b1)
+        return np.asarray(x @ self.w2.T + self.b2, dtype=np.float32)
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[np.int64]:
         """The likeliest action of each observation, ``(N, len(ACTION_SIZES))``."""
         return best_actions(self.logits(observations))
-
-
-def ensemble(policies: Sequence[TrainedPolicy]) -> TrainedPolicy:
-    """All of several policies as one.
-
-    What is known of all their trainings alike is known of it; the rest is under ``members``.
-
-    Raises:
-        TrainingError: If they do not see alike, or decide at another pace.
-    """
-    first = policies[0]
-    for other in policies:
-        if not np.array_equal(other.fine, first.fine) or (
-            other.ticks_per_action != first.ticks_per_action
-        ):
-            raise TrainingError("Policies that magnify or decide otherwise are no ensemble.")
-    facts = [policy.provenance for policy in policies]
-    shared = {
-        key: value
-        for key, value in facts[0].items()
-        if all(key in other and other[key] == value for other in facts)
-    }
-    own = [{key: value for key, value in one.items() if key not in shared} for one in facts]
-    return TrainedPolicy(
-        fine=first.fine,
-        low=np.min([policy.low for policy in policies], axis=0),
-        high=np.max([policy.high for policy in policies], axis=0),
-        **{name: np.concatenate([getattr(p, name) for p in policies]) for name in MEMBERS},
-        ticks_per_action=first.ticks_per_action,
-        provenance={**shared, "members": own},
-    )
 
 
 def best_actions(logits: NDArray[np.float32]) -> NDArray[np.int64]:

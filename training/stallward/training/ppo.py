@@ -42,7 +42,6 @@ from stallward.training.policy import (
     POLICY_FILE,
     SEEDS_FOLDER,
     TrainedPolicy,
-    ensemble,
     load_policy_arrays,
     save_policy,
 )
@@ -74,7 +73,7 @@ class Args:
     seed: int = 1
     """First seed; further ones count up."""
     seeds: int = 1
-    """How many trainings; the best of them, or all of them together, is kept."""
+    """How many trainings; the best of them is kept."""
     total_steps: int = 2_000_000
     """Decisions per seed, over all environments; with twice as many, applications that nobody
     has met fare worse."""
@@ -220,8 +219,7 @@ def train(
             [partial(training, k, each_s, folder) for k in missing],
             lambda message, share: report(message, 0.1 + 0.8 * share),
         )
-    each = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
-    candidates = [*each, ensemble(each)] if len(each) > 1 else each
+    candidates = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
     report("evaluating", 0.9)
     merits = [selection.merit(memoryless(policy.act)) for policy in candidates]
     chosen = candidates[int(np.argmax([merit.value for merit in merits]))]
@@ -240,16 +238,16 @@ def train(
         "evaluation": {name: as_json(found) for name, found in evaluation.items()},
         "allowed": selection.allowed(),
         "best_static_action": static.tolist(),
-        "seeds": [int(policy.provenance["seed"]) for policy in each],
+        "seeds": [int(policy.provenance["seed"]) for policy in candidates],
         "merits": [merit.value for merit in merits],
         "scores_low": [merit.low for merit in merits],
-        "curves_by_seed": [policy.provenance["curve"] for policy in each],
+        "curves_by_seed": [policy.provenance["curve"] for policy in candidates],
     }
     report("done", 1.0)
     return TrainingResult(
         policy=replace(chosen, provenance=provenance),
         evaluation=evaluation,
-        steps_per_s=float(np.mean([policy.provenance["steps_per_s"] for policy in each])),
+        steps_per_s=float(np.mean([policy.provenance["steps_per_s"] for policy in candidates])),
     )
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.training.magnify import FINE
-from stallward.training.policy import CLIP, MEMBERS, TrainedPolicy, Weights
+from stallward.training.policy import CLIP, TrainedPolicy, Weights
 from stallward.training.torch_slots import SlotLayers, SlotOutputs, dense
 
 HIDDEN = (64, 64)
@@ -94,30 +94,29 @@ def policy_settings(mean: Weights, scale: Weights, *, told: int = 0) -> dict[str
 
 
 class Actor(nn.Module):
-    """The actor of a :class:`TrainedPolicy`, for parity tests."""
+    """The actor of a :class:`TrainedPolicy`, for parity tests and imitation."""
 
     def __init__(self, policy: TrainedPolicy) -> None:
         super().__init__()
-        self.members = nn.ModuleList(_member(policy, k) for k in range(len(policy.b0)))
+        self.inputs = Inputs(policy.fine, policy.mean, policy.scale)
+        layers: list[nn.Module] = []
+        for k, (weight, bias) in enumerate(
+            ((policy.w0, policy.b0), (policy.w1, policy.b1), (policy.w2, policy.b2))
+        ):
+            linear = nn.Linear(weight.shape[1], weight.shape[0])
+            linear.weight.data = torch.as_tensor(weight)
+            linear.bias.data = torch.as_tensor(bias)
+            layers += [linear] if k == len(HIDDEN) else [linear, nn.Tanh()]
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        return torch.stack([member(observations) for member in self.members]).mean(dim=0)
-
-
-def _member(policy: TrainedPolicy, number: int) -> nn.Sequential:
-    layers: list[nn.Module] = [Inputs(policy.fine, policy.mean[number], policy.scale[number])]
-    for k in range(1 + len(HIDDEN)):
-        weight, bias = getattr(policy, f"w{k}")[number], getattr(policy, f"b{k}")[number]
-        linear = nn.Linear(weight.shape[1], weight.shape[0])
-        linear.weight.data = torch.as_tensor(weight)
-        linear.bias.data = torch.as_tensor(bias)
-        layers += [linear] if k == len(HIDDEN) else [linear, nn.Tanh()]
-    return nn.Sequential(*layers)
+        out: torch.Tensor = self.layers(self.inputs(observations))
+        return out
 
 
 def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
-    """Weights of a trained :class:`SlotPolicy`, as the one member of a :class:`TrainedPolicy`."""
+    """Weights of a trained :class:`SlotPolicy` by the names of :class:`TrainedPolicy`."""
     state: Mapping[str, torch.Tensor] = policy.state_dict()
 
     layers, outputs = policy.mlp_extractor.policy_net, policy.action_net
@@ -127,9 +126,10 @@ def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
     def array(name: str) -> NDArray[np.float32]:
         return state[name].detach().cpu().numpy().astype(np.float32).copy()
 
-    seen = {
-        name: array(f"features_extractor.inputs.{name}")[:OBSERVATION_SIZE]
-        for name in ("fine", "mean", "scale")
+    return {
+        **{
+            name: array(f"features_extractor.inputs.{name}")[:OBSERVATION_SIZE]
+            for name in ("fine", "mean", "scale")
+        },
+        **dense(layers, outputs),
     }
-    own = {**seen, **dense(layers, outputs)}
-    return {name: value[None] if name in MEMBERS else value for name, value in own.items()}
