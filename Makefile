@@ -31,7 +31,7 @@ recordings:  ## record what is missing of the shipped recordings (all: 3 hours, 
 	@scripts/setup.sh workloads
 	@.venv/bin/stallward record --all --out recordings
 
-policy: build/twins  ## fit, train and tune again from recordings/ (70 minutes; what is there is kept)
+policy: build/twins  ## fit, train and tune again from recordings/ (90 minutes; what is there is kept)
 	@for rule in rule pi; do [ -e build/$$rule.toml ] || .venv/bin/stallward tune $$rule \
 	  --twin build/twins --judged-on build/twins --out build/$$rule.toml || exit 1; done
 	@.venv/bin/stallward train --twin build/twins --judged-on build/twins --out build/run \

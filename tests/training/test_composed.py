@@ -10,7 +10,7 @@ import pytest
 from stallward.env.simulation import NO_NUISANCE, SimulationSettings
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.parameters import RANGES, TwinParameters
 from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram
 from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import measure_ample
@@ -21,6 +21,8 @@ COMPOSING = Composing(
     size_ratio=(1.0, 1.0),
     rate_ratio=(1.0, 1.0),
     service_ratio=(1.0, 1.0),
+    touch_ratio=(1.0, 1.0),
+    miss_ratio=(1.0, 1.0),
     refiled_share=0.0,
     idle_loss_chance=0.0,
 )
@@ -100,6 +102,23 @@ def test_applications_and_programs_come_in_other_sizes_at_the_same_utilisation()
     ):
         assert least <= min(ratios) < 1.0 < max(ratios) <= most
         assert len(set(ratios)) == len(ratios), "each its own"
+
+
+def test_programs_touch_less_of_what_they_hold_and_miss_it_more_or_less() -> None:
+    varied = replace(COMPOSING, per_twin=40, touch_ratio=(0.1, 10.0), miss_ratio=(0.5, 2.5))
+    fitted = {"one-a": 1.0, "one-b": 2.0}
+    touched, missed = [], []
+    for twin in compose([ONE], varied, SETTINGS, seed=3):
+        for place, program in enumerate(twin.scenario.slots):
+            draw = twin.draws[0]
+            touched.append(getattr(draw, f"slot{place}_touch_scale") / fitted[program.name])
+            missed.append(getattr(draw, f"slot{place}_miss_exponent") / 0.8)
+    for ratios, (least, most) in ((touched, varied.touch_ratio), (missed, varied.miss_ratio)):
+        assert least <= min(ratios) < 1.3 * least
+        assert most / 1.3 < max(ratios) <= most
+        assert len(set(ratios)) == len(ratios), "each its own"
+    lean = compose([ONE], replace(COMPOSING, touch_ratio=(1e-3, 1e-3)), SETTINGS, seed=3)
+    assert lean[0].draws[0].slot0_touch_scale == RANGES["slot0_touch_scale"].low
 
 
 def test_some_applications_are_busier_and_keep_more_or_less_of_their_memory_in_files() -> None:

@@ -4,12 +4,13 @@ A policy that has seen seven applications and their neighbours knows these seven
 application meets neighbours of others, in other numbers and in zones of other sizes: domain
 randomisation over the make-up of a node, beside that over fitted parameters and nuisance. The
 parameters of an application or of a background program are what was fitted with it; both come
-half to twice as large, and the application with shorter or longer service.
+half to twice as large, the application with shorter or longer service, and a program with other
+habits: how much of its memory it touches, and whether what it lacks is what it needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +19,7 @@ import numpy as np
 from stallward.agent.desired import SLOTS
 from stallward.env.simulation import NO_NUISANCE, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import TwinParameters
+from stallward.env.twin.parameters import RANGES, TwinParameters
 from stallward.env.twin.scenario import PAGE_BYTES, ProtectedProgram, SlotProgram
 from stallward.training.constraints import measure_ample
 
@@ -45,6 +46,12 @@ class Composing:
     size_ratio: tuple[float, float] = (0.5, 2.0)
     """Memory of the application and of each program, times what was fitted: another version, or
     other data, of the same."""
+    touch_ratio: tuple[float, float] = (0.1, 10.0)
+    """Pages a program touches at full speed, times what was fitted. One gets on at its floor,
+    another stands still there and keeps the disk busy: that can only be tried."""
+    miss_ratio: tuple[float, float] = (0.5, 2.5)
+    """Exponent of a program's misses, times what was fitted: whether what it lacks is what it
+    seldom needs."""
     refiled_share: float = 0.3
     """Chance that an application keeps another part of its memory in files: what one maps another
     allocates, and the two are lost and won back in other ways."""
@@ -111,6 +118,13 @@ def _one(
         _of_size(source.scenario.slots[slot], _between(composing.size_ratio, rng))
         for source, slot in chosen
     )
+    habits = [
+        {
+            "miss_exponent": _between(composing.miss_ratio, rng),
+            "touch_scale": _between(composing.touch_ratio, rng),
+        }
+        for _ in chosen
+    ]
     wanted_pages = _pages(protected) + sum(_peak_pages(p) for p in programs)
     ratio = rng.uniform(*composing.zone_ratio)
     return FittedTwin(
@@ -121,7 +135,7 @@ def _one(
             slots=programs,
             zone_bytes=round(ratio * wanted_pages) * PAGE_BYTES,
         ),
-        draws=tuple(_draw(draw, chosen, rng) for draw in twin.draws),
+        draws=tuple(_draw(draw, chosen, habits, rng) for draw in twin.draws),
         weights=twin.weights,
         provenance={
             _MARK: twin.scenario.name,
@@ -215,14 +229,19 @@ def _programs(
 
 
 def _draw(
-    draw: TwinParameters, chosen: Sequence[tuple[FittedTwin, int]], rng: np.random.Generator
+    draw: TwinParameters,
+    chosen: Sequence[tuple[FittedTwin, int]],
+    habits: Sequence[Mapping[str, float]],
+    rng: np.random.Generator,
 ) -> TwinParameters:
     """An application's parameters, with those of each program from where it was fitted."""
     own = {}
-    for place, (twin, slot) in enumerate(chosen):
+    for place, ((twin, slot), ratios) in enumerate(zip(chosen, habits, strict=True)):
         source = twin.draws[int(twin.choose(rng, 1)[0])]
-        for what in ("miss_exponent", "touch_scale"):
-            own[f"slot{place}_{what}"] = getattr(source, f"slot{slot}_{what}")
+        for what, ratio in ratios.items():
+            name = f"slot{place}_{what}"
+            value = ratio * getattr(source, f"slot{slot}_{what}")
+            own[name] = min(max(value, RANGES[name].low), RANGES[name].high)
     return replace(draw, **own)
 
 

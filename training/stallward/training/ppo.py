@@ -74,9 +74,9 @@ class Args:
     """First seed; further ones count up."""
     seeds: int = 1
     """How many trainings; the best of them is kept."""
-    total_steps: int = 2_000_000
-    """Decisions per seed, over all environments; with twice as many, applications that nobody
-    has met fare worse."""
+    total_steps: int = 4_000_000
+    """Decisions per seed, over all environments; with more, applications that nobody has met
+    may fare worse."""
     max_seconds: float = float("inf")
     """Wall time for all seeds together; training stops early, evaluation comes on top, and the
     same seed gives another policy."""

@@ -82,7 +82,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Directory of the run, new or interrupted.")] = Path(
         "build/run"
     ),
-    decisions: Decisions = 2_000_000,
+    decisions: Decisions = 4_000_000,
     seconds: Seconds = None,
     seeds: Seeds = 5,
     judged_on: JudgedOn = None,
