@@ -123,8 +123,8 @@ def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
         "curves_by_seed": [[0.1, 0.3], [0.2, 0.4]],
     }
     said = card("p", replace(random_policy(), provenance=facts), "0" * 64, 1, 0.2)
-    assert "in 4 scenarios, composed ones among them: 1 in 1, 2 in 2, 4 in 1;" in said
-    assert "- `nginx-hogs`: slow requests 3.0%, allowed 1.0%." in said
+    assert "  1 with 1, 2 with 2, 1 with 4; it decides for" in said
+    assert "- `nginx-hogs`: slow requests 3.00%, allowed 1.00%." in said
     assert "- `memcached-gcc`: no better than the best static setting" in said
     assert "- `nginx-hogs`: no better than the best static setting" not in said
     assert "- `nginx-hogs`: no better than the tuned rule (score 0.500 and 0.600)." in said

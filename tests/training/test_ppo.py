@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,7 @@ def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
     assert nodes == [16], "made once, for all nodes of the scenario"
     assert set(result.evaluation["ppo"]) == {"small"}
     assert stages[-1] == ("done", 1.0)
+    assert any(re.search(r"^seed 2: [\d,]+ decisions, score -?\d", stage) for stage, _ in stages)
     assert all(0.0 <= share <= 1.0 for _, share in stages)
     provenance = result.policy.provenance
     assert provenance["steps"] == 8192
@@ -101,7 +103,14 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(tmp_path: Pa
     whole = train([TWIN], replace(BRIEF, seeds=2), folder=tmp_path / "whole")
     train([TWIN], BRIEF, folder=tmp_path / "run")
     before = (tmp_path / "run/seeds/1/policy.npz").stat().st_mtime_ns
-    resumed = train([TWIN], replace(BRIEF, seeds=2), folder=tmp_path / "run")
+    said: list[str] = []
+    resumed = train(
+        [TWIN],
+        replace(BRIEF, seeds=2),
+        folder=tmp_path / "run",
+        report=lambda stage, _share: said.append(stage),
+    )
+    assert not any(stage.startswith("teaching") for stage in said), "that was done"
     assert (tmp_path / "run/seeds/1/policy.npz").stat().st_mtime_ns == before
     assert weights(resumed.policy) == weights(whole.policy)
     assert resumed.policy.provenance["merits"] == whole.policy.provenance["merits"]

@@ -99,10 +99,10 @@ def _groups(groups: Mapping[str, int]) -> list[str]:
     counts = sorted(Counter(groups.values()).items())
     if not counts:
         return []
-    said = ", ".join(f"{slots} in {scenarios}" for slots, scenarios in counts)
+    said = ", ".join(f"{scenarios} with {slots}" for slots, scenarios in counts)
     return [
-        f"- Background groups, in {len(groups)} scenarios, composed ones among them: {said};",
-        f"  it decides for 1 to {SLOTS}.",
+        f"- Of the {len(groups)} scenarios, composed ones among them, by background groups:",
+        f"  {said}; it decides for 1 to {SLOTS}.",
     ]
 
 
@@ -149,7 +149,7 @@ def _weaknesses(facts: Mapping[str, Any]) -> list[str]:
     for scenario, outcome in evaluation.get("ppo", {}).items():
         allowed = facts["allowed"][scenario]
         over = [
-            f"{_SAID[what]} {outcome[what]:.1%}, allowed {allowed[what]:.1%}"
+            f"{_SAID[what]} {outcome[what]:.2%}, allowed {allowed[what]:.2%}"
             for what in SUFFERED
             if outcome[what] > allowed[what]
         ]
@@ -192,7 +192,7 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
         "| --- | ---: | ---: |",
         *rows,
         "",
-        "Chosen by the mean of that lowest bound and of the bounds where it was trained.",
+        "Chosen by half of that bound and half of the mean bound of the scenarios trained on.",
         "",
         "Score while training, without exploring, the mean over what is trained on; one line a",
         "seed. They begin where imitating the teacher ended.",

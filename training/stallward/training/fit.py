@@ -1,6 +1,6 @@
 """Fitting the twin: parameters that explain all recorded arms of a scenario at once.
 
-Recorded lever states and exogenous inputs are replayed through hundreds of candidate twins side
+Recorded lever states and exogenous inputs are replayed through many candidate twins side
 by side; what comes out is compared by distributions (quantiles of latency, work, stall time,
 use, refaults, swap). The search is a cross-entropy method in the unit cube. The result is not a
 point: the best settings seen are kept, weighted by how well they explain the recordings.

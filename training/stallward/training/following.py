@@ -260,12 +260,8 @@ class Follow(BaseCallback):
             )
         self._rollouts += 1
         self._scenarios, self._in_others = [], []
-        vec = self._vec()
-        self._report(
-            f"{self.num_timesteps:,} decisions, prices "
-            + " ".join(f"{price:.1f}" for price in vec.simulation.terms.prices[0]),
-            self._done(),
-        )
+        score = f", score {self._scores[-1]:.2f}" if self._scores else ""
+        self._report(f"{self.num_timesteps:,} decisions{score}", self._done())
 
     def _vec(self) -> TwinVec:
         env = self.training_env

@@ -3,8 +3,9 @@
 One file to read from top to bottom; ``stallward train`` makes the shipped policy again. The
 normalisation is measured before training, the actor first imitates a teacher that may look ahead
 (``teacher``, ``warm_start``), and in each scenario prices move until the application suffers what
-is allowed (``constraints``). How long a seed learns, and which one is kept, is decided on twins
-that none was trained on (``selection``); the best static setting for all is judged beside them.
+is allowed (``constraints``). How long a seed learns, and which one is kept, is decided half on
+twins that none was trained on (``selection``); the best static setting for all is judged beside
+them.
 
 The same seed gives the same policy, unless time cuts it short. Each seed's policy is written as
 soon as it is trained: an interrupted run goes on with the seeds that are missing.
@@ -37,6 +38,7 @@ from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import Constraints, PriceRange, Slack, set_standards
 from stallward.training.errors import TrainingError
 from stallward.training.following import Best, Clock, Follow, Ranges, reward_scales
+from stallward.training.lessons import LESSONS_FILE, Lessons
 from stallward.training.magnify import FINE, magnified
 from stallward.training.policy import (
     POLICY_FILE,
@@ -49,7 +51,7 @@ from stallward.training.progress import Report
 from stallward.training.rollout import Outcome, constant
 from stallward.training.selection import MakeAct, Selection, as_json, make_selection, memoryless
 from stallward.training.statics import Statics, make_constraints
-from stallward.training.teacher import Lessons, Teaching, teach
+from stallward.training.teacher import Teaching, teach
 from stallward.training.torch_actor import policy_settings
 from stallward.training.torch_slots import SlotPolicy, pooled_over_slots
 from stallward.training.warm_start import imitate, likeliest
@@ -172,8 +174,8 @@ def train(
         judged_on: Twins that decide which seed is kept, and how far trained; those trained on
             where there are none.
         rules: Evaluated beside the policy; they have no part in its training.
-        folder: Each seed's policy and TensorBoard curves go there; those that are there already
-            are not trained again.
+        folder: The lessons, each seed's policy and TensorBoard curves go there; what is there
+            already is not taught or trained again.
 
     Raises:
         TrainingError: If there is no twin, the settings cannot run, or the folder's seeds were
@@ -202,18 +204,13 @@ def train(
         seed=args.seed,
     )
     seeds = range(args.seed, args.seed + args.seeds)
-    kept = _kept_seeds(folder, seeds, _recipe((*world, *selection.strangers.twins), args))
+    recipe = _recipe((*world, *selection.strangers.twins), args)
+    kept = _kept_seeds(folder, seeds, recipe)
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
     trained = []
     if missing:
-        taught = [
-            partial(_teach, world[part], args, statics.only(part), constraints.only(part))
-            for part in parts_of(len(world))
-        ]
-        lessons = Lessons.of_all(
-            side_by_side(taught, lambda said, share: report(said, 0.1 * share))
-        )
+        lessons = _lessons(world, args, statics, constraints, folder, recipe, report)
         training = partial(_train_seed, world, args, statics, constraints, lessons, selection)
         trained = side_by_side(
             [partial(training, k, each_s, folder) for k in missing],
@@ -283,6 +280,31 @@ def _kept_seeds(
 
 def _place(folder: Path, seed: int) -> Path:
     return folder / SEEDS_FOLDER / f"{seed}"
+
+
+def _lessons(
+    twins: Sequence[FittedTwin],
+    args: Args,
+    statics: Statics,
+    constraints: Constraints,
+    folder: Path | None,
+    recipe: str,
+    report: Report,
+) -> Lessons:
+    """What the teacher says, or said before the run was interrupted."""
+    file = None if folder is None else folder / LESSONS_FILE
+    recipe = f"{recipe} {args.seed}"
+    kept = None if file is None else Lessons.load(file, recipe)
+    if kept is not None:
+        return kept
+    parts = [
+        partial(_teach, twins[part], args, statics.only(part), constraints.only(part))
+        for part in parts_of(len(twins))
+    ]
+    taught = Lessons.of_all(side_by_side(parts, lambda said, share: report(said, 0.1 * share)))
+    if file is not None:
+        taught.save(file, recipe)
+    return taught
 
 
 def _teach(

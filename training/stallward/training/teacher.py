@@ -13,11 +13,10 @@ those.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
@@ -28,6 +27,7 @@ from stallward.training.constraints import (
     moved_prices,
     smoothed,
 )
+from stallward.training.lessons import Actions, Lessons
 from stallward.training.rollout import Act
 from stallward.training.statics import Statics
 
@@ -39,8 +39,6 @@ _WANDERING: Final = 3
 """Of so many nodes one does anything, so that the way back from anywhere is taught."""
 _WANDER_CHANCE: Final = 0.3
 """With which a wandering node does something else after a lesson."""
-Observations = NDArray[np.float32]
-Actions = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,52 +57,6 @@ class Teaching:
     """Decisions that each is held for."""
     price_rate: float = 0.15
     """How fast prices follow, per lesson."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lessons:
-    """What was taught.
-
-    Attributes:
-        observations: ``(N, OBSERVATION_SIZE)``.
-        actions: What should be done, ``(N, len(ACTION_SIZES))``.
-        prices: At which the teacher kept what is allowed, ``(len(COSTS), len(twins))``.
-        progress: Of the background under the teacher, ``(len(twins),)``.
-        suffered: Of the application, ``(len(SUFFERED), len(twins))``.
-    """
-
-    observations: Observations
-    actions: Actions
-    prices: Array
-    progress: Array
-    suffered: Array
-
-    def figures(self, names: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Progress, and what was suffered, by the twins' names."""
-        each = np.concatenate([self.progress[None], self.suffered])
-        return {
-            name: dict(zip(("progress", *SUFFERED), each[:, k].tolist(), strict=True))
-            for k, name in enumerate(names)
-        }
-
-    @classmethod
-    def of_all(cls, parts: Sequence[Lessons]) -> Lessons:
-        """Those of several twins, one after the other."""
-        return cls(
-            observations=np.concatenate([one.observations for one in parts]),
-            actions=np.concatenate([one.actions for one in parts]),
-            prices=np.concatenate([one.prices for one in parts], axis=1),
-            progress=np.concatenate([one.progress for one in parts]),
-            suffered=np.concatenate([one.suffered for one in parts], axis=1),
-        )
-
-    def and_also(self, more: Lessons) -> Lessons:
-        """These and others; prices and figures are those of the others."""
-        return replace(
-            more,
-            observations=np.concatenate([self.observations, more.observations]),
-            actions=np.concatenate([self.actions, more.actions]),
-        )
 
 
 class Teacher:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from stallward.training.teacher import Lessons
+from stallward.training.lessons import Lessons
 from stallward.training.torch_heads import Heads
 
 _BATCH: Final = 1024

@@ -34,7 +34,7 @@ def fit(
     """Fit the twin to recordings.
 
     The result is a distribution of parameters; for recordings of several scenarios one each.
-    Recordings held out for validation and test are left out.
+    Recordings held out for test are left out.
     """
     from stallward.evaluation.pipeline import fit_twin, load_twins  # noqa: PLC0415
 
@@ -65,7 +65,7 @@ Seconds = Annotated[
     float | None,
     typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner [no limit]."),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Runs; the best lower bound wins.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Trainings, of which the best is kept.")]
 JudgedOn = Annotated[
     list[str] | None,
     typer.Option(help="Twin by which a seed is chosen, as --twin [shipped, held out]."),
