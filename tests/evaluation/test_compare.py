@@ -20,7 +20,7 @@ from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import Comparison, ComparisonRequest, run_comparison
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.plan import BlockStore, Settings, plan_blocks
-from stallward.evaluation.runs import RunRequest
+from stallward.evaluation.runs import RunRequest, Troubles
 from stallward.evaluation.summary import METRICS
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -33,6 +33,7 @@ class KnownRunner:
 
     interrupt_at: int = -1
     oom_first: dict[str, int] = field(default_factory=dict)
+    stolen_shares: dict[str, list[float]] = field(default_factory=dict)
     kernel: str = "test"
     ran: list[str] = field(default_factory=list)
     slo_ms: list[float] = field(default_factory=list)
@@ -42,7 +43,7 @@ class KnownRunner:
     def facts(self) -> Mapping[str, Any]:
         return {"kind": "none", "kernel": self.kernel}
 
-    def run_block(self, request: RunRequest, out: Path) -> int:
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
         name = request.arm.label if request.condition == "together" else request.condition
         if len(self.ran) == self.interrupt_at:
             out.mkdir()
@@ -51,13 +52,15 @@ class KnownRunner:
         self.ran.append(name)
         self.slo_ms.append(request.slo_ms)
         self.lengths_s.append(request.duration_s)
-        _record(out, request, name)
+        shares = self.stolen_shares.get(name)
+        share = shares.pop(0) if shares else 0.0
+        _record(out, request, name, share)
         left = self.oom_first.get(name, 0)
         self.oom_first[name] = max(left - 1, 0)
-        return int(left > 0)
+        return Troubles(oom_kills=int(left > 0), stolen_share=share)
 
 
-def _record(out: Path, request: RunRequest, name: str) -> None:
+def _record(out: Path, request: RunRequest, name: str, stolen_share: float) -> None:
     rng = np.random.default_rng([request.seed, len(name)])
     start, length = 1000.0, request.burn_in_s + request.duration_s
     scheduled = start + np.arange(0.0, length, 0.04)
@@ -95,6 +98,7 @@ def _record(out: Path, request: RunRequest, name: str) -> None:
             slo_ms=request.slo_ms,
             node=NodeInfo(kind="none", kernel="test", cpu_count=2, memory_total_bytes=1 << 33),
             slot_names=("a", "b"),
+            stolen_share=stolen_share,
         ),
         ticks=ticks,
         requests=Requests.empty() if name == "background" else requests,
@@ -215,6 +219,18 @@ def test_blocks_with_oom_kills_are_counted_and_run_again(
     assert result["arms"]["none"]["invalid_blocks"] == 2
     assert result["arms"]["none"]["blocks"] == 2
     assert result["arms"]["latd"]["invalid_blocks"] == 0
+
+
+def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_stays(
+    tmp_path: Path, scenario: Scenario
+) -> None:
+    busy = {"none": [0.05, 0.0], "latd": [0.02, 0.03, 0.04, 0.05], "ample": [0.009]}
+    comparison, runner = _comparison(tmp_path / "out"), KnownRunner(stolen_shares=busy)
+    _run(comparison, runner, scenario)
+    arms = comparison.compared(scenario).result["arms"]
+    assert (arms["none"]["invalid_blocks"], arms["none"]["stolen_share_worst"]) == (1, 0.0)
+    assert (arms["latd"]["invalid_blocks"], arms["latd"]["stolen_share_worst"]) == (3, 0.05)
+    assert runner.ran.count("ample") == 3, "a percent is endured"
 
 
 def test_endless_oom_kills_end_the_comparison(tmp_path: Path, scenario: Scenario) -> None:

@@ -26,7 +26,7 @@ from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
 from stallward.evaluation.live import open_session
 from stallward.evaluation.record import ORDER_NAME, record_all, record_one
 from stallward.evaluation.record_plan import RecordRequest, choose, in_blocks, load_plan
-from stallward.evaluation.runs import RunRequest
+from stallward.evaluation.runs import RunRequest, Troubles
 from stallward.proto.v1 import stallward_pb2 as pb
 
 NAMES = ("none", "latd", "ample")
@@ -83,9 +83,10 @@ class KnownSession:
     node: NodeInfo
     scratch: Path
     ran: list[RunRequest] = field(default_factory=list)
+    troubles: list[Troubles] = field(default_factory=list)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def run_block(self, request: RunRequest, out: Path) -> int:
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
         self.ran.append(request)
         at_s = np.arange(0.0, request.burn_in_s + request.duration_s, 0.1)
         sojourn_s = np.full(at_s.size, 0.01 * len(self.ran))
@@ -113,7 +114,7 @@ class KnownSession:
             ),
             units=Units.empty(),
         )
-        return 0
+        return self.troubles.pop(0) if self.troubles else Troubles()
 
 
 @pytest.fixture
@@ -235,16 +236,29 @@ def test_a_plan_says_how_long_it_will_take(
 
 
 def test_a_failed_run_leaves_the_old_recording(
-    tmp_path: Path, session: KnownSession, plan: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     out = tmp_path / "out"
     record_all(plan, out)
     before = sorted(out.rglob("*"))
-    with monkeypatch.context() as patch:
-        patch.setattr(session, "run_block", lambda r, o: KnownSession.run_block(session, r, o) + 1)
-        with pytest.raises(ComparisonError, match="OOM kills"):
-            record_all(plan, out, only=["*-none-*"], replace=True)
+    session.troubles[:] = [Troubles(oom_kills=1)] * 3
+    with pytest.raises(ComparisonError, match="OOM kills"):
+        record_all(plan, out, only=["*-none-*"], replace=True)
     assert sorted(out.rglob("*")) == before
+
+
+def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_stays(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    before = len(session.ran)
+    session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(stolen_share=0.009)]
+    record_all(plan, out, only=["*-none-*"], replace=True)
+    assert len(session.ran) == before + 2
+    session.troubles[:] = [Troubles(stolen_share=0.1)] * 3
+    record_all(plan, out, only=["*-none-*"], replace=True)
+    assert len(session.ran) == before + 5
 
 
 def test_what_is_no_recording_is_never_replaced(

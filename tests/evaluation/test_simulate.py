@@ -17,7 +17,7 @@ from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import ComparisonRequest, run_comparison
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.evaluation.plan import read_json
-from stallward.evaluation.runs import RunRequest
+from stallward.evaluation.runs import RunRequest, Troubles
 from stallward.evaluation.simulate import TwinRunner, open_twin
 from stallward.models.registry import find_policy
 
@@ -124,7 +124,7 @@ def test_every_condition_leaves_a_recording(
         burn_in_s=1.0,
         seed=1,
     )
-    assert runner.run_block(request, tmp_path / "block") == 0
+    assert runner.run_block(request, tmp_path / "block") == Troubles()
     found = load_recording(tmp_path / "block")
     assert found.run.condition == condition
     assert len(found.ticks["time_s"]) == 50
@@ -158,6 +158,6 @@ def test_a_policy_arm_says_which_policy_it_ran_and_is_refused_without(
         runner.run_block(request, tmp_path / "block")
     assert not (tmp_path / "block").exists()
     policy = Path(find_policy("default"))
-    assert runner.run_block(replace(request, policy=policy), tmp_path / "block") == 0
+    assert runner.run_block(replace(request, policy=policy), tmp_path / "block") == Troubles()
     ran = load_recording(tmp_path / "block").run
     assert ran.policy_sha256 == hashlib.sha256(policy.read_bytes()).hexdigest()

@@ -16,6 +16,7 @@ from stallward.env.launch import Program, start, wait_for
 from stallward.env.lines import parse_requests, parse_units
 from stallward.env.recording import Requests, Units
 from stallward.env.scenario import Command, Places, expand, running_phases
+from stallward.env.stolen import StolenTime
 
 _READY_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 3.0
@@ -68,9 +69,10 @@ class BlockPrograms:
             start_s = time.monotonic()
             plan = self._plan(burn_in_s + duration_s)
             self._follow(plan, start_s, start_s + burn_in_s)
-            stall_from_us = self._stalled_us()
+            stall_from_us, stolen = self._stalled_us(), StolenTime.from_now()
             self._follow(plan, start_s, start_s + burn_in_s + duration_s)
             stall_to_us, end_s = self._stalled_us(), time.monotonic()
+            stolen_share = stolen.share()
             if self._load is not None:
                 self.await_tail(end_s)
                 self._load.end(timeout_s=5.0)
@@ -91,6 +93,7 @@ class BlockPrograms:
             units=self._units(),
             psi_some_share=share,
             oom_kills=sandbox.oom_kills() - oom_before,
+            stolen_share=stolen_share,
         )
 
     def _start_server(self) -> None:

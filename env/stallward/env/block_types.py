@@ -60,6 +60,7 @@ class BlockResult:
             stalled for memory; ``None`` if the kernel does not say.
         oom_kills: Processes the kernel killed for memory in the sandbox; not 0 means that the
             block is invalid.
+        stolen_share: Share of the processors' measured time that the host gave to others.
     """
 
     scenario: str
@@ -73,6 +74,7 @@ class BlockResult:
     units: Units
     psi_some_share: float | None
     oom_kills: int
+    stolen_share: float
 
     @property
     def measured(self) -> Requests:

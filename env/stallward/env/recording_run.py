@@ -60,6 +60,8 @@ class RunInfo:
     """The scenario file as it was read."""
     versions: Mapping[str, str] = field(default_factory=dict)
     oom_kills: int = 0
+    stolen_share: float = 0.0
+    """Of the processors' measured time, what the host gave to others; 0 if unknown."""
     policy_sha256: str = ""
     """Of the file of the policy, or of the twin planned with, that the arm ran; empty for none."""
     schema: int = SCHEMA_VERSION

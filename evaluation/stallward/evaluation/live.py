@@ -28,7 +28,7 @@ from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.node_facts import node_info, versions
 from stallward.evaluation.node_recording import read_ticks
 from stallward.evaluation.remote import remote_controller
-from stallward.evaluation.runs import RunRequest
+from stallward.evaluation.runs import RunRequest, Troubles
 from stallward.proto.v1 import stallward_pb2 as pb
 
 OnDaemon = Callable[[Daemon], None]
@@ -54,9 +54,10 @@ class LiveSession:
         """A temporary folder that is gone with the session, however that ends."""
         return self.sandbox.folder
 
-    def run_block(self, request: RunRequest, out: Path) -> int:
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
         """Run one block; see :class:`stallward.evaluation.runs.Runner`."""
-        return self.run(request, out).oom_kills
+        result = self.run(request, out)
+        return Troubles(oom_kills=result.oom_kills, stolen_share=result.stolen_share)
 
     def run(self, run: RunRequest, out: Path, on_daemon: OnDaemon | None = None) -> BlockResult:
         """Run one block and write its recording to ``out``, which must not exist yet.
@@ -114,6 +115,7 @@ class LiveSession:
             scenario_parameters=self.scenario.content,
             versions=versions(),
             oom_kills=result.oom_kills,
+            stolen_share=result.stolen_share,
             policy_sha256=run.policy_sha256,
         )
 

@@ -15,6 +15,10 @@ Condition = Literal["alone", "together", "ample", "background"]
 NO_ARM: Final = Arm(label="none", spec="none")
 """What controls the reference conditions: the daemon watches and does nothing."""
 
+MOST_STOLEN_SHARE: Final = 0.01
+"""A quiet host takes 0 to 0.3 %, a busy one 2 to 15 % for half a minute, in which latencies grow
+tenfold with every arm (measured on a virtual machine with two processors)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
@@ -54,6 +58,24 @@ def file_sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Troubles:
+    """What speaks against a block that ran to its end.
+
+    Args:
+        oom_kills: Memory-group OOM kills; not 0 means that the block is invalid.
+        stolen_share: Share of the processors' time that the host gave to others.
+    """
+
+    oom_kills: int = 0
+    stolen_share: float = 0.0
+
+    @property
+    def stolen(self) -> bool:
+        """Whether so much was stolen that the block says more of the host than of its arm."""
+        return self.stolen_share > MOST_STOLEN_SHARE
+
+
 class Runner(Protocol):
     """Runs blocks of one scenario, one at a time."""
 
@@ -61,9 +83,5 @@ class Runner(Protocol):
     def facts(self) -> Mapping[str, Any]:
         """The node, or the twin, for ``result.json``."""
 
-    def run_block(self, request: RunRequest, out: Path) -> int:
-        """Run one block and write its recording to ``out``, which does not exist yet.
-
-        Returns:
-            Memory-group OOM kills; not 0 means that the block is invalid.
-        """
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+        """Run one block and write its recording to ``out``, which does not exist yet."""

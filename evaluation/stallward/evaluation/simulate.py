@@ -26,7 +26,7 @@ from stallward.env.twin.scenario import TwinScenario
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.mpc import MpcController
 from stallward.evaluation.node_facts import node_info, versions
-from stallward.evaluation.runs import Condition, RunRequest
+from stallward.evaluation.runs import Condition, RunRequest, Troubles
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _NEVER_LATE_S = 1e9
@@ -48,7 +48,7 @@ class TwinRunner:
         """The machine the twin ran on, and that it is a twin."""
         return {**asdict(self.node), "kind": "twin"}
 
-    def run_block(self, request: RunRequest, out: Path) -> int:
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
         """Run one block; see :class:`stallward.evaluation.runs.Runner`."""
         world = self._world(request.condition, request.slo_ms)
         rng = np.random.default_rng(request.seed)
@@ -82,7 +82,7 @@ class TwinRunner:
             requests=Requests.empty() if request.condition == "background" else node.requests(),
             units=units,
         )
-        return 0
+        return Troubles()
 
     def _world(self, condition: Condition, slo_ms: float) -> TwinScenario:
         world = replace(self.twin.scenario, slo_ms=slo_ms)

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,14 +62,15 @@ class Lessons:
         """Write ``file``, whole or not at all; ``recipe`` says what the lessons follow from."""
         file.parent.mkdir(parents=True, exist_ok=True)
         building = file.with_name(f".{file.name}.{os.getpid()}.partial.npz")
-        np.savez(building, **{_RECIPE: np.array(recipe)}, **asdict(self))
+        arrays: dict[str, Any] = {_RECIPE: np.array(recipe), **asdict(self)}
+        np.savez(building, **arrays)
         building.replace(file)
 
     @classmethod
     def load(cls, file: Path, recipe: str) -> Lessons | None:
         """What :meth:`save` wrote; ``None`` where there is nothing of the same recipe."""
         try:
-            with np.load(file, allow_pickle=False) as data:
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
                 if data[_RECIPE].item() != recipe:
                     return None
                 return cls(**{field.name: data[field.name] for field in fields(cls)})
