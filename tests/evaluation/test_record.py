@@ -253,7 +253,7 @@ def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_stays(
     out = tmp_path / "out"
     record_all(plan, out)
     before = len(session.ran)
-    session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(stolen_share=0.009)]
+    session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(stolen_share=0.019)]
     record_all(plan, out, only=["*-none-*"], replace=True)
     assert len(session.ran) == before + 2
     session.troubles[:] = [Troubles(stolen_share=0.1)] * 3

@@ -15,8 +15,8 @@ Condition = Literal["alone", "together", "ample", "background"]
 NO_ARM: Final = Arm(label="none", spec="none")
 """What controls the reference conditions: the daemon watches and does nothing."""
 
-MOST_STOLEN_SHARE: Final = 0.01
-"""A quiet host takes 0 to 0.3 %, a busy one 2 to 15 % for half a minute, in which latencies grow
+MOST_STOLEN_SHARE: Final = 0.02
+"""A quiet host takes 0 to 0.7 %, a busy one 2 to 15 % for half a minute, in which latencies grow
 tenfold with every arm (measured on a virtual machine with two processors)."""
 
 
