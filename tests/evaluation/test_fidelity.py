@@ -16,10 +16,11 @@ from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.fitted import FittedTwin
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
-from stallward.evaluation import fidelity
+from stallward.evaluation import fidelity_fits
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.fidelity import measure_fidelity, run_on_twin
+from stallward.evaluation.fidelity_fits import Fits
 from stallward.evaluation.fidelity_measures import (
     ArmFidelity,
     noise_floor,
@@ -256,8 +257,8 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
         fitted_to.append(len(paths))
         return twin
 
-    monkeypatch.setattr(fidelity, "fit_recordings", fit)
-    found = measure_fidelity(recordings, generations=1, workers=1)
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
+    found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
     assert fitted_to == [3, 3, 3], "the arm itself must be left out"
     json.dumps(found, allow_nan=False)
     assert len(found["arms"]) == 3
@@ -291,17 +292,17 @@ def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
 def test_one_arm_alone_can_be_left_out(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fidelity, "fit_recordings", lambda *_, **__: twin)
-    found = measure_fidelity(recordings, generations=1, arm="none", workers=1)
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
+    found = measure_fidelity(recordings, fits=Fits(generations=1), arm="none", workers=1)
     assert [row["arm"] for row in found["arms"]] == ["none"]
     with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
-        measure_fidelity(recordings, generations=1, arm="latd-grow", workers=1)
+        measure_fidelity(recordings, fits=Fits(generations=1), arm="latd-grow", workers=1)
 
 
 def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_is_fitted(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fidelity, "fit_recordings", None)
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", None)
     other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
     found = measure_fidelity(recordings, twins=[other, twin], workers=1)
     arms = [row["arm"] for row in found["arms"]]
@@ -318,13 +319,13 @@ def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_i
 def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fidelity, "fit_recordings", lambda *_, **__: twin)
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
     file = recordings / "2" / "run.json"
     for digest, there in ((file_sha256(Path(find_policy("default"))), True), ("0" * 64, False)):
         file.write_text(
             json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
         )
-        found = measure_fidelity(recordings, generations=1, workers=1)
+        found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
         assert ("ppo" in [row["arm"] for row in found["arms"]]) == there
         assert found["not_run"] == ([] if there else ["detector-anon ppo"])
         said = [note for note in fidelity_rows(found)[2] if "not run" in note]
@@ -352,8 +353,8 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
         fitted_to.append([path.name for path in paths])
         return twin
 
-    monkeypatch.setattr(fidelity, "fit_recordings", fit)
-    found = measure_fidelity(recordings, generations=1, workers=1)
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
+    found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
     assert not any("redis" in name for names in fitted_to for name in names)
     assert len(found["arms"]) == 3
     (row,) = found["left_out_scenarios"]["arms"]
@@ -365,7 +366,10 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
 def test_arms_left_out_side_by_side_come_back_in_order(recordings: Path) -> None:
     heard: list[float] = []
     found = measure_fidelity(
-        recordings, generations=1, workers=2, report=lambda _, share: heard.append(share)
+        recordings,
+        fits=Fits(generations=1),
+        workers=2,
+        report=lambda _, share: heard.append(share),
     )
     arms = [row["arm"] for row in found["arms"]]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
@@ -379,4 +383,57 @@ def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
     only.mkdir()
     (recordings / "0").rename(only / "0")
     with pytest.raises(EvaluationError, match="two arms"):
-        measure_fidelity(only, generations=1)
+        measure_fidelity(only, fits=Fits(generations=1))
+
+
+def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = Fits(generations=1, directory=tmp_path / "fits")
+    fitted_to: list[list[Path]] = []
+
+    def fit(paths: list[Path], **_: object) -> FittedTwin:
+        fitted_to.append(paths)
+        if len(fitted_to) == 3:
+            raise KeyboardInterrupt
+        return twin
+
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
+    with pytest.raises(KeyboardInterrupt):
+        measure_fidelity(recordings, fits=fits, workers=1)
+    kept = sorted((tmp_path / "fits").iterdir())
+    assert len(kept) == 2
+    kept[0].write_text("{}")
+    found = measure_fidelity(recordings, fits=fits, workers=1)
+    assert len(fitted_to) == 3 + 2, "the one that was under way, and one that cannot be read"
+    assert fitted_to[3] in fitted_to[:2]
+    assert fitted_to[4] == fitted_to[2]
+    fits.forget()
+    assert not (tmp_path / "fits").exists(), "nothing of it is taken for the next measure's"
+    assert found == measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+
+
+def test_fits_to_something_else_are_not_taken(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 0
+
+    def fit(*_: object, **__: object) -> FittedTwin:
+        nonlocal count
+        count += 1
+        return twin
+
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
+    fits = Fits(generations=1, directory=tmp_path / "fits")
+    two = [recordings / "0", recordings / "1"]
+    assert fits.fit(two) == twin
+    assert fits.fit(two[::-1]) == twin
+    assert count == 1
+    for other in (replace(fits, seed=2), replace(fits, generations=2)):
+        other.fit(two)
+    fits.fit([*two, recordings / "2"])
+    assert count == 4
+    run = two[0] / "run.json"
+    run.write_text(run.read_text() + "\n")
+    fits.fit(two)
+    assert count == 5, "another recording under the same name"

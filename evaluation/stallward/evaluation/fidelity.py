@@ -1,9 +1,9 @@
 """``stallward fidelity``: how far the twin is off from live runs that no fit has seen.
 
 *Arms left out*: for every scenario and arm that was recorded, a twin is fitted to the scenario's
-other recordings. *Scenarios left out*: for every scenario held out for the end
-(``stallward.env.split``), a twin gets the sizes and full speeds from its references, and the
-parameters from the fits of all scenarios that may be learned from, none its own.
+other recordings. *Scenarios left out*: for every scenario that policies are not trained on (to
+choose by, or held out for the end, ``stallward.env.split``), a twin gets the sizes and full speeds
+from its references, and the parameters from the fits of all others, none its own.
 
 That twin runs the arm (the controller itself, closed loop, not a replay), and what came of it is
 laid beside the recordings (``stallward.evaluation.fidelity_measures``). Beside each figure stands
@@ -34,13 +34,14 @@ from stallward.env.twin.fitted import FittedTwin
 from stallward.evaluation.arms import Arm, make_arms
 from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.fidelity_fits import USUAL_FITS, Fits
 from stallward.evaluation.fidelity_measures import ArmFidelity, summarise_fidelity
 from stallward.evaluation.fidelity_observed import Observed
 from stallward.evaluation.fidelity_signals import Signals, pooled, scales_of, signals_of
 from stallward.evaluation.fidelity_targets import judge_fidelity
 from stallward.evaluation.measure import Array, BlockMeasures, reduce, series_of
 from stallward.evaluation.node_facts import node_info
-from stallward.evaluation.pipeline import fit_recordings, recordings_of
+from stallward.evaluation.pipeline import recordings_of
 from stallward.evaluation.progress import Report, part, silent
 from stallward.evaluation.runs import NO_ARM, Condition, RunRequest, file_sha256
 from stallward.evaluation.simulate import TwinRunner
@@ -71,11 +72,10 @@ ByScenario = Mapping[str, Sequence[Recorded]]
 def measure_fidelity(
     recordings: Path,
     *,
-    generations: int = 100,
+    fits: Fits = USUAL_FITS,
     scenario: str = "",
     arm: str = "",
     twins: Sequence[FittedTwin] = (),
-    seed: int = 1,
     workers: int | None = None,
     report: Report = silent,
 ) -> dict[str, Any]:
@@ -83,11 +83,11 @@ def measure_fidelity(
 
     Args:
         recordings: Directory of them.
-        generations: Of each fit: the same on any machine.
+        fits: How they are fitted, and where they are kept until all is measured. Its seed
+            seeds the twins' runs, too.
         scenario: Only this one; empty for all.
         arm: Only this one is left out and predicted; empty for each in turn.
         twins: Take these, each for its scenario, and fit none; without any, fit.
-        seed: Seeds the fits and the twins' runs.
         workers: Fits at once, as many as there are processors by default.
         report: Told how far it is.
 
@@ -102,7 +102,7 @@ def measure_fidelity(
     for recorded in load_recorded(recordings, scenario):
         by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
     if twins:
-        return _of_twins(by_scenario, twins, arm, seed, workers=workers, report=report)
+        return _of_twins(by_scenario, twins, arm, fits.seed, workers=workers, report=report)
     learned, strange = _divided(by_scenario)
     arms = {name: _arms(mine) for name, mine in learned.items()}
     jobs = [
@@ -119,12 +119,12 @@ def measure_fidelity(
             next_step="Record some with `stallward record`, or name another directory.",
         )
     rows = side_by_side(
-        [partial(_left_out, learned[name], one, generations, seed) for name, one in jobs],
+        [partial(_left_out, learned[name], one, fits) for name, one in jobs],
         part(report, 0.0, 0.9),
         workers=workers,
     )
     others = _scenarios_left_out(
-        learned, strange, arm, generations, seed, workers=workers, report=part(report, 0.9, 1.0)
+        learned, strange, arm, fits, workers=workers, report=part(report, 0.9, 1.0)
     )
     report("done", 1.0)
     return _result(
@@ -264,18 +264,11 @@ def _can_run(run: RunInfo) -> bool:
     return run.policy_sha256 in ("", file_sha256(policy))
 
 
-def _left_out(
-    mine: Sequence[Recorded], arm: str, generations: int, seed: int, report: Report
-) -> ArmFidelity:
+def _left_out(mine: Sequence[Recorded], arm: str, fits: Fits, report: Report) -> ArmFidelity:
     """Fit a scenario's twin without ``arm`` and run it there."""
     rest = [r.path for r in mine if r.run.arm != arm or r.run.condition != "together"]
-    twin = fit_recordings(
-        rest,
-        generations=generations,
-        seed=seed,
-        report=lambda message, share: report(f"without {arm}, {message}", share),
-    )
-    return _compared(mine, arm, twin, seed)
+    twin = fits.fit(rest, lambda message, share: report(f"without {arm}, {message}", share))
+    return _compared(mine, arm, twin, fits.seed)
 
 
 def _compared(mine: Sequence[Recorded], arm: str, twin: FittedTwin, seed: int) -> ArmFidelity:
@@ -315,8 +308,7 @@ def _scenarios_left_out(
     learned: ByScenario,
     strange: ByScenario,
     arm: str,
-    generations: int,
-    seed: int,
+    fits: Fits,
     *,
     workers: int | None,
     report: Report,
@@ -327,25 +319,20 @@ def _scenarios_left_out(
     ]
     if not jobs:
         return []
-    fits = side_by_side(
-        [partial(_fit_all, mine, generations, seed) for mine in learned.values()],
+    fitted = side_by_side(
+        [partial(fits.fit, [r.path for r in mine]) for mine in learned.values()],
         part(report, 0.0, 0.6),
         workers=workers,
     )
     return side_by_side(
-        [partial(_transferred, strange[name], one, fits, seed) for name, one in jobs],
+        [partial(_transferred, strange[name], one, fitted, fits.seed) for name, one in jobs],
         part(report, 0.6, 1.0),
         workers=workers,
     )
 
 
-def _fit_all(mine: Sequence[Recorded], generations: int, seed: int, report: Report) -> FittedTwin:
-    paths = [r.path for r in mine]
-    return fit_recordings(paths, generations=generations, seed=seed, report=report)
-
-
 def _transferred(
-    mine: Sequence[Recorded], arm: str, fits: Sequence[FittedTwin], seed: int, _report: Report
+    mine: Sequence[Recorded], arm: str, fitted: Sequence[FittedTwin], seed: int, _report: Report
 ) -> ArmFidelity:
     """Run an arm of a scenario that no fit has seen."""
     references = [load_recording(r.path) for r in mine if r.run.condition != "together"]
@@ -353,8 +340,8 @@ def _transferred(
     described = describe(pressed.scenario, references)
     twin = FittedTwin(
         scenario=replace(described, zone_bytes=pressed.sandbox_bytes),
-        draws=tuple(draw for fit in fits for draw in fit.draws),
-        weights=tuple(weight / len(fits) for fit in fits for weight in fit.weights),
+        draws=tuple(draw for fit in fitted for draw in fit.draws),
+        weights=tuple(weight / len(fitted) for fit in fitted for weight in fit.weights),
     )
     return _compared(mine, arm, twin, seed)
 

@@ -1,4 +1,4 @@
-"""What a twin has to reach before it is trusted, set before anybody looked (design, section 7)."""
+"""What a twin has to reach before it is trusted, set before anybody looked."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -125,7 +126,7 @@ def oracle(
     from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415
 
     if result is not None:
-        best = oracle_of(result, scenario)
+        best = oracle_of(result, Path(scenario).stem)
         if as_json:
             output.print_json({"scenario": scenario, **best.as_json()})
         else:
@@ -175,9 +176,11 @@ def fidelity(
 
     Each arm is predicted by a twin fitted without it, each held-out scenario by the fits of the
     others. Errors are the absolute log ratio of twin to live (0.1 is about 10 %). With --twin
-    nothing is fitted: all that was recorded is laid beside twins that there are.
+    nothing is fitted: all that was recorded is laid beside twins that there are. Interrupted, the
+    same command goes on with the fits that it has finished.
     """
     from stallward.evaluation.fidelity import measure_fidelity  # noqa: PLC0415
+    from stallward.evaluation.fidelity_fits import Fits  # noqa: PLC0415
     from stallward.evaluation.fidelity_page import write_page  # noqa: PLC0415
     from stallward.evaluation.fidelity_table import fidelity_rows, signal_rows  # noqa: PLC0415
     from stallward.evaluation.outputs import check_writable  # noqa: PLC0415
@@ -186,19 +189,21 @@ def fidelity(
 
     check_writable(out)
     twins = load_twins(twin, None) if twin else ()
+    chosen = "-".join(quote(what, safe="") for what in (scenario, arm) if what) or "all"
+    fits = Fits(generations=generations, seed=seed, directory=out / f"fits-{chosen}")
     with output.progress("fidelity") as report:
         found = measure_fidelity(
             recordings,
-            generations=generations,
+            fits=fits,
             scenario=scenario,
             arm=arm,
             twins=twins,
-            seed=seed,
             report=report,
         )
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "fidelity.json", found)
     write_page(found, out / "fidelity.html")
+    fits.forget()
     if as_json:
         output.print_json(found)
         return
