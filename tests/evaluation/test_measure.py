@@ -88,11 +88,15 @@ def test_a_block_shorter_than_a_window_is_refused(series: BlockSeries) -> None:
 
 
 def _recorded(path: Path, units: Units) -> BlockSeries:
-    """A block of 10 s after 2 s of burn-in in which two of three terminations succeeded."""
+    """A block of 10 s after 2 s of burn-in in which two of three terminations succeeded.
+
+    In the ticks of these the default controller decided.
+    """
     ticks = [pb.TickRecord(sequence=i, time_s=100.0 + 0.1 * i) for i in range(120)]
     for i, ok in ((5, True), (30, False), (60, True)):
         ticks[i].applied.add(lever=f"terminate:{i}", value="SIGTERM", ok=ok)
         ticks[i].applied.add(lever="vm.swappiness", value="90", ok=True)
+        ticks[i].fallback = True
     write_recording(
         path,
         run=RunInfo(
@@ -127,3 +131,8 @@ def test_a_group_that_was_ended_before_it_reported_did_nothing(tmp_path: Path) -
 
 def test_terminated_processes_are_counted_where_the_signal_was_sent(tmp_path: Path) -> None:
     assert reduce(_recorded(tmp_path / "run", Units.empty())).terminated == 2
+
+
+def test_ticks_in_which_the_default_controller_decided_are_told(tmp_path: Path) -> None:
+    block = reduce(_recorded(tmp_path / "run", Units.empty()))
+    assert block.fallback_share == pytest.approx(3 / 120)

@@ -241,7 +241,7 @@ def test_a_failed_run_leaves_the_old_recording(
     out = tmp_path / "out"
     record_all(plan, out)
     before = sorted(out.rglob("*"))
-    session.troubles[:] = [Troubles(oom_kills=1)] * 3
+    session.troubles[:] = [Troubles(oom_kills=1)] * 4
     with pytest.raises(ComparisonError, match="OOM kills"):
         record_all(plan, out, only=["*-none-*"], replace=True)
     assert sorted(out.rglob("*")) == before
@@ -256,9 +256,25 @@ def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_stays(
     session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(stolen_share=0.019)]
     record_all(plan, out, only=["*-none-*"], replace=True)
     assert len(session.ran) == before + 2
-    session.troubles[:] = [Troubles(stolen_share=0.1)] * 3
+    session.troubles[:] = [Troubles(stolen_share=0.1)] * 9
     record_all(plan, out, only=["*-none-*"], replace=True)
-    assert len(session.ran) == before + 5
+    assert len(session.ran) == before + 2 + 4
+
+
+def test_a_target_of_a_busy_host_is_measured_again(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(oom_kills=1)]
+    record_all(plan, tmp_path / "out")
+    conditions = [run.condition for run in session.ran]
+    assert conditions[:3] == ["ample"] * 3
+    # The n-th block of this session takes 10 ms times n.
+    assert session.ran[-1].slo_ms == pytest.approx(1.5 * 30.0, rel=1e-3)
+    session.ran.clear()
+    session.troubles[:] = [Troubles(oom_kills=1)] * 4
+    with pytest.raises(ComparisonError, match="for the target was invalid 4 times"):
+        record_all(plan, tmp_path / "none")
+    assert len(session.ran) == 4
 
 
 def test_what_is_no_recording_is_never_replaced(

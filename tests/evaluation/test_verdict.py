@@ -445,12 +445,20 @@ def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
 
 
 def test_what_was_run_again_and_ended_is_said_of_every_arm() -> None:
-    troubled = replace(scene(), spoiled={"ppo": 2, "rule": 0}, ended={"latd": 3}, nodes=2)
+    troubled = replace(
+        scene(),
+        spoiled={"ppo": 2, "rule": 0},
+        ended={"latd": 3},
+        stolen={"ppo": 0.01, "rule": 0.05},
+        nodes=2,
+    )
     found = judge({"s": troubled})
     assert found["scenarios"]["s"]["spoiled_blocks"] == {"ppo": 2}
     assert found["scenarios"]["s"]["ended_programs"] == {"latd": 3}
     title = verdict_tables(found)[0].title
     assert "on 2 machines, run again: ppo 2, ended: latd 3" in title
+    assert title.endswith(", disturbed by the host: rule 5 %)")
+    assert found["scenarios"]["s"]["stolen_share_worst"] == {"ppo": 0.01, "rule": 0.05}
 
 
 def test_a_verdict_says_what_was_judged_and_where() -> None:

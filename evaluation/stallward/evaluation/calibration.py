@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from stallward.env.errors import RecordingError
 from stallward.env.recording_run import NodeInfo, load_run
+from stallward.evaluation.attempts import run_undisturbed
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.estimates import auto_target_ms
 from stallward.evaluation.measure import measure_recording
@@ -61,7 +62,7 @@ def calibrate_ms(runner: Runner, calibration_s: float, seed: int, scratch: Path)
             burn_in_s=_BURN_IN_S,
             seed=seed,
         )
-        runner.run_block(request, out)
+        run_undisturbed(runner, request, out, "The block with ample memory for the target")
         return target_ms(out)
 
 

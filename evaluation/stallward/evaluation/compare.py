@@ -14,9 +14,10 @@ from stallward.env.scenario import Scenario
 from stallward.env.scenario_file import load_scenario
 from stallward.env.twin.fitted import load_fitted
 from stallward.evaluation.arms import Arm
+from stallward.evaluation.attempts import ATTEMPTS, given_up, is_spoiled
 from stallward.evaluation.calibration import UNCALIBRATED_SLO_MS, target_ms
 from stallward.evaluation.comparison_settings import arm_files, settings_of
-from stallward.evaluation.errors import ComparisonError, PlanError
+from stallward.evaluation.errors import PlanError
 from stallward.evaluation.estimates import Estimated, estimate
 from stallward.evaluation.measure import BlockMeasures, measure_recording
 from stallward.evaluation.plan import (
@@ -39,8 +40,6 @@ SCHEMA: Final = 1
 RESULT_FILE: Final = "result.json"
 REPORT_FILE: Final = "report.html"
 _DAY_S: Final = 86400.0
-_ATTEMPTS: Final = 4
-"""Times a block is run before its OOM kills end the comparison."""
 _CONDITIONS: Final[Mapping[str, Condition]] = {
     ALONE: "alone",
     AMPLE: "ample",
@@ -264,23 +263,17 @@ class Comparison:
             burn_in_s=self.request.burn_in_s,
             seed=block.seed,
         )
-        while (before := self.store.spoiled(block)) < _ATTEMPTS:
+        while (before := self.store.spoiled(block)) < ATTEMPTS:
             try:
                 troubles = runner.run_block(wanted, self.store.open(block))
             except BaseException:
                 self.store.discard(block)  # Ctrl-C too: the directory stays resumable
                 raise
-            # A host that is never quiet is measured all the same; the result says so.
-            endured = not troubles.stolen or before + 1 == _ATTEMPTS
-            if not troubles.oom_kills and endured:
+            if not is_spoiled(troubles, before + 1):
                 self.store.commit(block, {"node": dict(runner.facts)})
                 return
             self.store.note_spoiled(block)
-        raise ComparisonError(
-            f"The block {block.directory} was invalid {_ATTEMPTS} times, the last time for "
-            "memory-group OOM kills.",
-            next_step="Give the sandbox of the scenario more memory or swap.",
-        )
+        raise given_up(f"The block {block.directory}")
 
     def measures(self) -> dict[str, list[BlockMeasures]]:
         """Every block, by condition, in the order of rounds."""
@@ -319,6 +312,7 @@ class Comparison:
                 "terminated_processes": sum(m.terminated for m in measures[arm.label]),
                 "requests": sum(m.latency_ms.size for m in measures[arm.label]),
                 "stolen_share_worst": stolen[arm.label],
+                "fallback_share_worst": max(m.fallback_share for m in measures[arm.label]),
             }
         result = {
             "schema": SCHEMA,

@@ -60,6 +60,8 @@ class BlockSeries:
     """Shape ``(ticks, groups)``: the share of each group that was paused, 0..1."""
     terminated: int = 0
     """Background processes that the arm ended, burn-in included."""
+    fallback_share: float = 0.0
+    """Of the ticks, in which the default controller decided for the arm, burn-in included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,8 @@ class BlockMeasures:
     """Group seconds paused divided by the number of groups, shape ``(W,)``."""
     terminated: int = 0
     """Background processes that the arm ended, burn-in included: they stay away."""
+    fallback_share: float = 0.0
+    """Of the ticks, in which the default controller decided for the arm, burn-in included."""
 
     @property
     def windows(self) -> int:
@@ -124,6 +128,7 @@ def reduce(series: BlockSeries) -> BlockMeasures:
         psi_some_s=1e-6 * _gained(edges, series.tick_s, series.protected_psi_some_us),
         paused_s=_paused_s(edges, series.tick_s, series.paused),
         terminated=series.terminated,
+        fallback_share=series.fallback_share,
     )
 
 
@@ -164,6 +169,7 @@ def series_of(recording: Recording) -> BlockSeries:
         protected_psi_some_us=recording.tick("protected_psi_memory_some_us"),
         paused=np.stack(paused, axis=1) if paused else np.zeros((tick_s.size, 0)),
         terminated=terminated_processes(recording),
+        fallback_share=fallback_share(recording),
     )
 
 
@@ -192,6 +198,12 @@ def terminated_processes(recording: Recording) -> int:
         for tick in changes
         for lever, _value, ok, *_ in tick
     )
+
+
+def fallback_share(recording: Recording) -> float:
+    """In how many of the ticks the default controller decided in place of the one in force."""
+    taken = np.asarray(recording.actions.get("fallback", ()), dtype=np.float64)
+    return float(taken.mean()) if taken.size else 0.0
 
 
 def paused_share(recording: Recording, slot: int) -> Array:

@@ -32,7 +32,7 @@ CALIBRATION_ROUND: Final = 0
 PLAN_FILE: Final = "plan.json"
 BLOCK_FILE: Final = "block.json"
 SPOILED_FILE: Final = "spoiled.json"
-"""How often each block was thrown away because the kernel killed in it, by its directory."""
+"""How often each block was thrown away (``stallward.evaluation.attempts``), by its directory."""
 RUN_FILE: Final = "run.json"
 
 

@@ -23,9 +23,10 @@ from stallward.env.recording import load_recording
 from stallward.env.recording_run import load_run
 from stallward.env.scenario_file import load_scenario
 from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.attempts import run_undisturbed
 from stallward.evaluation.calibration import calibrate_ms, recorded_ms
 from stallward.evaluation.compare import find_policy_of
-from stallward.evaluation.errors import ComparisonError, UsageError
+from stallward.evaluation.errors import UsageError
 from stallward.evaluation.progress import Report, part, silent, timed
 from stallward.evaluation.record_plan import RecordRequest, choose, in_blocks, load_plan
 from stallward.evaluation.runs import RunRequest
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from stallward.evaluation.live import LiveSession
 
 ORDER_NAME: Final = "order.jsonl"
-_ATTEMPTS: Final = 3
 _OVERHEAD_S: Final = 8.0
 """What a run takes beside burn-in and measurement, until that is known: start, load, writing."""
 
@@ -179,20 +179,12 @@ def _record_in(session: LiveSession, job: _Job, slo_ms: float) -> None:
     building = out.with_name(f".{out.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     try:
-        for left in reversed(range(_ATTEMPTS)):
-            troubles = session.run_block(wanted, building)
-            if not troubles.oom_kills and not (troubles.stolen and left):
-                shutil.rmtree(out, ignore_errors=True)
-                building.rename(out)
-                _note_order(job)
-                return
-            shutil.rmtree(building)
+        run_undisturbed(session, wanted, building, request.name)
+        shutil.rmtree(out, ignore_errors=True)
+        building.rename(out)
+        _note_order(job)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    raise ComparisonError(
-        f"{request.name} was invalid {_ATTEMPTS} times, the last time for memory-group OOM kills.",
-        next_step="Give the sandbox of the scenario more memory or swap.",
-    )
 
 
 def _note_order(job: _Job) -> None:

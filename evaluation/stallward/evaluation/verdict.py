@@ -155,6 +155,7 @@ def _scene(cast: Mapping[str, str], compared: Compared) -> Scene:
         roles=cast,
         oracle=_oracle(compared.result),
         spoiled={label: arm["invalid_blocks"] for label, arm in arms.items()},
+        stolen={label: arm["stolen_share_worst"] for label, arm in arms.items()},
         ended={label: arm["terminated_processes"] for label, arm in arms.items()},
         nodes=1 + len(compared.result["other_nodes"]),
         run=what_was_run(compared.result),

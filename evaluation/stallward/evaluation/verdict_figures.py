@@ -157,7 +157,8 @@ class Scene:
         roles: What an arm is to the verdict -> its label. Scenarios have the same roles, though
             settings and twins differ.
         oracle: Which static arm was the oracle; ``None`` where there was none.
-        spoiled: Label -> blocks that were run again because the kernel killed in them.
+        spoiled: Label -> blocks that were run again.
+        stolen: Label -> share of the processors' time that the host took in the worst block.
         ended: Label -> programs that the arm terminated.
         nodes: Machines that the blocks were run on.
         run: What was run where, see :func:`what_was_run`.
@@ -167,6 +168,7 @@ class Scene:
     roles: Mapping[str, str]
     oracle: Hindsight | None = None
     spoiled: Mapping[str, int] = field(default_factory=dict)
+    stolen: Mapping[str, float] = field(default_factory=dict)
     ended: Mapping[str, int] = field(default_factory=dict)
     nodes: int = 1
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -238,6 +240,7 @@ def judge(scenes: Mapping[str, Scene]) -> dict[str, Any]:
                 "run": dict(scene.run),
                 "spoiled_blocks": _of_roles(scene, scene.spoiled),
                 "ended_programs": _of_roles(scene, scene.ended),
+                "stolen_share_worst": _of_roles(scene, scene.stolen),
                 "arms": {r: _figures([scene], r) for r in roles if r in scene.labels},
             }
             for name, scene in scenes.items()
@@ -262,7 +265,7 @@ def what_was_run(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"node": result.get("node"), **{key: method.get(key) for key in kept}}
 
 
-def _of_roles(scene: Scene, counts: Mapping[str, int]) -> dict[str, int]:
+def _of_roles(scene: Scene, counts: Mapping[str, float]) -> dict[str, float]:
     return {role: counts[label] for role, label in scene.roles.items() if counts.get(label)}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stallward.evaluation.render import Kind, cell
+from stallward.evaluation.runs import MOST_STOLEN_SHARE
 from stallward.evaluation.verdict_figures import AGAIN, FIGURES, POLICY, Figure, How
 
 _EACH: Final = (
@@ -93,6 +94,10 @@ def _rounds(name: str, one: Mapping[str, Any]) -> str:
     for what, counts in (("run again", one["spoiled_blocks"]), ("ended", one["ended_programs"])):
         if counts:
             said += f", {what}: " + ", ".join(f"{role} {n}" for role, n in counts.items())
+    disturbed = {r: s for r, s in one["stolen_share_worst"].items() if s > MOST_STOLEN_SHARE}
+    if disturbed:
+        each = ", ".join(f"{role} {100 * share:.0f} %" for role, share in disturbed.items())
+        said += f", disturbed by the host: {each}"
     return f"{name} ({one['rounds']} rounds, target {one['slo_ms']:.3g} ms, {said})"
 
 
