@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.agent.observation import OBSERVATION_SIZE
 from stallward.env.simulation import SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.models.registry import load_policy
@@ -260,19 +259,3 @@ def test_settings_that_cannot_run_are_refused() -> None:
         Args(seeds=0)
     with pytest.raises(TrainingError, match="no twin"):
         train([])
-
-
-def test_evaluation_shows_every_observation() -> None:
-    seen: list[tuple[int, ...]] = []
-    constraints, _ = make_constraints([TWIN], SETTINGS, Slack(), seed=1)
-    evaluate(
-        constant(np.zeros(9, dtype=np.int64)),
-        [TWIN],
-        SETTINGS,
-        constraints=constraints,
-        episodes=4,
-        seed=1,
-        seconds=1.0,
-        watch=lambda o: seen.append(o.shape),
-    )
-    assert set(seen) == {(4, OBSERVATION_SIZE)}

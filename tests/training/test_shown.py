@@ -10,7 +10,8 @@ import pytest
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.recording import load_recording
 from stallward.env.twin.fitted import load_fitted
-from stallward.training.shown import Shown, apart, shown
+from stallward.training.errors import DatasetError
+from stallward.training.shown import Shown, apart, shown, table
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 TWINS = Path(__file__).parents[2] / "models/stallward/models/twins"
@@ -27,6 +28,11 @@ def test_the_twin_shows_a_policy_about_what_the_node_did() -> None:
     for name in ("slot0_limit_ratio", "slot1_reference_ratio", "slot0_paused_share"):
         assert found.twin[COLUMN[name]] == pytest.approx(found.live[COLUMN[name]], abs=1e-6), name
     assert found.live[COLUMN["slot2_present"]] == found.twin[COLUMN["slot2_present"]] == 0.0
+
+
+def test_without_a_twin_of_any_recording_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="has a twin in"):
+        table(RECORDINGS, tmp_path)
 
 
 def of(name: str, live: dict[str, float], twin: dict[str, float]) -> Shown:

@@ -61,12 +61,6 @@ def find_thresholds(name_or_path: str | Path) -> Path:
     return _find(name_or_path, RULES_DIR, ".toml", "file of thresholds", rule_names())
 
 
-def find_card(policy: Path) -> Path | None:
-    """The card of a policy file, if it has one beside it."""
-    card = policy.with_suffix(".md")
-    return card if card.is_file() else None
-
-
 def load_policy(name_or_path: str | Path = DEFAULT_POLICY) -> OnnxController:
     """Check a policy and make the controller that runs it.
 

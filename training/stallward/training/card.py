@@ -81,7 +81,8 @@ def _data(facts: Mapping[str, Any]) -> list[str]:
         return []
     known = {*trained, *judged}
     unseen = sorted(s.name for s in find_scenarios() if s.name not in known)
-    by = "the same" if set(judged) == set(trained) else f"those of {_listed(judged)}"
+    others = f"those of {_listed(judged)}, and half on these"
+    by = "the same" if set(judged) == set(trained) else others
     return [
         "## Data",
         "",

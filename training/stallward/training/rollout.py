@@ -56,7 +56,6 @@ def evaluate(
     episodes: int,
     seed: int,
     seconds: float = 40.0,
-    watch: Callable[[NDArray[np.float32]], None] | None = None,
 ) -> Outcome:
     """Run ``act`` on ``episodes`` nodes drawn from ``twins`` for ``seconds`` after a burn-in.
 
@@ -68,7 +67,6 @@ def evaluate(
         episodes: Nodes.
         seed: The same seed draws the same nodes for every policy.
         seconds: How long each runs.
-        watch: Called with every batch of observations.
     """
     simulation = constraints.simulate(twins, episodes, settings, seed=seed)
     observation = simulation.observation
@@ -78,8 +76,6 @@ def evaluate(
     for k in range(total):
         result = simulation.step(act(observation))
         observation = result.observation
-        if watch is not None:
-            watch(observation)
         if k >= BURN_IN_STEPS:
             sums += (result.progress, result.moved, *result.suffered)
     progress, moved, *each = sums / steps

@@ -7,6 +7,7 @@ policy sees of their causes, and what it sees is what it decides by.
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.errors import StallwardError
 from stallward.agent.observation import OBSERVATION_NAMES, ObservationEncoder
 from stallward.agent.raw import NODE, SLOT, RawFrame
 from stallward.env.lanes.compiling import kernel
@@ -31,6 +33,7 @@ from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
 from stallward.env.twin.parameters import to_array
 from stallward.env.twin.scenario import PAGE_BYTES
 from stallward.env.twin.state import node_at
+from stallward.training.errors import DatasetError
 from stallward.training.logged import recorded_frames
 from stallward.training.progress import Report
 from stallward.training.replay import as_it_ran, ended_slots, replay_levers
@@ -178,13 +181,23 @@ def _of_one_twin(twin: Path, recordings: Sequence[Path], report: Report) -> list
 
 
 def table(recordings: Path, twins: Path) -> str:
-    """How far apart features are in all recordings of a folder whose scenario has a twin."""
+    """How far apart features are in all recordings of a folder whose scenario has a twin.
+
+    Raises:
+        DatasetError: If there is none.
+        StallwardError: If one, or its twin, cannot be read.
+    """
     of_twin: dict[Path, list[Path]] = {}
     for path in (file.parent for file in sorted(recordings.glob("*/run.json"))):
         run = load_run(path)
         twin = twins / f"{run.scenario}.json"
         if run.condition == "together" and twin.exists():
             of_twin.setdefault(twin, []).append(path)
+    if not of_twin:
+        raise DatasetError(
+            f"No recording in {recordings} is of a scenario that has a twin in {twins}.",
+            next_step="Record some with `stallward record`, or fit twins to them.",
+        )
     jobs = [partial(_of_one_twin, twin, paths) for twin, paths in of_twin.items()]
     found = [one for some in side_by_side(jobs, lambda _said, _share: None) for one in some]
     lines = [
@@ -201,5 +214,16 @@ def table(recordings: Path, twins: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="How far apart features are, live and on twins.")
+    parser.add_argument("recordings", type=Path, help="directory of recordings")
+    parser.add_argument("twins", type=Path, help="directory of fitted twins")
+    asked = parser.parse_args()
+    try:
+        sys.stdout.write(table(asked.recordings, asked.twins))
+    except StallwardError as error:
+        sys.exit(f"{parser.prog}: {error}")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(table(Path(sys.argv[1]), Path(sys.argv[2])))
+    _main()
