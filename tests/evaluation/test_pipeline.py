@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from stallward.env.testing import small_twin
-from stallward.env.twin.fitted import FittedTwin, save_fitted
+from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.pipeline import load_twins
+from stallward.evaluation.pipeline import fit_twin, load_twins
 
 
 def test_a_directory_stands_for_its_twins_of_a_part(tmp_path: Path) -> None:
@@ -40,3 +40,17 @@ def test_default_stands_for_those_shipped() -> None:
     assert "detector-anon" in learnt
     assert "memcached-zstd" in chosen
     assert not learnt & chosen
+
+
+def test_a_fit_bounded_by_generations_is_the_same_twin_again(tmp_path: Path) -> None:
+    recordings = [
+        Path(f"recordings/detector-anon-{name}-s1")
+        for name in ("ample", "background", "static-limit-0.35")
+    ]
+    places = [Path(__file__).parents[2] / path for path in recordings]
+    files = [
+        fit_twin(places, out=tmp_path / f"{name}.json", generations=2)[0] for name in ("a", "b")
+    ]
+    one, other = map(load_fitted, files)
+    assert (one.draws, one.weights) == (other.draws, other.weights)
+    assert one.provenance["generations"] == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -89,7 +89,8 @@ def fit_twin(
     places: Sequence[Path],
     *,
     out: Path,
-    seconds: float,
+    seconds: float = math.inf,
+    generations: int | None = None,
     leave_out: str = "",
     held_out: bool = False,
     seed: int = 1,
@@ -101,7 +102,8 @@ def fit_twin(
     Args:
         places: Recordings, or directories of them.
         out: The file, where there is one scenario; else the directory of the files.
-        seconds: Time for all of them.
+        seconds: At most, for all of them.
+        generations: At most, of each fit; as many as usual by default.
         leave_out: Arm whose recordings are not used.
         held_out: Fit to those too (``stallward.env.split``), to look at the twin.
         seed: Seeds the search.
@@ -147,9 +149,8 @@ def fit_twin(
     from stallward.training.workers import side_by_side, time_for_each  # noqa: PLC0415
 
     each_s = time_for_each(seconds, len(files))
-    return side_by_side(
-        [partial(_fit_to, files[n], by_scenario[n], each_s, seed, start) for n in files], report
-    )
+    fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
+    return side_by_side([partial(_fit_to, fit, files[n], by_scenario[n]) for n in files], report)
 
 
 def learnable(
@@ -185,16 +186,10 @@ def learnable(
 
 
 def _fit_to(
-    file: Path,
-    paths: Sequence[Path],
-    seconds: float,
-    seed: int,
-    start: FittedTwin | None,
-    report: Report,
+    fit: Callable[..., FittedTwin], file: Path, paths: Sequence[Path], report: Report
 ) -> Path:
     """Fit one scenario; its file is written at once, whatever becomes of the others."""
-    twin = fit_recordings(paths, seconds=seconds, seed=seed, start=start, report=report)
-    save_fitted(file, twin)
+    save_fitted(file, fit(paths, report=report))
     return file
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +20,15 @@ def fit(
         Path, typer.Option(help="Directory for one twin per scenario, or a .json file for one.")
     ] = Path("build/twins"),
     seconds: Annotated[
-        float, typer.Option(min=1.0, max=LONGEST_S, help="Time for the search.")
-    ] = 120.0,
+        float | None,
+        typer.Option(
+            min=1.0, max=LONGEST_S, help="Time for the search [120, no limit with --generations]."
+        ),
+    ] = None,
+    generations: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of each fit: the same twin on any machine [340 at most]."),
+    ] = None,
     leave_out: Annotated[str, typer.Option(help="Arm to leave out, to check the fit.")] = "",
     held_out: Annotated[
         bool,
@@ -42,7 +50,8 @@ def fit(
         written = fit_twin(
             recordings or [Path("recordings")],
             out=out,
-            seconds=seconds,
+            seconds=seconds or (120.0 if generations is None else math.inf),
+            generations=generations,
             leave_out=leave_out,
             held_out=held_out,
             seed=seed,
