@@ -2,7 +2,7 @@
 
 Every value that could not be read is ``None``: absence is a value, never zero. Counters are
 cumulative as the kernel gives them; rates are computed later, from two samples and their
-monotonic times (design: the averages in PSI files move only every two seconds).
+monotonic times, because the averages in PSI files move only every two seconds.
 """
 
 from __future__ import annotations

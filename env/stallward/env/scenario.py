@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 MAX_BACKGROUND_SLOTS = 4
-"""The action table has four slots (design: environment)."""
+"""The action table has four slots."""
 CALIBRATION_S = 30.0
 """Thousands of requests, of most applications."""
 

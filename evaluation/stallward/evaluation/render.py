@@ -1,4 +1,4 @@
-"""The table of design section 10, as text: for the terminal and for the report."""
+"""The table of a comparison as text: for the terminal and for the report."""
 
 from __future__ import annotations
 

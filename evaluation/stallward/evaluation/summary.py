@@ -1,4 +1,4 @@
-"""From the measures of all blocks to the table of a comparison (design section 10). Pure.
+"""From the measures of all blocks to the table of a comparison. Pure.
 
 What is resampled, and how, is in ``stallward.evaluation.estimates``; with one round the result
 says ``"resampled": "windows"``, and its intervals miss what differs from block to block.
