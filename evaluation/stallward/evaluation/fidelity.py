@@ -3,7 +3,8 @@
 *Arms left out*: for every scenario and arm that was recorded, a twin is fitted to the scenario's
 other recordings. *Scenarios left out*: for every scenario that policies are not trained on (to
 choose by, or held out for the end, ``stallward.env.split``), a twin gets the sizes and full speeds
-from its references, and the parameters from the fits of all others, none its own.
+from its references, and the parameters from the fits of others, of those most like it first
+(:mod:`stallward.training.transfer`), none its own.
 
 That twin runs the arm (the controller itself, closed loop, not a replay), and what came of it is
 laid beside the recordings (``stallward.evaluation.fidelity_measures``). Beside each figure stands
@@ -46,6 +47,7 @@ from stallward.evaluation.progress import Report, part, silent
 from stallward.evaluation.runs import NO_ARM, Condition, RunRequest, file_sha256
 from stallward.evaluation.simulate import TwinRunner
 from stallward.training.describe import describe
+from stallward.training.transfer import transfer
 from stallward.training.workers import side_by_side
 
 _TWIN_BLOCKS: Final = 12
@@ -338,11 +340,7 @@ def _transferred(
     references = [load_recording(r.path) for r in mine if r.run.condition != "together"]
     pressed = next(r.run for r in mine if r.run.condition == "together")
     described = describe(pressed.scenario, references)
-    twin = FittedTwin(
-        scenario=replace(described, zone_bytes=pressed.sandbox_bytes),
-        draws=tuple(draw for fit in fitted for draw in fit.draws),
-        weights=tuple(weight / len(fitted) for fit in fitted for weight in fit.weights),
-    )
+    twin = transfer(replace(described, zone_bytes=pressed.sandbox_bytes), fitted)
     return _compared(mine, arm, twin, seed)
 
 
