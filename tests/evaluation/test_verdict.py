@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -348,7 +349,7 @@ def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
     tmp_path: Path, ran: list[ComparisonRequest], staged: tuple[Path, VerdictPlan]
 ) -> None:
     _, plan = staged
-    chosen = {
+    chosen: dict[str, Any] = {
         "redis-mix": {"oracle": {"arm": "static:limit=0.25", "meets_target": True}},
         "redis-sort": {"oracle": {"arm": "static:limit=0.35", "meets_target": False}},
     }
@@ -360,9 +361,52 @@ def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
     assert not any("mpc" in str(r.arms) for r in ran)
     run_verdict(plan, out, recordings=tmp_path)
     assert ran[-1].arms == ran[1].arms, "going on needs not be told again"
+    run_verdict(plan, out, recordings=tmp_path, oracle_of=first)
+    chosen["redis-mix"]["oracle"]["arm"] = "static:limit=0.8"
+    write_json(first / "verdict.json", {"scenarios": chosen})
+    with pytest.raises(EvaluationError, match="begun with another oracle for redis-mix"):
+        run_verdict(plan, out, recordings=tmp_path, oracle_of=first)
     write_json(first / "verdict.json", {"scenarios": {"redis-mix": chosen["redis-mix"]}})
     with pytest.raises(EvaluationError, match="names no oracle for redis-sort"):
         run_verdict(plan, tmp_path / "third", recordings=tmp_path, oracle_of=first)
+
+
+def test_what_is_measured_does_not_choose_another_oracle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    """The setting that did best in training runs, too, and may have been luckier here."""
+    _, plan = staged
+    taken, lucky = "static:limit=0.25", "static:pause=0"
+
+    def static(label: str, work: float) -> dict[str, Any]:
+        values = {"slo_attainment": {"value": 1.0}, "background_work": {"value": work}}
+        more = {"invalid_blocks": 0, "stolen_share_worst": 0.0, "terminated_processes": 0}
+        return {"controller": label, **values, **more}
+
+    result = {
+        "arms": {taken: static(taken, 0.3), lucky: static(lucky, 0.6)},
+        "references": {"ample": {"slo_attainment": {"value": 1.0}}},
+        "other_nodes": [],
+    }
+    judged: list[Mapping[str, Scene]] = []
+    monkeypatch.setattr(
+        verdict, "run_comparison", lambda *_: Compared(result=result, found=scene().found)
+    )
+
+    def keep(scenes: Mapping[str, Scene]) -> dict[str, Any]:
+        judged.append(dict(scenes))
+        return {}
+
+    monkeypatch.setattr(verdict, "judge", keep)
+    (first := tmp_path / "first").mkdir()
+    oracle = {"oracle": {"arm": taken, "meets_target": False}}
+    write_json(first / "verdict.json", {"scenarios": dict.fromkeys(plan.scenarios, oracle)})
+    run_verdict(plan, tmp_path / "second", recordings=tmp_path, oracle_of=first)
+    assert {s.oracle for s in judged[-1].values()} == {Hindsight(arm=taken, meets_target=True)}
+    write_json_in(place := tmp_path / "third" / "hindsight" / "redis-mix", [taken])
+    write_json_in(place.with_name("redis-sort"), [taken])
+    run_verdict(plan, tmp_path / "third", recordings=tmp_path)
+    assert {s.oracle for s in judged[-1].values()} == {Hindsight(arm=lucky, meets_target=True)}
 
 
 def test_scenarios_take_turns_and_hindsight_is_decided_once(

@@ -200,12 +200,15 @@ class Hindsight:
         return {"arm": self.arm, "meets_target": self.meets_target}
 
 
-def best_meeting_target(result: Mapping[str, Any], *, slack: float = SLACK) -> Hindsight:
+def best_meeting_target(
+    result: Mapping[str, Any], *, slack: float = SLACK, chosen: str = ""
+) -> Hindsight:
     """The oracle of a live comparison: most work among the static arms that keep the target.
 
     Args:
         result: The contents of ``result.json``; its arms that run ``static`` are the grid.
         slack: Share of windows by which an arm may keep the target less often than ample memory.
+        chosen: The label that was chosen elsewhere: only whether it keeps the target is asked.
 
     Raises:
         EvaluationError: If there is no static arm in it.
@@ -213,7 +216,7 @@ def best_meeting_target(result: Mapping[str, Any], *, slack: float = SLACK) -> H
     arms = {
         label: arm
         for label, arm in result["arms"].items()
-        if str(arm["controller"]).partition(":")[0] == "static"
+        if str(arm["controller"]).partition(":")[0] == "static" and chosen in ("", label)
     }
     if not arms:
         raise EvaluationError(

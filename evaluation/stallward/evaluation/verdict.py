@@ -70,6 +70,7 @@ def run_verdict(
     fitting = part(report, 0.0, _FIT_SHARE)
     if oracle_of is not None:
         _take_oracles(oracle_of, plan, out)
+    oracles = {name: _chosen_oracle(out, name) for name in plan.scenarios}
     casts = {
         name: _cast(
             plan, name, fixed, _hindsight(plan, name, out, recordings, fit_seconds, fitting)
@@ -93,7 +94,9 @@ def run_verdict(
     # What is there is judged as it is: going on must not show less than there was.
     done = {name: rounds_done(request) for name, request in whole.items()}
     scenes = {
-        name: _scene(casts[name], run_comparison(replace(whole[name], rounds=rounds)))
+        name: _scene(
+            casts[name], run_comparison(replace(whole[name], rounds=rounds)), oracles[name]
+        )
         for name, rounds in done.items()
         if rounds > 0
     }
@@ -113,7 +116,7 @@ def run_verdict(
             scenes.pop(name, None)
             report(f"{name} is left out: {error}", share[1])
         else:
-            scenes[name] = _scene(casts[name], compared)
+            scenes[name] = _scene(casts[name], compared, oracles[name])
         verdict = _judged(scenes, failed, out)
     if not scenes:
         raise EvaluationError(f"No scenario could be run: {failed}.")
@@ -147,13 +150,16 @@ def _judged(scenes: Mapping[str, Scene], failed: Mapping[str, str], out: Path) -
     return verdict
 
 
-def _scene(cast: Mapping[str, str], compared: Compared) -> Scene:
-    """A scenario's comparison, as far as it has come, for the judge."""
+def _scene(cast: Mapping[str, str], compared: Compared, oracle: str) -> Scene:
+    """A scenario's comparison, as far as it has come, for the judge.
+
+    ``oracle`` is the label that another verdict chose; empty to choose by what is measured here.
+    """
     arms = compared.result["arms"]
     return Scene(
         found=compared.found,
         roles=cast,
-        oracle=_oracle(compared.result),
+        oracle=_oracle(compared.result, oracle),
         spoiled={label: arm["invalid_blocks"] for label, arm in arms.items()},
         stolen={label: arm["stolen_share_worst"] for label, arm in arms.items()},
         ended={label: arm["terminated_processes"] for label, arm in arms.items()},
@@ -162,9 +168,9 @@ def _scene(cast: Mapping[str, str], compared: Compared) -> Scene:
     )
 
 
-def _oracle(result: Mapping[str, Any]) -> Hindsight | None:
+def _oracle(result: Mapping[str, Any], chosen: str) -> Hindsight | None:
     try:
-        return best_meeting_target(result)
+        return best_meeting_target(result, chosen=chosen)
     except EvaluationError:
         return None
 
@@ -187,16 +193,33 @@ def static_best(policy: str) -> Setting | None:
 
 
 def _take_oracles(other: Path, plan: VerdictPlan, out: Path) -> None:
-    """Decide that hindsight adds what another verdict had for an oracle, where nothing is yet."""
+    """Decide that hindsight adds what another verdict had for an oracle, and nothing else.
+
+    Raises:
+        EvaluationError: If the other verdict names none, or this one has begun with another.
+    """
     scenarios = load_verdict(other)["scenarios"]
     for name in plan.scenarios:
         if not scenarios.get(name, {}).get("oracle"):
             raise EvaluationError(f"The verdict in {other} names no oracle for {name}.")
     for name in plan.scenarios:
-        place = _hindsight_place(out, name)
-        if not (place / _ARMS_FILE).exists():
+        place, taken = _hindsight_place(out, name), str(scenarios[name]["oracle"]["arm"])
+        kept = read_json(place / _ARMS_FILE)
+        if kept is None:
             place.mkdir(parents=True, exist_ok=True)
-            write_json(place / _ARMS_FILE, {"arms": [str(scenarios[name]["oracle"]["arm"])]})
+            write_json(place / _ARMS_FILE, {"arms": [taken], "oracle": taken})
+        elif kept.get("oracle") != taken:
+            raise EvaluationError(
+                f"The verdict in {out} has begun with another oracle for {name} than that of "
+                f"{other}, {taken}.",
+                next_step="Go on without --oracle-of, or begin in a new directory.",
+            )
+
+
+def _chosen_oracle(out: Path, name: str) -> str:
+    """The label of the oracle that another verdict chose; empty if none did."""
+    kept = read_json(_hindsight_place(out, name) / _ARMS_FILE)
+    return "" if kept is None else str(kept.get("oracle", ""))
 
 
 def _hindsight_place(out: Path, name: str) -> Path:
