@@ -7,17 +7,19 @@ import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stallward.env.recording_run import load_run
 from stallward.env.scenario_file import load_scenario
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.twin.fitted import FittedTwin, save_fitted
 from stallward.env.twin.parameters import TwinParameters
 from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.evaluation import fidelity_fits
 from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.cli.compare import fidelity
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.fidelity import measure_fidelity, run_on_twin
 from stallward.evaluation.fidelity_fits import Fits
@@ -437,3 +439,44 @@ def test_fits_to_something_else_are_not_taken(
     run.write_text(run.read_text() + "\n")
     fits.fit(two)
     assert count == 5, "another recording under the same name"
+    monkeypatch.setattr(fidelity_fits, "_code", lambda: "a twin that computes otherwise")
+    fits.fit(two)
+    assert count == 6, "a fit by an older version is of another twin"
+
+
+def test_measuring_something_else_leaves_kept_fits_alone(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
+    out = tmp_path / "out"
+    asked: list[Fits] = []
+
+    def measure(*_: object, fits: Fits, **__: object) -> dict[str, Any]:
+        asked.append(fits)
+        if fits.directory is not None:
+            fits.fit([recordings / "0"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stallward.evaluation.fidelity.measure_fidelity", measure)
+    with pytest.raises(KeyboardInterrupt):
+        fidelity(recordings, out=out)
+    with pytest.raises(KeyboardInterrupt):
+        fidelity(recordings, out=out, generations=7)
+    places = [fits.directory for fits in asked]
+    assert None not in places
+    assert len(set(places)) == 2, "whoever is done removes its own"
+    save_fitted(tmp_path / "detector-anon.json", twin)
+    with pytest.raises(KeyboardInterrupt):
+        fidelity(recordings, out=out, twin=[str(tmp_path / "detector-anon.json")])
+    assert asked[-1].directory is None, "twins as they are need no fits, and have none to remove"
+
+
+def test_a_signal_that_moves_by_pages_is_no_measure_of_anything() -> None:
+    ramp = np.linspace(0.0, 1.0, 500)
+    live = {
+        "protected memory": 64e6 * ramp,
+        "protected file pages": 1e6 * ramp,
+        "zone stalled": 0.1 * ramp,
+        "protected stalled for memory": 0.003 * ramp,
+    }
+    assert set(scales_of([live])) == {"protected memory", "zone stalled"}

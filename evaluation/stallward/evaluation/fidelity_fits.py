@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import shutil
 from collections.abc import Sequence
@@ -9,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import stallward.env.twin
+import stallward.training
 from stallward.env.errors import TwinError
-from stallward.env.twin.fitted import TWIN_SCHEMA, FittedTwin, load_fitted, save_fitted
+from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.pipeline import fit_recordings
 from stallward.evaluation.progress import Report, silent
 
@@ -56,13 +59,24 @@ class Fits:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _place(self, directory: Path, recordings: Sequence[Path]) -> Path:
-        """Named after all that a fit follows from."""
-        digest = hashlib.sha256(repr((TWIN_SCHEMA, self.generations, self.seed)).encode())
+        """Named after all that a fit follows from, the twin's own code among it."""
+        digest = hashlib.sha256(repr((_code(), self.generations, self.seed)).encode())
         for recording in sorted(recordings):
             for file in sorted(p for p in recording.rglob("*") if p.is_file()):
                 digest.update(f"{recording.name}/{file.relative_to(recording)}".encode())
                 digest.update(hashlib.sha256(file.read_bytes()).digest())
         return directory / f"{digest.hexdigest()[:32]}.json"
+
+
+@functools.cache
+def _code() -> str:
+    """A digest of what computes a twin and of what fits it."""
+    digest = hashlib.sha256()
+    for package in (stallward.env.twin, stallward.training):
+        for folder in package.__path__:
+            for file in sorted(Path(folder).glob("*.py")):
+                digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 USUAL_FITS: Final = Fits()

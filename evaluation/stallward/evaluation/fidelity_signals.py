@@ -41,6 +41,9 @@ _LEVELS: Final = {
     "dirty pages": "zone_dirty_bytes",
     **{f"slot {i} memory": f"slot{i}_memory_usage_bytes" for i in range(SLOTS)},
 }
+_LEAST_SPAN: Final = {**dict.fromkeys(_STALLS, 0.005), **dict.fromkeys(_LEVELS, float(4 << 20))}
+"""Stalls in seconds a second, levels in bytes: what varies less does not vary. In units of a few
+pages the handful of files of a memcached would outweigh everything else."""
 
 
 def signals_of(recording: Recording, measures: BlockMeasures) -> Signals:
@@ -100,7 +103,7 @@ def scales_of(live: Sequence[Signals]) -> dict[str, float]:
         name: float(np.subtract(*np.quantile(values, [0.95, 0.05])))
         for name, values in pooled(live).items()
     }
-    return {name: span for name, span in spans.items() if span > 1e-9}
+    return {name: span for name, span in spans.items() if span > _LEAST_SPAN.get(name, 1e-9)}
 
 
 def distances(one: Signals, two: Signals, scales: Mapping[str, float]) -> dict[str, float]:

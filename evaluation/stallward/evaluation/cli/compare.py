@@ -189,8 +189,10 @@ def fidelity(
 
     check_writable(out)
     twins = load_twins(twin, None) if twin else ()
+    # Of other choices there may be some that an interrupted measure goes on with.
     chosen = "-".join(quote(what, safe="") for what in (scenario, arm) if what) or "all"
-    fits = Fits(generations=generations, seed=seed, directory=out / f"fits-{chosen}")
+    kept = None if twins else out / f"fits-{chosen}-{generations}-{seed}"
+    fits = Fits(generations=generations, seed=seed, directory=kept)
     with output.progress("fidelity") as report:
         found = measure_fidelity(
             recordings,
