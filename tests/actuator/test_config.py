@@ -47,7 +47,7 @@ path = "/var/lib/stallward/journal"
 def test_the_minimal_file_gets_the_defaults() -> None:
     config = parse_config(MINIMAL)
     assert config.guard == Budgets()
-    assert config.control.controller == "none"
+    assert config.control.controller == "rule"
     assert config.control.tick_period_s == 0.1
     assert config.record is None
     assert config.background == (SlotConfig(name="hog0", group="stallward/1/hog0"),)
@@ -55,10 +55,12 @@ def test_the_minimal_file_gets_the_defaults() -> None:
 
 def test_a_rule_takes_over_from_who_decides_and_nobody_from_who_only_watches() -> None:
     for said, who in (
-        ("", "none"),
+        ("", "rule"),
+        ('controller = "none"', "none"),
         ('controller = "ppo"', "rule"),
         ('controller = "pi"\ndefault_controller = "none"', "none"),
-        ('default_controller = "latd"', "none"),
+        ('default_controller = "latd"', "latd"),
+        ('controller = "none"\ndefault_controller = "latd"', "none"),
     ):
         assert parse_config(f"{MINIMAL}\n[control]\n{said}\n").control.takes_over == who
 

@@ -66,8 +66,9 @@ class SlotConfig:
 class ControlConfig:
     """Who decides, and how often."""
 
-    controller: str = "none"
-    """``NAME`` or ``NAME:key=value,...``; a policy starts active."""
+    controller: str = "rule"
+    """``NAME`` or ``NAME:key=value,...``; a policy starts active. ``none`` only watches. The tuned
+    rule is the default because live no policy is certainly better yet."""
     default_controller: str = "rule"
     """Takes over when the controller's decision cannot be used, or the policy is off; nobody does
     where the controller is ``none``."""
