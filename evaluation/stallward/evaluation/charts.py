@@ -206,8 +206,9 @@ def trade_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
         parts.append(line(50, y(value), width - 16, y(value), class_="rule"))
         parts.append(text(54, y(value) - 4, name))
     taken: list[tuple[float, float]] = []
+    dots = [(x(one), y(other)) for one, other in zip(work, p95, strict=True)]
     for label, arm in arms.items():
-        parts.append(_cross(label, arm, x, y, style[label], taken))
+        parts.append(_cross(label, arm, x, y, style[label], taken, dots))
     parts.append(text((50 + width) / 2, height - 6, "background work", class_="mid"))
     parts.append(
         text(
@@ -228,8 +229,9 @@ def _cross(
     y: Scale,
     style: Style,
     taken: list[tuple[float, float]],
+    dots: Sequence[tuple[float, float]],
 ) -> str:
-    """One arm with its intervals; ``taken`` holds the places of labels, so that none overlap."""
+    """One arm with its intervals; its label avoids those at ``taken`` places, and all ``dots``."""
     p95, work = arm["p95_ms"], arm["background_work"]
     px, py = x(work["value"]), y(p95["value"])
     parts = []
@@ -253,7 +255,11 @@ def _cross(
     )
     left = px > x.end - 90
     at = py - 8
-    while any(abs(px - ox) < 90 and abs(at - oy) < 14 for ox, oy in taken):
+    reach = 11 + 7 * len(short(label))
+    beside = [oy for ox, oy in dots if 0.0 < (px - ox if left else ox - px) < reach]
+    while any(abs(px - ox) < 90 and abs(at - oy) < 14 for ox, oy in taken) or any(
+        abs(at - 4 - oy) < 12 for oy in beside
+    ):
         at += 14
     taken.append((px, at))
     parts.append(
