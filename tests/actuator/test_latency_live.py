@@ -260,6 +260,7 @@ def test_clients_report_over_grpc(start: Callable[..., DaemonConfig]) -> None:
             heard = threading.Event()
             watching = threading.Thread(target=hear, args=(other, heard), daemon=True)
             watching.start()
+            time.sleep(3.0)  # calm again: the loop looks twice a second only
             command = [str(Path(sys.executable).with_name("stallward")), "ctl", "report"]
             command += ["--socket", str(daemon.config.service.socket), "--latency", "1"]
             done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -97,6 +98,33 @@ def test_nobody_reporting_is_absence(ends: tuple[socket.socket, socket.socket]) 
     with desk.stream():
         asyncio.run(one_turn())
         assert source.read().completed == 0
+
+
+def test_a_client_that_comes_and_goes_between_two_reads_is_heard(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    feed = LatencyFeed(theirs)
+    source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
+    feed.fault("nobody reports")
+    with ReportDesk(feed).stream() as stream:
+        stream.take(pb.ReportRequest(requests=[pb.ReportedRequest(latency_ms=5.0)]))
+    feed.fault("nobody reports")
+    assert source.read().completed == 1
+    assert source.fault == ""
+    with pytest.raises(SensorError, match="nobody reports"):
+        source.read()
+
+
+def test_a_client_of_long_ago_is_not_heard(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    feed = LatencyFeed(theirs)
+    feed.add(5.0)
+    feed.flush()
+    feed.fault("nobody reports")
+    source = ChannelSource(ours, name="x", silent_s=60.0, window_s=1.0)
+    with pytest.raises(SensorError, match="nobody reports"):
+        source.read(time.monotonic() + 2.0)
 
 
 def test_a_long_batch_is_sent_in_parts() -> None:

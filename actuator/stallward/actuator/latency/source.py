@@ -75,12 +75,15 @@ class ChannelSource:
         self._window = LatencyWindow(window_s)
         self._heard_s: float | None = None
         self._told = ""
+        self._brought = False
+        """Whether the last read found requests."""
         self.fault = ""
         self.counts = LatencyCounts()
 
     def read(self, now_s: float | None = None) -> LatencySample:
         """The last second; see :meth:`LatencySource.read`."""
         now_s = time.monotonic() if now_s is None else now_s
+        self._brought = False
         for _ in range(_TICK_FRAMES):
             try:
                 message = self._connection.recv(MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
@@ -95,9 +98,12 @@ class ChannelSource:
             self.fault = f"has been silent for {now_s - self._heard_s:.0f} s"
         else:
             self.fault = self._told
+        sample = self._window.sample(now_s)
+        if self._brought and sample.completed:
+            self.fault = ""  # a client that came and went between two ticks is heard
         if self.fault:
             raise SensorError(self._name, self.fault)
-        return self._window.sample(now_s)
+        return sample
 
     def _take(self, message: bytes, now_s: float) -> None:
         try:
@@ -115,6 +121,7 @@ class ChannelSource:
             self._told = frame.reason
             return
         self._told = ""
+        self._brought |= len(spans) > 0
         self._window.add_spans(sent_s, spans, frame.total_ms)
 
     def close(self) -> None:
