@@ -127,6 +127,18 @@ def test_a_client_of_long_ago_is_not_heard(ends: tuple[socket.socket, socket.soc
         source.read(time.monotonic() + 2.0)
 
 
+def test_requests_of_before_a_silence_do_not_hide_it(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    feed = LatencyFeed(theirs)
+    feed.add(5.0)
+    feed.flush()
+    source = ChannelSource(ours, name="x", silent_s=1.5, window_s=60.0)
+    with pytest.raises(SensorError, match="silent for 2 s"):
+        source.read(time.monotonic() + 2.0)
+
+
 def test_a_long_batch_is_sent_in_parts() -> None:
     batch = [Reported(latency_ms=1.0)] * (2 * BATCH + 1)
     assert [len(m.requests) for m in to_messages([batch, []])] == [BATCH, BATCH, 1, 0]

@@ -75,15 +75,13 @@ class ChannelSource:
         self._window = LatencyWindow(window_s)
         self._heard_s: float | None = None
         self._told = ""
-        self._brought = False
-        """Whether the last read found requests."""
         self.fault = ""
         self.counts = LatencyCounts()
 
     def read(self, now_s: float | None = None) -> LatencySample:
         """The last second; see :meth:`LatencySource.read`."""
         now_s = time.monotonic() if now_s is None else now_s
-        self._brought = False
+        brought = False
         for _ in range(_TICK_FRAMES):
             try:
                 message = self._connection.recv(MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
@@ -91,26 +89,27 @@ class ChannelSource:
                 break
             if not message:
                 break
-            self._take(message, now_s)
+            brought |= self._take(message, now_s)
+        sample = self._window.sample(now_s)
         if self._heard_s is None:
             self.fault = "has not reported yet"
         elif now_s - self._heard_s > self._silent_s:
             self.fault = f"has been silent for {now_s - self._heard_s:.0f} s"
+        elif brought and sample.completed:
+            self.fault = ""  # a client that came and went between two ticks is heard
         else:
             self.fault = self._told
-        sample = self._window.sample(now_s)
-        if self._brought and sample.completed:
-            self.fault = ""  # a client that came and went between two ticks is heard
         if self.fault:
             raise SensorError(self._name, self.fault)
         return sample
 
-    def _take(self, message: bytes, now_s: float) -> None:
+    def _take(self, message: bytes, now_s: float) -> bool:
+        """Take in a frame; whether it brought requests."""
         try:
             frame = unpack(message)
             spans = _spans(frame)
         except FramesError:
-            return  # silence will tell
+            return False  # silence will tell
         # What waited in the socket while no loop was there keeps its own time.
         sent_s = min(frame.sent_s, now_s)
         self._heard_s = sent_s
@@ -119,10 +118,10 @@ class ChannelSource:
         )
         if isinstance(frame, Fault):
             self._told = frame.reason
-            return
+            return False
         self._told = ""
-        self._brought |= len(spans) > 0
         self._window.add_spans(sent_s, spans, frame.total_ms)
+        return len(spans) > 0
 
     def close(self) -> None:
         """Close the socket."""
