@@ -14,8 +14,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stallward.actuator.guard import slots_with_stopped
-from stallward.actuator.slots import SlotFacts
+from stallward.actuator.guard.guard import slots_with_stopped
+from stallward.actuator.guard.slot_tracker import SlotFacts
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import (
     MIB,

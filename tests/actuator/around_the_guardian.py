@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stallward.actuator.config import (
+from stallward.actuator.config.daemon_config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,

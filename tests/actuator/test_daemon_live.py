@@ -24,9 +24,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from onnx import TensorProto, helper, numpy_helper
 
-from stallward.actuator.budgets import Budgets
 from stallward.actuator.client import ActuatorClient
-from stallward.actuator.config import (
+from stallward.actuator.client.daemon_process import Daemon
+from stallward.actuator.config.daemon_config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,
@@ -38,22 +38,22 @@ from stallward.actuator.config import (
     SlotConfig,
     config_toml,
 )
-from stallward.actuator.convert import record_from_wire
-from stallward.actuator.daemon import Daemon
-from stallward.actuator.detect import detect
-from stallward.actuator.engine import EngineSettings
+from stallward.actuator.engine.engine import EngineSettings
+from stallward.actuator.engine.replay import replay
 from stallward.actuator.errors import (
     DaemonError,
     DaemonUnavailableError,
     LeaseHeldError,
     RequestError,
 )
-from stallward.actuator.frames import FRAMES_NAME, read_frames
-from stallward.actuator.groups import Group
-from stallward.actuator.paths import Paths
-from stallward.actuator.process_identity import start_time_ticks
-from stallward.actuator.record import Mode
-from stallward.actuator.replay import replay
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.record.frames import FRAMES_NAME, read_frames
+from stallward.actuator.record.tick_record import Mode
+from stallward.actuator.record.wire import record_from_wire
 from stallward.agent.controller import NodeContext, make_controller
 from stallward.agent.desired import ACTION_SIZES, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.errors import PolicyError, StallwardError
@@ -668,8 +668,8 @@ def test_the_daemon_stops_with_its_owner(little_sandbox: LittleSandbox, tmp_path
     config_path.write_text(config_toml(little_sandbox.config()))
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from stallward.actuator.config import load_config\n"
-        "from stallward.actuator.daemon import Daemon\n"
+        "from stallward.actuator.config.daemon_config import load_config\n"
+        "from stallward.actuator.client.daemon_process import Daemon\n"
         "daemon = Daemon(load_config(Path(sys.argv[1]))); daemon.start()\n"
         "print(*daemon.pids.all, flush=True); time.sleep(60)\n"
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.config import (
+from stallward.actuator.client.daemon_process import Daemon
+from stallward.actuator.config.daemon_config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,
@@ -26,12 +26,12 @@ from stallward.actuator.config import (
     ServiceConfig,
     SlotConfig,
 )
-from stallward.actuator.config_processes import ProcessesConfig
-from stallward.actuator.convert import record_from_wire
-from stallward.actuator.daemon import Daemon
 from stallward.actuator.errors import DaemonError, DaemonUnavailableError
-from stallward.actuator.frames import FRAMES_NAME, read_frames
-from stallward.actuator.process_table import read_seen
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.kernel.process_table import read_seen
+from stallward.actuator.record.frames import FRAMES_NAME, read_frames
+from stallward.actuator.record.wire import record_from_wire
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.proto.v1 import stallward_pb2 as pb
 

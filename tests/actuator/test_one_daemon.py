@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.locks import claim_node
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.runtime.locks import claim_node
 
 OTHER = """
 import sys
 from pathlib import Path
-from stallward.actuator.locks import claim_node
-from stallward.actuator.paths import Paths
+from stallward.actuator.runtime.locks import claim_node
+from stallward.actuator.kernel.paths import Paths
 claim_node(Paths(proc=Path(sys.argv[1])))
 print("claimed", flush=True)
 sys.stdin.read()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
 from stallward.env.launch import start
 from stallward.env.scenario import Command, Places
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.detect import require
-from stallward.actuator.groups import Hierarchy
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
 from stallward.env import swapfile
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox import Sandbox, check_memory, open_sandbox

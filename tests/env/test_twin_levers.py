@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.guard import Guard, GuardMemory
-from stallward.actuator.slots import NEVER_PAUSED_S, SlotFacts, SlotTracker
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S, SlotFacts, SlotTracker
 from stallward.agent.desired import ACTION_SIZES, SLOTS, DesiredState, SlotDesire, decode_action
 from stallward.agent.sample import GroupSample, NodeSample, Sample
 from stallward.env.twin.levers import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.paths import Paths
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.paths import Paths
 from stallward.evaluation import bench_kills as module
 from stallward.evaluation.bench_kills import bench_kills
 from stallward.evaluation.cli import main

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.detect import detect
-from stallward.actuator.groups import Group
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.paths import Paths
 from stallward.evaluation.bench_sample import sample_cost_ms
 from stallward.evaluation.errors import BenchError
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stallward.actuator.budgets import Budgets
+from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.controller import make_controller
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
 from stallward.agent.errors import ControllerError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.actuator.config import (
+from stallward.actuator.config.daemon_config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,
@@ -20,8 +20,8 @@ from stallward.actuator.config import (
     config_toml,
 )
 from stallward.actuator.errors import FramesError
-from stallward.actuator.frames import FrameWriter
 from stallward.actuator.latency.config import LinesLatency
+from stallward.actuator.record.frames import FrameWriter
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import RecordingError
 from stallward.env.recording import Recording, load_recording

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from stallward.actuator.errors import ActuatorError
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import RecordingError
 from stallward.env.recording import Requests, Units, write_recording
 from stallward.env.recording_run import CONDITIONS, NodeInfo, RunInfo, load_run

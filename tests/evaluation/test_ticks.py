@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stallward.actuator.record import NamedDecision, TickRecord
+from stallward.actuator.record.tick_record import NamedDecision, TickRecord
 from stallward.agent.controller import Decision
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
 from stallward.agent.sample import (

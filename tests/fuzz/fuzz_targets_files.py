@@ -15,11 +15,10 @@ from fuzz_mutations import JSON_VALUES, TOML_VALUES, Material
 from fuzz_target import Folder, Target, sound_signed
 from fuzz_targets_kernel import sample
 
-from stallward.actuator.config import config_toml, load_config, parse_config
+from stallward.actuator.config.daemon_config import config_toml, load_config, parse_config
 from stallward.actuator.errors import ConfigError, FramesError, JournalError
-from stallward.actuator.frames import MAGIC, FrameWriter, encode_frame, extent, read_frames
-from stallward.actuator.journal_disk import Journal
-from stallward.actuator.journal_entries import (
+from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.entries import (
     FileValue,
     Frozen,
     JournalEntry,
@@ -32,7 +31,8 @@ from stallward.actuator.journal_entries import (
     seal,
     to_line,
 )
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.record.frames import MAGIC, FrameWriter, encode_frame, extent, read_frames
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import ScenarioError
 from stallward.env.scenario_file import parse_scenario

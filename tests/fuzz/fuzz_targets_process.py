@@ -12,10 +12,10 @@ from fuzz_target import Target, sound
 from fuzz_targets_kernel import kernel, sample
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.levers.advice import private_ranges
-from stallward.actuator.process_table import parse_seen
-from stallward.actuator.sensors import tree_process
-from stallward.actuator.sensors.btf import Btf
+from stallward.actuator.kernel.bpf.btf import Btf
+from stallward.actuator.kernel.process_table import parse_seen
+from stallward.actuator.levers.process.page_advice import private_ranges
+from stallward.actuator.sensors.processes import tree_process
 
 
 def _seen(content: bytes, value: Any) -> None:

@@ -22,18 +22,18 @@ from fuzz_targets_kernel import (
 )
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.sensors import process_files
-from stallward.actuator.sensors.cpu import parse_cpu_stat, parse_throttled_v1
-from stallward.actuator.sensors.io_stat import parse_io_stat
-from stallward.actuator.sensors.members import parse_pids
-from stallward.actuator.sensors.memcg import (
+from stallward.actuator.sensors.files import process_files
+from stallward.actuator.sensors.files.cpu import parse_cpu_stat, parse_throttled_v1
+from stallward.actuator.sensors.files.io_stat import parse_io_stat
+from stallward.actuator.sensors.files.memcg import (
     StatParser,
     parse_events_v2,
     parse_oom_control_v1,
     parse_stat_v2,
 )
-from stallward.actuator.sensors.meminfo import _WANTED, MeminfoParser, parse_meminfo
-from stallward.actuator.sensors.vmstat import VmStatParser, parse_vmstat
+from stallward.actuator.sensors.files.meminfo import _WANTED, MeminfoParser, parse_meminfo
+from stallward.actuator.sensors.files.vmstat import VmStatParser, parse_vmstat
+from stallward.actuator.sensors.processes.members import parse_pids
 
 
 def _twice(

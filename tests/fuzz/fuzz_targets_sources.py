@@ -11,16 +11,16 @@ from fuzz_target import Target, sound, sound_signed
 from fuzz_targets_kernel import sample
 from fuzz_targets_wire import never_raises, text_of, typed
 
-from stallward.actuator.addresses import parse_address
 from stallward.actuator.errors import ConfigError, FramesError
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
-from stallward.actuator.latency.frames import Completed, Fault, pack, unpack
-from stallward.actuator.latency.histogram import HistogramIncrease, HistogramParser
-from stallward.actuator.latency.selector import parse_selector
+from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
+from stallward.actuator.latency.prometheus_histogram import HistogramIncrease, HistogramParser
+from stallward.actuator.latency.series_selector import parse_selector
 from stallward.actuator.latency.source import _spans
 from stallward.actuator.latency.statsd import StatsdFilter, take_datagram
 from stallward.actuator.latency.window import LatencyWindow
+from stallward.actuator.runtime.addresses import parse_address
 
 
 def _statsd() -> Target:

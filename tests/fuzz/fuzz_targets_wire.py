@@ -12,20 +12,20 @@ from fuzz_target import Folder, Target, sound
 from fuzz_targets_files import ENTRIES
 from fuzz_targets_kernel import sample
 
-from stallward.actuator import convert
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.commands import CommandDesk
-from stallward.actuator.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.lease import LeaseDesk
 from stallward.actuator.errors import FramesError, GroupError
-from stallward.actuator.groups import parse_name
-from stallward.actuator.journal_entries import to_line
-from stallward.actuator.keeper_process import _answer, _Held
-from stallward.actuator.lease import LeaseDesk
-from stallward.actuator.loop_link import LoopLink
-from stallward.actuator.paths import Paths
-from stallward.actuator.policy_loader import PolicyLoader
-from stallward.actuator.sensors.latency import LineSource
-from stallward.actuator.sensors.line_format import LineFormat
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.journal.entries import to_line
+from stallward.actuator.journal.keeper_process import _answer, _Held
+from stallward.actuator.kernel.cgroups import parse_name
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.line_source import LineSource
+from stallward.actuator.loop.commands import CommandDesk
+from stallward.actuator.loop.policy_loader import PolicyLoader
+from stallward.actuator.record import wire as convert
+from stallward.actuator.service.loop_link import LoopLink
 from stallward.agent import controller as controller_module
 from stallward.agent.controller import make_controller
 from stallward.agent.errors import ControllerError, StallwardError

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.controller import make_controller
 from stallward.env.recording import Recording, Requests, load_recording, write_recording
 from stallward.env.recording_run import Condition, NodeInfo, RunInfo

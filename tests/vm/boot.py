@@ -51,11 +51,11 @@ TOOLS: Final = {
 TARGETS: Final = (
     "tests/vm/test_vm_signals.py",
     "tests/vm/test_vm_levers.py",
-    "tests/actuator/test_groups.py",
-    "tests/actuator/test_stall_watch.py",
-    "tests/actuator/test_doctor.py",
-    "tests/actuator/test_levers_live.py",
-    "tests/actuator/test_keeper.py",
+    "tests/actuator/kernel/test_cgroups.py",
+    "tests/actuator/node/test_stall_watch.py",
+    "tests/actuator/doctor/test_doctor.py",
+    "tests/actuator/levers/test_levers_live.py",
+    "tests/actuator/journal/test_keeper.py",
     "tests/env/test_sandbox.py",
     "tests/vm/test_vm_daemon.py",
 )

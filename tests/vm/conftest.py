@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pressed_zone import MIB, Zone
 
-from stallward.actuator.detect import require
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
 
 
 @pytest.fixture(scope="module")

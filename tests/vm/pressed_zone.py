@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
 
 MIB = 1 << 20
 

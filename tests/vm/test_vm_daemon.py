@@ -17,9 +17,9 @@ import pytest
 from pressed_zone import MIB, Zone, wait_for
 
 import stallward.models
-from stallward.actuator.budgets import Budgets
 from stallward.actuator.client import ActuatorClient
-from stallward.actuator.config import (
+from stallward.actuator.client.daemon_process import Daemon
+from stallward.actuator.config.daemon_config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,
@@ -29,16 +29,17 @@ from stallward.actuator.config import (
     ServiceConfig,
     SlotConfig,
 )
-from stallward.actuator.convert import record_from_wire
-from stallward.actuator.daemon import Daemon
-from stallward.actuator.engine import Engine
+from stallward.actuator.engine.engine import Engine
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.frames import FRAMES_NAME, read_frames
-from stallward.actuator.journal import JournalEntry, restore
-from stallward.actuator.node import Node
-from stallward.actuator.paths import Paths
-from stallward.actuator.process_identity import start_time_ticks
-from stallward.actuator.record import TickRecord
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.journal.entries import JournalEntry
+from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.node.node import Node
+from stallward.actuator.record.frames import FRAMES_NAME, read_frames
+from stallward.actuator.record.tick_record import TickRecord
+from stallward.actuator.record.wire import record_from_wire
 from stallward.agent.controller import make_controller
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.proto.v1 import stallward_pb2 as pb

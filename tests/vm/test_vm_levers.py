@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from pressed_zone import BUSY, HOG, IDLE, MIB, READER, Zone, wait_for
 
-from stallward.actuator.journal import JournalEntry, restore
+from stallward.actuator.journal.entries import JournalEntry
+from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.lever_set import LeverSet
-from stallward.actuator.levers.result import LeverResult
-from stallward.actuator.paths import Paths
+from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState, SlotDesire
 
 pytestmark = pytest.mark.vm

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pressed_zone import BUSY, HOG, IDLE, MIB, READER, Zone, wait_for
 
-from stallward.actuator.detect import detect, missing
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.hierarchies import detect, missing
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.sensors.sampler import Sampler
-from stallward.actuator.stall_watch import StallWatch
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
 
 pytestmark = pytest.mark.vm

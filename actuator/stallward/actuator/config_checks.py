@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stallward.actuator.addresses import parse_address
-from stallward.actuator.config_processes import check_target
 from stallward.actuator.errors import ConfigError, GroupError
-from stallward.actuator.groups import parse_name
+from stallward.actuator.kernel.cgroups import parse_name
+from stallward.actuator.kernel.process_spec import check_target
 from stallward.actuator.latency.config import LinesLatency
+from stallward.actuator.runtime.addresses import parse_address
 
 if TYPE_CHECKING:
-    from stallward.actuator.config import DaemonConfig
+    from stallward.actuator.config.daemon_config import DaemonConfig
 
 _PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
 

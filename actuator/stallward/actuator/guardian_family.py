@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from stallward.actuator.config import DaemonConfig
-from stallward.actuator.guardian_children import Child, Launch
-from stallward.actuator.guardian_wiring import Wiring
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.guardian.child import Child, Launch
+from stallward.actuator.guardian.children import Wiring
 from stallward.actuator.latency.config import PrometheusLatency, StatsdLatency
 
 

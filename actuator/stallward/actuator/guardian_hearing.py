@@ -8,10 +8,10 @@ import socket
 import time
 from typing import Final
 
-from stallward.actuator.channels import BEAT
-from stallward.actuator.guardian_health import LoopHealth
-from stallward.actuator.guardian_journal import HeldJournal
-from stallward.actuator.guardian_wiring import Wiring
+from stallward.actuator.guardian.children import Wiring
+from stallward.actuator.guardian.held_journal import HeldJournal
+from stallward.actuator.guardian.loop_watch import LoopHealth
+from stallward.actuator.ipc.channels import BEAT
 
 _MESSAGE_BYTES: Final = 65536
 

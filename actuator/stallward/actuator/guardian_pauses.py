@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from stallward.actuator.budgets import Budgets
+from stallward.actuator.guard.budgets import Budgets
 
 SPARE_S: Final = 0.5
 """How much later than a tick may be the loop is waited for: ending it costs more than a tick."""

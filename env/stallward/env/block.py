@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.passing_folder import passing_folder
+from stallward.actuator.runtime.temporary_folders import passing_folder
 from stallward.env.block_programs import BlockPrograms
 from stallward.env.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.cache import check_needs, evict, prepare_data

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.groups import Group
-from stallward.actuator.kernelfile import read_text
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.files import read_text
 from stallward.env.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.errors import WorkloadError
 from stallward.env.launch import Program, start, wait_for

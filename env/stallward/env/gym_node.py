@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.guard import Guard, GuardMemory
+from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.agent.desired import SLOTS, decode_action
 from stallward.agent.observation import ObservationEncoder
 from stallward.agent.raw import NODE, RawFrame, to_raw

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallward.actuator.groups import Group
+from stallward.actuator.kernel.cgroups import Group
 from stallward.env.errors import WorkloadError
 from stallward.env.scenario import Command, Places, expand
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from stallward.actuator.sensors.latency import LINE_BYTES
-from stallward.actuator.sensors.line_format import says_answered
+from stallward.actuator.latency.line_format import says_answered
+from stallward.actuator.latency.line_source import LINE_BYTES
 from stallward.env.recording import Requests, Units
 from stallward.env.scenario import LatencyLines, UnitLines
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.config import ControlConfig
-from stallward.actuator.keeper import Keeper
-from stallward.actuator.locks import claim_node
-from stallward.actuator.node import Node
-from stallward.actuator.paths import Paths
+from stallward.actuator.config.daemon_config import ControlConfig
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.journal.keeper import Keeper
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.node.node import Node
+from stallward.actuator.runtime.locks import claim_node
 from stallward.env.block import BlockSite, Workplace, run_block
 from stallward.env.cache import default_state_dir
 from stallward.env.errors import SandboxError

@@ -20,24 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from stallward.actuator.detect import require
 from stallward.actuator.errors import (
     ActuatorError,
     GroupError,
     JournalError,
     KernelFileError,
 )
-from stallward.actuator.groups import Group, Hierarchy
-from stallward.actuator.journal import (
-    JournalEntry,
-    Keeper,
-    OwnedFolder,
-    OwnedGroup,
-    SwapFile,
-    restore,
-)
-from stallward.actuator.kernelfile import read_text, write_text
-from stallward.actuator.paths import Paths
+from stallward.actuator.journal.entries import JournalEntry, OwnedFolder, OwnedGroup, SwapFile
+from stallward.actuator.journal.keeper import Keeper
+from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
 from stallward.env import swapfile
 from stallward.env.cache import default_state_dir
 from stallward.env.errors import SandboxError

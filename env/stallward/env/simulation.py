@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.budgets import Budgets
+from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.desired import SLOTS
 from stallward.agent.raw import RawFrame
 from stallward.env.deciding import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.config import (
+from stallward.actuator.config.daemon_config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,
@@ -16,6 +15,7 @@ from stallward.actuator.config import (
     ServiceConfig,
     SlotConfig,
 )
+from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.latency.config import LinesLatency
 from stallward.env.block import BlockSite
 from stallward.env.scenario import LatencyLines

@@ -1,6 +1,6 @@
 """Makes a swap file, for nodes that have no swap.
 
-It is taken away again by its journal entry (``stallward.actuator.journal.SwapFile``).
+It is taken away again by its journal entry (``stallward.actuator.journal.entries.SwapFile``).
 """
 
 from __future__ import annotations

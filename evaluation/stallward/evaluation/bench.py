@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from stallward.actuator.daemon import Daemon, DaemonPids
+from stallward.actuator.client.daemon_process import Daemon, DaemonPids
 from stallward.agent.errors import StallwardError
 from stallward.env.recording import Recording, load_recording
 from stallward.env.scenario_file import load_scenario

@@ -27,7 +27,7 @@ from stallward.evaluation.progress import Report, silent
 from stallward.evaluation.runs import RunRequest
 
 if TYPE_CHECKING:
-    from stallward.actuator.daemon import Daemon
+    from stallward.actuator.client.daemon_process import Daemon
 
 CALLS_PER_S: Final = 1000
 KEPT_MS: Final = 10.0

@@ -16,10 +16,10 @@ from stallward.evaluation.progress import Report, silent
 
 LOOP_IMPORTS: Final = (
     ("Python itself", "pass"),
-    ("stallward's own modules, without numpy", "import stallward.actuator.guardian"),
+    ("stallward's own modules, without numpy", "import stallward.actuator.guardian.guardian"),
     ("protobuf and the wire code", "from stallward.proto.v1 import stallward_pb2"),
     ("numpy", "import numpy"),
-    ("stallward's loop", "import stallward.actuator.loop"),
+    ("stallward's loop", "import stallward.actuator.loop.loop"),
     ("onnxruntime", "from stallward.agent.inference import import_runtime; import_runtime()"),
     (
         "the shipped policy",
@@ -29,7 +29,7 @@ LOOP_IMPORTS: Final = (
     ),
     (
         "code let go",
-        "from stallward.actuator.residence import let_go_of_code\nlet_go_of_code()",
+        "from stallward.actuator.runtime.process_setup import let_go_of_code\nlet_go_of_code()",
     ),
 )
 SERVICE_IMPORTS: Final = (
@@ -37,7 +37,7 @@ SERVICE_IMPORTS: Final = (
     ("protobuf and the wire code", "from stallward.proto.v1 import stallward_pb2"),
     ("grpc", "import grpc"),
     ("health and reflection", "import grpc_health.v1.health, grpc_reflection.v1alpha.reflection"),
-    ("stallward's service", "import stallward.actuator.service"),
+    ("stallward's service", "import stallward.actuator.service.server"),
 )
 LOCKS: Final = (
     ("locked as touched (MCL_ONFAULT)", "libc.mlockall(7)"),
@@ -92,7 +92,7 @@ def bench_memory(*, report: Report = silent) -> tuple[MemoryRow, ...]:
 
 
 def _measure(process: str, step: str, code: str, before_mib: float) -> MemoryRow:
-    start = "from stallward.actuator.residence import single_threaded_maths\n"
+    start = "from stallward.actuator.runtime.process_setup import single_threaded_maths\n"
     start += "single_threaded_maths()\n"
     code = (start if step != "Python itself" else "") + code + _READ
     done = subprocess.run(

@@ -12,12 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.detect import require
 from stallward.actuator.errors import JournalError
-from stallward.actuator.groups import Group
-from stallward.actuator.journal import Keeper, OwnedGroup
-from stallward.actuator.paths import Paths
-from stallward.actuator.sensors import Sampler
+from stallward.actuator.journal.entries import OwnedGroup
+from stallward.actuator.journal.keeper import Keeper
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import SlotState
 from stallward.env.cache import default_state_dir

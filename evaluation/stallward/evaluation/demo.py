@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from stallward.actuator.detect import require
 from stallward.actuator.errors import ActuatorError
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
 from stallward.agent.errors import StallwardError
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import (

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stallward.actuator.passing_folder import passing_folder
+from stallward.actuator.runtime.temporary_folders import passing_folder
 from stallward.agent.errors import StallwardError
 from stallward.env.recording import load_recording
 from stallward.env.recording_run import RunInfo, load_run

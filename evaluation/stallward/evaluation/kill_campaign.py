@@ -16,8 +16,8 @@ from typing import Final
 
 import psutil
 
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.config import (
+from stallward.actuator.client.daemon_process import Daemon, DaemonPids
+from stallward.actuator.config.daemon_config import (
     ControlConfig,
     DaemonConfig,
     JournalConfig,
@@ -29,9 +29,9 @@ from stallward.actuator.config import (
     SlotConfig,
     config_toml,
 )
-from stallward.actuator.daemon import Daemon, DaemonPids
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.paths import Paths
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.paths import Paths
 from stallward.env.sandbox import Sandbox
 from stallward.evaluation.kill_tally import WHO, Kill, ends_holding
 from stallward.evaluation.node_settings import Settings, changed, read_settings
@@ -172,7 +172,7 @@ class Campaign:
         return Kill(who="all", held=held, left=self._changed(), restore_s=restore_s)
 
     def _restore_alone(self) -> None:
-        module = "stallward.actuator.restore_command"
+        module = "stallward.actuator.guardian.restore_command"
         command = [sys.executable, "-m", module, "--config", str(self._config_path)]
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
 

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stallward.actuator.budgets import Budgets
 from stallward.actuator.client import ActuatorClient
-from stallward.actuator.config import ControlConfig, DaemonConfig, RecordConfig
-from stallward.actuator.daemon import Daemon
-from stallward.actuator.detect import require
-from stallward.actuator.frames import FRAMES_NAME
-from stallward.actuator.paths import Paths
-from stallward.actuator.record import Mode
+from stallward.actuator.client.daemon_process import Daemon
+from stallward.actuator.config.daemon_config import ControlConfig, DaemonConfig, RecordConfig
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.record.frames import FRAMES_NAME
+from stallward.actuator.record.tick_record import Mode
 from stallward.env.block import BlockResult, BlockSite, Workplace, make_workplace, run_block
 from stallward.env.cache import default_cache_dir
 from stallward.env.recording import write_recording

@@ -10,8 +10,8 @@ from typing import Final
 
 import psutil
 
-from stallward.actuator.detect import detect
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.paths import Paths
 from stallward.env.recording_run import NodeInfo
 
 _PACKAGES: Final = (

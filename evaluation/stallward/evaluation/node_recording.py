@@ -1,7 +1,8 @@
 """From what a daemon recorded on a node of its own to a recording that every tool opens.
 
-The daemon leaves frames of tick records only (``stallward.actuator.frames``). The application's
-own log, read as the daemon's configuration says, becomes the requests. What nobody measured
+The daemon leaves frames of tick records only (``stallward.actuator.record.frames``). The
+application's own log, read as the daemon's configuration says, becomes the requests. What nobody
+measured
 stays out: there is no work of the background.
 """
 
@@ -16,10 +17,10 @@ from typing import Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from stallward.actuator.config import DaemonConfig, load_config
+from stallward.actuator.config.daemon_config import DaemonConfig, load_config
 from stallward.actuator.errors import FramesError
-from stallward.actuator.frames import FRAMES_NAME, extent, read_frames
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
+from stallward.actuator.record.frames import FRAMES_NAME, extent, read_frames
 from stallward.env.errors import RecordingError
 from stallward.env.lines import parse_requests
 from stallward.env.recording import Requests, Units, write_recording

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.paths import Paths
 
 _NO_SETTING: Final = re.compile(
     r"procs|tasks|threads|usage|failcnt|pressure|peak|event|stat|current|force_empty|reclaim"

@@ -25,7 +25,7 @@ from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, sch
 from stallward.evaluation.live import activate
 
 if TYPE_CHECKING:
-    from stallward.actuator.daemon import Daemon
+    from stallward.actuator.client.daemon_process import Daemon
     from stallward.evaluation.live import LiveSession
 
 _POLL_S: Final = 0.002

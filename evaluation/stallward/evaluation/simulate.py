@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.convert import record_to_wire
-from stallward.actuator.engine import Engine, EngineSettings
-from stallward.actuator.levers.result import LeverResult
-from stallward.actuator.record import TickRecord
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.tick_record import TickRecord
+from stallward.actuator.record.wire import record_to_wire
 from stallward.agent.controller import Controller, make_controller
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import DesiredState

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from stallward.actuator.client import DaemonStatus
-from stallward.actuator.record import TickRecord
+from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample, SlotState
 from stallward.evaluation.errors import UsageError

@@ -16,10 +16,10 @@ import sys
 import time
 from typing import Final, Protocol
 
-from stallward.actuator.addresses import parse_address
 from stallward.actuator.latency.feed import FLUSH_S, LatencyFeed
 from stallward.actuator.latency.statsd_receiver import StatsdReceiver
-from stallward.actuator.residence import stay_in_memory
+from stallward.actuator.runtime.addresses import parse_address
+from stallward.actuator.runtime.process_setup import stay_in_memory
 
 RETRY_S: Final = 1.0
 
@@ -53,7 +53,7 @@ def make_gatherer(options: argparse.Namespace, feed: LatencyFeed) -> Gatherer:
     if options.url:
         # Plain HTTP: OpenSSL would cost 4 MiB for nothing, and http.client does without.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
-        from stallward.actuator.latency.scraper import Scraper  # noqa: PLC0415
+        from stallward.actuator.latency.prometheus_scraper import Scraper  # noqa: PLC0415
 
         return Scraper(
             url=options.url,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from stallward.actuator.addresses import Address, is_loopback, parse_address
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.latency.selector import parse_selector
+from stallward.actuator.latency.series_selector import parse_selector
+from stallward.actuator.runtime.addresses import Address, is_loopback, parse_address
 
 Unit = Literal["s", "ms", "us"]
 UNIT_MS: Final[dict[str, float]] = {"s": 1e3, "ms": 1.0, "us": 1e-3}

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-from stallward.actuator.latency.frames import MAX_SPANS, Completed, Fault, pack
+from stallward.actuator.latency.messages import MAX_SPANS, Completed, Fault, pack
 
 FLUSH_S: Final = 0.1
 """How often what was gathered is sent: no later than the loop's next tick."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stallward.actuator.errors import FramesError, SensorError
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
-from stallward.actuator.latency.frames import MAX_MESSAGE_BYTES, Completed, Fault, unpack
+from stallward.actuator.latency.messages import MAX_MESSAGE_BYTES, Completed, Fault, unpack
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.agent.sample import LatencySample
 

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.addresses import Address
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.statsd import StatsdFilter, take_datagram
+from stallward.actuator.runtime.addresses import Address
 
 DATAGRAM_BYTES: Final = 1 << 16
 STEP_DATAGRAMS: Final = 2000

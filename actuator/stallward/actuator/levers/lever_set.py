@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from stallward.actuator.groups import Group, Hierarchy
-from stallward.actuator.journal_entries import JournalEntry
-from stallward.actuator.levers.lever import ASIDE_S, Lever, NodeLevers, PlannedWrite
-from stallward.actuator.levers.on_cgroups import Site, cgroup_levers
-from stallward.actuator.levers.originals import (
+from stallward.actuator.journal.entries import JournalEntry
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.target import AnyTarget, protected_pids
+from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.lever import ASIDE_S, Lever, NodeLevers, PlannedWrite
+from stallward.actuator.levers.base.originals import (
     Originals,
     ReleaseJournal,
     SendJournal,
     TouchJournal,
 )
-from stallward.actuator.levers.result import LeverResult
-from stallward.actuator.levers.spared import Spared
-from stallward.actuator.paths import Paths
-from stallward.actuator.targets import AnyTarget, protected_pids
+from stallward.actuator.levers.cgroup_levers import Site, cgroup_levers
+from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState

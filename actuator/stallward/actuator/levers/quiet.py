@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stallward.actuator.levers.lever import PlannedWrite
-from stallward.actuator.levers.result import LeverResult
+from stallward.actuator.levers.base.lever import PlannedWrite
+from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState
 

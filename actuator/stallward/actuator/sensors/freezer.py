@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.sensors.flat import count_of, parse_flat
+from stallward.actuator.sensors.files.flat import count_of, parse_flat
 
 
 def parse_frozen(content: bytes, path: Path) -> bool | None:

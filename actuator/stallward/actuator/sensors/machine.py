@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from stallward.actuator.sensors.meminfo import MemoryInfo
+from stallward.actuator.sensors.files.meminfo import MemoryInfo
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
-from stallward.actuator.sensors.group_processes import GroupProcesses
+from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
+from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.sampler import Sampler
-from stallward.actuator.sensors.signal_file import AnySignal
 from stallward.actuator.sensors.signal_table import (
     EBPF,
     GROUP_SIGNALS,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stallward.actuator.sensors.meminfo import MeminfoParser, MemoryInfo
-from stallward.actuator.sensors.psi import PsiReader
-from stallward.actuator.sensors.signal_file import AnySignal, SignalFile
-from stallward.actuator.sensors.vmstat import vmstat_file
+from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo
+from stallward.actuator.sensors.files.psi import PsiReader
+from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
+from stallward.actuator.sensors.files.vmstat import vmstat_file
 from stallward.agent.sample import NodeSample
 
 

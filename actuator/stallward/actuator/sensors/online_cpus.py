@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stallward.actuator.kernelfile import read_bytes
-from stallward.actuator.paths import Paths
+from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.paths import Paths
 
 
 def read_online_cpus(paths: Paths) -> frozenset[int] | None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.groups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.process_trees import Forest
+from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.latency.source import LatencySource
-from stallward.actuator.paths import Paths
-from stallward.actuator.process_trees import Forest
 from stallward.actuator.sensors.file_limit import allow_open_files
-from stallward.actuator.sensors.group_processes import GroupProcesses
+from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import (
     FAR_SLOT,
     PROTECTED,
@@ -23,13 +24,12 @@ from stallward.actuator.sensors.group_reader import (
     GroupReader,
 )
 from stallward.actuator.sensors.machine import machine_zone
-from stallward.actuator.sensors.members import members_of
 from stallward.actuator.sensors.node_reader import NodeReader
-from stallward.actuator.sensors.process_turns import KEPT_OPEN, ProcessTurns
-from stallward.actuator.sensors.pss import PssReader
-from stallward.actuator.sensors.signal_file import AnySignal
+from stallward.actuator.sensors.processes.group_processes import GroupProcesses
+from stallward.actuator.sensors.processes.members import members_of
+from stallward.actuator.sensors.processes.pss import PssReader
+from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, ProcessTurns
 from stallward.actuator.sensors.tree_reader import TreeReader, share_of
-from stallward.actuator.targets import AnyTarget
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
 

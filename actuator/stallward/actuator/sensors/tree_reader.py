@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.process_trees import ProcessTree
-from stallward.actuator.sensors.signal_file import AnySignal
-from stallward.actuator.sensors.tree_process import Reading, Used, read_member
+from stallward.actuator.kernel.process_trees import ProcessTree
+from stallward.actuator.sensors.files.signal_file import AnySignal
+from stallward.actuator.sensors.processes.tree_process import Reading, Used, read_member
 from stallward.agent.sample import GroupSample
 
 READ_PER_SAMPLE: Final = 16

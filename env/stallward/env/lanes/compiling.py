@@ -22,12 +22,16 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.extending import register_jitable
 
 from stallward import agent
-from stallward.actuator import slots
-from stallward.actuator.passing_folder import make_passing
+from stallward.actuator.guard import slot_tracker
+from stallward.actuator.runtime.temporary_folders import make_passing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_SOURCES: Final = (Path(__file__).parents[1], Path(agent.__file__).parent, Path(slots.__file__))
+_SOURCES: Final = (
+    Path(__file__).parents[1],
+    Path(agent.__file__).parent,
+    Path(slot_tracker.__file__),
+)
 """All that kernels are made of; constants of other packages are compiled in, too."""
 
 

@@ -1,7 +1,7 @@
 """Levers of the nodes: what a slot's pause and limit have been doing, and the guard.
 
-The rules are those of ``stallward.actuator.guard`` and ``stallward.actuator.slots``; a test holds
-both to the same answers.
+The rules are those of ``stallward.actuator.guard.guard`` and
+``stallward.actuator.guard.slot_tracker``; a test holds both to the same answers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.budgets import Budgets
-from stallward.actuator.slots import (
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.slot_tracker import (
     NEVER_PAUSED_S,
     REFERENCE_DECAY_S,
     SHARE_WINDOW_S,

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.slots import NEVER_PAUSED_S
+from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S
 from stallward.agent.desired import SLOTS
 from stallward.env.lanes.layout import Columns
 from stallward.env.twin.pages import COLD

@@ -136,7 +136,7 @@ def mode(
 
     In shadow it decides and is recorded, and the daemon's own controller is applied.
     """
-    from stallward.actuator.record import Mode  # noqa: PLC0415
+    from stallward.actuator.record.tick_record import Mode  # noqa: PLC0415
 
     names = {m.name.lower(): m for m in Mode if m.name.lower() in ("active", "shadow", "off")}
     if wanted not in names:
@@ -162,9 +162,9 @@ def report(
     Each line is a request that ended. The daemon must be configured with source = "grpc" under
     [latency].
     """
+    from stallward.actuator.client.latency_reports import LineBatches  # noqa: PLC0415
     from stallward.actuator.latency.config import UNIT_MS  # noqa: PLC0415
-    from stallward.actuator.latency.reporting import LineBatches  # noqa: PLC0415
-    from stallward.actuator.sensors.line_format import LineFormat  # noqa: PLC0415
+    from stallward.actuator.latency.line_format import LineFormat  # noqa: PLC0415
 
     if unit not in UNIT_MS:
         raise UsageError(

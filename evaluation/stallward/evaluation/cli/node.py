@@ -38,7 +38,7 @@ def serve(
     it stops.
     """
     check_config(config)
-    from stallward.actuator.config import load_config  # noqa: PLC0415
+    from stallward.actuator.config.daemon_config import load_config  # noqa: PLC0415
 
     socket = load_config(config).service.socket
     output.note(f"serving; ask it with `stallward ctl status --socket {socket}`, Ctrl-C ends it")
@@ -61,7 +61,7 @@ def restore(
     everything is as it was; 1: something could not be undone, and stays in the journal; 2: it
     could not be tried, e.g. because a daemon runs.
     """
-    from stallward.actuator.restore_command import main  # noqa: PLC0415
+    from stallward.actuator.guardian.restore_command import main  # noqa: PLC0415
 
     if journal is None:
         check_config(config)
@@ -79,7 +79,7 @@ def systemd_unit(
 
     Every setting has its reason on the line above it.
     """
-    from stallward.actuator.systemd_unit import unit_text  # noqa: PLC0415
+    from stallward.actuator.cli.systemd_unit import unit_text  # noqa: PLC0415
 
     ours = Path(sys.executable).parent / "stallward"
     output.line(unit_text(program or ours, config).rstrip())
@@ -99,9 +99,9 @@ def doctor(
     """
     from dataclasses import asdict  # noqa: PLC0415
 
-    from stallward.actuator.config import load_config  # noqa: PLC0415
-    from stallward.actuator.doctor import examine  # noqa: PLC0415
-    from stallward.actuator.paths import Paths  # noqa: PLC0415
+    from stallward.actuator.config.daemon_config import load_config  # noqa: PLC0415
+    from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
+    from stallward.actuator.kernel.paths import Paths  # noqa: PLC0415
 
     if config is not None:
         check_config(config)

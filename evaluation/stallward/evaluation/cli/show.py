@@ -83,7 +83,7 @@ describe = typer.Typer(
 @describe.command(epilog="Example: stallward describe signals")
 def signals() -> None:
     """Every signal: unit, meaning, where it comes from on each kind of node, cost."""
-    from stallward.actuator.sensors.describe import signals_page  # noqa: PLC0415
+    from stallward.actuator.sensors.reference_page import signals_page  # noqa: PLC0415
 
     typer.echo(signals_page(), nl=False)
 

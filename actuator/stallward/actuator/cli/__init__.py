@@ -1,0 +1,1 @@
+"""Commands that run on a node, without the packages that training needs."""

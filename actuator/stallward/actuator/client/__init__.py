@@ -1,0 +1,8 @@
+"""The Python client of the daemon, and starting a daemon from a program."""
+
+from __future__ import annotations
+
+from stallward.actuator.client.client import ActuatorClient, Granted, Watched
+from stallward.actuator.client.status import DaemonStatus, LatencyInfo, PolicyInfo
+
+__all__ = ["ActuatorClient", "DaemonStatus", "Granted", "LatencyInfo", "PolicyInfo", "Watched"]

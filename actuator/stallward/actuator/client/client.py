@@ -1,0 +1,251 @@
+"""A client of the daemon: domain values in and out, typed errors."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+
+from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
+from stallward.actuator.client.status import (
+    DaemonStatus,
+    PolicyInfo,
+    policy_from_wire,
+    status_from_wire,
+)
+from stallward.actuator.errors import (
+    DaemonError,
+    DaemonUnavailableError,
+    LeaseHeldError,
+    RequestError,
+)
+from stallward.actuator.record import wire as convert
+from stallward.actuator.record.tick_record import Mode, TickRecord
+from stallward.agent.desired import DesiredState
+from stallward.agent.errors import PolicyError
+from stallward.proto.v1 import stallward_pb2 as pb
+from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
+
+_TIMEOUT_S: Final = 5.0
+_LOAD_TIMEOUT_S: Final = 40.0
+_RETRY_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """What became of a desired state."""
+
+    granted: DesiredState
+    guard_notes: tuple[str, ...]
+    lease_remaining_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One tick as a watcher sees it."""
+
+    record: TickRecord
+    skipped: int
+    """Records that this watcher was too slow for."""
+
+
+def to_error(
+    error: grpc.RpcError, socket_path: Path, precondition: type[DaemonError] = RequestError
+) -> DaemonError | PolicyError:
+    """The typed error of a failed call; the only place where status codes are read.
+
+    Args:
+        error: What gRPC raised.
+        socket_path: The daemon's socket, for the message.
+        precondition: What FAILED_PRECONDITION means for this call.
+    """
+    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    details = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
+    match code:
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DaemonUnavailableError(
+                f"The daemon at {socket_path} does not answer: {details}",
+                next_step="Start one with `stallward serve`, or give its socket.",
+            )
+        case grpc.StatusCode.FAILED_PRECONDITION:
+            return precondition(details)
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return RequestError(details)
+        case grpc.StatusCode.NOT_FOUND:
+            return PolicyError(details)
+        case _:
+            return DaemonError(f"The daemon at {socket_path} failed ({code.name}): {details}")
+
+
+class ActuatorClient:
+    """Talks to one daemon over its Unix socket. Use it as a context manager, or close it.
+
+    Args:
+        socket_path: The daemon's socket.
+    """
+
+    def __init__(self, socket_path: Path) -> None:
+        self.socket_path = socket_path
+        options = [
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", 500),
+        ]
+        self._channel = grpc.insecure_channel(f"unix:{socket_path}", options=options)
+        self._stub = pb_grpc.ActuatorServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; whoever watches over it has seen the last tick."""
+        self._closed = True
+        self._channel.close()
+
+    def wait_ready(self, timeout_s: float = 10.0) -> DaemonStatus:
+        """Wait until the daemon's loop answers; returns its status then.
+
+        Raises:
+            DaemonUnavailableError: If it does not within ``timeout_s``.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(deadline_s - time.monotonic(), 0.01)
+            try:
+                # Waits inside gRPC for the socket; returns early when the loop is restarting.
+                answer = self._stub.Status(pb.StatusRequest(), timeout=left_s, wait_for_ready=True)
+                return status_from_wire(answer)
+            except grpc.RpcError as error:
+                if time.monotonic() + _RETRY_S >= deadline_s:
+                    raise DaemonUnavailableError(
+                        f"No daemon answers at {self.socket_path} within {timeout_s:g} s.",
+                        next_step="Start one with `stallward serve`, or give its socket.",
+                    ) from error
+                time.sleep(_RETRY_S)
+
+    def status(self) -> DaemonStatus:
+        """What the daemon is doing now.
+
+        Raises:
+            DaemonError: If it cannot be reached.
+        """
+        answer = self._call(self._stub.Status, pb.StatusRequest())
+        return status_from_wire(answer)
+
+    def apply(self, desired: DesiredState, *, lease_s: float, holder: str) -> Granted:
+        """Hold a desired state for ``lease_s`` seconds (0.1 to 60).
+
+        Raises:
+            LeaseHeldError: If somebody else holds the lease.
+            RequestError: If the state cannot be expressed on the node.
+            DaemonError: If the daemon cannot be reached.
+        """
+        try:
+            wire = convert.desired_to_wire(desired)
+        except ValueError as error:
+            raise RequestError(f"The desired state cannot be sent: {error}.") from error
+        request = pb.ApplyRequest(desired=wire, lease_s=lease_s, holder=holder)
+        answer = self._call(self._stub.Apply, request, precondition=LeaseHeldError)
+        return Granted(
+            granted=convert.desired_from_wire(answer.granted),
+            guard_notes=tuple(answer.guard_notes),
+            lease_remaining_s=answer.lease_remaining_s,
+        )
+
+    def release(self, *, holder: str) -> None:
+        """Give the lease back.
+
+        Raises:
+            LeaseHeldError: If somebody else holds it.
+            DaemonError: If the daemon cannot be reached.
+        """
+        request = pb.ReleaseRequest(holder=holder)
+        self._call(self._stub.Release, request, precondition=LeaseHeldError)
+
+    def load(self, policy: str) -> PolicyInfo:
+        """Load a policy, by path on the node or by name; it starts off.
+
+        Raises:
+            PolicyError: If there is no such file.
+            RequestError: If it cannot be run here; the message says why.
+            DaemonError: If the daemon cannot be reached.
+        """
+        request = pb.LoadRequest(path=policy)
+        answer = self._call(self._stub.Load, request, timeout_s=_LOAD_TIMEOUT_S)
+        return policy_from_wire(answer.policy)
+
+    def set_mode(self, mode: Mode) -> Mode:
+        """Turn the loaded policy active, shadow or off.
+
+        Raises:
+            RequestError: If none is loaded.
+            DaemonError: If the daemon cannot be reached.
+        """
+        request = pb.SetModeRequest(mode=convert.mode_to_wire(mode))
+        answer = self._call(self._stub.SetMode, request)
+        return convert.mode_from_wire(answer.mode) or mode
+
+    def report(self, batches: Iterable[Sequence[Reported]]) -> ReportSummary:
+        """Report requests of the protected application until ``batches`` ends.
+
+        Args:
+            batches: Iterated in a thread of gRPC; each batch is sent when it comes. An empty
+                one is a sign of life.
+
+        Raises:
+            RequestError: If the daemon's latencies come from elsewhere.
+            DaemonError: If it cannot be reached, or ends.
+        """
+        answer = self._call(self._stub.Report, to_messages(batches), timeout_s=None)
+        return ReportSummary(
+            accepted=answer.accepted,
+            failed=answer.failed,
+            malformed=answer.malformed,
+            late=answer.late,
+        )
+
+    def watch(self, *, every: int = 1) -> Iterator[Watched]:
+        """Tick records as they happen; closing the iterator or the client ends the watching.
+
+        Raises:
+            DaemonError: If the daemon cannot be reached or ends.
+        """
+        call = self._stub.Watch(pb.WatchRequest(every=every))
+        try:
+            for answer in call:
+                yield Watched(
+                    record=convert.record_from_wire(answer.record), skipped=answer.skipped
+                )
+        except grpc.RpcError as error:
+            if not self._closed:
+                raise to_error(error, self.socket_path) from error
+        finally:
+            with contextlib.suppress(Exception):
+                call.cancel()
+
+    def _call(
+        self,
+        method: Any,
+        request: Any,
+        *,
+        timeout_s: float | None = _TIMEOUT_S,
+        precondition: type[DaemonError] = RequestError,
+    ) -> Any:
+        try:
+            return method(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise to_error(error, self.socket_path, precondition) from error

@@ -1,0 +1,225 @@
+"""Running the daemon from a program: started, waited for, and always taken down again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import psutil
+
+from stallward.actuator.config.daemon_config import DaemonConfig, config_toml
+from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavailableError
+from stallward.actuator.owned_folder import remove_folder
+from stallward.actuator.runtime.temporary_folders import make_passing
+
+if TYPE_CHECKING:
+    from stallward.actuator.client.client import ActuatorClient
+
+_POLL_S: Final = 0.05
+_STOP_S: Final = 15.0
+_ORPHANS_S: Final = 5.0
+_LAST_WORDS: Final = 8
+_STALE_S: Final = 60.0
+"""An owner dead for so long has no guardian any more that still uses the folder."""
+_MODULES: Final = {
+    "stallward.actuator.loop": "loop",
+    "stallward.actuator.service": "service",
+    "stallward.actuator.record.recorder": "recorder",
+    "stallward.actuator.latency.collector": "collector",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonPids:
+    """The daemon's processes; ``None`` for one that is not running now."""
+
+    guardian: int
+    loop: int | None = None
+    service: int | None = None
+    recorder: int | None = None
+    collector: int | None = None
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """Every process that runs."""
+        found = (self.guardian, self.loop, self.service, self.recorder, self.collector)
+        return tuple(pid for pid in found if pid is not None)
+
+
+class Daemon:
+    """A daemon of our own, as a context manager.
+
+    It stops when this process ends, however it ends.
+
+    Args:
+        config: What it is to do.
+        log_path: Where its messages go; a temporary file if not given.
+        owned: A temporary folder of this process, named ``stallward-...``: the daemon's files go
+            there, and if this process is killed the daemon removes it when it has ended. One of
+            its own if not given.
+    """
+
+    def __init__(
+        self, config: DaemonConfig, log_path: Path | None = None, *, owned: Path | None = None
+    ) -> None:
+        self.config = config
+        self._log_path = log_path
+        self._owned = owned
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, timeout_s: float = 20.0) -> None:
+        """Start it and wait until it ticks and serves.
+
+        Raises:
+            DaemonError: If it does not, with its own last words; nothing is left running.
+        """
+        if self._process is not None:
+            raise DaemonError("This daemon has been started already.")
+        self._folder = folder = make_passing("daemon", self._owned, stale_s=_STALE_S)
+        config_path = folder / "daemon.toml"
+        config_path.write_text(config_toml(self.config), encoding="utf-8")
+        self._log_path = self._log_path or folder / "daemon.log"
+        self._started_s = time.monotonic()
+        owner_read, owner_write = os.pipe()
+        command = [sys.executable, "-m", "stallward.actuator.guardian"]
+        command += ["--config", str(config_path), "--owner-fd", str(owner_read)]
+        command += ["--owned-folder", str(self._owned or folder)]
+        try:
+            with self._log_path.open("ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(owner_read,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(owner_read)
+        self._owner_write = owner_write
+        try:
+            self._wait_serving(timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_serving(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        with self.client() as client:
+            while True:
+                self._check_alive()
+                with contextlib.suppress(DaemonUnavailableError):
+                    status = client.wait_ready(0.5)
+                    # Another daemon's service on the same socket is older than ours can be.
+                    ours = status.uptime_s <= time.monotonic() - self._started_s
+                    if ours and status.ticks > 0:
+                        return
+                if time.monotonic() > deadline_s:
+                    raise DaemonError(
+                        f"The daemon does not serve within {timeout_s:g} s. {self.last_words()}"
+                    )
+                time.sleep(_POLL_S)
+
+    def _check_alive(self) -> None:
+        status = None if self._process is None else self._process.poll()
+        if status is not None:
+            raise DaemonError(f"The daemon ended with status {status}. {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        if self._log_path is None or not self._log_path.exists():
+            return ""
+        lines = self._log_path.read_text("utf-8", "replace").strip().splitlines()
+        return "\n".join(lines[-_LAST_WORDS:])
+
+    def client(self) -> ActuatorClient:
+        """A client of this daemon; the caller closes it."""
+        from stallward.actuator.client.client import ActuatorClient  # noqa: PLC0415 - gRPC is heavy
+
+        return ActuatorClient(self.config.service.socket)
+
+    @property
+    def running(self) -> bool:
+        """Whether the guardian is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pids(self) -> DaemonPids:
+        """The processes as they are now.
+
+        Raises:
+            DaemonError: If it is not running.
+        """
+        if self._process is None or self._process.poll() is not None:
+            raise DaemonError("The daemon is not running.")
+        guardian = self._process.pid
+        found = {}
+        for child in _children(guardian):
+            arguments = _arguments(child)
+            for module, name in _MODULES.items():
+                if module in arguments:
+                    found[name] = child.pid
+        return DaemonPids(guardian=guardian, **found)
+
+    def stop(self) -> None:
+        """Stop it in order; what does not stop in time is killed. Harmless when it is stopped."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        children = _children(process.pid) if process.poll() is None else []
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            _wait_gone(children)
+        os.close(self._owner_write)
+        if self._folder is not None:
+            with contextlib.suppress(ActuatorError):
+                remove_folder(self._folder)
+            self._folder = None
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie is one too
+        return []
+
+
+def _wait_gone(children: list[psutil.Process]) -> None:
+    """Give processes that lost their guardian a moment to restore and exit, then kill them."""
+    _, alive = psutil.wait_procs(children, timeout=_ORPHANS_S)
+    for child in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()

@@ -1,0 +1,93 @@
+"""The client's side of reporting: requests that ended, and lines of text that tell of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stallward.actuator.latency.line_format import LineFormat
+from stallward.proto.v1 import stallward_pb2 as pb
+
+BATCH: Final = 5000
+"""Requests per message; the service takes twice as many."""
+_READ_BYTES: Final = 1 << 16
+_LINE_BYTES: Final = 4096
+"""A longer line is not one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """One request of the protected application that ended."""
+
+    latency_ms: float
+    """From its scheduled arrival to its end."""
+    failed: bool = False
+    """It was not answered; its latency does not count."""
+    ended_s: float | None = None
+    """When, CLOCK_MONOTONIC of this process; ``None`` for just now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSummary:
+    """What became of reported requests."""
+
+    accepted: int
+    failed: int
+    malformed: int
+    """Not finite, negative or absurd."""
+    late: int
+    """Ended more than a second before they were reported."""
+
+
+def to_messages(batches: Iterable[Sequence[Reported]]) -> Iterator[pb.ReportRequest]:
+    """The messages of a report; a batch is sent as soon as it is there."""
+    for batch in batches:
+        now_s = time.monotonic()
+        for start in range(0, max(len(batch), 1), BATCH):
+            part = batch[start : start + BATCH]
+            yield pb.ReportRequest(requests=[_to_wire(one, now_s) for one in part])
+
+
+def _to_wire(one: Reported, now_s: float) -> pb.ReportedRequest:
+    ago_ms = 0.0 if one.ended_s is None else max(now_s - one.ended_s, 0.0) * 1e3
+    return pb.ReportedRequest(latency_ms=one.latency_ms, failed=one.failed, ended_ago_ms=ago_ms)
+
+
+@dataclass(slots=True)
+class LineBatches:
+    """Batches of requests from lines that arrive at a descriptor, until its end.
+
+    Args:
+        fd: A pipe, terminal or file.
+        line_format: Where the latency is in a line.
+    """
+
+    fd: int
+    line_format: LineFormat
+    bad_lines: int = field(default=0, init=False)
+    """Lines that are not of the format."""
+
+    def __iter__(self) -> Iterator[list[Reported]]:
+        """What has arrived, as soon as it has."""
+        partial = b""
+        while content := os.read(self.fd, _READ_BYTES):
+            *lines, partial = (partial + content).split(b"\n")
+            if len(partial) > _LINE_BYTES:
+                self.bad_lines += 1
+                partial = b""
+            yield list(self._requests(lines))
+        yield list(self._requests([partial]))
+
+    def _requests(self, lines: list[bytes]) -> Iterator[Reported]:
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                value = self.line_format.latency_ms(line.decode("utf-8", "replace"))
+            except ValueError:
+                self.bad_lines += 1
+                continue
+            yield Reported(latency_ms=value or 0.0, failed=value is None)

@@ -1,0 +1,97 @@
+"""What a daemon says of itself, as its client sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stallward.actuator.latency.source import LatencyCounts
+from stallward.actuator.record import wire as convert
+from stallward.actuator.record.tick_record import Mode, TickRecord
+from stallward.proto.v1 import stallward_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInfo:
+    """The policy a daemon has loaded."""
+
+    name: str
+    path: str
+    schema_hash: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyInfo:
+    """Where a daemon's latencies come from."""
+
+    source: str
+    """``lines``, ``prometheus``, ``statsd`` or ``grpc``."""
+    fault: str
+    """Why there are none now; empty if there are."""
+    counts: LatencyCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonStatus:
+    """What a daemon is doing."""
+
+    version: str
+    node_kind: str
+    controller: str
+    mode: Mode
+    policy: PolicyInfo | None
+    slots: tuple[str, ...]
+    lease_held: bool
+    lease_remaining_s: float
+    last_tick: TickRecord | None
+    ticks: int
+    records_dropped: int
+    refused: tuple[tuple[str, int], ...]
+    missing: tuple[str, ...]
+    uptime_s: float
+    loop_restarts: int
+    fallbacks: tuple[tuple[str, int], ...]
+    """Ticks of this loop at which the default controller decided, by fault."""
+    stepped_aside: int
+    """Times that this loop found a lever in somebody else's hands."""
+    latency: LatencyInfo | None
+    """``None`` if no source is configured."""
+
+
+def policy_from_wire(wire: pb.PolicyStatus) -> PolicyInfo:
+    """The policy of a wire message."""
+    return PolicyInfo(
+        name=wire.name, path=wire.path, schema_hash=wire.schema_hash, sha256=wire.sha256
+    )
+
+
+def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
+    """The status of a wire message."""
+    return DaemonStatus(
+        version=wire.version,
+        node_kind=wire.node_kind,
+        controller=wire.controller,
+        mode=convert.mode_from_wire(wire.mode) or Mode.OFF,
+        policy=policy_from_wire(wire.policy) if wire.HasField("policy") else None,
+        slots=tuple(wire.slots),
+        lease_held=wire.lease_held,
+        lease_remaining_s=wire.lease_remaining_s,
+        last_tick=convert.record_from_wire(wire.last_tick) if wire.HasField("last_tick") else None,
+        ticks=wire.ticks,
+        records_dropped=wire.records_dropped,
+        refused=tuple(sorted(wire.refused.items())),
+        missing=tuple(wire.missing),
+        uptime_s=wire.uptime_s,
+        loop_restarts=wire.loop_restarts,
+        fallbacks=tuple(sorted(wire.fallbacks.items())),
+        stepped_aside=wire.stepped_aside,
+        latency=_latency(wire.latency_source) if wire.HasField("latency_source") else None,
+    )
+
+
+def _latency(wire: pb.LatencySourceStatus) -> LatencyInfo:
+    return LatencyInfo(
+        source=wire.source,
+        fault=wire.fault,
+        counts=LatencyCounts(malformed=wire.malformed, failed=wire.failed, lost=wire.lost),
+    )

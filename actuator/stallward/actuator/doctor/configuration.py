@@ -1,0 +1,108 @@
+"""What a configuration names, looked at by the code that the daemon runs; changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NoReturn
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.doctor.finding import Finding, finding
+from stallward.actuator.doctor.latency import try_latency
+from stallward.actuator.errors import JournalError
+from stallward.actuator.node.node import Node
+from stallward.actuator.sensors.missing import Why
+from stallward.agent.errors import StallwardError
+from stallward.agent.sample import Sample
+
+_NAMED: Final = 2
+"""Signals that are absent for one reason and named one by one."""
+
+
+def _refuse(_entries: object) -> NoReturn:
+    raise JournalError("Nothing is changed by an examination.")
+
+
+def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
+    """Look at what a configuration names.
+
+    Returns:
+        The findings, and what keeps the application from being protected.
+    """
+    findings, obstacles = [], []
+    for folder in (config.journal.path.parent, config.service.socket.parent):
+        fault = _unwritable(folder)
+        if fault:
+            obstacles.append(fault)
+        step = "Make the folder, or let the daemon write there."
+        findings.append(finding("configuration", str(folder), fault, step))
+    if config.journal.path.exists():
+        findings.append(
+            Finding(
+                area="safety",
+                name="journal",
+                state="degraded",
+                why=f"{config.journal.path} is there: a daemon runs, or left settings behind",
+                next_step="If none runs: start one, it restores first.",
+            )
+        )
+    try:
+        node = Node(config, _refuse)
+    except StallwardError as error:
+        obstacles.append(str(error))
+        findings.append(
+            Finding(
+                area="configuration",
+                name="groups",
+                state="missing",
+                why=error.cause,
+                next_step=error.next_step,
+            )
+        )
+        return findings, obstacles
+    latency = try_latency(config.latency)
+    try:
+        sample = node.read(0, 0.0)
+        findings += _signals_of(node, () if latency is None else ("latency",))
+        findings += () if latency is None else (latency,)
+        findings += [
+            Finding(area="lever", name=name, state="missing" if why else "works", why=why)
+            for name, why in node.levers.survey()
+        ]
+        if not node.levers.can_hold_back():
+            obstacles.append("no background group can be paused or limited")
+        if _blind(sample) and (latency is None or latency.state != "works"):
+            obstacles.append("neither a stall nor a latency of the application can be seen")
+    finally:
+        node.close()
+    return findings, obstacles
+
+
+def _signals_of(node: Node, tried: tuple[str, ...]) -> Iterable[Finding]:
+    """The absent signals but those that were ``tried``, those of one reason together."""
+    reasons: dict[tuple[Why, str], list[str]] = {}
+    for absence in node.absences():
+        if absence.broken and absence.signal not in tried:
+            reasons.setdefault((absence.why, absence.detail), []).append(absence.signal)
+    for (why, detail), names in reasons.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield Finding(
+            area="signal",
+            name=", ".join(names[:_NAMED]) + more,
+            state="degraded" if why is Why.OFF else "missing",
+            why=f"{why.value} ({detail})" if detail else why.value,
+        )
+
+
+def _blind(sample: Sample) -> bool:
+    psi = (sample.protected.psi.memory_some_us, sample.node.psi.memory_some_us)
+    return sample.latency is None and all(value is None for value in psi)
+
+
+def _unwritable(folder: Path) -> str:
+    """Why nothing can be made in ``folder``; empty if something can."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return ""
+    return f"{folder} cannot be written"

@@ -1,0 +1,200 @@
+"""What this machine can do for a protected application, and what it cannot; changes nothing.
+
+``stallward doctor`` prints it. With a configuration the groups, levers and sources that it names
+are looked at too, by the same code that the daemon runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.doctor.configuration import examine_config
+from stallward.actuator.doctor.finding import Finding, finding
+from stallward.actuator.doctor.proactive_reclaim import idle_pages_taken_after_s
+from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.privileges import (
+    CAPABILITIES,
+    OTHER_DAEMONS,
+    effective_capabilities,
+    lockable_bytes,
+    other_daemons,
+)
+from stallward.actuator.node.stall_watch import StallWatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """All findings and what follows from them."""
+
+    kind: str
+    """``v2``, ``hybrid`` or ``none``."""
+    why: str
+    findings: tuple[Finding, ...]
+    obstacles: tuple[str, ...]
+    """Why the application could not be protected; empty if it could."""
+
+    @property
+    def protectable(self) -> bool:
+        """Whether the daemon could protect the application here."""
+        return not self.obstacles
+
+
+def examine(paths: Paths, config: DaemonConfig | None = None) -> Diagnosis:
+    """Look at everything once.
+
+    Args:
+        paths: The kernel's files.
+        config: The daemon's configuration; without one the machine alone is looked at.
+    """
+    hierarchy = detect(paths)
+    findings = [
+        *_pressure(paths),
+        *_levers_of(paths, hierarchy),
+        *_promptness(paths),
+        *_neighbours(paths),
+    ]
+    obstacles = [
+        f"{f.name}: {f.why}" for f in findings if f.state == "missing" and f.name in _ESSENTIAL
+    ]
+    if config is not None:
+        configured, hindered = examine_config(config)
+        findings += configured
+        obstacles += hindered
+    return Diagnosis(
+        kind=hierarchy.kind,
+        why=hierarchy.why,
+        findings=tuple(findings),
+        obstacles=tuple(dict.fromkeys(obstacles)),
+    )
+
+
+_LOOKED_AT: Final = "the loop looks at the file itself, 26 to 50 times a second"
+_HOLD_BACK: Final = "hold back"
+_ESSENTIAL: Final = frozenset({_HOLD_BACK})
+
+
+def _pressure(paths: Paths) -> Iterable[Finding]:
+    """The signals of the whole machine that a daemon builds on."""
+    file = paths.proc / "pressure" / "memory"
+    if not file.exists():
+        yield Finding(
+            area="signal",
+            name="PSI",
+            state="missing",
+            why=f"{file} is not there; stalls cannot be seen, only latencies",
+            next_step="Boot a kernel with CONFIG_PSI=y and psi=1.",
+        )
+    else:
+        yield Finding(area="signal", name="PSI", state="works", why=str(file))
+        watch = StallWatch(file)
+        watch.close()
+        why = watch.trigger_missing and f"{watch.trigger_missing}; {_LOOKED_AT}"
+        yield finding("signal", "PSI trigger", why, "")
+    swaps = (read_text(paths.proc / "swaps") or "").splitlines()[1:]
+    yield finding(
+        "node",
+        "swap",
+        "" if swaps else "none: a limit below a group's anonymous memory makes the kernel kill",
+        "Add a swap file or zram.",
+    )
+
+
+def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
+    """Whether background work can be held back at all."""
+    ways = {
+        "pause": hierarchy.unified_root,
+        "limit": hierarchy.memory_root,
+    }
+    refused = {
+        name: "no such hierarchy" if root is None else f"{root} is not writable"
+        for name, root in ways.items()
+        if root is None or not os.access(root, os.W_OK)
+    }
+    for name, root in ways.items():
+        yield finding(
+            "lever",
+            name,
+            refused.get(name, ""),
+            "Run as root, or give the daemon a delegated group.",
+            works=str(root),
+        )
+    may_signal = "CAP_KILL" in _held(paths)
+    yield finding(
+        "lever",
+        "stop processes",
+        "" if may_signal else "no CAP_KILL: only processes of this user can be stopped",
+        "Run as root.",
+        works="SIGSTOP by pidfd",
+    )
+    if len(refused) == len(ways) and not may_signal:
+        why = "neither cgroups nor signals can hold background work back"
+        yield Finding(
+            area="lever",
+            name=_HOLD_BACK,
+            state="missing",
+            why=why,
+            next_step="Run as root.",
+        )
+    knob = paths.proc / "sys" / "vm" / "swappiness"
+    yield finding(
+        "lever",
+        "tune vm.*",
+        "" if os.access(knob, os.W_OK) else f"{knob} is not writable",
+        "Run as root, outside a container with a read-only /proc/sys.",
+        works=str(knob.parent),
+    )
+
+
+def _promptness(paths: Paths) -> Iterable[Finding]:
+    """Whether the daemon can act while the machine thrashes."""
+    held = _held(paths)
+    locks = "CAP_IPC_LOCK" in held or lockable_bytes() < 0
+    yield finding(
+        "safety",
+        "stay in memory",
+        "" if locks else f"only {lockable_bytes()} bytes may be locked",
+        "Give it CAP_IPC_LOCK, or LimitMEMLOCK=infinity.",
+    )
+    lacking = [c for c in CAPABILITIES if c.name not in held]
+    for capability in lacking:
+        yield Finding(
+            area="safety",
+            name=capability.name,
+            state="degraded",
+            why=f"not held; needed for {capability.use}",
+            next_step="Run as root, or grant it in the systemd unit.",
+        )
+
+
+def _held(paths: Paths) -> frozenset[str]:
+    """The capabilities that are known to be held."""
+    return effective_capabilities(paths.proc) or frozenset()
+
+
+def _neighbours(paths: Paths) -> Iterable[Finding]:
+    """Others that act on memory."""
+    idle_s = idle_pages_taken_after_s(paths)
+    if idle_s is not None:
+        yield Finding(
+            area="node",
+            name="DAMON",
+            state="degraded",
+            why=f"takes pages that nobody touched for {idle_s:g} s, with memory to spare: what "
+            "the application seldom reads comes from the disk whatever is decided",
+            next_step="Turn its scheme off, or leave the application out by a filter.",
+        )
+    for pid, name in other_daemons(paths):
+        yield Finding(
+            area="node",
+            name=name,
+            state="degraded",
+            why=f"runs as process {pid} and {OTHER_DAEMONS[name]}, also what is paused",
+            next_step="Stop it, or exempt the groups that stallward looks after.",
+        )

@@ -1,0 +1,89 @@
+"""A latency source that is not read by the loop itself, tried once and within a second or two."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.doctor.finding import Finding, finding
+from stallward.actuator.latency.config import (
+    GrpcLatency,
+    LatencyConfig,
+    LinesLatency,
+    PrometheusLatency,
+    StatsdLatency,
+)
+from stallward.actuator.latency.http_get import ScrapeError, scrape
+from stallward.actuator.latency.open_source import describe
+from stallward.actuator.latency.prometheus_histogram import HistogramParser
+from stallward.actuator.latency.prometheus_scraper import why_nothing
+from stallward.actuator.latency.series_selector import parse_selector
+from stallward.actuator.latency.statsd_receiver import listen
+
+_MOST_S: Final = 2.0
+"""An endpoint that takes longer is no source of latencies."""
+
+
+def try_latency(config: LatencyConfig | None) -> Finding | None:
+    """Try a source; ``None`` for one that reading a sample tries, or for none.
+
+    Args:
+        config: The source.
+    """
+    match config:
+        case PrometheusLatency():
+            fault, next_step = _scrape(config)
+            works = f"has {config.metric}"
+        case StatsdLatency():
+            fault, next_step = _bind(config)
+            works = "can be listened at"
+        case GrpcLatency():
+            fault, next_step, works = "", "", "absent until a client reports"
+        case LinesLatency() | None:
+            return None
+    return finding("signal", describe(config), fault, next_step, works=works)
+
+
+def _scrape(config: PrometheusLatency) -> tuple[str, str]:
+    """What is wrong and what to do about it; empty if nothing is."""
+    parser = HistogramParser(parse_selector(config.metric))
+    try:
+        exposition = parser.parse(scrape(config.url, min(config.timeout_s, _MOST_S)))
+    except ScrapeError as error:
+        return error.cause, f"Start what serves {config.url}, or correct [latency] url."
+    if exposition.series:
+        return "", ""
+    next_step = f"Correct [latency] metric; `curl {config.url}` shows which there are."
+    return why_nothing(config.metric, exposition), next_step
+
+
+def _bind(config: StatsdLatency) -> tuple[str, str]:
+    """What is wrong and what to do about it; empty if nothing is."""
+    address = config.address
+    if address.path:  # binding would make a file
+        return _may_make(Path(address.path))
+    try:
+        listen(address).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return (
+                "somebody listens there already",
+                f"End it if it is no stallward daemon (`ss -lunp 'sport = :{address.port}'` "
+                "names it), or take another port for [latency] listen.",
+            )
+        fault = f"cannot listen ({os.strerror(error.errno or errno.EINVAL)})"
+        return fault, "Correct [latency] listen: an address of this machine and a free port."
+    return "", ""
+
+
+def _may_make(path: Path) -> tuple[str, str]:
+    if path.exists() and not path.is_socket():
+        return "there is another file of that name", f"Remove {path}, or correct [latency] listen."
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return (
+            f"cannot make a socket in {path.parent}",
+            f"Make the folder {path.parent} before the daemon starts, and let it write there.",
+        )
+    return "", ""

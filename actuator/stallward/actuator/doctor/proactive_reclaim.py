@@ -1,0 +1,60 @@
+"""Whether the kernel takes memory from who has not touched it for a while, though nothing presses.
+
+DAMON does so where somebody told it to: by the module ``damon_reclaim``
+(Documentation/admin-guide/mm/damon/reclaim.rst) or by a scheme with the action ``pageout``
+(Documentation/admin-guide/mm/damon/usage.rst). An application whose files are seldom read then
+waits for the disk with memory to spare, and no lever of ours changes that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.paths import Paths
+
+_ADMIN: Final = "kernel/mm/damon/admin/kdamonds"
+_MODULE: Final = "module/damon_reclaim/parameters"
+
+
+def idle_pages_taken_after_s(paths: Paths) -> float | None:
+    """For how long pages are untouched that the kernel takes proactively, in s.
+
+    Returns:
+        The least of all schemes that run; ``None`` where none runs, or none may be read.
+    """
+    found = [_of_module(paths.sys / _MODULE)]
+    for daemon in sorted((paths.sys / _ADMIN).glob("[0-9]*")):
+        if _read(daemon / "state") == "on":
+            found += [_of_scheme(s) for s in sorted(daemon.glob("contexts/*/schemes/[0-9]*"))]
+    return min((age_s for age_s in found if age_s is not None), default=None)
+
+
+def _of_module(folder: Path) -> float | None:
+    if _read(folder / "enabled") != "Y":
+        return None
+    return 1e-6 * _number(folder / "min_age")
+
+
+def _of_scheme(scheme: Path) -> float | None:
+    if _read(scheme / "action") != "pageout":
+        return None
+    periods = _number(scheme / "access_pattern" / "age" / "min")
+    attributes = scheme.parents[1] / "monitoring_attrs" / "intervals"
+    return 1e-6 * periods * _number(attributes / "aggr_us")
+
+
+def _number(path: Path) -> float:
+    try:
+        return float(_read(path))
+    except ValueError:
+        return 0.0
+
+
+def _read(path: Path) -> str:
+    try:
+        return (read_text(path) or "").strip()
+    except KernelFileError:
+        return ""

@@ -1,0 +1,1 @@
+"""Deciding, pure: check the sample, observe, ask, fall back, guard."""

@@ -1,0 +1,1 @@
+"""The deterministic layer between every controller and the kernel."""

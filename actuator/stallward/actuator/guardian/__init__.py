@@ -1,0 +1,1 @@
+"""The parent process: holds the journal, starts and watches the others, undoes."""

@@ -1,0 +1,280 @@
+"""The guardian process: the parent that undoes everything when the loop dies.
+
+``python -m stallward.actuator.guardian --config FILE.toml`` is the daemon. The guardian holds
+the journal of original settings, starts the loop, the service and the recorder and watches
+them. When the loop dies, however it dies, everything is put back at once and a new loop is
+started. When the guardian itself dies, the loop sees its socket close, restores and exits; the
+journal on disk covers the death of both.
+
+Exit status: 0 after an orderly stop, 1 when a process died too often or the journal cannot be
+used now, 2 for a user's mistake: what is wrong at the very first start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.config.daemon_config import DaemonConfig, load_config
+from stallward.actuator.errors import ActuatorError, JournalError
+from stallward.actuator.guardian.child import YOUNG_S, Child, Launch
+from stallward.actuator.guardian.children import Inheritance, Wiring
+from stallward.actuator.guardian.held_journal import HeldJournal
+from stallward.actuator.guardian.loop_watch import LoopHealth
+from stallward.actuator.guardian.sd_notify import Notifier
+from stallward.actuator.guardian_dying import LOOK_S, is_dying
+from stallward.actuator.guardian_family import Family
+from stallward.actuator.guardian_hearing import Hearing
+from stallward.actuator.guardian_pauses import PauseLimit
+from stallward.actuator.ipc.channels import EXIT_USER
+from stallward.actuator.ipc.pause_memory import kept_since
+from stallward.actuator.journal.disk import Journal
+from stallward.actuator.owned_folder import remove_folder
+from stallward.actuator.runtime.locks import claim_journal_path, claim_node
+from stallward.actuator.runtime.process_setup import run_first, stay_in_memory
+from stallward.actuator.runtime.stderr_line import say
+from stallward.agent.errors import StallwardError
+
+EXIT_GAVE_UP: Final = 1
+_STOP_S: Final = 3.0
+
+
+class Guardian:
+    """The parent of the daemon's processes.
+
+    Args:
+        config: The daemon's configuration.
+        owner_fd: A descriptor whose end (the owner died) stops the daemon; -1 for none.
+        owned_folder: The owner's temporary folder, removed if the owner cannot.
+        notifier: The service manager.
+    """
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        owner_fd: int = -1,
+        owned_folder: Path | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        self._owner_fd = owner_fd
+        self._owned_folder = owned_folder
+        self._notifier = notifier or Notifier("")
+        journal, paths = config.journal.path, config.node.paths
+        held = tuple(fd for fd in (claim_journal_path(journal), claim_node(paths)) if fd >= 0)
+        self._journal = HeldJournal(
+            Journal(journal, paths), paths, memory_only=config.journal.memory_only
+        )
+        self._started_s = time.monotonic()
+        self._wiring = wiring = Wiring(config, held, self._started_s)
+        self.health = LoopHealth(config, self._notifier)
+        self.hearing = Hearing(wiring, self.health, self._journal)
+        self._pause_limit = PauseLimit(config.guard)
+        self._owner_gone = False
+        self._undone_early = False
+        """Whether what the dying loop holds was put back before its last thread ended."""
+        self._slots = tuple(repr((s.name, s.group, s.processes)) for s in config.background)
+        self._stop_status: int | None = None
+        self._family = Family(config, wiring, self._launch_loop)
+        self.loop = self._family.loop
+
+    def _launch_loop(self) -> Launch:
+        memory = self._journal.memory or self._journal.share(self._slots)
+        self._undone_early = False
+        heir = self._journal.heir or self.loop.restarts > 0
+        left = Inheritance(
+            memory_fd=memory.fd,
+            first_place=self._journal.first_place,
+            heir=heir,
+            unfinished=self._journal.unfinished,
+        )
+        return self._wiring.launch_loop(self.loop.restarts, left)
+
+    def run(self) -> int:
+        """Run until stopped; returns the exit status.
+
+        Raises:
+            StallwardError: If what an earlier daemon left cannot be undone.
+        """
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        try:
+            left = self._journal.recover()
+            if left:
+                say(f"undid {len(left)} settings that an earlier daemon left behind")
+            for child in self._family.all:
+                self._start(child, time.monotonic())
+            while self._stop_status is None:
+                self._wait(wake_read)
+            return self._stop_status
+        finally:
+            self._notifier.send("STOPPING=1")
+            self._shut_down()
+            self._notifier.close()
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._stop(0)
+
+    def _stop(self, status: int) -> None:
+        if self._stop_status is None:
+            self._stop_status = status
+
+    def _wait(self, wake_fd: int) -> None:
+        """Wait for whatever happens next, and handle it."""
+        poller = select.poll()
+        fds = [wake_fd, *(c.pidfd for c in self._family.all if c.pidfd >= 0)]
+        link = self._wiring.link
+        if link is not None:
+            fds.append(link.fileno())
+        for fd in fds:
+            poller.register(fd, select.POLLIN)
+        if self._owner_fd >= 0:
+            poller.register(self._owner_fd, select.POLLIN)
+        ready = {fd for fd, _ in poller.poll(self._timeout_ms())}
+        if self._owner_fd in ready and not os.read(self._owner_fd, 1):
+            self._stop(0)
+            self._owner_gone = True
+            say("its owner is gone, stopping")
+        if wake_fd in ready:
+            os.read(wake_fd, 64)
+        if link is not None and link.fileno() in ready:
+            self.hearing.take(link)
+        now_s = time.monotonic()
+        for child in self._family.all:
+            status = child.reap() if child.pidfd in ready else None
+            if status is not None:
+                self._on_death(child, status, now_s)
+            elif child.due_s is not None and now_s >= child.due_s and self._stop_status is None:
+                self._start(child, now_s)
+        self._check_dying()
+        self._check_health(now_s)
+
+    def _timeout_ms(self) -> float:
+        now_s = time.monotonic()
+        due = [c.due_s for c in self._family.all if c.due_s is not None]
+        if self.loop.process is not None and not self._undone_early:
+            due.append(now_s + LOOK_S)
+        due += [at_s for at_s in (self.health.due_s, self._pause_due_s()) if at_s is not None]
+        return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
+
+    def _check_dying(self) -> None:
+        process = self.loop.process
+        if process is not None and not self._undone_early and is_dying(process.pid):
+            self._wiring.drop_link()  # what it has said before is no sign of life
+            self.health.forget("The loop is dying; everything is put back.")
+            self._undo_early()
+
+    def _check_health(self, now_s: float) -> None:
+        why = ""
+        pause_due_s = self._pause_due_s()
+        if self.health.hung(now_s):
+            why = f"has not ticked for {self.health.silence_s:g} s"
+        elif pause_due_s is not None and now_s > pause_due_s:
+            why = "does not end a pause in time"
+        if why:
+            self.health.forget("The loop hung: it was killed, everything is put back.")
+            self.loop.signal(signal.SIGKILL)
+            self._undo_early()
+            say(f"the loop {why}, killed it")
+
+    def _pause_due_s(self) -> float | None:
+        """When a pause will have lasted too long that the loop has not ended yet."""
+        memory = self._journal.memory
+        if memory is None or self.loop.process is None or self._undone_early:
+            return None
+        since_s = kept_since(memory.pauses(), len(self._slots))
+        return self._pause_limit.due_s(since_s, self.loop.started_s)
+
+    def _undo_early(self) -> None:
+        """Put everything back while the loop dies.
+
+        A process stuck in the kernel may take its time, and the write that it is stuck in may
+        still succeed: what is held is restored again at its death.
+        """
+        self._undone_early = True
+        self._restore(forget=False)
+
+    def _undo(self, status: int | None) -> None:
+        """Put back what a loop has left that ended with ``status``.
+
+        One that ended in order has put back what it changed, and nothing else: what somebody
+        else set meanwhile stays.
+        """
+        if status == 0:
+            self._journal.forget()
+        if self._journal.entries:
+            self._restore()
+
+    def _restore(self, *, forget: bool = True) -> None:
+        for problem in self._journal.restore(forget=forget):
+            say(f"could not undo: {problem}")
+
+    def _on_death(self, child: Child, status: int, now_s: float) -> None:
+        if child is self.loop:
+            self._wiring.drop_link()  # a heartbeat in it would be taken for the next loop's
+            self._undo(status)
+            self.health.forget(f"The loop ended with status {status}; everything is put back.")
+            self._wiring.fail_commands()
+        if self._stop_status is not None:
+            return
+        # What could run once fails over what passes: a group that is away, for example.
+        first = child.restarts == 0
+        young = now_s - self._started_s < YOUNG_S
+        if status == EXIT_USER and first and (child is not self._family.recorder or young):
+            say(f"the {child.name} cannot run, stopping")
+            self._stop(EXIT_USER)
+        else:
+            self._plan_restart(child, now_s, f"ended with status {status}")
+
+    def _start(self, child: Child, now_s: float) -> None:
+        try:
+            child.start(now_s)
+        except OSError as error:  # a full process table passes like what filled it
+            self._plan_restart(child, now_s, f"cannot be started ({error.strerror})")
+
+    def _plan_restart(self, child: Child, now_s: float, what: str) -> None:
+        if child.plan_restart(now_s):
+            say(f"the {child.name} {what}, starting it again")
+        else:
+            say(f"the {child.name} died too often, stopping (the last time it {what})")
+            self._stop(EXIT_GAVE_UP)
+
+    def _shut_down(self) -> None:
+        """Stop the children, the loop first, and put everything back."""
+        self.loop.signal(signal.SIGTERM)
+        self.hearing.until_closed(_STOP_S)
+        self._undo(self.loop.end(_STOP_S, killed=self._undo_early))
+        self._family.end_others(_STOP_S)
+        self._journal.close()
+        if self._owner_gone and self._owned_folder is not None:
+            with contextlib.suppress(ActuatorError):
+                remove_folder(self._owned_folder)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The guardian process; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="stallward.actuator.guardian", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="the daemon's TOML file")
+    parser.add_argument("--owner-fd", type=int, default=-1, help="stop when this ends")
+    parser.add_argument("--owned-folder", type=Path, help="remove this if the owner cannot")
+    options = parser.parse_args(arguments)
+    notifier = Notifier.from_environment(os.environ)
+    try:
+        config = load_config(options.config)
+        guardian = Guardian(config, options.owner_fd, options.owned_folder, notifier)
+        stay_in_memory()
+        run_first()
+        return guardian.run()
+    except StallwardError as error:
+        say(str(error))
+        notifier.status(str(error))
+        # What is left on the node or no room for a journal may pass; another start tries again.
+        return EXIT_GAVE_UP if isinstance(error, JournalError) else EXIT_USER

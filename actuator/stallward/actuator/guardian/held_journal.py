@@ -1,0 +1,241 @@
+"""What the guardian holds for the loop: entries in memory, and in the journal's file beside it.
+
+Of the entries that the loop has noted only those are undone that its memory says are touched.
+
+Every entry is in the file when it is acknowledged, so that it outlives guardian and loop both.
+A disk under pressure can block even a write; the guardian must restore within a second, so a
+thread of its own writes the file. Undoing never needs the disk: it is done from memory.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.actuator.errors import ActuatorError, JournalError
+from stallward.actuator.ipc.shared_memory import (
+    LoopMemory,
+    in_force,
+    read_touched,
+    remove_touched,
+    touch_path,
+)
+from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.entries import JournalEntry, Noted, Operation, from_line
+from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.runtime.stderr_line import say
+
+_CLOSE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    entries: tuple[JournalEntry, ...] = ()
+    operation: Operation = "hold"
+    done: Callable[[bytes], None] | None = None
+    serial: int = 0
+    forget: bool = False
+    """Whether the file is to hold nothing any more."""
+
+
+class HeldJournal:
+    """The entries in force, in memory and on disk.
+
+    Args:
+        journal: The file.
+        paths: The kernel's files.
+        memory_only: Whether entries are taken even if the file cannot be written: then the
+            death of guardian and loop together leaves them in force.
+
+    Attributes:
+        memory: Shared with the loop; ``None`` until :meth:`share`.
+        heir: Whether :meth:`recover` found that an earlier daemon did not stop in order.
+    """
+
+    def __init__(self, journal: Journal, paths: Paths, *, memory_only: bool = False) -> None:
+        self._journal = journal
+        self._paths = paths
+        self._memory_only = memory_only
+        self.memory: LoopMemory | None = None
+        self.heir = False
+        self._entries: dict[JournalEntry, int] = {}
+        """With the number of the message that held each last."""
+        self._serial = 0
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._refused: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._unfinished = False
+        self._problem = ""
+        self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
+        self._writer.start()
+
+    @property
+    def entries(self) -> tuple[JournalEntry, ...]:
+        """What is held, in order."""
+        self._drop_refused()
+        return tuple(self._entries)
+
+    @property
+    def problem(self) -> str:
+        """Why the file could not be written the last time; empty if it could."""
+        return self._problem
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last restore could not undo everything: that is still held."""
+        return self._unfinished
+
+    def recover(self) -> tuple[JournalEntry, ...]:
+        """Undo what a dead predecessor left on disk; returns what that was.
+
+        Lines that are not understood are kept in a file beside the journal. That the file
+        cannot be emptied is no error here: it is written anew before the next entry.
+
+        Raises:
+            JournalError: If the file cannot be read, or something cannot be undone.
+        """
+        path = self._journal.path
+        self.heir = any(map(os.path.lexists, (path, touch_path(path))))
+        left = in_force(self._journal.load(), read_touched(path))
+        self._entries.update(dict.fromkeys(left, 0))
+        problems = self.restore(forget=False)
+        if problems:  # what could not be undone stays in the file
+            raise JournalError(
+                f"Settings that an earlier daemon left behind cannot be undone: {problems[0]}",
+                next_step=f"Undo what {self._journal.path} lists by hand, then remove it.",
+            )
+        self._entries.clear()
+        if self._journal.unreadable:
+            say(unreadable(self._journal))
+        try:
+            self._journal.clear()
+        except JournalError as error:
+            say(str(error))
+        return left
+
+    def share(self, slots: Sequence[str]) -> LoopMemory:
+        """Make the memory that is shared with the loops from now on; after :meth:`recover`.
+
+        Args:
+            slots: What tells each slot from any other, in order.
+
+        Raises:
+            JournalError: If there is no memory.
+        """
+        try:
+            self.memory = LoopMemory.make(self._journal.path, self._paths, slots)
+        except OSError as error:
+            raise JournalError(f"No memory to share with the loop ({error.strerror}).") from error
+        return self.memory
+
+    @property
+    def first_place(self) -> int:
+        """The first place of the memory that nothing needs that is still to be undone."""
+        return 1 + max((e.place for e in self.entries if isinstance(e, Noted)), default=-1)
+
+    def take(self, message: bytes, done: Callable[[bytes], None]) -> None:
+        """Hold or release the entries of ``message``; ``done`` gets the acknowledgement.
+
+        ``done`` may be called from another thread.
+        """
+        try:
+            lines = [from_line(line) for line in message.decode().splitlines()]
+        except (ActuatorError, UnicodeDecodeError) as error:
+            done(b"!" + str(error).encode())
+            return
+        self._drop_refused()
+        self._serial += 1
+        released = tuple(entry for operation, entry in lines if operation == "release")
+        entries = tuple(entry for operation, entry in lines if operation == "hold")
+        for entry in released:
+            self._entries.pop(entry, None)
+        # Restored from now on, if need be: what is held too much does no harm.
+        self._entries.update(dict.fromkeys(entries, self._serial))
+        if released:
+            reply = None if entries else done
+            self._jobs.put(_Job(entries=released, operation="release", done=reply))
+        if entries or not released:
+            self._jobs.put(_Job(entries=entries, done=done, serial=self._serial))
+
+    def _drop_refused(self) -> None:
+        """Let go of entries that the file did not take: what they undo was never done."""
+        while not self._refused.empty():
+            job = self._refused.get()
+            for entry in job.entries:
+                if self._entries.get(entry) == job.serial:
+                    del self._entries[entry]
+
+    def restore(self, *, forget: bool = True) -> tuple[str, ...]:
+        """Undo what is touched now; what cannot be undone stays held, and is returned.
+
+        Args:
+            forget: Whether nothing is held afterwards; not while the loop may still be alive.
+        """
+        problems = restore(self._to_undo(), self._paths)
+        self._unfinished = bool(problems)
+        if forget:
+            self.forget()
+        return problems
+
+    def _to_undo(self) -> tuple[JournalEntry, ...]:
+        return self.entries if self.memory is None else self.memory.in_force(self.entries)
+
+    def forget(self) -> None:
+        """Hold nothing any more: the loop has put back what it changed.
+
+        What an earlier restore could not undo stays held.
+        """
+        if self._unfinished:
+            return
+        if self.memory is not None:
+            self.memory.settle_all()
+        if self.entries:
+            self._entries.clear()
+            self._jobs.put(_Job(forget=True))
+
+    def close(self) -> None:
+        """Wait for the disk, but not for ever, and end the thread."""
+        if self.memory is not None and not self._unfinished:
+            remove_touched(self._journal.path)
+        self._jobs.put(None)
+        self._writer.join(_CLOSE_S)
+        if not self._writer.is_alive():
+            self._journal.close()
+
+    def _on_disk(self, entry: JournalEntry) -> JournalEntry:
+        """What the next daemon can use: a touch table that it will not find is none."""
+        if isinstance(entry, Noted) and not (self.memory and self.memory.named):
+            return entry.entry
+        return entry
+
+    def _write(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            answer = b"ok"
+            try:
+                if job.forget:
+                    self._journal.clear()
+                else:
+                    self._journal.append(map(self._on_disk, job.entries), job.operation)
+                self._problem = ""
+            except (ActuatorError, OSError) as error:
+                if str(error) != self._problem:
+                    say(str(error))
+                self._problem = str(error)
+                if job.operation == "hold" and not self._memory_only:
+                    self._refused.put(job)
+                    answer = b"!" + self._problem.encode()
+            if job.done is not None:
+                job.done(answer)
+
+
+def unreadable(journal: Journal) -> str:
+    """A sentence about lines of a journal that were not understood; they are set aside."""
+    kept = journal.set_aside()
+    return (
+        f"{len(journal.unreadable)} lines of {journal.path} are damaged or of another version "
+        f"and were not undone; {f'they are in {kept}' if kept else 'they could not be kept'}."
+    )

@@ -1,0 +1,1 @@
+"""What the processes of the daemon share: sockets and memory."""

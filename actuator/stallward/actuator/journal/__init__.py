@@ -1,0 +1,1 @@
+"""What must be undone, on disk and by whom."""

@@ -1,0 +1,94 @@
+"""Journals of owners that may all die: claimed while anybody lives, undone by whoever comes next.
+
+A claim is a lock on the journal's file. The owner makes it and its keeper inherits it, so it is
+gone exactly when both are; pids, which are used again, say nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import JournalError
+from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.runtime.locks import lock
+
+_SUFFIX: Final = ".journal"
+_TRIES: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalClaim:
+    """A journal file of one's own.
+
+    Attributes:
+        path: The file.
+        fd: As long as any process has this descriptor open, nobody else undoes the journal.
+    """
+
+    path: Path
+    fd: int
+
+    def drop(self) -> None:
+        """Remove the file, everything in it being undone, and give up the claim."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+        os.close(self.fd)
+
+
+def claim_journal(folder: Path) -> JournalClaim:
+    """Make a new, empty journal in ``folder``.
+
+    Raises:
+        JournalError: If that is not possible.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(_TRIES):
+            path = folder / f"{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            if lock(fd) and path.exists():
+                return JournalClaim(path=path, fd=fd)
+            os.close(fd)  # somebody who was cleaning up took it for abandoned
+    except OSError as error:
+        raise JournalError(
+            f"Cannot make a journal in {folder} ({error.strerror}).",
+            next_step="Give a folder on a disk with free space that you may write to.",
+        ) from error
+    raise JournalError(f"Cannot keep a journal in {folder}: others remove it at once.")
+
+
+def undo_abandoned(folder: Path, paths: Paths) -> None:
+    """Undo what owners that are gone, with their keepers, have left in ``folder``.
+
+    Raises:
+        JournalError: If something cannot be undone; its journal stays.
+    """
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise JournalError(f"Cannot open {path} ({error.strerror}).") from error
+        try:
+            if lock(fd):
+                _undo(path, paths)
+        finally:
+            os.close(fd)
+
+
+def _undo(path: Path, paths: Paths) -> None:
+    journal = Journal(path, paths)
+    problems = restore(journal.load(), paths)
+    if problems:
+        raise JournalError(
+            f"What a killed process left behind cannot be undone: {problems[0]}",
+            next_step=f"Undo what {path} lists by hand, then remove it.",
+        )
+    journal.clear()

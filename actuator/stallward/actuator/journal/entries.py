@@ -1,0 +1,270 @@
+"""What must be undone, one entry each, and its form on a line.
+
+A line is one JSON object with a checksum, so that a line torn by a crash is recognised. The
+standard library only: the processes that hold entries must start fast and stay small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from stallward.actuator.errors import JournalError
+
+
+@dataclass(frozen=True, slots=True)
+class FileValue:
+    """A file had this value; restoring writes it back.
+
+    Of a pair of which writing one zeroes the other (vm.dirty_bytes, vm.dirty_ratio) only the
+    one in force is noted: writing it back restores both.
+    """
+
+    path: Path
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedValue:
+    """A file of lines ``KEY VALUE`` had this value for a key; restoring writes that line."""
+
+    path: Path
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A cgroup.freeze file, or a v1 freezer.state; restoring thaws."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A process that is stopped; restoring sends SIGCONT."""
+
+    pid: int
+    start_time_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class OomScore:
+    """A process had this oom_score_adj."""
+
+    pid: int
+    start_time_ticks: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadValue:
+    """A thread had this nice value or these CPUs (``what``: see ``thread_values``)."""
+
+    what: str
+    tid: int
+    start_time_ticks: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupThreads:
+    """Threads of a group were given ``written`` where they had ``value``.
+
+    Restoring gives every thread of the group that has ``written`` its ``value`` back: also to
+    those that were forked since and inherited it. Who had something else has a
+    :class:`ThreadValue`.
+    """
+
+    what: str
+    folder: Path
+    """The group's directory; those below it count too."""
+    written: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedGroup:
+    """A cgroup of our own; restoring kills all in it and removes it from every hierarchy."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwapFile:
+    """A swap file of our own; restoring takes it out of use and deletes it."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedFolder:
+    """A temporary folder of our own; restoring removes it with all that is in it."""
+
+    path: Path
+
+
+Notable = FileValue | KeyedValue | Frozen
+NOTABLE: Final = (FileValue, KeyedValue, Frozen)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """``entry`` is to be undone only while its place in the touch table is marked.
+
+    See :mod:`stallward.actuator.ipc.shared_memory`; where there is no table, it is to be undone.
+    """
+
+    entry: Notable
+    place: int
+
+
+JournalEntry = (
+    FileValue
+    | KeyedValue
+    | Frozen
+    | Stopped
+    | OomScore
+    | ThreadValue
+    | GroupThreads
+    | OwnedGroup
+    | SwapFile
+    | OwnedFolder
+    | Noted
+)
+Operation = Literal["hold", "release"]
+
+_KINDS: Final[dict[str, type[Any]]] = {
+    "file": FileValue,
+    "keyed": KeyedValue,
+    "frozen": Frozen,
+    "stopped": Stopped,
+    "oom": OomScore,
+    "thread": ThreadValue,
+    "threads": GroupThreads,
+    "group": OwnedGroup,
+    "swap": SwapFile,
+    "folder": OwnedFolder,
+}
+_NAMES: Final = {cls: kind for kind, cls in _KINDS.items()}
+_FIELDS: Final[dict[str, dict[str, type[Any]]]] = {
+    "file": {"path": Path, "value": str},
+    "keyed": {"path": Path, "key": str, "value": str},
+    "frozen": {"path": Path},
+    "stopped": {"pid": int, "start_time_ticks": int},
+    "oom": {"pid": int, "start_time_ticks": int, "value": int},
+    "thread": {"what": str, "tid": int, "start_time_ticks": int, "value": str},
+    "threads": {"what": str, "folder": Path, "written": str, "value": str},
+    "group": {"name": str},
+    "swap": {"path": Path},
+    "folder": {"path": Path},
+}
+
+_RANGES: Final = {
+    "pid": (1, 1 << 31),
+    "tid": (1, 1 << 31),
+    "start_time_ticks": (0, 1 << 63),
+    "place": (0, 1 << 31),
+}
+"""Of numbers: from, and up to but not including."""
+_PATHS: Final = frozenset({"path", "folder"})
+_PLACE: Final = "place"
+"""What makes a line that of a :class:`Noted` entry."""
+_NOTABLE: Final = frozenset(_NAMES[cls] for cls in NOTABLE)
+
+
+def _body(fields: dict[str, object]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def seal(fields: dict[str, object]) -> str:
+    """One line (without newline) of ``fields`` and their checksum."""
+    return _body({**fields, "crc": zlib.crc32(_body(fields).encode())})
+
+
+def unseal(line: str) -> dict[str, object]:
+    """The fields of a line of :func:`seal`.
+
+    Raises:
+        JournalError: If the line is torn or was changed.
+    """
+    try:
+        fields = json.loads(line)
+        crc = fields.pop("crc")
+        if crc != zlib.crc32(_body(fields).encode()):
+            raise ValueError("wrong checksum")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise JournalError(f"Not a journal line: {line[:80]!r} ({error}).") from error
+    return {str(key): value for key, value in fields.items()}
+
+
+def to_line(entry: JournalEntry, operation: Operation = "hold") -> str:
+    """One line (without newline) for ``entry``."""
+    fields: dict[str, object] = {"op": operation}
+    if isinstance(entry, Noted):
+        fields[_PLACE] = entry.place
+        entry = entry.entry
+    kind = fields["kind"] = _NAMES[type(entry)]
+    for name, cls in _FIELDS[kind].items():
+        value = getattr(entry, name)
+        fields[name] = str(value) if cls is Path else value
+    return seal(fields)
+
+
+def from_fields(fields: dict[str, object]) -> tuple[Operation, JournalEntry]:
+    """The operation and entry of an unsealed line.
+
+    Raises:
+        JournalError: If it is not an entry this version knows.
+    """
+    kind = fields.get("kind")
+    known = _FIELDS.get(kind) if isinstance(kind, str) else None
+    operation = fields.get("op")
+    noted = {_PLACE: int} if _PLACE in fields and kind in _NOTABLE else {}
+    if known is None or set(fields) != {"op", "kind", *known, *noted}:
+        raise JournalError(f"Not a journal entry of this version: {fields!s:.200}.")
+    if operation != "hold" and operation != "release":  # noqa: PLR1714 - narrows the type
+        raise JournalError(f"Not a journal operation: {fields!s:.200}.")
+    values: dict[str, object] = {}
+    for name, cls in (known | noted).items():
+        value = fields[name]
+        if type(value) is not (str if cls is Path else cls):
+            raise JournalError(f"Wrong type of {name} in a journal entry: {fields!s:.200}.")
+        _check(name, value)
+        values[name] = Path(str(value)) if cls is Path else value
+    place = values.pop(_PLACE, None)
+    entry: Any = _KINDS[str(kind)](**values)
+    return operation, entry if place is None else Noted(entry, int(str(place)))
+
+
+def _check(name: str, value: object) -> None:
+    """Refuse what no entry of ours holds: acting on it would fail, and hold up the others.
+
+    Raises:
+        JournalError: If it is that.
+    """
+    if isinstance(value, int):
+        low, high = _RANGES.get(name, (-(1 << 63), 1 << 63))
+        usable = low <= value < high
+    else:
+        text = str(value)
+        try:
+            usable = b"\0" not in (os.fsencode(text) if name in _PATHS else text.encode())
+        except UnicodeEncodeError:
+            usable = False
+        usable = usable and (name not in _PATHS or text.startswith("/"))
+    if not usable:
+        raise JournalError(f"{name} of a journal entry cannot be {value!r:.80}.")
+
+
+def from_line(line: str) -> tuple[Operation, JournalEntry]:
+    """The operation and entry of one line.
+
+    Raises:
+        JournalError: If the line is torn, was changed or is not of this version.
+    """
+    return from_fields(unseal(line))

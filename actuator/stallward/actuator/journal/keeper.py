@@ -1,0 +1,183 @@
+"""A keeper: a tiny process that undoes what its owner leaves behind.
+
+The owner sends every entry before the change that it undoes and waits for the answer. When the
+owner ends without closing properly, however it dies, the keeper restores everything it holds.
+With a journal on disk the death of both is covered too: the next keeper that is started with
+the same folder restores first. The keeper's own side is
+:mod:`stallward.actuator.journal.keeper_process`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import JournalError
+from stallward.actuator.journal.claim import JournalClaim, claim_journal, undo_abandoned
+from stallward.actuator.journal.entries import JournalEntry, to_line
+from stallward.actuator.journal.keeper_process import CLOSE, MESSAGE_BYTES, READY, RESTORE
+from stallward.actuator.kernel.paths import Paths
+
+_START_S: Final = 60.0
+"""How long it may take to start: on a slow or pressed machine Python needs many seconds. One that
+ends is noticed at once, so this bounds only one that hangs."""
+_TIMEOUT_S: Final = 30.0
+"""How long an answer may take; it waits for the disk where what it notes outlives the power."""
+_RESTORE_TIMEOUT_S: Final = 60.0
+
+
+class Keeper:
+    """The owner's side; make it with :meth:`start`. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        process: subprocess.Popen[bytes],
+        claim: JournalClaim | None,
+    ) -> None:
+        self._connection = connection
+        self._process = process
+        self._claim = claim
+        self._lock = threading.Lock()
+        self._unanswered = 0
+        """Messages whose answers did not come in time: they come before the next one's."""
+
+    @classmethod
+    def start(cls, paths: Paths, journal_dir: Path | None = None) -> Keeper:
+        """Start a keeper for this process.
+
+        Args:
+            paths: The kernel's files.
+            journal_dir: Where the keeper also writes entries to disk, for when it dies with
+                its owner; what others left there so is undone first. ``None`` keeps entries
+                in memory only.
+
+        Raises:
+            JournalError: If it does not come up, or what others left cannot be undone.
+        """
+        claim = None
+        if journal_dir is not None:
+            undo_abandoned(journal_dir, paths)
+            claim = claim_journal(journal_dir)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "stallward.actuator.journal.keeper_process"]
+        command += [str(theirs.fileno()), str(os.getpid()), str(paths.proc), str(paths.cgroup)]
+        command += [] if claim is None else [str(claim.path.absolute())]
+        try:
+            process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(), *(() if claim is None else (claim.fd,))),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            if claim is not None:
+                claim.drop()
+            raise JournalError(f"Cannot start a keeper ({error.strerror}).") from error
+        finally:
+            theirs.close()
+        keeper = cls(ours, process, claim)
+        why = "ended before it was ready"
+        ours.settimeout(_START_S)
+        try:
+            if ours.recv(MESSAGE_BYTES) == READY:
+                return keeper
+        except TimeoutError:
+            why = f"was not ready after {_START_S:g} s"
+            process.kill()
+        except OSError:  # it ended with something unread
+            pass
+        keeper.close()
+        raise JournalError(
+            f"The keeper process {why} (exit status {process.returncode}).",
+            next_step="Its message is on standard error.",
+        )
+
+    @property
+    def pid(self) -> int:
+        """The keeper's process."""
+        return self._process.pid
+
+    def hold(self, *entries: JournalEntry) -> None:
+        """Have ``entries`` undone if this process dies; returns when the keeper has them.
+
+        Raises:
+            JournalError: If the keeper is gone or cannot write its journal: change nothing.
+        """
+        self._ask_lines([to_line(entry) for entry in entries])
+
+    def release(self, *entries: JournalEntry) -> None:
+        """Forget ``entries``, which the caller has undone itself.
+
+        Raises:
+            JournalError: If the keeper is gone.
+        """
+        self._ask_lines([to_line(entry, "release") for entry in entries])
+
+    def restore(self) -> tuple[str, ...]:
+        """Have everything undone now; the keeper stays and holds nothing afterwards.
+
+        Returns:
+            What could not be undone, one sentence each.
+
+        Raises:
+            JournalError: If the keeper is gone.
+        """
+        answer = json.loads(self._ask(RESTORE, timeout_s=_RESTORE_TIMEOUT_S))
+        return tuple(str(problem) for problem in answer["problems"])
+
+    def close(self) -> None:
+        """End the keeper without restoring: the caller has undone everything."""
+        with contextlib.suppress(JournalError):
+            self._ask(CLOSE)
+        self._connection.close()
+        try:
+            self._process.wait(_RESTORE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._claim is not None:
+            self._claim.drop()
+            self._claim = None
+
+    def _ask_lines(self, lines: list[str]) -> None:
+        message = b""
+        for line in lines:
+            data = line.encode() + b"\n"
+            if message and len(message) + len(data) > MESSAGE_BYTES // 2:
+                self._ask(message)
+                message = b""
+            message += data
+        if message:
+            self._ask(message)
+
+    def _ask(self, message: bytes, *, timeout_s: float = _TIMEOUT_S) -> bytes:
+        try:
+            with self._lock:
+                self._connection.settimeout(timeout_s)
+                self._connection.send(message)
+                self._unanswered += 1
+                answer = b"late"
+                while answer and self._unanswered:
+                    answer = self._connection.recv(MESSAGE_BYTES)
+                    self._unanswered -= 1
+        except TimeoutError as error:
+            raise JournalError(
+                f"The keeper process did not answer within {timeout_s:g} s."
+            ) from error
+        except OSError as error:
+            raise JournalError(f"The keeper process is gone ({error}).") from error
+        if not answer:
+            raise JournalError("The keeper process is gone.")
+        if answer.startswith(b"!"):
+            raise JournalError(answer[1:].decode("utf-8", "replace"))
+        return answer

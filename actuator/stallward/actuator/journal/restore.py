@@ -1,0 +1,209 @@
+"""Undoing journal entries: idempotent, and never stopped by what has vanished."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import ActuatorError, GroupError, KernelFileError
+from stallward.actuator.journal.bounded_run import Action, run_bounded
+from stallward.actuator.journal.entries import (
+    FileValue,
+    Frozen,
+    GroupThreads,
+    JournalEntry,
+    KeyedValue,
+    Noted,
+    OomScore,
+    OwnedFolder,
+    OwnedGroup,
+    Stopped,
+    SwapFile,
+    ThreadValue,
+)
+from stallward.actuator.kernel.cgroup_dirs import walk
+from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.hierarchies import detect, unescape
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.process_identity import send_signal, start_time_ticks
+from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
+from stallward.actuator.owned_folder import remove_folder
+
+_GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR})
+_BUSY_TRIES: Final = 5
+_REMOVE_TRIES: Final = 4
+_REMOVE_TRY_S: Final = 0.5
+_MOST_PROBLEMS: Final = 3
+"""Of so many threads it is told why they could not be reset."""
+_FIRST: Final = ("run", "limits", "knobs")
+_LATER: Final = ("groups", "folders", "swap")
+
+
+def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
+    """Undo ``entries``.
+
+    What is paused runs again first, then limits and knobs are put back; a write that blocks in
+    the kernel holds up none of the others. Then own groups are killed and removed, own folders
+    and swap files last. Of several values of one file the first is the original. What has
+    vanished is fine. Nothing here writes to a disk that it does not have to undo.
+
+    Args:
+        entries: In the order in which they were noted.
+        paths: The kernel's files.
+
+    Returns:
+        What could not be undone, one sentence each; empty when all is back.
+    """
+    wanted = tuple(dict.fromkeys(e.entry if isinstance(e, Noted) else e for e in entries))
+    scores: dict[tuple[int, int], OomScore] = {}
+    actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, *_LATER)}
+    for entry in wanted:
+        match entry:
+            case Frozen(path=path):
+                actions["run"].append(partial(_write, path, thawed(path)))
+            case Stopped(pid=pid, start_time_ticks=ticks):
+                actions["run"].append(partial(send_signal, paths.proc, pid, ticks, signal.SIGCONT))
+            case OomScore(pid=pid, start_time_ticks=ticks):
+                scores.setdefault((pid, ticks), entry)
+            case OwnedGroup(name=name):
+                actions["groups"].append(partial(_remove_group, name, paths))
+            case OwnedFolder(path=path):
+                actions["folders"].append(partial(remove_folder, path))
+            case SwapFile(path=path):
+                actions["swap"].append(partial(_remove_swap, path, paths))
+    for path, value in _originals(wanted):
+        kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
+        actions[kind].append(partial(_write, path, value))
+    actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
+    groups = tuple(e for e in wanted if isinstance(e, GroupThreads))
+    threads = tuple(e for e in wanted if isinstance(e, ThreadValue))
+    if groups or threads:
+        actions["knobs"].append(partial(_reset_threads, groups, threads, paths))
+    problems = list(run_bounded([action for kind in _FIRST for action in actions[kind]]))
+    for action in [action for kind in _LATER for action in actions[kind]]:
+        try:
+            action()
+        except (ActuatorError, OSError) as error:
+            problems.append(str(error))
+    return tuple(problems)
+
+
+def _originals(entries: Iterable[JournalEntry]) -> Iterator[tuple[Path, str]]:
+    """What is written to which file: of several values of a file, or of a key, the first."""
+    found: dict[tuple[Path, str], str] = {}
+    for entry in entries:
+        match entry:
+            case FileValue(path=path, value=value):
+                found.setdefault((path, ""), value)
+            case KeyedValue(path=path, key=key, value=value):
+                found.setdefault((path, key), f"{key} {value}")
+    for (path, _), value in found.items():
+        yield path, value
+
+
+def _write(path: Path, value: str) -> None:
+    for attempt in range(_BUSY_TRIES):
+        try:
+            write_text(path, value)
+        except KernelFileError as error:
+            if error.number in _GONE:
+                return
+            # A v1 limit below the present usage is reclaimed towards a bit per try.
+            if error.number != errno.EBUSY or attempt == _BUSY_TRIES - 1:
+                raise
+        else:
+            return
+
+
+def thawed(freezer: Path) -> str:
+    """What thaws: the v1 freezer takes words."""
+    return "THAWED" if freezer.name == "freezer.state" else "0"
+
+
+def _reset_threads(
+    groups: tuple[GroupThreads, ...], threads: tuple[ThreadValue, ...], paths: Paths
+) -> None:
+    """Threads of groups first: the single ones are exceptions from them."""
+    problems = []
+    for entry in groups:
+        tids = [
+            tid
+            for folder in walk(entry.folder)
+            for pid in (read_text(folder / "cgroup.procs") or "").split()
+            for tid in thread_ids(paths.proc, int(pid))
+        ]
+        for tid in tids:
+            try:
+                if read_value(entry.what, tid) == entry.written:
+                    write_value(entry.what, tid, entry.value)
+            except ActuatorError as error:
+                problems.append(str(error))
+    for single in threads:
+        try:
+            if start_time_ticks(paths.proc, single.tid) == single.start_time_ticks:
+                write_value(single.what, single.tid, single.value)
+        except ActuatorError as error:
+            problems.append(str(error))
+    if problems:
+        raise ActuatorError(" ".join(problems[:_MOST_PROBLEMS]))
+
+
+def _write_oom_score(entry: OomScore, paths: Paths) -> None:
+    if start_time_ticks(paths.proc, entry.pid) == entry.start_time_ticks:
+        _write(paths.proc / str(entry.pid) / "oom_score_adj", str(entry.value))
+
+
+def _remove_group(name: str, paths: Paths) -> None:
+    group = detect(paths).group(name)
+    if not group.is_own:
+        raise ActuatorError(f"The group {name!r} is not ours; it was left alone.")
+    for attempt in range(_REMOVE_TRIES):
+        left = group.kill()
+        if left:
+            raise ActuatorError(f"Processes {list(left)} in {name} do not die.")
+        try:
+            # A program that its dead owner was just starting may enter after the killing.
+            group.remove(timeout_s=_REMOVE_TRY_S)
+        except GroupError:
+            if attempt == _REMOVE_TRIES - 1:
+                raise
+        else:
+            return
+
+
+def is_swap(path: Path, table: str) -> bool:
+    """Whether ``table`` (the content of /proc/swaps) lists ``path``.
+
+    The kernel shows the real path, with white space as octal escapes; ours may lead over a
+    symbolic link. A swap file that is missed here would be deleted while in use, and then
+    nobody can take it out of use any more.
+    """
+    names = {unescape(line.split()[0]) for line in table.splitlines()[1:] if line.strip()}
+    return not names.isdisjoint({str(path), os.path.realpath(path)})
+
+
+def _remove_swap(path: Path, paths: Paths) -> None:
+    if is_swap(path, read_text(paths.proc / "swaps") or ""):
+        _swapoff(path)
+    path.unlink(missing_ok=True)
+
+
+def _swapoff(path: Path) -> None:
+    import ctypes  # noqa: PLC0415 - costs a megabyte that the waiting keeper does not need
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    for attempt in range(_BUSY_TRIES):
+        if libc.swapoff(os.fsencode(path)) == 0:
+            return
+        number = ctypes.get_errno()
+        if number in {errno.EINVAL, errno.ENOENT}:  # not in use (any more)
+            return
+        if attempt == _BUSY_TRIES - 1:
+            raise KernelFileError(path, f"swapoff failed ({os.strerror(number)})", number=number)
+        time.sleep(0.05)

@@ -1,0 +1,1 @@
+"""The kernel's objects by name: files, cgroups, processes, threads."""

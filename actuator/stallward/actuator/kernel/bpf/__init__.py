@@ -1,0 +1,1 @@
+"""The bpf system call, BTF and an assembler."""

@@ -1,0 +1,295 @@
+"""Cgroups: the one place where their names are parsed and their paths are made.
+
+A group is one relative name, e.g. ``stallward/7f3a/app``, in every hierarchy the node has. On a
+hybrid node that is a directory in the v1 memory hierarchy (limits, statistics) and one in the
+v2 hierarchy (PSI, freezing, killing); on a v2 node both are the same directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from stallward.actuator.errors import GroupError, GroupGoneError, KernelFileError
+from stallward.actuator.kernel.cgroup_dirs import make_dirs, remove_dirs, walk
+from stallward.actuator.kernel.files import read_text, write_text
+
+Kind = Literal["v2", "hybrid", "none"]
+
+OWN_PREFIX: Final = "stallward"
+"""Only groups with a path component that starts so are ever pruned or cleaned up."""
+
+_RETRY_S: Final = 0.02
+
+
+def parse_name(name: str) -> str:
+    """The canonical form of a group name; the empty string is the root of the hierarchy.
+
+    Raises:
+        GroupError: If the name could leave the hierarchy or cannot be a cgroup.
+    """
+    parts = name.strip("/").split("/") if name.strip("/") else []
+    for part in parts:
+        bad = part in {"", ".", ".."} or any(ord(c) < 32 or c == "\x7f" for c in part)
+        if bad or part.startswith("cgroup.") or len(part.encode()) > 255:
+            raise GroupError(
+                f"{name!r} is not a cgroup name ({part!r} cannot be part of one).",
+                next_step="Give the path relative to the cgroup root, e.g. stallward/1/app.",
+            )
+    return "/".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """The cgroup hierarchies of a node, as ``hierarchies.detect`` finds them."""
+
+    kind: Kind = "none"
+    memory_root: Path | None = None
+    """Where memory is limited: the v1 memory hierarchy, or the v2 root."""
+    unified_root: Path | None = None
+    """The v2 hierarchy: PSI, cgroup.freeze, cgroup.kill."""
+    controllers_v1: tuple[tuple[str, Path], ...] = ()
+    """Further v1 controllers (cpu, blkio, freezer) and the roots of their hierarchies. A group
+    need not be there: only those who ask for one make it."""
+    why: str = ""
+    """What was found, one sentence; why nothing can be used when ``kind`` is "none"."""
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The distinct roots, memory first."""
+        found = (self.memory_root, self.unified_root)
+        return tuple(dict.fromkeys(root for root in found if root is not None))
+
+    @property
+    def further_roots(self) -> tuple[Path, ...]:
+        """The distinct roots of the further v1 controllers."""
+        roots = dict.fromkeys(root for _, root in self.controllers_v1)
+        return tuple(root for root in roots if root not in self.roots)
+
+    def group(self, name: str) -> Group:
+        """The group ``name`` in these hierarchies; it need not exist."""
+        return Group(name=name, hierarchy=self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One cgroup, by name; it need not exist.
+
+    Args:
+        name: Path relative to the cgroup root; ``/`` is the whole machine.
+        hierarchy: The node's hierarchies.
+
+    Raises:
+        GroupError: If the name is not acceptable.
+    """
+
+    name: str
+    hierarchy: Hierarchy = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", parse_name(self.name))
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this is the whole machine."""
+        return not self.name
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the name says that this project made the group."""
+        return any(part.startswith(OWN_PREFIX) for part in self.name.split("/"))
+
+    @property
+    def memory_dir(self) -> Path | None:
+        """The directory with the memory files."""
+        root = self.hierarchy.memory_root
+        return None if root is None else root / self.name
+
+    @property
+    def unified_dir(self) -> Path | None:
+        """The directory in the v2 hierarchy."""
+        root = self.hierarchy.unified_root
+        return None if root is None else root / self.name
+
+    @property
+    def dirs(self) -> tuple[Path, ...]:
+        """The distinct directories of the group, memory first."""
+        return tuple(root / self.name for root in self.hierarchy.roots)
+
+    @property
+    def member_dirs(self) -> tuple[Path, ...]:
+        """Where a process must be entered: ``dirs``, and where else the group is there."""
+        further = (root / self.name for root in self.hierarchy.further_roots)
+        return (*self.dirs, *(path for path in further if path.is_dir()))
+
+    def v1_dir(self, controller: str) -> Path | None:
+        """The directory in the v1 hierarchy of ``controller``; ``None`` if there is none."""
+        for name, root in self.hierarchy.controllers_v1:
+            if name == controller:
+                return root / self.name
+        return None
+
+    def child(self, name: str) -> Group:
+        """The group ``name`` below this one."""
+        return Group(name=f"{self.name}/{name}", hierarchy=self.hierarchy)
+
+    def contains(self, other: Group) -> bool:
+        """Whether ``other`` is this group or below it."""
+        return self.is_root or f"{other.name}/".startswith(f"{self.name}/")
+
+    def exists(self) -> bool:
+        """Whether the group is there in every hierarchy."""
+        return bool(self.dirs) and all(path.is_dir() for path in self.dirs)
+
+    def create(self, controllers: Iterable[str] = ()) -> None:
+        """Make the group and its parents in every hierarchy; harmless if it is there.
+
+        Args:
+            controllers: Further v1 controllers to make it in, where they are mounted.
+
+        Raises:
+            GroupError: If it cannot be made; what this call made is removed again.
+        """
+        if not self.dirs:
+            raise GroupError(
+                f"Cannot make the group {self.name}: {self.hierarchy.why}",
+                next_step="Use a node with cgroup v2, or v1 memory beside a v2 hierarchy.",
+            )
+        made: list[Path] = []
+        try:
+            for root in self.hierarchy.roots:
+                made += make_dirs(root, self.name, v2=self.hierarchy.kind == "v2")
+            wanted = set(controllers)
+            further = {root for name, root in self.hierarchy.controllers_v1 if name in wanted}
+            for root in further.intersection(self.hierarchy.further_roots):
+                made += make_dirs(root, self.name, v2=False)
+        except (OSError, KernelFileError) as error:
+            for path in reversed(made):
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            raise GroupError(
+                f"Cannot make the group {self.name}: {error}.",
+                next_step="Run as root, or inside a cgroup that is delegated to you.",
+            ) from error
+
+    def remove(self, *, timeout_s: float = 2.0) -> None:
+        """Remove the group, everything below it and own parents that are empty then.
+
+        Processes must have left; the kernel may need a moment after the last exit, so this
+        retries until ``timeout_s``. A group that is gone already is fine.
+
+        Raises:
+            GroupError: If something is left.
+        """
+        if self.is_root:
+            raise GroupError("The root of a cgroup hierarchy cannot be removed.")
+        deadline_s = time.monotonic() + timeout_s
+        for top in self.member_dirs:
+            while True:
+                error = remove_dirs(top)
+                if error is None:
+                    break
+                if time.monotonic() >= deadline_s:
+                    raise GroupError(
+                        f"Cannot remove {error.filename} ({error.strerror}); "
+                        f"processes in it: {list(self.pids(recursive=True))}.",
+                        next_step="Move or kill what runs in it.",
+                    )
+                time.sleep(_RETRY_S)
+        self._prune_parents()
+
+    def _prune_parents(self) -> None:
+        parent = self.name.rpartition("/")[0]
+        while parent and any(p.startswith(OWN_PREFIX) for p in parent.split("/")):
+            for root in (*self.hierarchy.roots, *self.hierarchy.further_roots):
+                with contextlib.suppress(OSError):
+                    (root / parent).rmdir()
+            parent = parent.rpartition("/")[0]
+
+    def add_pid(self, pid: int) -> None:
+        """Move a process (0: the caller) into the group, in every hierarchy.
+
+        Raises:
+            GroupGoneError: If the group is not there.
+            GroupError: If the process is gone or the move is refused.
+        """
+        for path in self.member_dirs:
+            try:
+                write_text(path / "cgroup.procs", str(pid))
+            except KernelFileError as error:
+                if error.number in {errno.ENOENT, errno.ENODEV}:
+                    raise GroupGoneError(f"The group {self.name} is not there.") from error
+                what = "the process is gone" if error.number == errno.ESRCH else str(error)
+                raise GroupError(f"Cannot move {pid} to {self.name}: {what}.") from error
+
+    def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
+        """The processes in the group (and below it), ascending; none if it is gone.
+
+        Raises:
+            KernelFileError: If the list is there but cannot be read.
+        """
+        found: set[int] = set()
+        for top in self.dirs:
+            for path in walk(top) if recursive else (top,):
+                text = read_text(path / "cgroup.procs")
+                # 0 stands for a process outside our pid namespace: not ours to touch.
+                found.update(int(t) for t in (text or "").split() if t.isdigit() and t != "0")
+        return tuple(sorted(found))
+
+    def populated(self) -> bool:
+        """Whether a process is in the group or below it."""
+        events = None
+        if self.unified_dir is not None:
+            events = read_text(self.unified_dir / "cgroup.events")
+        if events is not None and "populated 1" in events.splitlines():
+            return True
+        return bool(self.pids(recursive=True))
+
+    def kill(self, *, timeout_s: float = 5.0) -> tuple[int, ...]:
+        """Kill everything in the group and below it, frozen or not.
+
+        Returns:
+            The processes still there after ``timeout_s``; normally none.
+
+        Raises:
+            GroupError: If the caller itself or the whole machine would be killed.
+        """
+        if self.is_root or os.getpid() in self.pids(recursive=True):
+            raise GroupError(
+                f"Refusing to kill the group {self.name or '/'}: this process is in it."
+            )
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            if self.unified_dir is not None:
+                with contextlib.suppress(KernelFileError):  # before kernel 5.14: pid by pid
+                    write_text(self.unified_dir / "cgroup.kill", "1")
+            left = self.pids(recursive=True)
+            if not left:
+                return ()
+            for pid in left:
+                _kill_member(self, pid)
+            if time.monotonic() >= deadline_s:
+                return self.pids(recursive=True)
+            time.sleep(_RETRY_S)
+
+
+def _kill_member(group: Group, pid: int) -> None:
+    """SIGKILL ``pid`` if it is still in ``group``: a recycled pid is never hit."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        # The descriptor pins the process; only now is its membership checked again.
+        if pid in group.pids(recursive=True):
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+    finally:
+        os.close(fd)

@@ -1,0 +1,122 @@
+"""Which kind of node this is, from its mounts and files."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import NodeError
+from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.paths import Paths
+
+_USUAL_ROOT: Final = Path("/sys/fs/cgroup")
+_FURTHER_V1: Final = ("cpu", "blkio", "freezer")
+"""v1 controllers that levers use where they are mounted."""
+_NO_MOUNTS: Final = "no cgroup hierarchy with a memory controller and PSI is mounted"
+
+
+def unescape(text: str) -> str:
+    """Undo the octal escapes of white space in the kernel's tables of mounts and swaps."""
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), text)
+
+
+def _cgroup_mounts(paths: Paths) -> tuple[tuple[Path, str, frozenset[str]], ...]:
+    """(mount point, "cgroup" or "cgroup2", options) below the cgroup root."""
+    table = read_text(paths.proc / "self" / "mounts")
+    if table is None:
+        table = read_text(paths.proc / "mounts") or ""
+    found = []
+    for line in table.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 4 or fields[2] not in {"cgroup", "cgroup2"}:
+            continue
+        point = Path(unescape(fields[1]))
+        if point.is_relative_to(_USUAL_ROOT):
+            point = paths.cgroup / point.relative_to(_USUAL_ROOT)
+        # Hierarchies mounted elsewhere belong to somebody's container.
+        if point.is_relative_to(paths.cgroup) and os.path.isdir(point):  # noqa: PTH112 - never raises
+            found.append((point, fields[2], frozenset(fields[3].split(","))))
+    return tuple(found)
+
+
+def detect(paths: Paths) -> Hierarchy:
+    """Find the hierarchies of the node.
+
+    ``v2``: one hierarchy with the memory controller. ``hybrid``: the v1 memory hierarchy, and a
+    v2 hierarchy without the memory controller. ``none``: anything else; ``why`` says what is
+    missing.
+    """
+    mounts = _cgroup_mounts(paths)
+    memory_v1 = next(
+        (m for m, kind, opts in mounts if kind == "cgroup" and "memory" in opts), None
+    )
+    unified = next((m for m, kind, _ in mounts if kind == "cgroup2"), None)
+    further = tuple(
+        (name, point)
+        for name in _FURTHER_V1
+        for point, kind, options in mounts
+        if kind == "cgroup" and name in options
+    )
+    if unified is None:
+        why = f"{_NO_MOUNTS} (no cgroup2 mount below {paths.cgroup})"
+        return Hierarchy(why=f"{why}.")
+    controllers = (read_text(unified / "cgroup.controllers") or "").split()
+    if "memory" in controllers:
+        return Hierarchy(
+            kind="v2",
+            memory_root=unified,
+            unified_root=unified,
+            controllers_v1=further,
+            why=f"cgroup v2 with the memory controller at {unified}.",
+        )
+    if memory_v1 is None:
+        return Hierarchy(
+            why=f"{_NO_MOUNTS} (cgroup2 at {unified} lacks the memory controller).",
+        )
+    return Hierarchy(
+        kind="hybrid",
+        memory_root=memory_v1,
+        unified_root=unified,
+        controllers_v1=further,
+        why=f"v1 memory controller at {memory_v1}, v2 hierarchy at {unified}.",
+    )
+
+
+def missing(paths: Paths, hierarchy: Hierarchy) -> tuple[str, ...]:
+    """What this node lacks for live use as the present user; empty if nothing."""
+    reasons = []
+    if not (paths.proc / "pressure" / "memory").exists():
+        reasons.append(f"PSI: {paths.proc / 'pressure' / 'memory'} is not there (boot with psi=1)")
+    if hierarchy.kind == "none":
+        reasons.append(hierarchy.why.rstrip("."))
+    return (*reasons, *unwritable(hierarchy))
+
+
+def unwritable(hierarchy: Hierarchy) -> tuple[str, ...]:
+    """Which hierarchies the present user may not change groups in, and what to do."""
+    return tuple(
+        f"permission: {root} is not writable (run as root)"
+        for root in hierarchy.roots
+        if not os.access(root, os.W_OK)
+    )
+
+
+def require(paths: Paths) -> Hierarchy:
+    """The hierarchies, if a sandbox can be made on this node and its pressure be read.
+
+    A daemon needs less: process trees work without groups, and without PSI.
+
+    Raises:
+        NodeError: Naming everything that is missing.
+    """
+    hierarchy = detect(paths)
+    reasons = missing(paths, hierarchy)
+    if reasons:
+        raise NodeError(
+            f"This node cannot be used live: {'; '.join(reasons)}.",
+            next_step="Use a machine with PSI and a writable memory controller, or the twin.",
+        )
+    return hierarchy

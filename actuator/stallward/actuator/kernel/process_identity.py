@@ -1,0 +1,74 @@
+"""Naming a process for good: its pid with its start time, and acting on it by pidfd."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.files import read_bytes
+
+
+def stat_fields(
+    content: bytes, path: Path | str, error: type[KernelFileError] = KernelFileError
+) -> list[bytes]:
+    """The fields of /proc/PID/stat from field 3 (state) on.
+
+    The name (field 2) may itself hold spaces, parentheses and newlines; only the last ``)``
+    ends it.
+
+    Raises:
+        KernelFileError: (or the class given) if the content is cut short or not of this form.
+    """
+    fields = content[content.rfind(b")") + 1 :].split()
+    if b")" not in content or len(fields) < 22 or not _is_count(fields[19]):
+        raise error(path, f"not a process's stat: {content[:80]!r}")
+    return fields
+
+
+def _is_count(value: bytes) -> bool:
+    """Whether it is a number of at most 64 bits."""
+    return value.isdigit() and len(value) < 20
+
+
+def start_time_ticks(proc: Path, pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat, or ``None`` if there is no such process.
+
+    Raises:
+        KernelFileError: If the file cannot be understood.
+    """
+    path = proc / str(pid) / "stat"
+    content = read_bytes(path)
+    return None if not content else int(stat_fields(content, path)[19])
+
+
+def send_signal(proc: Path, pid: int, expected_ticks: int, number: signal.Signals) -> bool:
+    """Signal the process that started at ``expected_ticks``; a recycled pid is never hit.
+
+    Returns:
+        Whether that process was still there.
+
+    Raises:
+        KernelFileError: If the signal is refused.
+    """
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        # The descriptor names one process for good; the start time says whether it is ours.
+        if start_time_ticks(proc, pid) != expected_ticks:
+            return False
+        signal.pidfd_send_signal(fd, number)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        raise KernelFileError(
+            proc / str(pid),
+            f"cannot send {number.name} ({os.strerror(error.errno or 0)})",
+            number=error.errno or 0,
+        ) from error
+    finally:
+        os.close(fd)
+    return True

@@ -1,0 +1,222 @@
+"""Finding the roots of process trees: by pid, by pid file, by command line.
+
+Command lines are read by a thread of its own: /proc/PID/cmdline is the process's own memory, so
+reading it may wait for a page from swap, or for a lock that a starved process holds.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import KernelFileError, NodeError
+from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.agent.desired import ProcessRef
+
+PERIOD_S: Final = 0.25
+YOUNG_S: Final = 5.0
+"""A process may become another program (execve) that matches: looked at often while young."""
+OLD_PER_PASS: Final = 50
+"""Older processes looked at again per pass, in turn."""
+COMMAND_BYTES: Final = 4096
+"""At most this much of a command line is matched."""
+OWN_MODULE: Final = "stallward.actuator."
+"""How the modules are called that a daemon's processes run: never a root."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A root."""
+
+    tree: int
+    """Which of the trees, by its place in the list."""
+    ref: ProcessRef
+
+
+def user_id(user: str) -> int:
+    """The number of a user given by name or number.
+
+    Raises:
+        NodeError: If there is none.
+    """
+    if user.isdigit():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError) as error:
+        raise NodeError(
+            f"There is no user {user!r} on this machine.",
+            next_step="Correct `user` in the configuration, or give the number.",
+        ) from error
+
+
+class _Command:
+    """One tree's pattern."""
+
+    def __init__(self, tree: int, pattern: str, user: str | None) -> None:
+        self.tree = tree
+        self._pattern = re.compile(pattern, re.DOTALL)
+        self._uid = None if user is None else user_id(user)
+
+    def matches(self, proc: Path, pid: int, line: str) -> bool:
+        if self._pattern.search(line) is None:
+            return False
+        try:
+            return self._uid in {None, (proc / str(pid)).stat().st_uid}
+        except OSError:
+            return False
+
+
+class _PidFile:
+    """One tree's pid file.
+
+    What it names is looked up when it changes and never again: a pid that is used again under
+    an old file is not followed.
+    """
+
+    def __init__(self, tree: int, path: Path) -> None:
+        self.tree = tree
+        self.path = path
+        self._read: tuple[int, int, int] | None = None
+
+    def look(self, proc: Path) -> ProcessRef | None:
+        """The process it names, if that is there and the file has changed."""
+        try:
+            stat = self.path.stat()
+            mark = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+            if mark == self._read:
+                return None
+            words = (read_bytes(self.path) or b"").split()
+            if not words or not words[0].isdigit() or len(words[0]) > 10:
+                return None  # just being written
+            ref = _ref(proc, int(words[0]))
+        except (OSError, KernelFileError):
+            return None
+        if ref is not None:
+            self._read = mark
+        return ref
+
+
+class RootFinder:
+    """Finds roots.
+
+    Args:
+        proc: Where /proc is.
+        wanted: The trees, in order; ``None`` for one that is no tree.
+        before_ticks: Processes given by pid must have started before this (field 22 of stat):
+            a loop that is started again must not take a stranger for one that has ended.
+
+    Raises:
+        NodeError: If a user is unknown.
+    """
+
+    def __init__(
+        self,
+        proc: Path,
+        wanted: Sequence[ProcessesConfig | None],
+        *,
+        before_ticks: int | None = None,
+    ) -> None:
+        self._proc = proc
+        self._found: deque[Found] = deque()
+        self._offered: deque[ProcessRef] = deque()
+        self._young: dict[ProcessRef, float] = {}
+        self._old: deque[ProcessRef] = deque()
+        self._commands: list[_Command] = []
+        self._files: list[_PidFile] = []
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        for tree, one in enumerate(wanted):
+            if one is not None and one.command is not None:
+                self._commands.append(_Command(tree, one.command, one.user))
+            elif one is not None and one.pidfile is not None:
+                self._files.append(_PidFile(tree, one.pidfile))
+            for pid in one.pids if one is not None else ():
+                ref = _ref(proc, pid)
+                if ref and (before_ticks is None or ref.start_time_ticks <= before_ticks):
+                    self._found.append(Found(tree=tree, ref=ref))
+
+    def start(self) -> None:
+        """Start looking, if there is anything to look for."""
+        if self._thread is None and (self._commands or self._files):
+            self._thread = threading.Thread(target=self._run, name="stallward-roots", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; it is not waited for, it may be waiting for a starved process."""
+        self._stop.set()
+
+    def offer(self, processes: Iterable[ProcessRef]) -> None:
+        """Have processes looked at that have just been seen first."""
+        if self._commands:
+            self._offered.extend(processes)
+
+    def found(self) -> list[Found]:
+        """The roots found since the last call."""
+        found = []
+        while self._found:
+            found.append(self._found.popleft())
+        return found
+
+    def look(self) -> None:
+        """One pass over pid files and command lines; may wait."""
+        for file in self._files:
+            ref = file.look(self._proc)
+            if ref is not None:
+                self._found.append(Found(tree=file.tree, ref=ref))
+        now_s = time.monotonic()
+        while self._offered:
+            self._young[self._offered.popleft()] = now_s
+        for ref, since_s in tuple(self._young.items()):
+            if not self._examine(ref):
+                del self._young[ref]
+            elif now_s - since_s > YOUNG_S:
+                del self._young[ref]
+                self._old.append(ref)
+        for _ in range(min(OLD_PER_PASS, len(self._old))):
+            ref = self._old.popleft()
+            if self._examine(ref):
+                self._old.append(ref)
+
+    def _examine(self, ref: ProcessRef) -> bool:
+        """Match one process; returns whether it is worth looking at again."""
+        try:
+            content = read_bytes(self._proc / str(ref.pid) / "cmdline")
+        except KernelFileError:
+            return True
+        if content is None:
+            return False
+        arguments = content[:COMMAND_BYTES].rstrip(b"\0").decode("utf-8", "replace").split("\0")
+        if any(argument.startswith(OWN_MODULE) for argument in arguments):
+            return False
+        line = " ".join(arguments)
+        for command in self._commands:
+            if line and command.matches(self._proc, ref.pid, line):
+                if _ref(self._proc, ref.pid) == ref:
+                    self._found.append(Found(tree=command.tree, ref=ref))
+                return False
+        return True
+
+    def _run(self) -> None:
+        # Signals are the main thread's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while not self._stop.wait(PERIOD_S):
+            self.look()
+
+
+def _ref(proc: Path, pid: int) -> ProcessRef | None:
+    try:
+        ticks = start_time_ticks(proc, pid)
+    except KernelFileError:
+        return None
+    return None if ticks is None else ProcessRef(pid=pid, start_time_ticks=ticks)

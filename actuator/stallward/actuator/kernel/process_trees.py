@@ -1,0 +1,275 @@
+"""Process trees: what stands for a cgroup where there is none.
+
+A tree is its roots with all their descendants. Who was seen in it once stays in it, named by pid
+and start time: also a process whose parent has ended (a double fork). A process that is first
+seen when its parent is gone already is caught by its session or, once orphaned, by its process
+group, where a member has made that. What escapes both between two refreshes is missed, unless
+its command line matches: a cgroup is what misses nothing.
+
+Never in a tree: pid 1, kernel threads, the daemon's own processes and its ancestors, and what
+the configuration protects. A process belongs to one tree; the protected application's comes
+first, then the tree whose root is nearest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.process_roots import OWN_MODULE, Found, RootFinder
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.kernel.process_table import ProcessTable, Seen, read_seen
+from stallward.agent.desired import ProcessRef
+
+PROTECTED_TREE: Final = 0
+"""The place of the protected application's tree among the trees."""
+_INIT_PID: Final = 1
+_MOST_ANCESTORS: Final = 100
+_EVERY: Final = 1 << 30
+
+
+def no_pids() -> frozenset[int]:
+    """Nobody further to spare."""
+    return frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class ProcessTree:
+    """The processes of one tree, as of the last refresh.
+
+    It is used like a :class:`~stallward.actuator.kernel.cgroups.Group` where only the processes
+    matter.
+    """
+
+    name: str
+    members: dict[int, Seen] = field(default_factory=dict)
+    """By pid; one that has ended stays until its parent has taken note of it."""
+    refresh: Callable[[], None] = field(default=lambda: None, repr=False)
+    """Looks again who is in it (and in all the other trees)."""
+
+    def pids(self, *, recursive: bool = True) -> tuple[int, ...]:
+        """The members, ascending; a tree is one level."""
+        members = list(self.members.values())  # in one step: other threads ask too
+        return tuple(sorted(seen.pid for seen in members if not seen.ended))
+
+    def exists(self) -> bool:
+        """A tree may be empty at any time; it is there as soon as it is configured."""
+        return True
+
+
+class Forest:
+    """All process trees of a node, refreshed together.
+
+    Args:
+        proc: Where /proc is.
+        wanted: The protected application's processes first, then each slot's, in order; ``None``
+            for what is a cgroup.
+        names: What the trees are called.
+        spared: Who else is never in a tree besides the protected one; called at every refresh
+            that finds somebody new.
+        before_ticks: See :class:`~stallward.actuator.kernel.process_roots.RootFinder`.
+
+    Raises:
+        NodeError: If a user that the configuration names is unknown.
+    """
+
+    def __init__(
+        self,
+        proc: Path,
+        wanted: Sequence[ProcessesConfig | None],
+        names: Sequence[str],
+        *,
+        spared: Callable[[], frozenset[int]] = no_pids,
+        before_ticks: int | None = None,
+    ) -> None:
+        self._proc = proc
+        self._spared = spared
+        self._finder = RootFinder(proc, wanted, before_ticks=before_ticks)
+        self._table = ProcessTable(proc)
+        self._own = Family(proc)
+        self.trees = tuple(
+            None if one is None else ProcessTree(name=name, refresh=self.refresh)
+            for one, name in zip(wanted, names, strict=True)
+        )
+        self._tree_of: dict[int, int] = {}
+        """Tree by pid, of those that are in one."""
+        self._roots: dict[ProcessRef, int] = {}
+        self._waiting: list[Found] = []
+        """Roots that the table has not taken in yet."""
+        self._late: dict[int, int] = {}
+        """Trees of members that ended, whose pid still names a session or group."""
+        self.refused: tuple[str, ...] = ()
+        """Roots that were left alone, and why."""
+        self._take_in(most=_EVERY)
+        self._finder.look()
+        self._take_in()
+        self._finder.start()
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What went wrong in the last refresh, and which roots are left alone."""
+        fault = self._table.fault
+        return (fault, *self.refused) if fault else self.refused
+
+    def refresh(self) -> None:
+        """Look who came, went and matches now; bounded in cost, never waits."""
+        if any(tree is not None for tree in self.trees):
+            self._take_in()
+
+    def close(self) -> None:
+        """End the thread that reads command lines."""
+        self._finder.close()
+
+    def _take_in(self, most: int | None = None) -> None:
+        new, gone = self._table.refresh() if most is None else self._table.refresh(most=most)
+        for seen in gone:
+            self._forget(seen)
+        if new:
+            spared = self._spared()
+            for seen in new:
+                self._inherit(seen, spared)
+            self._finder.offer(seen.ref for seen in new if not seen.kernel)
+        waiting, self._waiting = [*self._waiting, *self._finder.found()], []
+        for found in waiting:
+            self._plant(found)
+        if self._late and (gone or new):
+            self._retire()
+
+    def _forget(self, seen: Seen) -> None:
+        self._roots.pop(seen.ref, None)
+        place = self._tree_of.pop(seen.pid, None)
+        if place is not None:
+            self._late[seen.pid] = place
+            tree = self.trees[place]
+            if tree is not None:
+                tree.members.pop(seen.pid, None)
+
+    def _inherit(self, seen: Seen, spared: frozenset[int]) -> None:
+        """Put a new process into the tree that it descends from, if any."""
+        if self._untouchable(seen, spared):
+            return
+        self._late.pop(seen.pid, None)  # no pid is used again while a session is called so
+        place = self._tree_of.get(seen.parent)
+        if place is None:
+            place = self._place_of(seen.session)
+        if place is None and self._orphaned(seen):
+            place = self._place_of(seen.group)
+        if place is not None:
+            self._join(seen, place)
+
+    def _place_of(self, leader: int) -> int | None:
+        """The tree of the member that leads, or led, a session or process group."""
+        return self._tree_of.get(leader, self._late.get(leader))
+
+    def _orphaned(self, seen: Seen) -> bool:
+        """Whether its parent is outside its session, as init is after a double fork.
+
+        A shell's pipeline is one process group too; there the parent is in the session.
+        """
+        parent = self._table.seen.get(seen.parent)
+        if seen.parent == _INIT_PID:
+            return True
+        return parent is None or parent.session != seen.session
+
+    def _untouchable(self, seen: Seen, spared: frozenset[int]) -> bool:
+        return (
+            seen.kernel
+            or seen.pid == _INIT_PID
+            or seen.pid in spared
+            or self._own.holds(seen.pid, seen.parent)
+        )
+
+    def _join(self, seen: Seen, place: int) -> None:
+        before = self._tree_of.get(seen.pid)
+        if before is not None and before != place:
+            old = self.trees[before]
+            if old is not None:
+                old.members.pop(seen.pid, None)
+        tree = self.trees[place]
+        self._tree_of[seen.pid] = place
+        if tree is not None:
+            tree.members[seen.pid] = seen
+
+    def _plant(self, found: Found) -> None:
+        """Make a process a root, with everybody who descends from it."""
+        ref, place = found.ref, found.tree
+        root = self._table.seen.get(ref.pid)
+        if root is None or root.ref != ref:
+            there = read_seen(self._proc, ref.pid)
+            if there is not None and there.ref == ref:
+                self._waiting.append(found)
+            return
+        if ref.pid in self._own.ancestors:
+            why = f"process {ref.pid} is a parent of this daemon and was left alone"
+            self.refused = tuple(dict.fromkeys((*self.refused, why)))
+            return
+        if self._untouchable(root, self._spared()):
+            return
+        if self._tree_of.get(ref.pid) == PROTECTED_TREE:
+            return
+        self._roots[ref] = place
+        children: dict[int, list[Seen]] = {}
+        for seen in self._table.seen.values():
+            children.setdefault(seen.parent, []).append(seen)
+        spared = self._spared()
+        todo = [root]
+        while todo:
+            seen = todo.pop()
+            self._join(seen, place)
+            todo += [
+                child
+                for child in children.get(seen.pid, ())
+                if child.start_time_ticks >= seen.start_time_ticks
+                and self._yields(child, place, spared)
+            ]
+
+    def _yields(self, child: Seen, place: int, spared: frozenset[int]) -> bool:
+        """Whether a descendant goes into the tree at ``place`` with its parent."""
+        if self._untouchable(child, spared) or self._tree_of.get(child.pid) == place:
+            return False
+        if place == PROTECTED_TREE:
+            return True
+        return self._tree_of.get(child.pid) != PROTECTED_TREE and child.ref not in self._roots
+
+    def _retire(self) -> None:
+        """Forget ended members whose pid no session or group of a member has any more."""
+        members = [
+            seen for tree in self.trees if tree is not None for seen in tree.members.values()
+        ]
+        used = {seen.session for seen in members} | {seen.group for seen in members}
+        for pid in [pid for pid in self._late if pid not in used]:
+            del self._late[pid]
+
+
+class Family:
+    """The daemon's own processes: its guardian, its siblings, and whoever started it.
+
+    Args:
+        proc: Where /proc is.
+    """
+
+    def __init__(self, proc: Path) -> None:
+        self._pid, parent = os.getpid(), os.getppid()
+        self.ancestors = frozenset(_ancestors(proc, parent))
+        command = (read_bytes(proc / str(parent) / "cmdline") or b"").split(b"\0")
+        guarded = any(word.startswith(OWN_MODULE.encode()) for word in command)
+        self._guardian = parent if guarded else None
+
+    def holds(self, pid: int, parent: int) -> bool:
+        """Whether a process is of the family."""
+        return pid == self._pid or pid in self.ancestors or parent == self._guardian
+
+
+def _ancestors(proc: Path, pid: int) -> Iterable[int]:
+    for _ in range(_MOST_ANCESTORS):
+        if pid <= 0:
+            return
+        yield pid
+        seen = read_seen(proc, pid)
+        if seen is None:
+            return
+        pid = seen.parent

@@ -1,0 +1,34 @@
+"""What a slot or the protected application is: a cgroup, or a process tree."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.process_trees import ProcessTree
+
+AnyTarget: TypeAlias = Group | ProcessTree
+
+
+class Target(Protocol):
+    """Whose processes are meant, where it does not matter what holds them together."""
+
+    @property
+    def name(self) -> str:
+        """The group's path, or what the configuration calls the tree."""
+
+    def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
+        """Its processes, ascending."""
+
+    def exists(self) -> bool:
+        """Whether it can have processes."""
+
+
+def protected_pids(protected: AnyTarget) -> frozenset[int]:
+    """The processes of the protected application, where a background group may hold one.
+
+    Groups do not overlap; a tree's processes may be in any group.
+    """
+    if isinstance(protected, Group):
+        return frozenset()
+    return frozenset(protected.pids())

@@ -1,0 +1,80 @@
+"""Scrapes an application's histogram again and again, and feeds what was added to it."""
+
+from __future__ import annotations
+
+import select
+import time
+
+from stallward.actuator.latency.feed import LatencyFeed
+from stallward.actuator.latency.http_get import ScrapeError, scrape
+from stallward.actuator.latency.prometheus_histogram import (
+    Exposition,
+    HistogramIncrease,
+    HistogramParser,
+)
+from stallward.actuator.latency.series_selector import parse_selector
+
+
+class Scraper:
+    """One endpoint and one histogram of it.
+
+    Args:
+        url: Where.
+        metric: Which series, as in PromQL.
+        unit_ms: Milliseconds per unit of its bounds.
+        period_s: Between two scrapes.
+        timeout_s: How long one may take.
+        feed: Where the increase goes.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        metric: str,
+        unit_ms: float,
+        period_s: float,
+        timeout_s: float,
+        feed: LatencyFeed,
+    ) -> None:
+        self.period_s = period_s
+        self._url, self._timeout_s = url, timeout_s
+        self._metric = metric
+        self._parser = HistogramParser(parse_selector(metric))
+        self._increase = HistogramIncrease(unit_ms, recent_s=max(5.0, 3.0 * period_s))
+        self._feed = feed
+
+    def step(self, until_s: float, life_fd: int) -> None:
+        """Scrape once and send what was added, then rest; at least half as long as it took."""
+        began_s = time.monotonic()
+        try:
+            exposition = self._parser.parse(scrape(self._url, self._timeout_s))
+        except ScrapeError as error:
+            self._feed.fault(error.cause)
+        else:
+            self._send(exposition)
+        now_s = time.monotonic()
+        select.select([life_fd], [], [], max(until_s - now_s, (now_s - began_s) / 2.0))
+
+    def _send(self, exposition: Exposition) -> None:
+        self._feed.malformed += exposition.malformed
+        if not exposition.series:
+            self._feed.fault(why_nothing(self._metric, exposition))
+            return
+        increase = self._increase.take(exposition, time.monotonic())
+        if increase is None:
+            self._feed.fault("was scraped once, which says nothing about now yet")
+        else:
+            self._feed.send_spans(increase.spans, increase.total_ms)
+
+    def close(self) -> None:
+        """Nothing is kept open between scrapes."""
+
+
+def why_nothing(metric: str, exposition: Exposition) -> str:
+    """Why an exposition has no series of ``metric``."""
+    if exposition.seen == 0:
+        return f"has no metric {metric}"
+    if exposition.malformed:
+        return f"has no usable histogram {metric} ({exposition.malformed} bad lines)"
+    return f"has no histogram (with _bucket series) that matches {metric}"

@@ -1,0 +1,1 @@
+"""What every lever is made of: interface, held settings, originals, worker thread."""

@@ -1,0 +1,273 @@
+"""A lever that is one value in one file, or the same in several (one per disk)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from stallward.actuator.errors import ForeignError, LeverError, NotTakenError
+from stallward.actuator.levers.base.held_setting import HeldSetting
+from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.setting_files import Setting
+from stallward.actuator.levers.base.worker import Superseded, Worker
+from stallward.actuator.record.lever_result import LeverResult, attempt
+from stallward.agent.desired import DesiredState
+from stallward.agent.errors import StallwardError
+from stallward.agent.sample import LeverState
+
+RETRY_S: Final = 1.0
+"""How long a write that failed is not tried again."""
+ORIGINAL: Final = "original"
+"""The value of a result that put back what was there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Aside:
+    """Who has taken a lever over, and until when it is left to them.
+
+    Attributes:
+        value: What they set; empty while nobody has.
+        since_s: When that was seen.
+        total: How often it has happened.
+    """
+
+    wait_s: float = ASIDE_S
+    value: str = ""
+    since_s: float = 0.0
+    total: int = 0
+
+    @property
+    def foreign(self) -> bool:
+        """Whether somebody else has it now."""
+        return bool(self.value)
+
+    def step(self, value: str, now_s: float) -> None:
+        """Leave it to them."""
+        self.value, self.since_s = value or "?", now_s
+        self.total += 1
+
+    def over(self, now_s: float) -> bool:
+        """Whether it may be tried again for the same wish."""
+        return now_s >= self.since_s + self.wait_s
+
+    def end(self) -> None:
+        """Something else is wished, or the time is over."""
+        self.value = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSpec:
+    """What makes one lever out of files.
+
+    Attributes:
+        name: E.g. ``cpu_weight:hog0``.
+        settings: The files; none where the lever is missing.
+        value_of: What of a state this lever takes; ``None`` for the original.
+        missing: Why it cannot be used; empty if it can.
+        blocking: Whether writing may block, so that a thread of its own writes.
+        check: Called before each move (never before putting back); raises to refuse it.
+    """
+
+    name: str
+    settings: tuple[Setting, ...]
+    value_of: Callable[[DesiredState], str | None]
+    missing: str = ""
+    blocking: bool = False
+    check: Callable[[], None] = field(default=lambda: None)
+
+
+class FileLever:
+    """Moves what a :class:`FileSpec` describes.
+
+    Args:
+        spec: The description.
+        originals: Keeps the journal.
+        aside_s: How long it is left to somebody else who has changed it.
+    """
+
+    def __init__(self, spec: FileSpec, originals: Originals, *, aside_s: float = ASIDE_S) -> None:
+        self.name = spec.name
+        self._spec = spec
+        self._held = tuple(HeldSetting(setting, originals) for setting in spec.settings)
+        self._aside = Aside(wait_s=aside_s)
+        self._wanted: str | None = None
+        self._retry_at_s = 0.0
+        self._again = False
+        self._since_s = 0.0
+        self._worker: Worker[str | None] | None = None
+        if spec.blocking:
+            self._worker = Worker(spec.name, self._work)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Why it cannot be used; empty if it can."""
+        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
+
+    @property
+    def held(self) -> bool:
+        """Whether a file may not be as it was."""
+        return self._busy or any(held.held for held in self._held)
+
+    @property
+    def _busy(self) -> bool:
+        return self._worker is not None and self._worker.busy
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be tried again."""
+        return not self._retry_at_s and not (self._aside.foreign and self._wanted is not None)
+
+    @property
+    def foreign_total(self) -> int:
+        """How often somebody else has changed it while it was held."""
+        return self._aside.total
+
+    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
+        """Write what is wished if that is something new, or a retry is due."""
+        value = self._spec.value_of(granted)
+        if value == self._wanted:
+            aside, failed = self._aside.foreign and value is not None, self._retry_at_s > 0
+            due = (aside and self._aside.over(now_s)) or (failed and now_s >= self._retry_at_s)
+            if self._busy or not due:
+                return ()
+        elif self._wanted is None:
+            self._since_s = now_s
+        self._wanted, self._retry_at_s = value, 0.0
+        self._aside.end()
+        if self._worker is None:
+            return self._move(value)
+        if value is not None or self.held:
+            self._worker.ask(value)
+        return ()
+
+    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
+        """What a thread has written."""
+        return () if self._worker is None else self._worker.poll(now_s)
+
+    def look(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Read the files; leave them alone if somebody else has written them."""
+        if self._busy:
+            return ()
+        results = []
+        for held in self._held:
+            before = held.taken
+            try:
+                held.look()
+            except ForeignError as error:
+                results.append(self._step_aside(error, before or "", now_s))
+                continue
+            if before is not None and not held.held and self._wanted is not None:
+                self._retry_at_s = now_s  # its group is gone, or there is a new one of its name
+        return tuple(results)
+
+    def _step_aside(self, error: ForeignError, value: str, now_s: float) -> LeverResult:
+        self._aside.step(error.value, now_s)
+        return LeverResult(lever=self.name, value=value, ok=False, error=str(error))
+
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
+        """One write per file that would change."""
+        value = self._spec.value_of(granted)
+        if value == self._wanted and (value is None or not self._retry_at_s):
+            return ()
+        planned = []
+        for held in self._held:
+            setting, before = held.setting, held.setting.read()
+            if value is None and not held.held:
+                continue
+            if before is None or (value is not None and setting.same(before, value)):
+                continue
+            planned.append(
+                PlannedWrite(
+                    lever=self.name,
+                    target=str(setting.path),
+                    before=before,
+                    after=ORIGINAL if value is None else value,
+                    undo=f"write {before} to {setting.path}",
+                )
+            )
+        return tuple(planned)
+
+    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Put every file back, those after one that fails too."""
+        self._wanted, self._retry_at_s = None, 0.0
+        self._aside.end()
+        if self._worker is None:
+            return self._move(None)
+        if self.held:
+            self._worker.ask(None)
+        return ()
+
+    def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
+        """Wait for the thread."""
+        if self._worker is None:
+            return ()
+        if self._worker.wait(deadline_s):
+            self._worker.stop()
+        return self._worker.poll(time.monotonic())
+
+    def states(self, now_s: float) -> tuple[LeverState, ...]:
+        """What is moved, or somebody else's."""
+        aside = self._aside
+        if aside.foreign:
+            age_s = now_s - aside.since_s
+            return (
+                LeverState(lever=self.name, value=aside.value, held_for_s=age_s, foreign=True),
+            )
+        taken = next((held.taken for held in self._held if held.taken is not None), None)
+        if taken is None:
+            return ()
+        return (LeverState(lever=self.name, value=taken, held_for_s=now_s - self._since_s),)
+
+    def _work(self, value: str | None, _superseded: Superseded) -> tuple[LeverResult, ...]:
+        return self._move(value)
+
+    def _move(self, value: str | None) -> tuple[LeverResult, ...]:
+        """Write all files; one result for all of them, or one per failure."""
+        started_s = time.monotonic()
+        if value is not None:
+            refused = attempt(self.name, value, self._check)
+            if not refused.ok:
+                # What the node lacks will not be there in a second either.
+                self._retry_at_s = started_s + RETRY_S if self._held else 0.0
+                return (refused,)
+        tried, failed, self._again = False, [], False
+        for held in self._held:
+            if value is None and not held.held:
+                continue
+            tried = True
+            result = attempt(self.name, value or ORIGINAL, partial(self._one, held, value))
+            if not result.ok:
+                failed.append(result)
+        if self._again:
+            self._retry_at_s = started_s + RETRY_S
+        if failed or not tried:
+            return tuple(failed)
+        taken = next((h.taken for h in self._held if h.taken is not None), None)
+        took_ms = (time.monotonic() - started_s) * 1e3
+        return (LeverResult(lever=self.name, value=taken or ORIGINAL, took_ms=took_ms),)
+
+    def _check(self) -> None:
+        if not self._held:
+            raise LeverError(self._spec.missing or "This node does not have it.")
+        self._spec.check()
+
+    def _one(self, held: HeldSetting, value: str | None) -> None:
+        try:
+            if value is None:
+                held.put_back()
+            else:
+                held.move(value)
+        except ForeignError as error:
+            self._aside.step(error.value, time.monotonic())
+            if value is None:  # it is theirs, and nothing else is wished
+                self._aside.end()
+            raise
+        except NotTakenError:
+            raise  # what the kernel made of it is in force
+        except (StallwardError, OSError):
+            self._again = True
+            raise

@@ -1,0 +1,1 @@
+"""Levers that are files of a cgroup or of the node."""

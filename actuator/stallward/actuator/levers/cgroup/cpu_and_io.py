@@ -1,0 +1,213 @@
+"""The levers on the CPU and the disks of a slot, and what protects the application's memory.
+
+Each takes the v1 file where its v1 controller is mounted, else the v2 file. A group need not be
+in the v1 hierarchy of a controller: then the lever is missing and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.target import Target
+from stallward.actuator.levers.base.file_lever import FileSpec
+from stallward.actuator.levers.base.setting_files import (
+    LARGEST_PAGE_BYTES,
+    KeyedFile,
+    PlainFile,
+    QuotaFile,
+    Setting,
+)
+from stallward.agent.desired import DesiredState, SlotDesire
+
+Wish = Callable[[DesiredState], SlotDesire]
+Check = Callable[[], None]
+
+_V1_SHARES_PER_WEIGHT: Final = 10.24
+"""cpu.shares of 1024 is cpu.weight of 100."""
+_LEAST_QUOTA_US: Final = 1000
+_MOST_BFQ_WEIGHT: Final = 1000
+_UNLIMITED_IO: Final = "rbps=max wbps=max riops=max wiops=max"
+
+
+def short(group: Target) -> str:
+    """The last part of a group's name."""
+    return group.name.rpartition("/")[2]
+
+
+def cpu_weight(group: Group, wish: Wish, check: Check) -> FileSpec:
+    """cpu.weight, or v1 cpu.shares scaled to it."""
+    v1 = group.v1_dir("cpu")
+    path, missing = _controller_file(group, "cpu", "cpu.shares" if v1 else "cpu.weight")
+
+    def value_of(granted: DesiredState) -> str | None:
+        weight = wish(granted).cpu_weight
+        if weight is None:
+            return None
+        return str(max(round(weight * _V1_SHARES_PER_WEIGHT), 2) if v1 else weight)
+
+    return _spec(f"cpu_weight:{short(group)}", PlainFile(path=path), value_of, missing, check)
+
+
+def cpu_max(group: Group, wish: Wish, check: Check) -> FileSpec:
+    """cpu.max, or v1 cpu.cfs_quota_us; the period stays what it is."""
+    v1 = group.v1_dir("cpu")
+    path, missing = _controller_file(group, "cpu", "cpu.cfs_quota_us" if v1 else "cpu.max")
+
+    text = "" if missing else read_text(path.with_name("cpu.cfs_period_us") if v1 else path)
+    period = (text or "").rpartition(" ")[2]
+    period_us = int(period) if period.isdigit() else 100_000
+
+    def value_of(granted: DesiredState) -> str | None:
+        cores = wish(granted).cpu_max_cores
+        if cores is None:
+            return None
+        quota = max(round(cores * period_us), _LEAST_QUOTA_US)
+        return str(quota) if v1 else f"{quota} {period_us}"
+
+    setting = PlainFile(path=path, cap=True) if v1 else QuotaFile(path=path)
+    return _spec(f"cpu_max:{short(group)}", setting, value_of, missing, check)
+
+
+def io_weight(group: Group, wish: Wish, check: Check, paths: Paths) -> FileSpec:
+    """io.weight where iocost is on, else io.bfq.weight; v1 blkio.bfq.weight, to 1000."""
+    bfq = any("[bfq]" in (read_text(p / "queue/scheduler") or "") for p in disk_dirs(paths))
+    v1 = group.v1_dir("blkio")
+    iocost = v1 is None and "enable=1" in _root_text(group, "io.cost.qos")
+    name = "io.weight" if iocost else "io.bfq.weight" if v1 is None else "blkio.bfq.weight"
+    path, missing = _controller_file(group, "blkio" if v1 else "io", name)
+    if not missing and not bfq and not iocost:
+        missing = "no disk uses the bfq scheduler" + ("" if v1 else ", and io.cost.qos is off")
+
+    def value_of(granted: DesiredState) -> str | None:
+        weight = wish(granted).io_weight
+        if weight is None:
+            return None
+        return str(weight if iocost else min(weight, _MOST_BFQ_WEIGHT))
+
+    keyed = KeyedFile(path=path, key="default", default="100", cap=False)
+    setting: Setting = PlainFile(path=path) if v1 else keyed
+    return _spec(f"io_weight:{short(group)}", setting, value_of, missing, check)
+
+
+def io_max(group: Group, wish: Wish, check: Check, paths: Paths) -> FileSpec:
+    """io.max of every disk, or v1 blkio.throttle.{read,write}_bps_device.
+
+    Written by a thread: the first limit of a disk makes the kernel empty its queue.
+    """
+    v1 = group.v1_dir("blkio")
+    disks = tuple(disks_of(paths))
+    name = "blkio.throttle.read_bps_device" if v1 else "io.max"
+    path, missing = _controller_file(group, "blkio" if v1 else "io", name)
+    if not missing and not disks:
+        missing = f"no disk in {paths.sys / 'block'}"
+    files = (path, path.with_name("blkio.throttle.write_bps_device")) if v1 else (path,)
+    default = "0" if v1 else _UNLIMITED_IO
+    settings = tuple(
+        KeyedFile(path=file, key=disk, default=default) for disk in disks for file in files
+    )
+
+    def value_of(granted: DesiredState) -> str | None:
+        rate = wish(granted).io_max_bytes_per_s
+        if rate is None:
+            return None
+        return str(rate) if v1 else f"rbps={rate} wbps={rate}"
+
+    return FileSpec(
+        name=f"io_max:{short(group)}",
+        settings=() if missing else settings,
+        value_of=value_of,
+        missing=missing,
+        blocking=True,
+        check=check,
+    )
+
+
+def swap_max(group: Group, wish: Wish, check: Check) -> FileSpec:
+    """v2 memory.swap.max; v1 limits memory and swap only together."""
+    path, missing = _controller_file(group, "memory", "memory.swap.max")
+    if group.hierarchy.kind == "hybrid":
+        missing = "v1 has no limit of swap alone (memory.memsw limits memory with it)"
+
+    def value_of(granted: DesiredState) -> str | None:
+        size = wish(granted).swap_max_bytes
+        return None if size is None else str(size)
+
+    return FileSpec(
+        name=f"swap_max:{short(group)}",
+        settings=()
+        if missing
+        else (PlainFile(path=path, tolerance=LARGEST_PAGE_BYTES, cap=True),),
+        value_of=value_of,
+        missing=missing,
+        blocking=True,
+        check=check,
+    )
+
+
+def protected_low(group: Group) -> FileSpec:
+    """v2 memory.low of the protected application.
+
+    v1 has nothing like it: its soft limit acts only when the whole machine runs out, never
+    inside a sandbox, and on those above theirs rather than for those below.
+    """
+    path, missing = _controller_file(group, "memory", "memory.low")
+    if group.hierarchy.kind == "hybrid":
+        missing = "v1 has no memory.low (its soft limit protects nobody inside a limited group)"
+
+    def value_of(granted: DesiredState) -> str | None:
+        return None if granted.protected_low_bytes is None else str(granted.protected_low_bytes)
+
+    setting = PlainFile(path=path, tolerance=LARGEST_PAGE_BYTES)
+    return _spec(f"memory_low:{short(group)}", setting, value_of, missing, lambda: None)
+
+
+def disk_dirs(paths: Paths) -> Iterator[Path]:
+    """/sys/block/NAME of every disk: what is a device, not loop, zram or a mapping."""
+    root = paths.sys / "block"
+    for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        if (folder / "device").exists():
+            yield folder
+
+
+def disks_of(paths: Paths) -> Iterator[str]:
+    """MAJOR:MINOR of every disk."""
+    for folder in disk_dirs(paths):
+        if number := read_text(folder / "dev"):
+            yield number
+
+
+def _root_text(group: Group, name: str) -> str:
+    root = group.hierarchy.unified_root
+    return "" if root is None else read_text(root / name) or ""
+
+
+def _controller_file(group: Group, controller: str, name: str) -> tuple[Path, str]:
+    """The file of a group and why it cannot be used; empty if it can."""
+    v1 = group.v1_dir(controller)
+    folder = v1 if v1 is not None else group.unified_dir
+    if folder is None:
+        return Path(name), group.hierarchy.why or "no cgroup hierarchy"
+    path = folder / name
+    if path.exists():
+        return path, ""
+    if not folder.is_dir() and v1 is not None:
+        return path, f"the group is not in the v1 {controller} hierarchy (no {folder})"
+    if v1 is not None:
+        return path, f"no {path}"
+    return path, f"no {path} (is the {controller} controller on there, and the kernel new enough?)"
+
+
+def _spec(
+    name: str,
+    setting: Setting,
+    value_of: Callable[[DesiredState], str | None],
+    missing: str,
+    check: Check,
+) -> FileSpec:
+    settings = () if missing else (setting,)
+    return FileSpec(name=name, settings=settings, value_of=value_of, missing=missing, check=check)

@@ -1,0 +1,85 @@
+"""The two freezers of cgroups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.files import OpenFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freezer:
+    """The files of one group's freezer.
+
+    Attributes:
+        path: What is written.
+        freeze: The word that freezes.
+        thaw: The word that thaws.
+        asked: The file that says whether this group itself is to be frozen, and ...
+        asked_word: ... what it says then.
+        state: The file that says whether all of it is frozen, and ...
+        state_word: ... the line it has then.
+    """
+
+    path: Path
+    freeze: str
+    thaw: str
+    asked: OpenFile
+    asked_word: bytes
+    state: OpenFile
+    state_word: bytes
+
+    def requested(self) -> bool:
+        """Whether the kernel is asked to freeze this group now."""
+        content = self.asked.read()
+        return content is not None and content.strip() == self.asked_word
+
+    def frozen(self) -> bool:
+        """Whether the whole group is frozen now, also if by an ancestor."""
+        content = self.state.read()
+        return content is not None and self.state_word in content.splitlines()
+
+    def identity(self) -> int | None:
+        """Changes when the group is removed and made anew."""
+        try:
+            return self.path.stat().st_ino
+        except OSError:
+            return None
+
+
+def find_freezer(group: Group) -> tuple[Freezer | None, str]:
+    """The freezer of a group, or ``None`` and why there is none.
+
+    The v2 freezer goes first: what it has frozen can still be killed.
+    """
+    folder = group.unified_dir
+    v2 = folder is not None and (not group.exists() or (folder / "cgroup.freeze").exists())
+    if folder is not None and v2:
+        freezer = Freezer(
+            path=folder / "cgroup.freeze",
+            freeze="1",
+            thaw="0",
+            asked=OpenFile(folder / "cgroup.freeze"),
+            asked_word=b"1",
+            state=OpenFile(folder / "cgroup.events"),
+            state_word=b"frozen 1",
+        )
+        return freezer, ""
+    v1 = group.v1_dir("freezer")
+    if v1 is not None and (v1 / "freezer.state").exists():
+        freezer = Freezer(
+            path=v1 / "freezer.state",
+            freeze="FROZEN",
+            thaw="THAWED",
+            asked=OpenFile(v1 / "freezer.self_freezing"),
+            asked_word=b"1",
+            state=OpenFile(v1 / "freezer.state"),
+            state_word=b"FROZEN",
+        )
+        return freezer, ""
+    if folder is None:
+        return None, "no v2 hierarchy to freeze in"
+    why = f"no {folder / 'cgroup.freeze'} (kernel 5.2 or newer has it)"
+    return None, f"{why}, and the group is not in a v1 freezer hierarchy"

@@ -1,0 +1,229 @@
+"""Pausing a group: cgroup.freeze of the v2 hierarchy, or else the v1 freezer.
+
+Freezing is asynchronous. The request is written at once; whether it took effect is looked at in
+later ticks. What is not frozen in time is thawed again, since "freezing" can last for ever and
+a late freeze would surprise everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from stallward.actuator.errors import LeverError
+from stallward.actuator.journal.entries import Frozen
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.file_lever import RETRY_S, Aside
+from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.cgroup.freezer import find_freezer
+from stallward.actuator.levers.quiet import QuietLever
+from stallward.actuator.record.lever_result import LeverResult, attempt
+from stallward.agent.desired import DesiredState
+from stallward.agent.sample import LeverState
+
+CONFIRM_S: Final = 1.0
+"""A group that is not frozen after this long is thawed again."""
+_THAW_S: Final = 0.2
+
+
+class PauseLever(QuietLever):
+    """The pause of one group.
+
+    Args:
+        group: The background group.
+        originals: Keeps the journal.
+        wanted_of: Whether a state pauses the group.
+        confirm_s: How long freezing may take.
+        spared: Processes with which no group is frozen.
+        aside_s: How long it is left to somebody else who thaws it.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        originals: Originals,
+        wanted_of: Callable[[DesiredState], bool],
+        *,
+        confirm_s: float = CONFIRM_S,
+        spared: Spared | None = None,
+        aside_s: float = ASIDE_S,
+    ) -> None:
+        self.name = f"pause:{group.name.rpartition('/')[2]}"
+        self._group = group
+        self._originals = originals
+        self._wanted_of = wanted_of
+        self._confirm_s = confirm_s
+        self._spared = spared or Spared()
+        self._freezer, self._missing = find_freezer(group)
+        self._wanted = False
+        self._pending: tuple[bool, float] | None = None
+        self._retry_at_s = 0.0
+        self._file: int | None = None
+        self._aside = Aside(wait_s=aside_s)
+        self.held = False
+        """Whether this lever may have frozen the group. What others freeze is theirs to thaw."""
+        self._others = self._freezer is not None and self._freezer.requested()
+        """Whether somebody else had frozen it when it was last looked at."""
+        if self._freezer is not None and not self._others:
+            originals.note(Frozen(self._freezer.path))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Why this lever cannot be used; empty if it can."""
+        return (f"{self.name}: {self._missing}",) if self._missing else ()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to do for what is wished."""
+        settled = self._wanted == (self.held or self._others) and self._pending is None
+        return settled and not self._aside.foreign
+
+    @property
+    def foreign_total(self) -> int:  # type: ignore[override]
+        """How often somebody else thawed what this lever had frozen."""
+        return self._aside.total
+
+    def requested(self) -> bool:
+        """Whether the group is asked to freeze; of others' wish, what was seen last."""
+        return self.held or self._others
+
+    def frozen(self) -> bool:
+        """Whether the whole group is frozen now, by this lever or by an ancestor."""
+        return self._freezer is not None and self._freezer.frozen()
+
+    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
+        """Ask for the pause or its end; nothing if that is so already."""
+        paused, self._wanted = self._wanted_of(granted), self._wanted_of(granted)
+        if not paused:
+            self._retry_at_s = 0.0
+            self._aside.end()
+            return self._thaw(now_s) if self.held else ()
+        if self.held or now_s < self._retry_at_s:
+            return ()
+        if self._aside.foreign:
+            if not self._aside.over(now_s):
+                return ()
+            self._aside.end()
+        if self._freezer is not None and self._freezer.requested():
+            self._others = True  # it is theirs to thaw
+            return ()
+        self._others = False
+        return self._write(True, now_s)
+
+    def _thaw(self, now_s: float) -> tuple[LeverResult, ...]:
+        if not self._group.exists():
+            self._let_go()
+            return ()
+        return self._write(False, now_s)
+
+    def _write(self, freeze: bool, now_s: float) -> tuple[LeverResult, ...]:
+        value = "1" if freeze else "0"
+        result = attempt(self.name, value, lambda: self._ask(freeze))
+        self._pending = (freeze, now_s) if result.ok else None
+        if not result.ok:
+            self._retry_at_s = now_s + RETRY_S
+        return (result,)
+
+    def _ask(self, freeze: bool) -> None:
+        freezer = self._freezer
+        if freezer is None:
+            raise LeverError(self._missing)
+        if freeze:
+            self._spared.check(self._group)
+            self._originals.ensure(Frozen(freezer.path))
+            self._file = freezer.identity()
+        # Even if the write fails half way it is thawed again, but not where there is no file.
+        self.held = self.held or freezer.path.exists()
+        write_text(freezer.path, freezer.freeze if freeze else freezer.thaw)
+        self.held = freeze
+        if not freeze:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """It does not stand still because of us: who freezes it next thaws it too."""
+        self.held = False
+        if self._freezer is not None:
+            self._originals.settle(Frozen(self._freezer.path))
+
+    def look(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Read the file: somebody else may have frozen or thawed the group."""
+        freezer = self._freezer
+        if freezer is None:
+            return ()
+        asked = freezer.requested()
+        if not self.held:
+            self._others = asked
+            return ()
+        if asked:
+            return ()
+        self._pending = None
+        self._let_go()
+        if freezer.identity() != self._file:
+            return ()  # the group is gone or new: it is paused again if that is still wished
+        self._aside.step("0", now_s)
+        error = f"somebody else thawed it; not paused again for {self._aside.wait_s:g} s"
+        return (LeverResult(lever=self.name, value="1", ok=False, error=error),)
+
+    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Look whether what was asked for has happened; undo a freeze that has not in time."""
+        if self._pending is None:
+            return ()
+        freeze, asked_s = self._pending
+        waited_s = now_s - asked_s
+        if self.frozen() == freeze or not self._group.exists():
+            self._pending = None
+            return ()
+        if waited_s < (self._confirm_s if freeze else _THAW_S):
+            return ()
+        self._pending = None
+        if freeze:
+            self._retry_at_s = now_s + RETRY_S
+            undone = attempt(self.name, "0", lambda: self._ask(False))
+            error = f"not frozen after {waited_s:.1f} s, thawed again. {undone.error}".strip()
+        else:
+            error = f"still frozen after {waited_s:.1f} s: {self._frozen_ancestor()}"
+        value = "1" if freeze else "0"
+        return (
+            LeverResult(
+                lever=self.name, value=value, ok=False, error=error, took_ms=waited_s * 1e3
+            ),
+        )
+
+    def _frozen_ancestor(self) -> str:
+        root, name = self._group.hierarchy.unified_root, self._group.name
+        while root is not None and (name := name.rpartition("/")[0]):
+            if read_text(root / name / "cgroup.freeze") == "1":
+                return f"its ancestor {name} is frozen"
+        return "no ancestor is frozen"
+
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
+        """One write if that would freeze or thaw the group."""
+        paused, freezer = self._wanted_of(granted), self._freezer
+        if freezer is None or paused == freezer.requested() or (not paused and not self.held):
+            return ()
+        before, after = freezer.thaw, freezer.freeze
+        plan = PlannedWrite(
+            lever=self.name,
+            target=str(freezer.path),
+            before=before if paused else after,
+            after=after if paused else before,
+            undo=f"write {freezer.thaw} to {freezer.path}",
+        )
+        return (plan,)
+
+    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Thaw it, if it is held."""
+        self._wanted, self._retry_at_s = False, 0.0
+        self._aside.end()
+        return self._thaw(now_s) if self.held else ()
+
+    def states(self, now_s: float) -> tuple[LeverState, ...]:
+        """Only that somebody else thawed it: the slot's state has the rest."""
+        aside = self._aside
+        if not aside.foreign:
+            return ()
+        age_s = now_s - aside.since_s
+        return (LeverState(lever=self.name, value="0", held_for_s=age_s, foreign=True),)

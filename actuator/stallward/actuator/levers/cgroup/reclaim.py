@@ -1,0 +1,234 @@
+"""Evicting a group's pages once: memory.reclaim, or on v1 a limit that holds for a moment.
+
+v1 has memory.force_empty too, but that takes everything and cannot be told where to stop. A
+limit below the usage is refused until so much is reclaimed, so it is written step by step and
+taken back at once after each: between the two the group could hit it, for microseconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import KernelFileError, LeverError
+from stallward.actuator.journal.entries import FileValue
+from stallward.actuator.kernel.files import ABSENT, read_text, write_text
+from stallward.actuator.levers.base.file_lever import ORIGINAL
+from stallward.actuator.levers.base.lever import PlannedWrite
+from stallward.actuator.levers.base.one_shot import OnceLever
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.worker import Superseded
+from stallward.actuator.record.lever_result import LeverResult, attempt
+from stallward.agent.desired import MIB, DesiredState
+
+STEP_BYTES: Final = 64 * MIB
+"""At most this much is reclaimed by one write: about 0.1 s."""
+STUCK_TRIES: Final = 5
+"""Writes in a row that may reclaim nothing before it is given up."""
+_LEAST_LEFT_BYTES: Final = 64 * 4096
+"""So close to the target is near enough: the kernel reclaims in batches."""
+_NOT_ALL: Final = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR})
+
+
+def read_usage(path: Path) -> int:
+    """The bytes that a group uses.
+
+    Raises:
+        LeverError: If they cannot be read.
+    """
+    text = read_text(path)
+    if text is None or not text.isdigit():
+        raise LeverError(f"{path}: no usage to be read ({text!r}).")
+    return int(text)
+
+
+def reclaim(path: Path, size_bytes: int) -> None:
+    """Have the kernel reclaim ``size_bytes`` by memory.reclaim; less is no failure.
+
+    Raises:
+        KernelFileError: If it does not know how.
+    """
+    try:
+        write_text(path, str(size_bytes))
+    except KernelFileError as error:
+        if error.number not in _NOT_ALL:
+            raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimSpec:
+    """What makes a reclaim lever.
+
+    Attributes:
+        name: E.g. ``reclaim:hog0``.
+        usage: The file with the bytes in use.
+        file: v2 memory.reclaim; ``None`` on v1.
+        limit: v1 memory.limit_in_bytes; ``None`` on v2.
+        target_of: Down to how many bytes a state wants the group.
+        missing: Why it cannot be used; empty if it can.
+        lock: Held while the v1 limit is written.
+        check: Called before each step; raises to refuse it.
+    """
+
+    name: str
+    usage: Path
+    target_of: Callable[[DesiredState], int | None]
+    file: Path | None = None
+    limit: Path | None = None
+    missing: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    check: Callable[[], None] = field(default=lambda: None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    target_bytes: int | None
+    swappiness: int | None
+
+    def __str__(self) -> str:
+        return str(self.target_bytes)
+
+
+class ReclaimLever(OnceLever[int, _Wish]):
+    """Evicts pages whenever another target is wished.
+
+    Args:
+        spec: The description.
+        originals: Keeps the journal.
+    """
+
+    def __init__(self, spec: ReclaimSpec, originals: Originals) -> None:
+        self._spec = spec
+        self._originals = originals
+        self._takes_swappiness = True
+        self._taken_from: FileValue | None = None
+        """What undoes a limit of a moment, until that is taken back."""
+        super().__init__(spec.name, spec.missing, nothing=_Wish(None, None))
+
+    @property
+    def held(self) -> bool:
+        """Whether a limit of a moment may be in force, or be about to."""
+        return self._taken_from is not None or (self._spec.limit is not None and self._worker.busy)
+
+    def _target(self, granted: DesiredState) -> int | None:
+        return self._spec.target_of(granted)
+
+    def _wish(self, target: int, granted: DesiredState) -> _Wish:
+        return _Wish(target, granted.tuning.swappiness)
+
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
+        """One line if pages would be evicted."""
+        target = self._new_target(granted)
+        if target is None:
+            return ()
+        plan = PlannedWrite(
+            lever=self.name,
+            target=str(self._spec.file or self._spec.limit),
+            before=f"{read_text(self._spec.usage)} bytes in use",
+            after=f"reclaim down to {target} bytes",
+            undo="nothing to undo: the group reads its pages back when it needs them",
+        )
+        return (plan,)
+
+    def _work(self, wish: _Wish, superseded: Superseded) -> tuple[LeverResult, ...] | None:
+        if wish.target_bytes is None:
+            if self._taken_from is None:
+                return ()
+            with self._spec.lock:
+                return (attempt(self.name, ORIGINAL, self._take_back),)
+        reached: list[int | None] = []
+        run = partial(self._evict, wish, superseded)
+        result = attempt(self.name, str(wish.target_bytes), lambda: reached.append(run()))
+        if result.ok and reached == [None]:
+            return None
+        value = str(reached[0]) if reached else result.value
+        return (
+            LeverResult(
+                lever=self.name,
+                value=value,
+                ok=result.ok,
+                error=result.error,
+                took_ms=result.took_ms,
+            ),
+        )
+
+    def _evict(self, wish: _Wish, superseded: Superseded) -> int | None:
+        """Evict down to the target; the usage then, or ``None`` if a newer wish came in."""
+        target, stuck = wish.target_bytes or 0, 0
+        while (usage := read_usage(self._spec.usage)) > target + _LEAST_LEFT_BYTES:
+            if superseded():
+                return None
+            self._spec.check()
+            self._step(max(target, usage - STEP_BYTES), usage, wish.swappiness)
+            stuck = 0 if read_usage(self._spec.usage) < usage else stuck + 1
+            if stuck >= STUCK_TRIES:
+                raise LeverError(
+                    f"{usage} bytes in use cannot be reclaimed to {target}.",
+                    next_step="Give the node more swap.",
+                )
+        return usage
+
+    def _step(self, step: int, usage: int, swappiness: int | None) -> None:
+        spec = self._spec
+        if spec.file is not None:
+            self._reclaim(spec.file, usage - step, swappiness)
+        elif spec.limit is not None:
+            with spec.lock:
+                self._limit_for_a_moment(spec.limit, step)
+
+    def _reclaim(self, path: Path, size: int, swappiness: int | None) -> None:
+        if swappiness is not None and self._takes_swappiness:
+            try:
+                write_text(path, f"{size} swappiness={min(swappiness, 200)}")
+            except KernelFileError as error:
+                if error.number in _NOT_ALL:
+                    return
+                if error.number != errno.EINVAL:
+                    raise
+                self._takes_swappiness = False  # a kernel that takes only the size
+            else:
+                return
+        reclaim(path, size)
+
+    def _limit_for_a_moment(self, path: Path, step: int) -> None:
+        self._take_back()
+        now = read_text(path)
+        if now is None:
+            raise LeverError(f"{path} is not there.")
+        if now.isdigit() and int(now) <= step:
+            return
+        if not self._originals.moved(path):  # else the original is noted, and this is not it
+            entry = FileValue(path, now)
+            self._originals.ensure(entry)
+            self._taken_from = entry
+        try:
+            write_text(path, str(step))
+        except KernelFileError as error:  # then nothing was set
+            self._settle()
+            if error.number not in _NOT_ALL:
+                raise
+        else:
+            write_text(path, now)
+            self._settle()
+
+    def _take_back(self) -> None:
+        """Undo a limit of a moment that could not be taken back."""
+        entry = self._taken_from
+        if entry is None:
+            return
+        try:
+            write_text(entry.path, entry.value)
+        except KernelFileError as error:
+            if error.number not in ABSENT:
+                raise
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._taken_from is not None:
+            self._originals.settle(self._taken_from)
+            self._taken_from = None

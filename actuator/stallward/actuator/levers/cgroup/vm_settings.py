@@ -1,0 +1,139 @@
+"""The node's vm.* settings, and the swappiness of v1 groups.
+
+vm.swappiness does not reach existing v1 groups (each copied it when it was made), so theirs is
+written too. The dirty ratios mean the whole machine's memory: where the zone is a sandbox, the
+equivalent vm.dirty_bytes are written. Of ratio and bytes only the one in force is saved: writing
+it back zeroes the other, as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.levers.base.file_lever import FileLever, FileSpec
+from stallward.actuator.levers.base.lever import ASIDE_S
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.setting_files import PairFile, PlainFile
+from stallward.agent.desired import DesiredState
+
+_PAIRS: Final = ("dirty_background", "dirty")
+_LEAST_DIRTY_BYTES: Final = 2 * 65536
+"""The kernel takes no vm.dirty_bytes below two pages (of up to 64 KiB)."""
+
+
+def vm_levers(
+    *,
+    paths: Paths,
+    zone: Group,
+    protected: Group | None,
+    slots: tuple[Group, ...],
+    zone_limit_bytes: int | None,
+    originals: Originals,
+    aside_s: float = ASIDE_S,
+) -> tuple[FileLever, ...]:
+    """The levers that write a tuning profile.
+
+    Args:
+        paths: The kernel's files.
+        zone: Where the dirty ratios are shares of ``zone_limit_bytes``, unless it is the machine.
+        protected: The protected application's group, if it has one.
+        slots: The background groups.
+        zone_limit_bytes: The zone's memory.
+        originals: Keeps the journal.
+        aside_s: How long a setting is left to somebody else who has changed it.
+    """
+    vm = paths.proc / "sys" / "vm"
+    specs = [_plain(vm / name, partial(_tuning, name)) for name in _PLAIN]
+    specs += _group_specs(zone, protected, slots)
+    zone_bytes = None if zone.is_root else zone_limit_bytes
+    specs += [_pair(vm, pair, zone_bytes) for pair in _PAIRS]
+    return tuple(FileLever(spec, originals, aside_s=aside_s) for spec in specs)
+
+
+_PLAIN: Final = ("swappiness", "overcommit_memory")
+
+
+def _tuning(name: str, granted: DesiredState) -> str | None:
+    value = getattr(granted.tuning, name)
+    return None if value is None else str(value)
+
+
+def _plain(path: Path, value_of: Callable[[DesiredState], str | None]) -> FileSpec:
+    return FileSpec(
+        name=f"vm.{path.name}",
+        settings=(PlainFile(path=path, in_group=False),),
+        value_of=value_of,
+        missing=_refused(path),
+    )
+
+
+def _refused(path: Path) -> str:
+    """Why a file cannot be written; empty if it can."""
+    try:
+        with path.open("r+b"):
+            return ""
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+
+
+def _group_specs(zone: Group, protected: Group | None, slots: tuple[Group, ...]) -> list[FileSpec]:
+    """The swappiness of v1 groups; what a v2 node lacks."""
+    protected_of = _protected_swappiness
+    if zone.hierarchy.kind != "hybrid":
+        missing = "only cgroup v1 has a swappiness per group"
+        return [
+            FileSpec(
+                name="protected_swappiness",
+                settings=(),
+                # Shipped profiles wish for it: said once, not at every change of profile.
+                value_of=lambda _granted: None,
+                missing=missing,
+            )
+        ]
+    groups = [(group, partial(_tuning, "swappiness")) for group in (zone, *slots)]
+    wanted: list[tuple[Group, Callable[[DesiredState], str | None]]] = [*groups]
+    if protected is not None:
+        wanted.append((protected, protected_of))
+    return [
+        FileSpec(
+            name=f"swappiness:{group.name.rpartition('/')[2]}",
+            settings=(PlainFile(path=group.memory_dir / "memory.swappiness"),),
+            value_of=value_of,
+        )
+        for group, value_of in wanted
+        if group.memory_dir is not None and not group.is_root
+    ]
+
+
+def _protected_swappiness(granted: DesiredState) -> str | None:
+    tuning = granted.tuning
+    value = tuning.swappiness
+    if tuning.protected_swappiness is not None:
+        value = tuning.protected_swappiness
+    return None if value is None else str(value)
+
+
+def _pair(vm: Path, pair: str, zone_bytes: int | None) -> FileSpec:
+    by_ratio, by_bytes = vm / f"{pair}_ratio", vm / f"{pair}_bytes"
+    path = by_ratio if zone_bytes is None else by_bytes
+
+    def value_of(granted: DesiredState) -> str | None:
+        ratio = getattr(granted.tuning, f"{pair}_ratio")
+        if ratio is None:
+            return None
+        if zone_bytes is None:
+            return str(round(ratio))
+        return str(max(int(zone_bytes * ratio / 100), _LEAST_DIRTY_BYTES))
+
+    setting = PairFile(path=path, bytes_path=by_bytes, ratio_path=by_ratio, in_group=False)
+    return FileSpec(
+        name=f"vm.{path.name}",
+        settings=(setting,),
+        value_of=value_of,
+        missing=_refused(path),
+    )

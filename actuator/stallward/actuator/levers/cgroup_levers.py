@@ -1,0 +1,223 @@
+"""The levers of a node with cgroups, v2 or hybrid."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import partial
+
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.target import AnyTarget
+from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.file_lever import FileLever
+from stallward.actuator.levers.base.lever import ASIDE_S, Lever, NodeLevers, SlotLimit
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.setting_files import LARGEST_PAGE_BYTES, LimitFile, PlainFile
+from stallward.actuator.levers.cgroup import cpu_and_io
+from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, MemoryLimitLever
+from stallward.actuator.levers.cgroup.pause import PauseLever
+from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
+from stallward.actuator.levers.cgroup.vm_settings import vm_levers
+from stallward.actuator.levers.process.oom_score import OomLever
+from stallward.actuator.levers.process.page_advice import AdviceLever, AdviceSpec, why_no_advice
+from stallward.actuator.levers.process.stop import ProcessStopLever
+from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
+from stallward.actuator.levers.tree_levers import TreeSlot
+from stallward.agent.desired import DesiredState, PageAdvice, SlotDesire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What the levers of a node act on.
+
+    Attributes:
+        paths: The kernel's files.
+        hierarchy: The node's cgroup hierarchies.
+        zone: What the protected application and the background share.
+        protected: The protected application's group or process tree.
+        slots: The background groups or process trees, in slot order.
+        zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
+        spared: Processes with which no group is changed.
+        aside_s: How long a lever is left to somebody else who has moved it.
+    """
+
+    paths: Paths
+    hierarchy: Hierarchy
+    zone: Group
+    protected: AnyTarget
+    slots: tuple[AnyTarget, ...]
+    zone_limit_bytes: int | None
+    spared: Spared
+    aside_s: float = ASIDE_S
+
+
+def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
+    """All levers of a node, of its groups and process trees; each says itself what it lacks."""
+    makers = [
+        _Slot(site, index, slot, originals)
+        if isinstance(slot, Group)
+        else TreeSlot(index, slot, site.paths.proc, originals, site.spared)
+        for index, slot in enumerate(site.slots)
+    ]
+    protected = site.protected if isinstance(site.protected, Group) else None
+    limits: list[SlotLimit] = []
+    others: list[Lever] = []
+    for slot in makers:
+        limit, *rest = slot.memory()
+        limits.append(limit)
+        others += [*rest, *slot.files(), *slot.processes()]
+    if protected is not None:
+        low = cpu_and_io.protected_low(protected)
+        others += [FileLever(low, originals, aside_s=site.aside_s)]
+    others += [_willneed(site)]
+    others += [ProcessStopLever(site.paths, site.protected, originals)]
+    others += vm_levers(
+        paths=site.paths,
+        zone=site.zone,
+        protected=protected,
+        slots=tuple(slot for slot in site.slots if isinstance(slot, Group)),
+        zone_limit_bytes=site.zone_limit_bytes,
+        originals=originals,
+        aside_s=site.aside_s,
+    )
+    others += [OomLever(site.paths, site.protected, site.slots, originals)]
+    return NodeLevers(
+        pauses=tuple(slot.pause() for slot in makers), limits=tuple(limits), others=tuple(others)
+    )
+
+
+def _willneed(site: Site) -> AdviceLever:
+    def advice(granted: DesiredState) -> PageAdvice | None:
+        return "willneed" if granted.protected_willneed else None
+
+    return AdviceLever(
+        AdviceSpec(
+            name=f"pages:{cpu_and_io.short(site.protected)}",
+            members=partial(site.protected.pids, recursive=True),
+            advice_of=advice,
+            proc=site.paths.proc,
+            missing=why_no_advice(site.paths.proc),
+        )
+    )
+
+
+class _Slot:
+    """Makes the levers of one slot."""
+
+    def __init__(self, site: Site, index: int, group: Group, originals: Originals) -> None:
+        self._site = site
+        self._index = index
+        self._originals = originals
+        self._group = group
+        self._short = cpu_and_io.short(self._group)
+        self._check = partial(site.spared.check, self._group)
+        self._members = partial(self._group.pids, recursive=True)
+
+    def _wish(self, granted: DesiredState) -> SlotDesire:
+        return granted.slot(self._index)
+
+    def pause(self) -> PauseLever:
+        """Freezing; what is to end must run."""
+
+        def paused(granted: DesiredState) -> bool:
+            wish = self._wish(granted)
+            return wish.paused and not wish.terminated
+
+        return PauseLever(
+            self._group,
+            self._originals,
+            paused,
+            spared=self._site.spared,
+            aside_s=self._site.aside_s,
+        )
+
+    def memory(self) -> tuple[SlotLimit, Lever, Lever]:
+        """The soft limit, the hard one, and reclaim."""
+        v2 = self._group.hierarchy.kind == "v2"
+        folder = self._group.memory_dir or self._site.paths.cgroup
+        usage = folder / ("memory.current" if v2 else "memory.usage_in_bytes")
+        lock = threading.Lock()
+        v1_limit = folder / "memory.limit_in_bytes"
+        soft: PlainFile = (
+            PlainFile(path=folder / "memory.high", tolerance=LARGEST_PAGE_BYTES, cap=True)
+            if v2
+            else LimitFile(path=v1_limit, tolerance=LARGEST_PAGE_BYTES, cap=True)
+        )
+        limit = MemoryLimitLever(
+            LimitSpec(
+                name=f"limit:{self._short}",
+                setting=soft,
+                usage=usage,
+                value_of=lambda granted: self._wish(granted).limit_bytes,
+                check=self._check,
+                missing=self._lacks(soft),
+            ),
+            self._originals,
+            aside_s=self._site.aside_s,
+            lock=lock,
+        )
+        reclaim_file = folder / "memory.reclaim"
+        no_reclaim = ""
+        if v2 and self._group.exists() and not reclaim_file.exists():
+            no_reclaim = f"no {reclaim_file} (kernel 5.19 or newer has it)"
+        reclaim = ReclaimLever(
+            ReclaimSpec(
+                name=f"reclaim:{self._short}",
+                usage=usage,
+                target_of=lambda granted: self._wish(granted).reclaim_to_bytes,
+                file=reclaim_file if v2 else None,
+                limit=None if v2 else v1_limit,
+                missing=no_reclaim,
+                lock=lock,
+                check=self._check,
+            ),
+            self._originals,
+        )
+        hard = PlainFile(path=folder / "memory.max", tolerance=LARGEST_PAGE_BYTES, cap=True)
+        why = self._lacks(hard) or no_reclaim if v2 else "on v1 limit_bytes is hard already"
+        hard_limit = MemoryLimitLever(
+            LimitSpec(
+                name=f"hard_limit:{self._short}",
+                setting=None if why else hard,
+                usage=usage,
+                value_of=lambda granted: self._wish(granted).hard_limit_bytes,
+                reclaim_first=reclaim_file,
+                check=self._check,
+                missing=why,
+                in_slot_state=False,
+            ),
+            self._originals,
+            aside_s=self._site.aside_s,
+        )
+        return limit, hard_limit, reclaim
+
+    def _lacks(self, setting: PlainFile) -> str:
+        lacks = self._group.exists() and not setting.path.exists()
+        return f"no {setting.path}" if lacks else ""
+
+    def files(self) -> tuple[FileLever, ...]:
+        """Swap, CPU and disk."""
+        group, paths = self._group, self._site.paths
+        specs = (
+            cpu_and_io.swap_max(group, self._wish, self._check),
+            cpu_and_io.cpu_weight(group, self._wish, self._check),
+            cpu_and_io.cpu_max(group, self._wish, self._check),
+            cpu_and_io.io_weight(group, self._wish, self._check, paths),
+            cpu_and_io.io_max(group, self._wish, self._check, paths),
+        )
+        aside_s = self._site.aside_s
+        return tuple(FileLever(spec, self._originals, aside_s=aside_s) for spec in specs)
+
+    def processes(self) -> tuple[Lever, ...]:
+        """What acts on the slot's processes one by one."""
+        slot = SlotProcesses(
+            name=self._short,
+            members=self._members,
+            kill=self._group.kill,
+            wish=self._wish,
+            check=self._check,
+            proc=self._site.paths.proc,
+            folder=self._group.unified_dir,
+        )
+        return process_levers(slot, self._originals)

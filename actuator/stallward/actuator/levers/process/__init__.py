@@ -1,0 +1,1 @@
+"""Levers that act on processes and threads one by one."""

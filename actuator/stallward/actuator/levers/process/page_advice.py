@@ -1,0 +1,220 @@
+"""Telling the kernel what becomes of a process's private pages: process_madvise(2).
+
+``cold`` makes them the next to be reclaimed, ``pageout`` reclaims them now, ``willneed`` reads
+them back from swap. A thread of its own does it, some megabytes a call.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
+from stallward.actuator.levers.base.lever import Members, PlannedWrite
+from stallward.actuator.levers.base.one_shot import OnceLever
+from stallward.actuator.levers.base.worker import Superseded
+from stallward.actuator.record.lever_result import LeverResult, attempt
+from stallward.agent.desired import MIB, DesiredState, PageAdvice
+
+CALL_BYTES: Final = 32 * MIB
+"""At most this much a call."""
+_CALL_RANGES: Final = 256
+_SYSCALL: Final = 440
+"""process_madvise, on every architecture (Linux 5.10)."""
+_NUMBERS: Final[dict[str, int]] = {"willneed": 3, "cold": 20, "pageout": 21}
+"""MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT (asm-generic/mman-common.h)."""
+_SKIPPED: Final = frozenset({errno.EINVAL, errno.ENOMEM, errno.EFAULT, errno.EBUSY, errno.EAGAIN})
+"""Of one range: locked, of huge pages of its own, or unmapped meanwhile."""
+
+_MAX_PIECES: Final = 1 << 16
+"""2 TiB of one process: the list of them takes some 8 MB."""
+_ADDRESSES: Final = 1 << 64
+
+Advise = Callable[[int, list[tuple[int, int]], int], int]
+"""pidfd, (address, bytes) and the advice to bytes advised; raises OSError."""
+
+
+def private_ranges(maps: bytes) -> Iterator[tuple[int, int]]:
+    """(address, bytes) of the private writable ranges of /proc/PID/maps, in pieces of a call.
+
+    A process may map terabytes that it never touches; what is beyond :data:`_MAX_PIECES` of them
+    is left out.
+    """
+    left = _MAX_PIECES
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) < 5 or len(fields[1]) != 4 or fields[1][3:] != b"p":
+            continue
+        name = fields[5] if len(fields) > 5 else b""
+        if b"w" not in fields[1] or name.startswith(b"[v"):  # vdso, vvar, vsyscall
+            continue
+        start, _, end = fields[0].partition(b"-")
+        try:
+            first, last = int(start, 16), int(end, 16)
+        except ValueError:
+            continue
+        if last > _ADDRESSES:
+            continue
+        for address in range(first, min(last, first + left * CALL_BYTES), CALL_BYTES):
+            left -= 1
+            yield address, min(CALL_BYTES, last - address)
+
+
+def process_madvise(pidfd: int, ranges: list[tuple[int, int]], advice: int) -> int:
+    """The system call; the bytes that were advised.
+
+    Raises:
+        OSError: As the kernel says, if not even the first range was advised.
+    """
+    import ctypes  # noqa: PLC0415 - costs a megabyte that few daemons need
+
+    class Range(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+    vector = (Range * len(ranges))(*(Range(*r) for r in ranges))
+    libc = ctypes.CDLL(None, use_errno=True)
+    number: Any = ctypes.c_long(_SYSCALL)
+    done = int(
+        libc.syscall(number, ctypes.c_int(pidfd), vector, ctypes.c_size_t(len(ranges)), advice, 0)
+    )
+    if done < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return done
+
+
+def why_no_advice(proc: Path) -> str:
+    """Why pages of other processes cannot be advised here; empty if they can."""
+    major, minor = (int(part) for part in os.uname().release.split(".")[:2])
+    if (major, minor) < (5, 10):
+        return "no process_madvise (Linux 5.10 or newer has it)"
+    if not may_have(CAP_SYS_NICE, proc):
+        return f"process_madvise needs {CAP_SYS_NICE}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceSpec:
+    """What makes a lever of page advice.
+
+    Attributes:
+        name: E.g. ``pages:hog0``.
+        members: Whose pages.
+        advice_of: What of a state this lever takes.
+        proc: Where processes are.
+        missing: Why it cannot be used; empty if it can.
+        check: Called before each process; raises to refuse it.
+        advise: The system call.
+    """
+
+    name: str
+    members: Members
+    advice_of: Callable[[DesiredState], PageAdvice | None]
+    proc: Path
+    missing: str = ""
+    check: Callable[[], None] = field(default=lambda: None)
+    advise: Advise = process_madvise
+
+
+class AdviceLever(OnceLever[PageAdvice, PageAdvice | None]):
+    """Gives an advice once whenever another one is wished.
+
+    Args:
+        spec: The description.
+    """
+
+    def __init__(self, spec: AdviceSpec) -> None:
+        self._spec = spec
+        super().__init__(spec.name, spec.missing, nothing=None)
+
+    def _target(self, granted: DesiredState) -> PageAdvice | None:
+        return self._spec.advice_of(granted)
+
+    def _wish(self, target: PageAdvice, granted: DesiredState) -> PageAdvice:
+        return target
+
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
+        """One line if an advice would be given."""
+        advice = self._new_target(granted)
+        if advice is None:
+            return ()
+        target = f"process_madvise on {len(self._spec.members())} processes"
+        undo = "nothing to undo: pages come back when they are needed"
+        return (PlannedWrite(lever=self.name, target=target, before="", after=advice, undo=undo),)
+
+    def _work(
+        self, advice: PageAdvice | None, superseded: Superseded
+    ) -> tuple[LeverResult, ...] | None:
+        if advice is None:
+            return ()
+        started_s, total, errors = time.monotonic(), 0, []
+        for pid in self._spec.members():
+            if superseded():
+                return None
+            advised: list[int] = []
+            result = attempt(
+                self.name,
+                advice,
+                lambda: advised.append(self._one(pid, advice, superseded)),  # noqa: B023
+            )
+            total += sum(advised)
+            if not result.ok:
+                errors.append(result.error)
+        took_ms = (time.monotonic() - started_s) * 1e3
+        value, error = f"{advice} {total} bytes", errors[0] if errors else ""
+        return (
+            LeverResult(lever=self.name, value=value, ok=not error, error=error, took_ms=took_ms),
+        )
+
+    def _one(self, pid: int, advice: PageAdvice, superseded: Superseded) -> int:
+        """Advise on one process; the bytes."""
+        self._spec.check()
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return 0
+        try:
+            # The descriptor pins the process; only now are its membership and its ranges read.
+            maps = read_bytes(self._spec.proc / str(pid) / "maps")
+            if pid not in self._spec.members() or maps is None:
+                return 0
+            return self._ranges(pidfd, list(private_ranges(maps)), _NUMBERS[advice], superseded)
+        except ProcessLookupError:
+            return 0
+        except OSError as error:
+            reason = os.strerror(error.errno or 0)
+            raise KernelFileError(
+                f"process {pid}", f"process_madvise failed ({reason})", number=error.errno or 0
+            ) from error
+        finally:
+            os.close(pidfd)
+
+    def _ranges(
+        self, pidfd: int, ranges: list[tuple[int, int]], number: int, superseded: Superseded
+    ) -> int:
+        total, at = 0, 0
+        while at < len(ranges) and not superseded():
+            end, size = at, 0
+            while end < len(ranges) and end - at < _CALL_RANGES and size < CALL_BYTES:
+                size += ranges[end][1]
+                end += 1
+            try:
+                done = self._spec.advise(pidfd, ranges[at:end], number)
+            except OSError as error:
+                if error.errno not in _SKIPPED:
+                    raise
+                done = 0
+            total += done
+            while at < end and done >= ranges[at][1]:
+                done -= ranges[at][1]
+                at += 1
+            if at < end:
+                at += 1  # the range that the kernel stopped at
+        return total

@@ -1,0 +1,169 @@
+"""Stopping, continuing and terminating single processes, by pidfd with the start time checked."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from typing import Final
+
+from stallward.actuator.errors import LeverError
+from stallward.actuator.journal.entries import Stopped
+from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.process_identity import send_signal, stat_fields
+from stallward.actuator.kernel.target import Target
+from stallward.actuator.levers.base.exempt_processes import daemon_pids
+from stallward.actuator.levers.base.lever import PlannedWrite
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.quiet import QuietLever
+from stallward.actuator.record.lever_result import LeverResult, attempt
+from stallward.agent.desired import DesiredState, ProcessRef
+from stallward.agent.sample import LeverState
+
+_STANDS_STILL: Final = frozenset({b"T", b"t", b"Z", b"X"})
+"""States of /proc/PID/stat: stopped or traced; what has ended stands still too."""
+
+
+class ProcessStopLever(QuietLever):
+    """SIGSTOP and SIGCONT of the processes named, SIGTERM of one.
+
+    Args:
+        paths: The kernel's files.
+        protected: Its processes are refused.
+        originals: Keeps the journal.
+    """
+
+    name = "stop"
+
+    def __init__(self, paths: Paths, protected: Target, originals: Originals) -> None:
+        self._paths = paths
+        self._protected = protected
+        self._originals = originals
+        self._stopped: dict[ProcessRef, bool] = {}
+        """And whether the kernel has been seen to have stopped it: a signal takes its time."""
+        self._left: set[ProcessRef] = set()
+        """Somebody else continued them while they were wished to be stopped."""
+        self._turn = 0
+        self.foreign_total = 0
+        self._terminated: set[ProcessRef] = set()
+        self._wanted: tuple[ProcessRef, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether anything is stopped."""
+        return bool(self._stopped)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that is wished to be stopped is, and nothing else."""
+        return not self._left and set(self._wanted) == self._stopped.keys()
+
+    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
+        """Stop what is named and continue what is not any more."""
+        stopped, terminate = granted.stopped, granted.terminate
+        self._wanted = stopped
+        self._left.intersection_update(stopped)
+        results = [self._continue(ref) for ref in tuple(self._stopped) if ref not in stopped]
+        known = self._stopped.keys() | self._left
+        results += [self._stop(ref) for ref in stopped if ref not in known]
+        if terminate is not None and terminate not in self._terminated:
+            self._terminated.add(terminate)
+            lever = f"terminate:{terminate.pid}"
+            results.append(attempt(lever, "SIGTERM", partial(self._terminate, terminate)))
+        return tuple(results)
+
+    def look(self, now_s: float) -> tuple[LeverResult, ...]:
+        """See whether one of them still stands still; another one the next time."""
+        if not self._stopped:
+            return ()
+        self._turn = (self._turn + 1) % len(self._stopped)
+        ref = tuple(self._stopped)[self._turn]
+        path = self._paths.proc / str(ref.pid) / "stat"
+        content = read_bytes(path)
+        fields = stat_fields(content, path) if content else []
+        if not fields or int(fields[19]) != ref.start_time_ticks:
+            return ()  # ended, which continuing it will find out
+        if fields[0] in _STANDS_STILL:
+            self._stopped[ref] = True
+        elif self._stopped[ref]:
+            del self._stopped[ref]
+            self._left.add(ref)
+            self._originals.release(_entry(ref))
+            self.foreign_total += 1
+            error = "somebody else continued it; left as it is"
+            return (LeverResult(lever=f"stop:{ref.pid}", value="SIGSTOP", ok=False, error=error),)
+        return ()
+
+    def states(self, now_s: float) -> tuple[LeverState, ...]:
+        """Who was left to somebody else; the processes of a sample tell the others."""
+        return tuple(
+            LeverState(lever=f"stop:{ref.pid}", value="SIGCONT", foreign=True)
+            for ref in self._left
+        )
+
+    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Continue everything."""
+        self._wanted = ()
+        self._left.clear()
+        return tuple(self._continue(ref) for ref in tuple(self._stopped))
+
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
+        """One line per process that would be stopped, continued or ended."""
+        new = [ref for ref in granted.stopped if ref not in self._stopped]
+        old = [ref for ref in self._stopped if ref not in granted.stopped]
+        plans = [_plan(ref, "stop", "SIGSTOP", "SIGCONT") for ref in new]
+        plans += [_plan(ref, "stop", "SIGCONT", "SIGSTOP") for ref in old]
+        if granted.terminate is not None and granted.terminate not in self._terminated:
+            plans.append(_plan(granted.terminate, "terminate", "SIGTERM", "cannot be undone"))
+        return tuple(plans)
+
+    def _stop(self, ref: ProcessRef) -> LeverResult:
+        result = attempt(f"stop:{ref.pid}", "SIGSTOP", partial(self._send_stop, ref))
+        if result.ok:
+            self._stopped[ref] = False
+        else:
+            self._originals.release(_entry(ref))
+        return result
+
+    def _continue(self, ref: ProcessRef) -> LeverResult:
+        send = partial(
+            send_signal, self._paths.proc, ref.pid, ref.start_time_ticks, signal.SIGCONT
+        )
+        result = attempt(f"stop:{ref.pid}", "SIGCONT", send)
+        if result.ok:  # else it is tried again
+            del self._stopped[ref]
+            self._originals.release(_entry(ref))
+        return result
+
+    def _check(self, ref: ProcessRef) -> None:
+        """Right before acting: a guard further up may have seen an older node."""
+        if ref.pid in daemon_pids() or ref.pid in self._protected.pids(recursive=True):
+            raise LeverError(f"Process {ref.pid} is protected and was left alone.")
+
+    def _signal(self, ref: ProcessRef, number: signal.Signals) -> None:
+        if not send_signal(self._paths.proc, ref.pid, ref.start_time_ticks, number):
+            raise LeverError(f"Process {ref.pid} is gone.")
+
+    def _send_stop(self, ref: ProcessRef) -> None:
+        self._check(ref)
+        self._originals.ensure(_entry(ref))
+        self._signal(ref, signal.SIGSTOP)
+
+    def _terminate(self, ref: ProcessRef) -> None:
+        self._check(ref)
+        self._signal(ref, signal.SIGTERM)
+        # A stopped process would take the signal only when it runs again.
+        self._signal(ref, signal.SIGCONT)
+        self._stopped.pop(ref, None)
+        self._originals.release(_entry(ref))
+
+
+def _plan(ref: ProcessRef, what: str, action: str, undo: str) -> PlannedWrite:
+    target = f"{action} to process {ref.pid}"
+    return PlannedWrite(
+        lever=f"{what}:{ref.pid}", target=target, before="", after=action, undo=undo
+    )
+
+
+def _entry(ref: ProcessRef) -> Stopped:
+    return Stopped(ref.pid, ref.start_time_ticks)

@@ -1,0 +1,243 @@
+"""Giving all threads of a slot a nice value or CPUs, and each of them its own back.
+
+A thread that is forked meanwhile inherits what its parent was given: it is known by having such
+a value and by having started after the first change, and it gets the parent's original back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import LeverError
+from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
+from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.scheduling import NICE, read_value, thread_ids, write_value
+from stallward.actuator.levers.base.lever import Members
+from stallward.actuator.levers.base.originals import Originals
+from stallward.agent.errors import StallwardError
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+MOST_PROBLEMS: Final = 3
+"""So many failures of one sweep are told; thousands of threads may fail alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread, named so that another with its number is not mistaken for it."""
+
+    tid: int
+    start_time_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a thread had and what it was given."""
+
+    original: str
+    value: str
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one sweep did."""
+
+    moved: int = 0
+    foreign: int = 0
+    problems: list[str] | None = None
+
+    def problem(self, text: str) -> None:
+        """Note what went wrong, but not all of it."""
+        self.problems = self.problems or []
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(text)
+
+
+class ThreadSweep:
+    """All threads of one slot and one of their values.
+
+    Args:
+        what: See ``thread_values``.
+        members: The slot's processes.
+        folder: The slot's cgroup directory; ``None`` where it is a process tree.
+        proc: Where processes are.
+        originals: Keeps the journal.
+    """
+
+    def __init__(
+        self, what: str, members: Members, folder: Path | None, proc: Path, originals: Originals
+    ) -> None:
+        self._what = what
+        self._members = members
+        self._folder = folder
+        self._proc = proc
+        self._originals = originals
+        self._given: dict[Thread, Given] = {}
+        self._own: set[Thread] = set()
+        """Had what was wished without us."""
+        self._left: set[Thread] = set()
+        """Somebody else has changed them since."""
+        self._common: str | None = None
+        """What the first one changed had: most likely all."""
+        self._written: set[str] = set()
+        """What was given so far: who started since and has it may have inherited it."""
+        self._since_ticks = 0
+        self._entries: dict[JournalEntry, None] = {}
+
+    @property
+    def held(self) -> bool:
+        """Whether a thread may not have what it had, or one forked by a thread that has ended."""
+        return bool(self._given or self._written)
+
+    def again(self) -> None:
+        """Something else is wished: those that somebody else changed may be changed again."""
+        self._left = set()
+
+    def target(self, original: str, wanted: str) -> str:
+        """What a thread is given that had ``original``: never a better nice value."""
+        return max(original, wanted, key=int) if self._what == NICE else wanted
+
+    def values(self) -> Iterator[tuple[Thread, str]]:
+        """All threads there are now, and what they have."""
+        for pid in self._members():
+            for tid in thread_ids(self._proc, pid):
+                ticks = start_time_ticks(self._proc, tid)
+                now = read_value(self._what, tid)
+                if ticks is not None and now is not None:
+                    yield Thread(tid, ticks), now
+
+    def give(self, wanted: str) -> Swept:
+        """Give every thread what is wished."""
+        swept = Swept()
+        if not self.held:
+            self._since_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
+        found = tuple(self.values())
+        todo = []
+        for thread, now in found:
+            if thread in self._left:
+                continue
+            original = self._original(thread, now, swept)
+            if original is None:
+                continue
+            value = self.target(original, wanted)
+            if value != now:
+                todo.append((thread, original, value))
+            elif thread not in self._given:
+                self._own.add(thread)
+                if self._folder is not None:  # or it would be taken for one that was given it
+                    self._save(ThreadValue(self._what, thread.tid, thread.start_time_ticks, now))
+        for thread, original, value in todo:
+            try:
+                self._give_one(thread, original, value, swept)
+            except (StallwardError, OSError) as error:
+                swept.problem(str(error))
+        self._drop_dead({thread for thread, _ in found})
+        return swept
+
+    def _drop_dead(self, seen: set[Thread]) -> None:
+        """Forget threads that have ended: a build ends thousands a minute.
+
+        Args:
+            seen: Those that were there in this sweep.
+        """
+        entries = [e for e in self._entries if isinstance(e, ThreadValue)]
+        known = {Thread(e.tid, e.start_time_ticks) for e in entries}
+        known |= self._given.keys() | self._own | self._left
+        dead = {
+            thread
+            for thread in known - seen
+            if start_time_ticks(self._proc, thread.tid) != thread.start_time_ticks
+        }
+        for thread in dead:
+            self._given.pop(thread, None)
+        self._own -= dead
+        self._left -= dead
+        gone = [e for e in entries if Thread(e.tid, e.start_time_ticks) in dead]
+        for entry in gone:
+            del self._entries[entry]
+        self._originals.release_all(gone)
+
+    def _original(self, thread: Thread, now: str, swept: Swept) -> str | None:
+        """What it had before; ``None`` if somebody else has changed it since."""
+        given = self._given.get(thread)
+        if given is None:
+            if self._common is not None and self._inherited(thread, now):
+                if self._folder is None:  # no entry of a group's threads speaks for it
+                    ticks = thread.start_time_ticks
+                    self._save(ThreadValue(self._what, thread.tid, ticks, self._common))
+                self._given[thread] = Given(self._common, now)
+                return self._common
+            return now
+        if given.value == now:
+            return given.original
+        del self._given[thread]
+        self._left.add(thread)
+        swept.foreign += 1
+        swept.problem(f"Thread {thread.tid} has {now} now, set by somebody else; left as it is.")
+        return None
+
+    def _inherited(self, thread: Thread, now: str) -> bool:
+        if self._common is None or thread in self._own:
+            return False
+        if thread.start_time_ticks < self._since_ticks:
+            return False
+        return now in self._written
+
+    def _save(self, entry: JournalEntry) -> None:
+        self._originals.ensure(entry)
+        self._entries[entry] = None
+
+    def _give_one(self, thread: Thread, original: str, value: str, swept: Swept) -> None:
+        if self._common is None:
+            self._common = original
+        if self._folder is not None and original == self._common:
+            self._save(GroupThreads(self._what, self._folder, value, original))
+        else:
+            ticks = thread.start_time_ticks
+            self._save(ThreadValue(self._what, thread.tid, ticks, original))
+        if not write_value(self._what, thread.tid, value):
+            return
+        taken = read_value(self._what, thread.tid) or value
+        self._given[thread] = Given(original, taken)
+        self._written.add(taken)
+        swept.moved += 1
+        if taken != value:
+            raise LeverError(f"Thread {thread.tid}: the kernel took {taken} instead of {value}.")
+
+    def give_back(self) -> Swept:
+        """Give every thread back what it had, those forked since too."""
+        swept = Swept()
+        for thread, now in self.values():
+            if thread not in self._given and self._inherited(thread, now):
+                self._given[thread] = Given(self._common or now, now)
+        for thread, given in tuple(self._given.items()):
+            try:
+                swept.moved += self._back(thread, given, swept)
+            except (StallwardError, OSError) as error:
+                swept.problem(str(error))  # it stays held, and is tried again
+                continue
+            del self._given[thread]
+        if not self._given:
+            self._forget()
+        return swept
+
+    def _back(self, thread: Thread, given: Given, swept: Swept) -> bool:
+        now = read_value(self._what, thread.tid)
+        if start_time_ticks(self._proc, thread.tid) != thread.start_time_ticks or now is None:
+            return False
+        if now != given.value:
+            swept.foreign += 1
+            return False
+        return write_value(self._what, thread.tid, given.original)
+
+    def _forget(self) -> None:
+        self._originals.release_all(tuple(self._entries))
+        self._entries.clear()
+        self._written.clear()
+        self._own.clear()
+        self._left.clear()
+        self._common = None

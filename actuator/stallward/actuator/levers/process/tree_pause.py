@@ -1,0 +1,287 @@
+"""Pausing a process tree: SIGSTOP and SIGCONT of every member.
+
+Weaker than freezing a cgroup, and visibly so. A parent outside the tree sees its child stop (a
+shell says "Stopped"). A program may catch SIGCONT. A process that waits in the kernel for a
+disk stops when it comes back. Parents are stopped before their children and continued after
+them, so that inside the tree all but nobody sees anybody stop: one that runs when the signal
+comes may still look.
+
+What forks meanwhile is found and stopped at later ticks, within a few of which the tree stands
+still. Only what was stopped here is continued: a process that somebody else had stopped is left
+stopped, and one that somebody else continues is left running until the next pause.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import JournalError
+from stallward.actuator.journal.entries import Stopped
+from stallward.actuator.kernel.process_table import read_seen
+from stallward.actuator.kernel.process_trees import ProcessTree
+from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.lever import PlannedWrite
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.process.tree_signals import Batch, batches, send, stop, why_no_pidfd
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.agent.desired import DesiredState, ProcessRef
+from stallward.agent.sample import LeverState
+
+ROUNDS: Final = 3
+"""Times that one tick looks for what was forked while it was stopping the rest."""
+CONFIRM_S: Final = 1.0
+"""A process that does not stand still after this long is reported."""
+RETRY_S: Final = 1.0
+"""How long what failed is not tried again."""
+LOOKED_AT: Final = 32
+"""Stopped processes that one look reads, in turn."""
+
+
+class TreePause:
+    """The pause of one process tree.
+
+    Args:
+        slot: The slot's index.
+        tree: Its processes.
+        proc: Where /proc is.
+        originals: Keeps the journal.
+        spared: Processes that are never stopped.
+    """
+
+    def __init__(
+        self,
+        slot: int,
+        tree: ProcessTree,
+        proc: Path,
+        originals: Originals,
+        *,
+        spared: Spared | None = None,
+    ) -> None:
+        self.name = f"pause:{tree.name}"
+        self._slot = slot
+        self._tree = tree
+        self._proc = proc
+        self._originals = originals
+        self._spared = spared or Spared()
+        self._stopped: dict[ProcessRef, float] = {}
+        """By process: when it was stopped."""
+        self._standing: set[ProcessRef] = set()
+        """Those of them that have been seen to stand still."""
+        self._aside: set[ProcessRef] = set()
+        """What somebody else has continued, or must not be stopped; until the next pause."""
+        self._turn: list[ProcessRef] = []
+        self._retry_at_s = 0.0
+        self._paused = False
+        self.foreign_total = 0
+        why = why_no_pidfd()
+        self.missing: tuple[str, ...] = (f"{self.name}: {why}",) if why else ()
+
+    @property
+    def held(self) -> bool:
+        """Whether any process is stopped by this lever."""
+        return bool(self._stopped)
+
+    @property
+    def idle(self) -> bool:
+        """Only a tree that runs needs no look at who is new in it."""
+        return not self._paused and not self._stopped
+
+    def requested(self) -> bool:
+        """Whether any member is stopped by this lever."""
+        return bool(self._stopped)
+
+    def frozen(self) -> bool:
+        """Whether every member stands still now; read from the kernel."""
+        members = [read_seen(self._proc, pid) for pid in self._tree.pids()]
+        alive = [seen for seen in members if seen is not None and not seen.ended]
+        return bool(alive) and all(seen.stopped for seen in alive)
+
+    def _wanted(self, granted: DesiredState) -> bool:
+        """Whether a state pauses the slot; what is to end must run."""
+        wish = granted.slot(self._slot)
+        return wish.paused and not wish.terminated
+
+    def apply(self, granted: DesiredState, now_s: float) -> Iterable[LeverResult]:
+        """Stop who runs, or continue who was stopped; who has left the tree is continued."""
+        if not self._wanted(granted):
+            return self._thaw(now_s)
+        if self.missing:
+            return (self._result("SIGSTOP", self.missing[0], 0.0),)
+        if now_s < self._retry_at_s:
+            return ()
+        begun, self._paused = not self._paused, True
+        if begun:
+            self._aside.clear()
+        return self._pause(now_s, begun=begun)
+
+    def _pause(self, now_s: float, *, begun: bool) -> list[LeverResult]:
+        started_s, total, error = time.monotonic(), Batch(), ""
+        for _ in range(ROUNDS):
+            self._tree.refresh()
+            new = self._running()
+            if not new:
+                break
+            try:
+                for part in batches(new):
+                    _merge(total, stop(self._proc, part, self._hold))
+                    self._stopped.update(dict.fromkeys(total.done, now_s))
+            except JournalError as failure:
+                error = str(failure)
+                self._retry_at_s = now_s + RETRY_S
+                break
+        self._forget(total.gone)
+        self._forget([*total.refused])
+        self._aside.update(total.refused)
+        results = self._let_go_of_strangers(now_s)
+        if total.refused and not error:
+            ref, why = next(iter(total.refused.items()))
+            error = f"{len(total.refused)} processes cannot be stopped, e.g. {ref.pid}: {why}"
+        if total.done or error or (begun and total.already):
+            value = f"SIGSTOP to {len(total.done)}"
+            results.append(self._result(value, error, time.monotonic() - started_s))
+        return results
+
+    def _running(self) -> list[ProcessRef]:
+        """The members to stop, parents first."""
+        spared = self._spared.pids()
+        members = sorted(self._tree.members.values(), key=lambda seen: seen.age_order)
+        return [
+            seen.ref
+            for seen in members
+            if not seen.ended
+            and seen.pid not in spared
+            and seen.ref not in self._stopped
+            and seen.ref not in self._aside
+        ]
+
+    def _hold(self, refs: list[ProcessRef]) -> None:
+        self._originals.ensure_all([_entry(ref) for ref in refs])
+
+    def _let_go_of_strangers(self, now_s: float) -> list[LeverResult]:
+        """Continue who is in the tree no more, or is protected now."""
+        spared, members = self._spared.pids(), self._tree.members
+        left = [ref for ref in self._stopped if ref.pid not in members or ref.pid in spared]
+        return self._continue(left, now_s) if left else []
+
+    def _thaw(self, now_s: float) -> list[LeverResult]:
+        self._paused, self._retry_at_s = False, 0.0
+        self._aside.clear()
+        return self._continue(list(self._stopped), now_s) if self._stopped else []
+
+    def _continue(self, refs: list[ProcessRef], now_s: float) -> list[LeverResult]:
+        """Continue processes, children before their parents."""
+        started_s = time.monotonic()
+        refs.sort(key=lambda ref: (ref.start_time_ticks, ref.pid), reverse=True)
+        batch = send(self._proc, refs, signal.SIGCONT)
+        self._forget([*batch.done, *batch.gone])
+        error = ""
+        if batch.refused:  # they are tried again
+            ref, why = next(iter(batch.refused.items()))
+            error = f"{len(batch.refused)} processes cannot be continued, e.g. {ref.pid}: {why}"
+        if not batch.done and not error:
+            return []
+        value = f"SIGCONT to {len(batch.done)}"
+        return [self._result(value, error, time.monotonic() - started_s)]
+
+    def _forget(self, refs: Iterable[ProcessRef]) -> None:
+        """Nothing is left to undo of these."""
+        refs = list(refs)
+        for ref in refs:
+            self._stopped.pop(ref, None)
+            self._standing.discard(ref)
+        self._originals.release_all([_entry(ref) for ref in refs])
+
+    def _result(self, value: str, error: str, took_s: float) -> LeverResult:
+        return LeverResult(
+            lever=self.name, value=value, ok=not error, error=error, took_ms=took_s * 1e3
+        )
+
+    def poll(self, now_s: float) -> Iterable[LeverResult]:
+        """Nothing is finished later than asked for; :meth:`look` says what does not stop."""
+        return ()
+
+    def look(self, now_s: float) -> Iterable[LeverResult]:
+        """Read some of the stopped ones: who was continued, who does not stop, who has ended."""
+        continued: list[ProcessRef] = []
+        late: list[ProcessRef] = []
+        gone: list[ProcessRef] = []
+        for ref in self._next_looked_at():
+            seen = read_seen(self._proc, ref.pid)
+            if seen is None or seen.ref != ref or seen.ended:
+                gone.append(ref)
+            elif seen.stopped:
+                self._standing.add(ref)
+            elif ref in self._standing:
+                continued.append(ref)
+            elif now_s - self._stopped[ref] > CONFIRM_S:
+                late.append(ref)
+                self._stopped[ref] = now_s  # not reported at every look
+        self._forget([*gone, *continued])
+        self._aside.update(continued)
+        self.foreign_total += len(continued)
+        results = []
+        if continued:
+            error = f"somebody else continued {_some(continued)}; left alone until the next pause"
+            results.append(self._result("SIGSTOP", error, 0.0))
+        if late:
+            error = f"{_some(late)} do not stand still after {CONFIRM_S:g} s"
+            results.append(self._result("SIGSTOP", error, CONFIRM_S))
+        return results
+
+    def _next_looked_at(self) -> list[ProcessRef]:
+        if not self._turn:
+            self._turn = list(self._stopped)
+        refs, self._turn = self._turn[:LOOKED_AT], self._turn[LOOKED_AT:]
+        return [ref for ref in refs if ref in self._stopped]
+
+    def plan(self, granted: DesiredState) -> Iterable[PlannedWrite]:
+        """Whom :meth:`apply` would stop or continue now."""
+        if self._wanted(granted):
+            count, number, undo = len(self._running()), "SIGSTOP", "SIGCONT to the same"
+        else:
+            count, number, undo = len(self._stopped), "SIGCONT", ""
+        if not count:
+            return ()
+        return (
+            PlannedWrite(
+                lever=self.name,
+                target=f"{count} processes of {self._tree.name}",
+                before=f"{len(self._stopped)} stopped",
+                after=number,
+                undo=undo,
+            ),
+        )
+
+    def restore(self, now_s: float) -> Iterable[LeverResult]:
+        """Continue everything that was stopped here."""
+        return self._thaw(now_s)
+
+    def finish(self, deadline_s: float) -> Iterable[LeverResult]:
+        """Nothing takes longer than the call."""
+        return ()
+
+    def states(self, now_s: float) -> Iterable[LeverState]:
+        """What was left to somebody else; the pause itself is in the slot's state."""
+        if not self._aside:
+            return ()
+        value = f"{len(self._aside)} processes left running"
+        return (LeverState(lever=self.name, value=value, foreign=True),)
+
+
+def _entry(ref: ProcessRef) -> Stopped:
+    return Stopped(ref.pid, ref.start_time_ticks)
+
+
+def _some(refs: list[ProcessRef]) -> str:
+    return f"{len(refs)} processes (e.g. {refs[0].pid})"
+
+
+def _merge(total: Batch, part: Batch) -> None:
+    total.done += part.done
+    total.already += part.already
+    total.gone += part.gone
+    total.refused.update(part.refused)

@@ -1,0 +1,118 @@
+"""Stopping and continuing many processes at once, each by pidfd with its start time checked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.kernel.process_table import read_seen
+from stallward.agent.desired import ProcessRef
+
+BATCH: Final = 100
+"""Processes whose entries go to the journal in one message, and whose pidfds are open at once."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """What became of the processes that were to be signalled."""
+
+    done: list[ProcessRef] = field(default_factory=list)
+    already: list[ProcessRef] = field(default_factory=list)
+    """Stopped by somebody else."""
+    gone: list[ProcessRef] = field(default_factory=list)
+    refused: dict[ProcessRef, str] = field(default_factory=dict)
+    """Why a process could not be signalled."""
+
+
+def batches(refs: Iterable[ProcessRef]) -> Iterator[tuple[ProcessRef, ...]]:
+    """At most :data:`BATCH` processes at a time."""
+    todo = tuple(refs)
+    for start in range(0, len(todo), BATCH):
+        yield todo[start : start + BATCH]
+
+
+def stop(
+    proc: Path, refs: Iterable[ProcessRef], hold: Callable[[list[ProcessRef]], None]
+) -> Batch:
+    """Send SIGSTOP to processes that run.
+
+    Args:
+        proc: Where /proc is.
+        refs: The processes, parents first, at most :data:`BATCH`.
+        hold: Called with those that will be stopped, before the first is; what it raises keeps
+            them all from being stopped.
+    """
+    batch = Batch()
+    with contextlib.ExitStack() as stack:
+        found: list[tuple[ProcessRef, int]] = []
+        for ref in refs:
+            fd = _open(ref, batch)
+            if fd < 0:
+                continue
+            stack.callback(os.close, fd)
+            # The descriptor names one process for good; the start time says whether it is ours.
+            seen = read_seen(proc, ref.pid)
+            if seen is None or seen.ref != ref or seen.ended:
+                batch.gone.append(ref)
+            elif seen.stopped:
+                batch.already.append(ref)
+            else:
+                found.append((ref, fd))
+        if found:
+            hold([ref for ref, _ in found])
+        for ref, fd in found:
+            _send(ref, fd, signal.SIGSTOP, batch)
+    return batch
+
+
+def send(proc: Path, refs: Iterable[ProcessRef], number: signal.Signals) -> Batch:
+    """Send a signal to processes, one after the other."""
+    batch = Batch()
+    for ref in refs:
+        fd = _open(ref, batch)
+        if fd < 0:
+            continue
+        try:
+            seen = read_seen(proc, ref.pid)
+            if seen is None or seen.ref != ref:
+                batch.gone.append(ref)
+            else:
+                _send(ref, fd, number, batch)
+        finally:
+            os.close(fd)
+    return batch
+
+
+def _open(ref: ProcessRef, batch: Batch) -> int:
+    try:
+        return os.pidfd_open(ref.pid)
+    except ProcessLookupError:
+        batch.gone.append(ref)
+    except OSError as error:
+        batch.refused[ref] = os.strerror(error.errno or 0)
+    return -1
+
+
+def _send(ref: ProcessRef, fd: int, number: signal.Signals, batch: Batch) -> None:
+    try:
+        signal.pidfd_send_signal(fd, number)
+    except ProcessLookupError:
+        batch.gone.append(ref)
+    except OSError as error:
+        batch.refused[ref] = os.strerror(error.errno or 0)
+    else:
+        batch.done.append(ref)
+
+
+def why_no_pidfd() -> str:
+    """Why this kernel cannot signal by pidfd (5.3 or newer can); empty if it can."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError) as error:
+        return f"no pidfd_open ({error}); kernel 5.3 or newer has it"
+    return ""

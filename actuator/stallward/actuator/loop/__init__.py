@@ -1,0 +1,1 @@
+"""The loop process: reads, decides, applies, records, sleeps."""

@@ -1,0 +1,229 @@
+"""The loop process: sense, observe, decide, guard, apply, record.
+
+Ten times a second under pressure, twice while the node is calm, and at once when the protected
+application begins to stall. The guardian starts it as ``python -m stallward.actuator.loop``. On
+its tick path nothing waits for a disk, a log or another process. It restores everything when it
+is told to stop, when its guardian dies and when it fails; when it is killed, the guardian
+restores.
+"""
+
+from __future__ import annotations
+
+from stallward.actuator.runtime.process_setup import (
+    let_go_of_code,
+    quiet_collector,
+    run_first,
+    single_threaded_maths,
+    stay_in_memory,
+)
+
+single_threaded_maths()  # before numpy comes in
+
+import argparse  # noqa: E402
+import contextlib  # noqa: E402
+import os  # noqa: E402
+import signal  # noqa: E402
+import socket  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Final  # noqa: E402
+
+from stallward.actuator.config.daemon_config import DaemonConfig, load_config  # noqa: E402
+from stallward.actuator.engine.engine import Engine  # noqa: E402
+from stallward.actuator.engine.lease import LeaseDesk  # noqa: E402
+from stallward.actuator.errors import JournalError  # noqa: E402
+from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, Outlet  # noqa: E402
+from stallward.actuator.ipc.pause_memory import PauseMemory  # noqa: E402
+from stallward.actuator.ipc.shared_memory import LoopMemory  # noqa: E402
+from stallward.actuator.loop.commands import CommandDesk  # noqa: E402
+from stallward.actuator.loop.orphan import end_and_restore  # noqa: E402
+from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader  # noqa: E402
+from stallward.actuator.loop.tick import Ticker  # noqa: E402
+from stallward.actuator.loop.wait import Waiter  # noqa: E402
+from stallward.actuator.node.node import Node  # noqa: E402
+from stallward.actuator.record.tick_record import Mode  # noqa: E402
+from stallward.agent.controller import Controller, make_controller  # noqa: E402
+from stallward.agent.errors import StallwardError  # noqa: E402
+from stallward.agent.inference import import_runtime  # noqa: E402
+
+EXIT_FAILED: Final = 1
+_JOURNAL_START_S: Final = 10.0
+"""How long the guardian's disk may take for the originals, before the first tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    """What the guardian tells its loop."""
+
+    config: DaemonConfig
+    guardian_fd: int
+    command_fd: int
+    record_fd: int
+    latency_fd: int
+    """Where another process sends latencies; -1 for none."""
+    restarts: int
+    memory_fd: int
+    first_place: int
+    heir: int
+    unfinished: int
+    """These four: see :class:`~stallward.actuator.guardian.children.Inheritance`."""
+    daemon_start_s: float
+
+
+class Loop:
+    """The control loop of one node."""
+
+    def __init__(self, options: LoopOptions) -> None:
+        config = options.config
+        self._options = options
+        self._memory = memory = LoopMemory(options.memory_fd)
+        self._link = GuardianLink(
+            socket.socket(fileno=options.guardian_fd),
+            memory=memory,
+            first_place=options.first_place,
+        )
+        self._service = Outlet(socket.socket(fileno=options.command_fd))
+        self._recorder = (
+            Outlet(socket.socket(fileno=options.record_fd)) if options.record_fd >= 0 else None
+        )
+        self._stopping = False
+        controller = make_controller(config.control.controller)
+        latencies = options.latency_fd
+        self._node = Node(
+            config,
+            self._link.hold_one,
+            self._link.release_one,
+            options.daemon_start_s,
+            latencies=socket.socket(fileno=latencies) if latencies >= 0 else None,
+            touch_journal=self._link.touch,
+        )
+        pauses = PauseMemory(memory.pauses(), len(config.background))
+        self._node.remember_pauses(pauses, time.monotonic(), heir=bool(options.heir))
+        engine = _engine(config, self._node, controller)
+        leases = LeaseDesk()
+        desk = CommandDesk(
+            engine=engine,
+            leases=leases,
+            loader=PolicyLoader(config.policy.dir if config.policy else None),
+        )
+        if is_policy(controller):
+            path = Path(str(getattr(controller, "path", "")))
+            desk.adopt(Loaded(ticket=0, path=path, controller=controller))
+            engine.set_mode(Mode.ACTIVE)
+        self._ticker = Ticker(
+            config=config,
+            node=self._node,
+            engine=engine,
+            leases=leases,
+            desk=desk,
+            link=self._link,
+            service=self._service,
+            recorder=self._recorder,
+            restarts=options.restarts,
+            daemon_start_s=options.daemon_start_s,
+        )
+
+    def run(self) -> bool:
+        """Tick until told to stop; everything is put back whatever happens.
+
+        Returns:
+            Whether all is back; if not, the guardian does it.
+        """
+        restored = False
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._stop)
+        try:
+            self._journal_originals()
+            let_go_of_code()
+            stay_in_memory()
+            run_first()
+            quiet_collector()
+            waiter = Waiter(
+                link=self._link,
+                wake_fd=wake_read,
+                command_fd=self._service.connection.fileno(),
+                answer=self._ticker.answer_commands,
+                watch=self._node.stall_watch(),
+            )
+            self._ticker.run(waiter, lambda: self._stopping)
+        finally:
+            restored = self._close()
+        return restored
+
+    def _close(self) -> bool:
+        """Put everything back; a loop without a guardian ends here."""
+        if self._link.orphaned:
+            ends = (self._link.connection, self._service.connection)
+            sockets = [end.fileno() for end in ends]
+            sockets += [self._recorder.connection.fileno()] if self._recorder else []
+            config = self._options.config
+            paths, journal = config.node.paths, config.journal.path
+            unfinished = self._memory.in_force if self._options.unfinished else None
+            with contextlib.suppress(OSError):
+                end_and_restore(lambda: self._link.held, paths, journal, sockets, unfinished)
+        return self._node.close()
+
+    def _journal_originals(self) -> None:
+        """Have every original in the journal; what cannot be noted is not changed.
+
+        Raises:
+            JournalError: If the guardian is gone.
+        """
+        try:
+            self._link.hold(self._node.levers.originals(), timeout_s=_JOURNAL_START_S)
+        except JournalError:
+            if self._link.gone:
+                raise
+            # A full disk must not end the watching; each change asks the journal again.
+            self._node.levers.uncover()
+
+    def _stop(self, number: int, _frame: object) -> None:
+        self._stopping = True
+
+
+def is_policy(controller: Controller) -> bool:
+    """Whether a controller is a loaded policy file, which has modes."""
+    return hasattr(controller, "metadata") and hasattr(controller, "path")
+
+
+def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
+    default = config.control.takes_over
+    rule = make_controller(default) if is_policy(controller) else controller
+    family = frozenset({os.getpid(), os.getppid()})
+    return Engine(settings=node.settings(family), rule=rule, default=make_controller(default))
+
+
+def _warm_up_runtime() -> None:
+    """Import ONNX Runtime now: doing it at the first ``Load`` would hold up ticks."""
+    with contextlib.suppress(ImportError):  # optional
+        import_runtime()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The loop process; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="stallward.actuator.loop", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True)
+    for name in ("guardian-fd", "command-fd", "record-fd", "latency-fd", "memory-fd"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    for name in ("restarts", "first-place", "heir", "unfinished"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--daemon-start-s", type=float, required=True)
+    options = vars(parser.parse_args(arguments))
+    try:
+        config = load_config(options.pop("config"))
+        _warm_up_runtime()
+        loop = Loop(LoopOptions(config=config, **options))
+    except StallwardError as error:
+        sys.stderr.write(f"stallward loop: {error}\n")
+        return EXIT_USER
+    try:
+        restored = loop.run()
+    except StallwardError as error:
+        sys.stderr.write(f"stallward loop: {error}\n")
+        return EXIT_FAILED
+    return 0 if restored else EXIT_FAILED

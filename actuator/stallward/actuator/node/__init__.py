@@ -1,0 +1,1 @@
+"""One node as configured: its sensors and levers put together."""

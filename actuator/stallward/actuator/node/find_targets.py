@@ -1,0 +1,143 @@
+"""Finding on the node what the configuration names: groups, or process trees."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.errors import NodeError
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.hierarchies import detect, unwritable
+from stallward.actuator.kernel.process_trees import Forest
+from stallward.actuator.kernel.target import AnyTarget
+from stallward.actuator.levers.base.exempt_processes import Spared, daemon_pids
+
+PROTECTED_NAME: Final = "protected"
+"""What the protected application's process tree is called in messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """What the sensors read and the levers act on."""
+
+    hierarchy: Hierarchy
+    zone: Group
+    protected: AnyTarget
+    slots: tuple[AnyTarget, ...]
+    forest: Forest
+    """Refreshes the trees among them; it has none where all are groups."""
+
+
+def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> Targets:
+    """What ``config`` names on this node.
+
+    Args:
+        config: The configuration.
+        daemon_start_s: CLOCK_MONOTONIC when the daemon was started; now by default.
+
+    Raises:
+        NodeError: If a group is missing or cannot be used, or a slot holds the daemon itself.
+    """
+    hierarchy = detect(config.node.paths)
+    _check_groups_usable(config, hierarchy)
+    zone = hierarchy.group(config.node.zone)
+    forest = _forest(config, hierarchy, daemon_start_s)
+    names = (config.protected.group, *(slot.group for slot in config.background))
+    protected, *slots = (
+        tree if tree is not None else hierarchy.group(name or "")
+        for tree, name in zip(forest.trees, names, strict=True)
+    )
+    for group in (zone, protected, *slots):
+        if isinstance(group, Group) and not _there(group):
+            raise NodeError(
+                f"There is no group {group.name or '/'!r} in {hierarchy.why}",
+                next_step="Make it first, or correct the configuration.",
+            )
+    for slot in slots:
+        _refuse_own(slot)
+    if forest.refused:
+        raise NodeError(
+            f"The configuration names a process tree of which {forest.refused[0]}.",
+            next_step="Start the daemon outside every background tree, e.g. as a service.",
+        )
+    return Targets(
+        hierarchy=hierarchy, zone=zone, protected=protected, slots=tuple(slots), forest=forest
+    )
+
+
+def _there(group: Group) -> bool:
+    # Without cgroups the zone is the machine, which has no directory.
+    return group.exists() or (group.is_root and group.hierarchy.kind == "none")
+
+
+def _named_groups(config: DaemonConfig) -> list[tuple[str, str]]:
+    """Where the configuration names a group, and which."""
+    named = [("protected.group", config.protected.group)]
+    named += [(f"protected.groups[{i}]", name) for i, name in enumerate(config.protected.groups)]
+    named += [(f"background[{i}].group", slot.group) for i, slot in enumerate(config.background)]
+    found = [(place, name) for place, name in named if name is not None]
+    return [*found, ("node.zone", config.node.zone)] if config.node.zone.strip("/") else found
+
+
+def _check_groups_usable(config: DaemonConfig, hierarchy: Hierarchy) -> None:
+    named = _named_groups(config)
+    if not named:
+        return
+    if hierarchy.kind == "none":
+        place, name = named[0]
+        raise NodeError(
+            f"config.{place} names the group {name!r}, but {hierarchy.why}",
+            next_step="Name processes instead of groups, e.g. "
+            'processes = { pidfile = "/run/NAME.pid" }, and let the zone be "/".',
+        )
+    reasons = unwritable(hierarchy)
+    if reasons:
+        raise NodeError(
+            f"The groups of this node cannot be used: {'; '.join(reasons)}.",
+            next_step="Run the daemon as root, or name processes instead of groups.",
+        )
+
+
+def _forest(config: DaemonConfig, hierarchy: Hierarchy, daemon_start_s: float | None) -> Forest:
+    slots = config.background
+    listed = frozenset(config.protected.pids) | daemon_pids()
+    protected_names = (*config.protected.groups, *filter(None, (config.protected.group,)))
+    groups = tuple(hierarchy.group(name) for name in protected_names)
+
+    def spared() -> frozenset[int]:
+        return listed.union(*(group.pids(recursive=True) for group in groups))
+
+    return Forest(
+        config.node.proc,
+        [config.protected.processes, *(slot.processes for slot in slots)],
+        [PROTECTED_NAME, *(slot.name for slot in slots)],
+        spared=spared,
+        before_ticks=_ticks(daemon_start_s),
+    )
+
+
+def _ticks(monotonic_s: float | None) -> int | None:
+    """A CLOCK_MONOTONIC time as processes' start times count it."""
+    if monotonic_s is None:
+        return None
+    ago_s = time.monotonic() - monotonic_s
+    since_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ago_s
+    return int(since_boot_s * os.sysconf("SC_CLK_TCK")) + 1
+
+
+def _refuse_own(slot: AnyTarget) -> None:
+    """Refuse a slot in which this daemon runs, or pid 1.
+
+    Raises:
+        NodeError: Naming the process.
+    """
+    pid = Spared().within(slot)
+    if pid is not None:
+        raise NodeError(
+            f"The background group {slot.name!r} holds process {pid}: "
+            "the daemon would pause or starve itself, or pid 1.",
+            next_step="Start the daemon outside every background group, e.g. as a service.",
+        )

@@ -1,0 +1,245 @@
+"""The edge between deciding and the kernel: one node's sensors and levers, as configured."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import replace
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.engine.engine import EngineSettings
+from stallward.actuator.guard.guard import slots_with_stopped
+from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
+from stallward.actuator.ipc.pause_memory import PauseMemory
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.latency.open_source import open_source
+from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
+from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
+from stallward.actuator.node.find_targets import find_targets
+from stallward.actuator.node.stall_watch import StallWatch
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.sensors.missing import Absence, Why, absences, broken
+from stallward.actuator.sensors.online_cpus import read_online_cpus
+from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
+from stallward.actuator.sensors.sampler import Sampler
+from stallward.agent.controller import NodeContext
+from stallward.agent.desired import RELEASED, DesiredState
+from stallward.agent.sample import Sample
+
+
+class Node:
+    """Reads samples of a node and applies granted states to it.
+
+    Args:
+        config: Which groups, and where.
+        send_journal: Called with journal entries before the first change that they undo;
+            raising keeps the change from being made.
+        release_journal: Called with entries when they are undone for good.
+        daemon_start_s: CLOCK_MONOTONIC when the daemon was started; now by default.
+        latencies: The socket through which latencies come, where another process gathers them.
+        touch_journal: Marks entries that were sent as moved, or as back.
+
+    Raises:
+        NodeError: If a group is missing, the node lacks something, or a background group holds
+            the daemon itself.
+    """
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        send_journal: SendJournal,
+        release_journal: ReleaseJournal | None = None,
+        daemon_start_s: float | None = None,
+        latencies: socket.socket | None = None,
+        touch_journal: TouchJournal | None = None,
+    ) -> None:
+        self._config = config
+        paths = config.node.paths
+        targets = find_targets(config, daemon_start_s)
+        self.hierarchy, self._forest = targets.hierarchy, targets.forest
+        zone, slots = targets.zone, targets.slots
+        self._protected = protected = targets.protected
+        self.page_cache = PageCacheSignal(
+            config.node.page_cache,
+            hierarchy=self.hierarchy,
+            zone=zone,
+            protected=protected,
+            slots=slots,
+        )
+        self.latency = open_source(config.latency, latencies)
+        self.sampler = Sampler(
+            paths=paths,
+            hierarchy=self.hierarchy,
+            zone=zone,
+            protected=protected,
+            slots=slots,
+            forest=targets.forest,
+            latency_source=self.latency,
+        )
+        self.tracker = SlotTracker(len(slots))
+        self._pauses: PauseMemory | None = None
+        first = self._last = self.sampler.read(0, self.tracker.states(0.0))
+        self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
+        self.levers = LeverSet(
+            paths=paths,
+            hierarchy=self.hierarchy,
+            zone=zone,
+            protected=protected,
+            slots=slots,
+            zone_limit_bytes=first.zone.memory_limit_bytes,
+            send_journal=send_journal,
+            release_journal=release_journal,
+            touch_journal=touch_journal,
+            spared=frozenset(config.protected.pids),
+            options=LeverOptions(
+                dry_run=config.control.dry_run, aside_s=config.control.foreign_wait_s
+            ),
+        )
+        self._profile = "default"
+
+    def settings(self, protected_pids: frozenset[int]) -> EngineSettings:
+        """What deciding depends on, for this node."""
+        control = self._config.control
+        context = NodeContext(
+            zone_limit_bytes=self.zone_limit_bytes,
+            slot_names=tuple(slot.name for slot in self._config.background),
+            floors_bytes=tuple(slot.floor_bytes for slot in self._config.background),
+            slo_ms=control.slo_ms,
+            tick_period_s=control.tick_period_s,
+            seed=control.seed,
+        )
+        return EngineSettings(
+            context=context,
+            budgets=self._config.guard,
+            protected_pids=protected_pids | frozenset(self._config.protected.pids),
+            late_s=control.tick_period_s / 2,
+            online_cpus=read_online_cpus(self._config.node.paths),
+            aside_s=control.foreign_wait_s,
+        )
+
+    def remember_pauses(self, memory: PauseMemory, now_s: float, *, heir: bool) -> None:
+        """Keep the slots' pauses in ``memory`` from now on.
+
+        Args:
+            memory: Outlives this process.
+            now_s: CLOCK_MONOTONIC.
+            heir: Whether an earlier loop may have paused something lately. What it did is in
+                ``memory``; where it is not, it is taken for the worst that the budgets allow.
+        """
+        if heir:
+            count = len(self._config.background)
+            longest_s = self._config.guard.max_pause_share * SHARE_WINDOW_S
+            paused = [self.levers.slot_paused(i) for i in range(count)]
+            self.tracker = SlotTracker.after_restart(
+                now_s, [longest_s] * count, paused, memory.load()
+            )
+        self._pauses = memory
+        memory.keep_only(())
+        self._note_pauses()
+
+    def _note_pauses(self) -> None:
+        if self._pauses is not None:
+            self._pauses.note(self.tracker)
+
+    def read(self, sequence: int, now_s: float) -> Sample:
+        """Read the sample of one tick.
+
+        Raises:
+            SensorError: If an essential signal is there but cannot be read or understood.
+        """
+        sample = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
+        sample = self.page_cache.fill(sample)
+        moved = self.levers.states()
+        self._last = replace(sample, levers=moved) if moved else sample
+        return self._last
+
+    def missing(self) -> tuple[str, ...]:
+        """Signals and levers that this node does not have, and why."""
+        return (*self.missing_signals(), *self.levers.missing())
+
+    def troubles(self) -> tuple[str, ...]:
+        """What of it comes and goes, found without looking at every signal."""
+        latency = "" if self.latency is None else self.latency.fault
+        return (latency, *self.sampler.passing_faults)
+
+    def missing_signals(self) -> tuple[str, ...]:
+        """Signals that this node does not have, and why."""
+        return (*broken(self.absences(), self.sampler.faults), *self.sampler.absent)
+
+    def absences(self) -> tuple[Absence, ...]:
+        """Every signal that the last sample did not have, and why; also what cannot be had."""
+        off = self._config.node.page_cache == "off"
+        detail = f"page cache by eBPF: {self.page_cache.absent or 'not read'}"
+        reason = (Why.OFF if off else Why.UNREADABLE, detail)
+        known = dict.fromkeys(("page_cache_hits", "page_cache_misses"), reason)
+        return absences(self.sampler, self._last, known)
+
+    def apply(
+        self, granted: DesiredState, sample: Sample, now_s: float
+    ) -> tuple[LeverResult, ...]:
+        """Apply a granted state and note what the slots do from now on."""
+        # A dry run pauses and limits nothing, whatever is granted.
+        done = RELEASED if self.levers.dry_run else granted
+        stopped = slots_with_stopped(done, sample)
+        pausing = [i for i in range(len(sample.slots)) if done.slot(i).paused or i in stopped]
+        self.tracker.begin(now_s, pausing)
+        self._note_pauses()  # before it is so: if this is the last thing done, it counts
+        if self._pauses is not None:
+            self._pauses.keep(now_s, pausing)
+        results = self.levers.apply(granted)
+        facts = [
+            SlotFacts(
+                paused=done.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
+                limit_bytes=self.levers.slot_limit_bytes(i),
+                usage_bytes=group.memory_usage_bytes,
+                swap_bytes=group.swap_bytes,
+            )
+            for i, group in enumerate(sample.slots)
+        ]
+        self.tracker.update(now_s, facts, time.monotonic())
+        self._note_pauses()
+        if self._pauses is not None:
+            self._pauses.keep_only(pausing)
+        self._profile = done.tuning.name
+        return results
+
+    def stall_watch(self) -> StallWatch:
+        """Sees the protected application stall, or the whole machine where it has no PSI."""
+        group = self._protected if isinstance(self._protected, Group) else None
+        folder = None if group is None else group.unified_dir
+        path = None if folder is None else folder / "memory.pressure"
+        if path is None or not path.exists():
+            path = self._config.node.paths.proc / "pressure" / "memory"
+        return StallWatch(path)
+
+    def holds_anything(self) -> bool:
+        """Whether any lever is not as it was."""
+        return self.levers.anything_held()
+
+    def anything_runs(self) -> bool:
+        """Whether a stall could be answered: some background is not paused."""
+        return not all(state.paused for state in self._last.slot_states)
+
+    def release(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Run everything, untuned: what is done when nothing could be read."""
+        results = self.levers.apply(RELEASED)
+        facts = [
+            SlotFacts(
+                paused=self.levers.slot_paused(i), limit_bytes=self.levers.slot_limit_bytes(i)
+            )
+            for i in range(len(self._config.background))
+        ]
+        self.tracker.update(now_s, facts, time.monotonic())
+        self._note_pauses()
+        if self._pauses is not None:
+            self._pauses.keep_only(())
+        self._profile = RELEASED.tuning.name
+        return results
+
+    def close(self) -> bool:
+        """Put everything back and close the files; whether all of it is back."""
+        self.levers.restore()
+        self.page_cache.close()
+        self._forest.close()
+        self.sampler.close()
+        return not self.levers.held()

@@ -1,0 +1,1 @@
+"""What one tick leaves behind: as values, on the wire, on disk."""

@@ -1,0 +1,287 @@
+"""Between domain values and the wire: both directions, nowhere else.
+
+Fields of the same name correspond; absent optional fields are ``None``. Round trips are exact.
+To the wire, a record becomes one tree of dicts and lists first: a message made of messages is
+copied part by part, which costs half as much again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
+
+from stallward.actuator.latency.config import LatencyConfig
+from stallward.actuator.latency.source import LatencySource
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.tick_record import (
+    Circumstances,
+    Mode,
+    NamedDecision,
+    TickRecord,
+    TickTimings,
+)
+from stallward.agent.controller import Decision
+from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    LeverState,
+    NodeSample,
+    ProcessSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
+from stallward.proto.v1 import stallward_pb2 as pb
+
+_T = TypeVar("_T")
+_M = TypeVar("_M", bound=Message)
+
+_MODE_TO_WIRE: Final = {
+    Mode.OFF: pb.MODE_OFF,
+    Mode.SHADOW: pb.MODE_SHADOW,
+    Mode.ACTIVE: pb.MODE_ACTIVE,
+}
+_MODE_FROM_WIRE: Final = {wire: mode for mode, wire in _MODE_TO_WIRE.items()}
+
+
+_Parts = dict[str, Any]
+"""The fields of a message, as its class takes them."""
+
+
+class _Flat:
+    """Converts between a dataclass of scalars and the message with the same fields."""
+
+    def __init__(self, domain: type[Any], wire: type[Message], *, skip: tuple[str, ...] = ()):
+        self.domain, self.wire = domain, wire
+        self.names = tuple(f.name for f in fields(domain) if f.name not in skip)
+        self._values = attrgetter(*self.names)
+        described = wire.DESCRIPTOR.fields_by_name
+        self.optional = tuple((name, described[name].has_presence) for name in self.names)
+        self.repeated = tuple(name for name in self.names if described[name].is_repeated)
+
+    def to_wire(self, value: Any) -> _Parts:
+        found = zip(self.names, self._values(value), strict=True)
+        return {name: part for name, part in found if part is not None}
+
+    def from_wire(self, message: Message) -> dict[str, Any]:
+        found = {
+            name: None if optional and not message.HasField(name) else getattr(message, name)
+            for name, optional in self.optional
+        }
+        for name in self.repeated:
+            found[name] = tuple(getattr(message, name))
+        return found
+
+
+_PSI: Final = _Flat(PsiTotals, pb.PsiTotals)
+_GROUP: Final = _Flat(GroupSample, pb.GroupSample, skip=("psi",))
+_NODE: Final = _Flat(NodeSample, pb.NodeSample, skip=("psi",))
+_LATENCY: Final = _Flat(LatencySample, pb.LatencySample)
+_PROCESS: Final = _Flat(ProcessSample, pb.ProcessSample)
+_MOVED: Final = _Flat(LeverState, pb.LeverState)
+_STATE: Final = _Flat(SlotState, pb.SlotState)
+_TUNING: Final = _Flat(Tuning, pb.Tuning)
+_SLOT: Final = _Flat(SlotDesire, pb.SlotDesire)
+_REF: Final = _Flat(ProcessRef, pb.ProcessRef)
+_LEVER: Final = _Flat(LeverResult, pb.LeverResult)
+_TIMINGS: Final = _Flat(TickTimings, pb.TickTimings)
+_CIRCUMSTANCES: Final = _Flat(Circumstances, pb.Circumstances)
+
+
+def mode_to_wire(mode: Mode) -> pb.Mode:
+    """The wire's value of a mode."""
+    return _MODE_TO_WIRE[mode]
+
+
+def mode_from_wire(mode: pb.Mode) -> Mode | None:
+    """The mode of a wire value; ``None`` for unspecified and unknown ones."""
+    return _MODE_FROM_WIRE.get(mode)
+
+
+def _group_parts(group: GroupSample) -> _Parts:
+    return {**_GROUP.to_wire(group), "psi": _PSI.to_wire(group.psi)}
+
+
+def _group_from_wire(message: pb.GroupSample) -> GroupSample:
+    return GroupSample(psi=PsiTotals(**_PSI.from_wire(message.psi)), **_GROUP.from_wire(message))
+
+
+def sample_to_wire(sample: Sample) -> pb.Sample:
+    """The wire form of a sample."""
+    return pb.Sample(**_sample_parts(sample))
+
+
+def _sample_parts(sample: Sample) -> _Parts:
+    latency = sample.latency
+    return {
+        "sequence": sample.sequence,
+        "time_s": sample.time_s,
+        "node": {**_NODE.to_wire(sample.node), "psi": _PSI.to_wire(sample.node.psi)},
+        "zone": _group_parts(sample.zone),
+        "protected": _group_parts(sample.protected),
+        "slots": [_group_parts(group) for group in sample.slots],
+        "slot_states": [_STATE.to_wire(state) for state in sample.slot_states],
+        "latency": None if latency is None else _LATENCY.to_wire(latency),
+        "processes": [_PROCESS.to_wire(process) for process in sample.processes or ()],
+        "processes_known": sample.processes is not None,
+        "profile": sample.profile,
+        "levers": [_MOVED.to_wire(state) for state in sample.levers],
+    }
+
+
+def sample_from_wire(message: pb.Sample) -> Sample:
+    """The sample of a wire message."""
+    node = NodeSample(
+        psi=PsiTotals(**_PSI.from_wire(message.node.psi)), **_NODE.from_wire(message.node)
+    )
+    latency = None
+    if message.HasField("latency"):
+        latency = LatencySample(**_LATENCY.from_wire(message.latency))
+    processes = None
+    if message.processes_known:
+        processes = tuple(ProcessSample(**_PROCESS.from_wire(p)) for p in message.processes)
+    return Sample(
+        sequence=message.sequence,
+        time_s=message.time_s,
+        node=node,
+        zone=_group_from_wire(message.zone),
+        protected=_group_from_wire(message.protected),
+        slots=tuple(_group_from_wire(group) for group in message.slots),
+        slot_states=tuple(SlotState(**_STATE.from_wire(s)) for s in message.slot_states),
+        latency=latency,
+        processes=processes,
+        profile=message.profile,
+        levers=tuple(LeverState(**_MOVED.from_wire(state)) for state in message.levers),
+    )
+
+
+def desired_to_wire(desired: DesiredState) -> pb.DesiredState:
+    """The wire form of a desired state.
+
+    Raises:
+        ValueError: If a number does not fit the wire's integers.
+    """
+    return pb.DesiredState(**_desired_parts(desired))
+
+
+def _desired_parts(desired: DesiredState) -> _Parts:
+    terminate = desired.terminate
+    return {
+        "slots": [_SLOT.to_wire(slot) for slot in desired.slots],
+        "tuning": _TUNING.to_wire(desired.tuning),
+        "stopped": [_REF.to_wire(ref) for ref in desired.stopped],
+        "terminate": None if terminate is None else _REF.to_wire(terminate),
+        "protect_from_oom": desired.protect_from_oom,
+        "protected_low_bytes": desired.protected_low_bytes,
+        "protected_willneed": desired.protected_willneed,
+    }
+
+
+def desired_from_wire(message: pb.DesiredState) -> DesiredState:
+    """The desired state of a wire message; a missing tuning is the default one."""
+    terminate = None
+    if message.HasField("terminate"):
+        terminate = ProcessRef(**_REF.from_wire(message.terminate))
+    tuning = Tuning()
+    if message.HasField("tuning"):
+        tuning = Tuning(**_TUNING.from_wire(message.tuning))
+    return DesiredState(
+        slots=tuple(SlotDesire(**_SLOT.from_wire(slot)) for slot in message.slots),
+        tuning=tuning,
+        stopped=tuple(ProcessRef(**_REF.from_wire(ref)) for ref in message.stopped),
+        terminate=terminate,
+        protect_from_oom=message.protect_from_oom,
+        protected_low_bytes=(
+            message.protected_low_bytes if message.HasField("protected_low_bytes") else None
+        ),
+        protected_willneed=message.protected_willneed,
+    )
+
+
+def decision_to_wire(named: NamedDecision) -> pb.Decision:
+    """The wire form of a decision and whose it is."""
+    return pb.Decision(**_decision_parts(named))
+
+
+def _decision_parts(named: NamedDecision) -> _Parts:
+    decision = named.decision
+    return {
+        "controller": named.controller,
+        "desired": _desired_parts(decision.desired),
+        "reason": decision.reason,
+        "action": decision.action or (),
+        "propensity": decision.propensity,
+        "score": decision.score,
+    }
+
+
+def decision_from_wire(message: pb.Decision) -> NamedDecision:
+    """The decision of a wire message; an empty action is no action."""
+    decision = Decision(
+        desired=desired_from_wire(message.desired),
+        reason=message.reason,
+        action=tuple(message.action) or None,
+        propensity=message.propensity if message.HasField("propensity") else None,
+        score=message.score if message.HasField("score") else None,
+    )
+    return NamedDecision(controller=message.controller, decision=decision)
+
+
+def record_to_wire(record: TickRecord) -> pb.TickRecord:
+    """The wire form of a tick record."""
+    return pb.TickRecord(
+        sequence=record.sequence,
+        time_s=record.time_s,
+        wall_time_s=record.wall_time_s,
+        sample=_sample_parts(record.sample),
+        observation=record.observation,
+        decision=_decision_parts(record.decision),
+        granted=_desired_parts(record.granted),
+        guard_notes=record.guard_notes,
+        applied=[_LEVER.to_wire(result) for result in record.applied],
+        timings=_TIMINGS.to_wire(record.timings),
+        mode=mode_to_wire(record.mode),
+        shadow=None if record.shadow is None else _decision_parts(record.shadow),
+        fallback=record.fallback,
+        circumstances=_CIRCUMSTANCES.to_wire(record.circumstances),
+    )
+
+
+def record_from_wire(message: pb.TickRecord) -> TickRecord:
+    """The tick record of a wire message."""
+    return TickRecord(
+        sequence=message.sequence,
+        time_s=message.time_s,
+        wall_time_s=message.wall_time_s,
+        sample=sample_from_wire(message.sample),
+        observation=tuple(message.observation),
+        decision=decision_from_wire(message.decision),
+        granted=desired_from_wire(message.granted),
+        guard_notes=tuple(message.guard_notes),
+        applied=tuple(LeverResult(**_LEVER.from_wire(result)) for result in message.applied),
+        timings=TickTimings(**_TIMINGS.from_wire(message.timings)),
+        mode=mode_from_wire(message.mode) or Mode.OFF,
+        shadow=decision_from_wire(message.shadow) if message.HasField("shadow") else None,
+        fallback=message.fallback,
+        circumstances=Circumstances(**_CIRCUMSTANCES.from_wire(message.circumstances)),
+    )
+
+
+def latency_status(
+    config: LatencyConfig | None, source: LatencySource | None
+) -> pb.LatencySourceStatus | None:
+    """What a client is told of the source of latencies; ``None`` if there is none."""
+    if config is None or source is None:
+        return None
+    counts = source.counts
+    return pb.LatencySourceStatus(
+        source=config.source,
+        fault=source.fault,
+        malformed=counts.malformed,
+        failed=counts.failed,
+        lost=counts.lost,
+    )

@@ -1,0 +1,1 @@
+"""What any process of the daemon does for itself: locks, addresses, memory, folders."""

@@ -1,0 +1,242 @@
+"""The memory controller's files of one group, v1 or v2.
+
+Everything counts the group with all groups below it: the sandbox is a parent. On v1 that is
+what the ``total_`` lines of memory.stat say.
+
+What needs swap to be reclaimed is ``anon_bytes`` (anonymous pages and shared memory); what can
+be dropped or written back is ``file_bytes`` (page cache without shared memory).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.sensors.files.flat import (
+    FlatLayout,
+    checked_count,
+    count_of,
+    parse_flat,
+    parse_single,
+)
+from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
+
+_V1_UNLIMITED_BYTES: Final = 1 << 62
+"""v1 shows "no limit" as 2^63 less a page, whose size varies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemory:
+    """What memory.stat says of one group; absent values are ``None``."""
+
+    anon_bytes: int | None = None
+    file_bytes: int | None = None
+    inactive_file_bytes: int | None = None
+    swap_bytes: int | None = None
+    """v1 only; v2 has a file for it."""
+    dirty_bytes: int | None = None
+    writeback_bytes: int | None = None
+    refault_file_pages: int | None = None
+    refault_anon_pages: int | None = None
+    major_faults: int | None = None
+    reclaimed_pages: int | None = None
+    """Pages ever evicted; v2 only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEvents:
+    """What happened to a group at its limits; absent values are ``None``."""
+
+    oom_kills: int | None = None
+    high_events: int | None = None
+    max_events: int | None = None
+
+
+_REFAULTS: Final = (b"workingset_refault_file", b"workingset_refault_anon")
+_OLD_REFAULTS: Final = b"workingset_refault"
+"""Before kernel 5.9, anonymous pages had no refaults."""
+_V1: Final = tuple(
+    b"total_" + key
+    for key in (
+        b"rss",
+        b"cache",
+        b"shmem",
+        b"inactive_file",
+        b"swap",
+        b"dirty",
+        b"writeback",
+        *_REFAULTS,
+        _OLD_REFAULTS,
+        b"pgmajfault",
+    )
+)
+_V2: Final = (
+    b"anon",
+    b"file",
+    b"shmem",
+    b"inactive_file",
+    b"pgsteal",
+    b"file_dirty",
+    b"file_writeback",
+    *_REFAULTS,
+    _OLD_REFAULTS,
+    b"pgmajfault",
+)
+
+
+def parse_limit_v1(content: bytes, path: Path) -> int | None:
+    """memory.limit_in_bytes; ``None`` means no limit.
+
+    Raises:
+        SensorError: If it is malformed.
+    """
+    value = parse_single(content, path)
+    return None if value is None or value >= _V1_UNLIMITED_BYTES else value
+
+
+def _less(whole: int | None, part: int | None) -> int | None:
+    """``whole`` without ``part``; the kernel updates them one after the other."""
+    return None if whole is None else max(whole - (part or 0), 0)
+
+
+def _plus(one: int | None, other: int | None, path: Path) -> int | None:
+    return other if one is None else checked_count(one + (other or 0), path)
+
+
+class StatParser:
+    """Parses memory.stat, knowing where the lines were the last time.
+
+    Args:
+        v2: Whether it is that of v2.
+    """
+
+    def __init__(self, *, v2: bool) -> None:
+        self._v2 = v2
+        self._layout = FlatLayout(_V2 if v2 else _V1)
+
+    def __call__(self, content: bytes, path: Path) -> GroupMemory:
+        """Parse.
+
+        Raises:
+            SensorError: If it is malformed or cut short.
+        """
+        values = self._layout.counts(content, path)
+        anon, file, shared, inactive, fifth, dirty, writeback, refault_file = values[:8]
+        refault_anon, old_refaults, major_faults = values[8:]
+        return GroupMemory(
+            anon_bytes=_plus(anon, shared, path),
+            file_bytes=_less(file, shared),
+            inactive_file_bytes=inactive,
+            swap_bytes=None if self._v2 else fifth,
+            dirty_bytes=dirty,
+            writeback_bytes=writeback,
+            refault_file_pages=old_refaults if refault_file is None else refault_file,
+            refault_anon_pages=refault_anon,
+            major_faults=major_faults,
+            reclaimed_pages=fifth if self._v2 else None,
+        )
+
+
+def parse_stat_v1(content: bytes, path: Path) -> GroupMemory:
+    """memory.stat of v1; swap is absent where the kernel does not account it.
+
+    Raises:
+        SensorError: If it is malformed or cut short.
+    """
+    return StatParser(v2=False)(content, path)
+
+
+def parse_stat_v2(content: bytes, path: Path) -> GroupMemory:
+    """memory.stat of v2.
+
+    Raises:
+        SensorError: If it is malformed or cut short.
+    """
+    return StatParser(v2=True)(content, path)
+
+
+def parse_oom_control_v1(content: bytes, path: Path) -> int | None:
+    """``oom_kill`` of v1 memory.oom_control (absent before kernel 4.13): the group's own only.
+
+    Raises:
+        SensorError: If it is malformed.
+    """
+    return count_of(parse_flat(content, path), b"oom_kill", path)
+
+
+def parse_events_v2(content: bytes, path: Path) -> MemoryEvents:
+    """memory.events of v2, which counts the groups below too.
+
+    Raises:
+        SensorError: If it is malformed.
+    """
+    table = parse_flat(content, path)
+    return MemoryEvents(
+        oom_kills=count_of(table, b"oom_kill", path),
+        high_events=count_of(table, b"high", path),
+        max_events=count_of(table, b"max", path),
+    )
+
+
+class MemoryReader:
+    """The memory files of one group, kept open.
+
+    Args:
+        folder: The group's directory in the hierarchy that has the memory controller.
+        v2: Whether that is a v2 hierarchy.
+    """
+
+    def __init__(self, folder: Path, *, v2: bool) -> None:
+        def single(name: str) -> SignalFile[int | None]:
+            return SignalFile(folder / name, parse_single, None)
+
+        self.stat = SignalFile(
+            folder / "memory.stat", StatParser(v2=v2), GroupMemory(), one_piece=True
+        )
+        self.usage = single("memory.current" if v2 else "memory.usage_in_bytes")
+        limits = ("memory.max", "memory.high") if v2 else ("memory.limit_in_bytes",)
+        parse_limit = parse_single if v2 else parse_limit_v1
+        self.limits = tuple(SignalFile(folder / name, parse_limit, None) for name in limits)
+        self._swap = single("memory.swap.current") if v2 else None  # v1 has it in memory.stat
+        self._events: SignalFile[MemoryEvents] | None = None
+        self._kills = self._fails = None
+        if v2:
+            self._events = SignalFile(folder / "memory.events", parse_events_v2, MemoryEvents())
+        else:
+            self._kills = SignalFile(folder / "memory.oom_control", parse_oom_control_v1, None)
+            self._fails = single("memory.failcnt")
+        self._at_limits: tuple[int | None, int | None] = (None, None)
+        self._events_found = MemoryEvents()
+
+    @property
+    def signals(self) -> tuple[AnySignal, ...]:
+        """Every file."""
+        further = (self._swap, self._events, self._kills, self._fails)
+        present = (signal for signal in further if signal is not None)
+        return (self.stat, self.usage, *self.limits, *present)
+
+    def read_limit_bytes(self) -> int | None:
+        """The lowest limit in force now; ``None``: none."""
+        lowest: int | None = None
+        for file in self.limits:
+            limit = file.read()
+            if limit is not None and (lowest is None or limit < lowest):
+                lowest = limit
+        return lowest
+
+    def read_swap_bytes(self) -> int | None:
+        """Memory in swap; of v1, as memory.stat said when it was last read."""
+        return self.stat.value.swap_bytes if self._swap is None else self._swap.read()
+
+    def read_events(self) -> MemoryEvents:
+        """What happened at the limits."""
+        if self._events is not None:
+            return self._events.read()
+        if self._kills is None or self._fails is None:
+            return MemoryEvents()
+        found = (self._kills.read(), self._fails.read())
+        if found != self._at_limits:
+            self._at_limits = found
+            self._events_found = MemoryEvents(oom_kills=found[0], max_events=found[1])
+        return self._events_found

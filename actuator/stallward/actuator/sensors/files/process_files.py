@@ -1,0 +1,126 @@
+"""The files of one process beside its stat: status, schedstat, io, smaps_rollup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import SensorError
+from stallward.actuator.sensors.files.flat import checked_count, parse_count
+from stallward.actuator.sensors.files.io_stat import IoBytes
+
+_KIB: Final = 1024
+_SIZES: Final = re.compile(
+    rb"\nVmRSS:[\t ]+(\d{1,15}) kB\nRssAnon:[\t ]+(\d{1,15}) kB"
+    rb"\nRssFile:[\t ]+(\d{1,15}) kB\nRssShmem:[\t ]+(\d{1,15}) kB\n"
+)
+"""How they stand since kernel 4.5; anything else is looked at line by line."""
+_RESIDENT: Final = (b"VmRSS", b"RssAnon", b"RssFile", b"RssShmem")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStatus:
+    """What /proc/PID/status says; memory is absent for what has none (kernel threads)."""
+
+    state: bytes
+    """One letter, as in field 3 of /proc/PID/stat."""
+    threads: int
+    rss_bytes: int | None = None
+    anon_bytes: int | None = None
+    """Anonymous and shared memory: what needs swap to be reclaimed."""
+    file_bytes: int | None = None
+    swap_bytes: int | None = None
+
+
+def _value(content: bytes, key: bytes, path: Path | str) -> bytes | None:
+    """What stands in the line that begins with ``key`` (which begins with a newline)."""
+    start = content.find(key)
+    if start < 0:
+        return None
+    end = content.find(b"\n", start + 1)
+    if end < 0:
+        raise SensorError(path, f"cut short: {content[-60:]!r}")
+    return content[start + len(key) : end].strip()
+
+
+def _size(content: bytes, key: bytes, path: Path | str) -> int | None:
+    value = _value(content, key, path)
+    if value is None:
+        return None
+    if not value.endswith(b" kB"):
+        raise SensorError(path, f"not a size in kB: {value[:40]!r}")
+    return checked_count(parse_count(value[:-3].rstrip(), path) * _KIB, path)
+
+
+def parse_status(content: bytes, path: Path | str) -> ProcessStatus:
+    """/proc/PID/status. A process's name cannot fake a line: the kernel escapes newlines in it.
+
+    Raises:
+        SensorError: If it is malformed or cut short.
+    """
+    state = _value(content, b"\nState:", path)
+    threads = _value(content, b"\nThreads:", path)
+    if not content.endswith(b"\n") or not state or threads is None:
+        raise SensorError(path, f"not a process's status: {content[:60]!r}")
+    rss, anon, file = _resident(content, path)
+    return ProcessStatus(
+        state=state[:1],
+        threads=parse_count(threads, path),
+        rss_bytes=rss,
+        anon_bytes=anon,
+        file_bytes=file,
+        swap_bytes=_size(content, b"\nVmSwap:", path),
+    )
+
+
+def _resident(content: bytes, path: Path | str) -> tuple[int | None, int | None, int | None]:
+    """Resident memory: all, anonymous and shared, of files."""
+    usual = _SIZES.match(content, max(content.find(b"\nVmRSS:"), 0))
+    if usual is not None:
+        rss, anon, file, shared = usual.groups()
+        return int(rss) * _KIB, (int(anon) + int(shared)) * _KIB, int(file) * _KIB
+    sizes = (_size(content, b"\n" + key + b":", path) for key in _RESIDENT)
+    rss_bytes, anon_bytes, file_bytes, shared_bytes = sizes
+    if anon_bytes is not None and shared_bytes is not None:
+        anon_bytes = checked_count(anon_bytes + shared_bytes, path)
+    return rss_bytes, anon_bytes, file_bytes
+
+
+def parse_schedstat(content: bytes, path: Path | str) -> int:
+    """How long one thread waited for a CPU, microseconds (nanoseconds in the file).
+
+    Raises:
+        SensorError: If it is malformed or cut short.
+    """
+    words = content.split()
+    if len(words) != 3 or not content.endswith(b"\n"):
+        raise SensorError(path, f"not a thread's schedstat: {content[:60]!r}")
+    return parse_count(words[1], path) // 1000
+
+
+def parse_process_io(content: bytes, path: Path | str) -> IoBytes:
+    """/proc/PID/io: bytes that the process itself had read from and written to storage.
+
+    Raises:
+        SensorError: If it is malformed or cut short.
+    """
+    if not content.endswith(b"\n"):
+        raise SensorError(path, f"cut short: {content[-60:]!r}")
+    read = _value(content, b"\nread_bytes:", path)
+    written = _value(content, b"\nwrite_bytes:", path)
+    if read is None or written is None:
+        raise SensorError(path, f"not a process's io: {content[:60]!r}")
+    return IoBytes(read_bytes=parse_count(read, path), written_bytes=parse_count(written, path))
+
+
+def parse_pss(content: bytes, path: Path | str) -> int | None:
+    """``Pss`` of /proc/PID/smaps_rollup, bytes; ``None`` for what has no memory of its own.
+
+    Raises:
+        SensorError: If it is malformed or cut short.
+    """
+    if content and not content.endswith(b"\n"):
+        raise SensorError(path, f"cut short: {content[-60:]!r}")
+    return _size(content, b"\nPss:", path)

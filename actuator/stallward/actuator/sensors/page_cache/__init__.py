@@ -1,0 +1,1 @@
+"""Page-cache hits and misses by eBPF."""

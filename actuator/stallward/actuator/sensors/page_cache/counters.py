@@ -1,0 +1,262 @@
+"""Page-cache hits and misses per process, per cgroup and of the node, counted by eBPF.
+
+What is counted, how exactly and at what cost: docs/explanation/page-cache.md. The programs are
+in :mod:`~stallward.actuator.sensors.page_cache.programs`. They and their maps belong to this
+process alone: when it closes their descriptors, or is killed, the kernel takes them away.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from stallward.actuator.errors import ActuatorError, NodeError
+from stallward.actuator.kernel.bpf.btf import Btf
+from stallward.actuator.kernel.bpf.syscall import (
+    ARRAY,
+    PERCPU_ARRAY,
+    PERCPU_HASH,
+    TRACEPOINT,
+    BpfSyscall,
+    Drain,
+    possible_cpus,
+)
+from stallward.actuator.sensors.page_cache.cgroup_ids import CgroupIds
+from stallward.actuator.sensors.page_cache.kernel_layout import Kernel
+from stallward.actuator.sensors.page_cache.programs import NAMES, PROGRAMS
+from stallward.actuator.sensors.page_cache.steps import (
+    COUNT_BYTES,
+    KEY_BYTES,
+    THREAD_BYTES,
+    THREADS,
+    Maps,
+    pending_pages,
+)
+
+BTF: Final = Path("/sys/kernel/btf/vmlinux")
+_ENTRIES: Final = 2048
+"""Pairs of cgroup and process that may look pages up between two reads."""
+_BATCH: Final = 256
+_MAX_BATCHES: Final = 8
+"""A read takes no more than this; the rest waits for the next one."""
+_MAX_PROCESSES: Final = 4096
+"""Processes whose totals are kept: those that looked pages up last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageCacheCount:
+    """Page-cache lookups since the counters were opened."""
+
+    hits: int = 0
+    """The page was there."""
+    misses: int = 0
+    """The page had to be brought in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageCacheAbsent:
+    """Nothing is counted on this node."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageCacheReading:
+    """All counts at one time."""
+
+    node: PageCacheCount
+    groups: tuple[PageCacheCount | None, ...]
+    """Of each group, its descendants included; ``None`` for one that has no directory."""
+
+
+class PageCacheCounters:
+    """Counters that are attached to the kernel as long as this object is open.
+
+    Args:
+        bpf: The system call.
+        kernel: What the kernel is like.
+        groups: Directories in the v2 hierarchy of the groups that are counted apart.
+        cgroup_root: The root of that hierarchy, if there is one.
+
+    Raises:
+        ActuatorError: If the kernel lacks something or refuses it; nothing stays attached.
+    """
+
+    def __init__(
+        self,
+        bpf: BpfSyscall,
+        kernel: Kernel,
+        groups: Sequence[Path | None] = (),
+        cgroup_root: Path | None = None,
+    ) -> None:
+        self._bpf = bpf
+        self._map_fds: list[int] = []
+        self._program_fds: list[int] = []
+        self._cpus = possible_cpus()
+        self._node = [0, 0]
+        self._unnamed = [0, 0]
+        self._groups = [None if path is None else [0, 0] for path in groups]
+        self._cgroups = CgroupIds(cgroup_root, groups)
+        self._processes: dict[int, list[int]] = {}
+        try:
+            self._maps = self._make_maps()
+            self._attach(kernel)
+            if self._sees_one_page_too_many():
+                kernel.last_index_is_behind = True
+                _close(self._program_fds)
+                self._attach(kernel)
+        except BaseException:
+            self.close()
+            raise
+        size = {"key_size": KEY_BYTES, "value_size": COUNT_BYTES, "cpus": self._cpus}
+        self._drain = Drain(bpf, self._maps.counts, batch=_BATCH, **size)
+
+    def _attach(self, kernel: Kernel) -> None:
+        for program in PROGRAMS:
+            place = kernel.tracepoint(program.tracepoint, program.arguments)
+            code = program.make(kernel, self._maps)
+            fd = self._bpf.load_program(
+                program.name, code, attach_type=TRACEPOINT, attach_to=place.type_id
+            )
+            self._program_fds.append(fd)
+            self._program_fds.append(self._bpf.attach(program.tracepoint, fd))
+
+    def _sees_one_page_too_many(self) -> bool:
+        """What the programs make of a read of one page, of a file of many."""
+        fd = os.open("/proc/self/exe", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.pread(fd, 1, 0)
+        finally:
+            os.close(fd)
+        thread = threading.get_native_id()
+        key = struct.pack("<I", thread % THREADS)
+        return pending_pages(self._bpf.lookup(self._maps.threads, key, THREAD_BYTES)) == 2
+
+    def _make_maps(self) -> Maps:
+        def make(name: str, kind: int, key_size: int, value_size: int, entries: int) -> int:
+            fd = self._bpf.create_map(
+                name, kind, key_size=key_size, value_size=value_size, max_entries=entries
+            )
+            self._map_fds.append(fd)
+            return fd
+
+        return Maps(
+            counts=make("sw_counts", PERCPU_HASH, KEY_BYTES, COUNT_BYTES, _ENTRIES),
+            overflow=make("sw_overflow", PERCPU_ARRAY, 4, COUNT_BYTES, 1),
+            threads=make("sw_threads", ARRAY, 4, THREAD_BYTES, THREADS),
+        )
+
+    def read(self) -> PageCacheReading:
+        """Take what was counted since the last read, in bounded time; the totals so far.
+
+        Raises:
+            BpfRefusedError: If the kernel refuses it.
+        """
+        taken = 0
+        for _ in range(_MAX_BATCHES):
+            count, more = self._drain.take()
+            taken += count
+            if count:
+                self._add(count)
+            if not more:
+                break
+        if taken > _ENTRIES // 2:  # it may have been full
+            self._unnamed = self._overflow()
+        while len(self._processes) > _MAX_PROCESSES:
+            del self._processes[next(iter(self._processes))]
+        return PageCacheReading(
+            node=_count([a + b for a, b in zip(self._node, self._unnamed, strict=True)]),
+            groups=tuple(None if total is None else _count(total) for total in self._groups),
+        )
+
+    def _add(self, count: int) -> None:
+        keys = struct.unpack_from(f"<{2 * count}Q", self._drain.keys)
+        values = np.frombuffer(
+            memoryview(self._drain.values), np.int64, count=count * self._cpus * 2
+        )
+        sums = values.reshape(count, self._cpus, 2).sum(axis=1).tolist()
+        for cgroup, process, (hits, misses) in zip(keys[::2], keys[1::2], sums, strict=True):
+            # Taken out and put in again: the last ones are those that were active last.
+            mine = self._processes.pop(process, None) or [0, 0]
+            self._processes[process] = mine
+            for total in (mine, self._node, *self._of(cgroup)):
+                total[0] += hits
+                total[1] += misses
+
+    def _of(self, cgroup: int) -> list[list[int]]:
+        """The totals of the groups that a cgroup is in."""
+        totals = (self._groups[i] for i in self._cgroups.groups_of(cgroup))
+        return [total for total in totals if total is not None]
+
+    def process(self, pid: int) -> PageCacheCount:
+        """What one process has looked up, as of the last read."""
+        return _count(self._processes.get(pid, [0, 0]))
+
+    def _overflow(self) -> list[int]:
+        """What no process could be named for: too many looked pages up between two reads."""
+        values = self._bpf.lookup(self._maps.overflow, bytes(4), COUNT_BYTES * self._cpus)
+        sums = np.frombuffer(values, np.int64).reshape(self._cpus, 2).sum(axis=0)
+        return [int(sums[0]), int(sums[1])]
+
+    def close(self) -> None:
+        """Detach from the kernel; harmless when done already."""
+        _close(self._program_fds)
+        _close(self._map_fds)
+
+
+def _close(fds: list[int]) -> None:
+    while fds:
+        os.close(fds.pop())
+
+
+def _count(total: Sequence[int]) -> PageCacheCount:
+    return PageCacheCount(hits=total[0], misses=total[1])
+
+
+def _whole(path: Path) -> bytes:
+    """All of a big file, in one piece of memory that goes back to the system afterwards.
+
+    Raises:
+        NodeError: If it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise NodeError(
+            f"there is no {path}: this kernel was built without CONFIG_DEBUG_INFO_BTF"
+        ) from error
+    except OSError as error:
+        raise NodeError(f"{path}: {error.strerror}") from error
+
+
+def open_page_cache(
+    mode: str = "auto",
+    *,
+    groups: Sequence[Path | None] = (),
+    cgroup_root: Path | None = None,
+    btf_path: Path = BTF,
+    bpf: BpfSyscall | None = None,
+) -> PageCacheCounters | PageCacheAbsent:
+    """Start counting, if this node allows it; takes about 0.2 s.
+
+    Args:
+        mode: ``off`` for not at all.
+        groups: See :class:`PageCacheCounters`.
+        cgroup_root: See :class:`PageCacheCounters`.
+        btf_path: The kernel's type information.
+        bpf: The system call; this machine's if not given.
+    """
+    if mode == "off":
+        return PageCacheAbsent(reason='switched off (node.page_cache = "off")')
+    try:
+        kernel = Kernel(Btf(_whole(btf_path), btf_path, NAMES))
+        return PageCacheCounters(bpf or BpfSyscall(), kernel, groups, cgroup_root)
+    except ActuatorError as error:
+        return PageCacheAbsent(reason=str(error))

@@ -1,0 +1,1 @@
+"""What processes hold and use, read in turn."""

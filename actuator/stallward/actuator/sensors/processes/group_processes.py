@@ -1,0 +1,173 @@
+"""What the processes of one group add up to."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import SensorError
+from stallward.actuator.sensors.processes.members import Members
+from stallward.actuator.sensors.processes.tracked_process import EndedError, Tracked
+from stallward.agent.sample import ProcessSample
+
+_TICKS_PER_S = 100  # USER_HZ, the same on every architecture that runs this
+_START_MARGIN_TICKS = 5
+
+Counts = tuple[int, int, int]
+"""Run delay in microseconds, bytes read, bytes written."""
+_ZERO: Final[Counts] = (0, 0, 0)
+_UNKNOWN: Final = (None, None, None)
+_FEW: Final = 8
+"""A tick can read so many processes beside those whose turn it is."""
+
+
+class GroupProcesses:
+    """The processes of one group, and counters summed over them.
+
+    A sum never falls: what ended processes had stays in it. A process that came from another
+    group counts from then on. Nothing is known before each process had its first turn.
+
+    Args:
+        members: Lists the processes.
+        slot: The slot; -1 for the protected application.
+        proc: Where /proc is.
+
+    Attributes:
+        tracked: The processes, by pid.
+        arrivals: Those first seen since somebody cleared this.
+        fault: Why they could not be listed the last time.
+    """
+
+    def __init__(self, members: Members, slot: int, proc: Path) -> None:
+        self.slot = slot
+        self.tracked: dict[int, Tracked] = {}
+        self.arrivals: list[Tracked] = []
+        self.fault: SensorError | None = None
+        self._members = members
+        self._proc = proc
+        self._pids: frozenset[int] | None = None
+        self._unread: set[int] = set()
+        self._absent_before: dict[int, float | None] = {}
+        self._counted: dict[int, Counts] = {}
+        self._without_delay: set[int] = set()
+        self._without_io: set[int] = set()
+        self._totals = _ZERO
+        self._complete = False
+        self._listed_ticks: float | None = None
+
+    def look(self, keep: int) -> bool:
+        """Take in who came and who left; whether anything changed.
+
+        Args:
+            keep: How many processes may keep their files open.
+        """
+        try:
+            pids = self._members.pids()
+            self.fault = None
+        except SensorError as error:
+            self.fault = error
+            return False
+        before_ticks = self._listed_ticks
+        self._listed_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S
+        if pids is self._pids:
+            return False
+        self._pids = pids
+        for pid in self.tracked.keys() - pids:
+            self._forget(pid)
+        for pid in sorted(pids - self.tracked.keys()):
+            process = Tracked(self._proc, pid, self.slot, keep=len(self.tracked) < keep)
+            self.tracked[pid] = process
+            self.arrivals.append(process)
+            self._unread.add(pid)
+            self._absent_before[pid] = before_ticks
+        self._complete = self._complete or not self._unread
+        return True
+
+    def take_turn(self, process: Tracked, now_s: float, pss_bytes: int | None) -> bool:
+        """Read one process; whether it is still there."""
+        try:
+            process.read(now_s, pss_bytes)
+        except EndedError:
+            self._forget(process.pid)
+            self._pids = None  # its pid may be another one's already: look closely
+            return False
+        if process.sample is not None:
+            self._count(process, process.sample)
+            self._unread.discard(process.pid)
+        self._complete = self._complete or not self._unread
+        return True
+
+    def _count(self, process: Tracked, sample: ProcessSample) -> None:
+        pid, io, delay_us = process.pid, process.io, sample.run_delay_us
+        last = self._counted.get(pid, _ZERO)
+        now = (
+            last[0] if delay_us is None else delay_us,
+            last[1] if io is None or io.read_bytes is None else io.read_bytes,
+            last[2] if io is None or io.written_bytes is None else io.written_bytes,
+        )
+        stale = process.fault is not None
+        _mark(self._without_delay, pid, stale or delay_us is None)
+        _mark(self._without_io, pid, stale or io is None)
+        if pid not in self._counted:
+            before = self._absent_before.pop(pid, None)
+            if before is not None and sample.start_time_ticks + _START_MARGIN_TICKS < before:
+                last = now  # it was in another group before
+        self._counted[pid] = now
+        if now != last:
+            delay, read, written = (max(new - old, 0) for new, old in zip(now, last, strict=True))
+            total = self._totals
+            self._totals = (total[0] + delay, total[1] + read, total[2] + written)
+
+    def _forget(self, pid: int) -> None:
+        process = self.tracked.pop(pid, None)
+        if process is not None:
+            process.close()
+        for known in (self._unread, self._without_delay, self._without_io):
+            known.discard(pid)
+        self._counted.pop(pid, None)
+        self._absent_before.pop(pid, None)
+        self._complete = self._complete or not self._unread
+
+    @property
+    def unread(self) -> int:
+        """How many processes had no turn yet."""
+        return len(self._unread)
+
+    @property
+    def sums(self) -> tuple[int | None, int | None, int | None]:
+        """Run delay in microseconds, bytes read from storage, bytes written to it."""
+        if not self._complete:
+            return _UNKNOWN
+        delay_us, read, written = self._totals
+        if self._without_io:
+            return (None if self._without_delay else delay_us), None, None
+        return (None if self._without_delay else delay_us), read, written
+
+    @property
+    def read_bytes(self) -> int | None:
+        """What they have had read from storage."""
+        return self.sums[1]
+
+    def read_now(self, now_s: float) -> bool:
+        """Read all of them again in this tick, unless they are too many; whether they were."""
+        self.look(_FEW)
+        if not 0 < len(self.tracked) <= _FEW:
+            return False
+        for process in tuple(self.tracked.values()):
+            sample = process.sample
+            self.take_turn(process, now_s, None if sample is None else sample.pss_bytes)
+        return True
+
+    def close(self) -> None:
+        """Close every file."""
+        self._members.close()
+        for process in self.tracked.values():
+            process.close()
+
+
+def _mark(pids: set[int], pid: int, wanted: bool) -> None:
+    if wanted:
+        pids.add(pid)
+    else:
+        pids.discard(pid)

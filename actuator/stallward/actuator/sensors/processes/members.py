@@ -1,0 +1,132 @@
+"""The processes of a group, listed again and again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Protocol
+
+from stallward.actuator.errors import SensorError
+from stallward.actuator.kernel.cgroup_dirs import walk
+from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.files import OpenFile
+from stallward.actuator.kernel.process_trees import ProcessTree
+from stallward.actuator.kernel.target import AnyTarget
+
+_KEPT_OPEN: Final = 8
+"""Lists of a group with more groups below it are opened anew each time."""
+
+
+class Members(Protocol):
+    """Knows which processes belong to a slot."""
+
+    def pids(self) -> frozenset[int]:
+        """Their pids now; the same object as before while nothing has changed.
+
+        Raises:
+            SensorError: If they cannot be listed.
+        """
+
+    def close(self) -> None:
+        """Close every file."""
+
+
+def parse_pids(content: bytes, path: Path) -> frozenset[int]:
+    """cgroup.procs: one pid a line; 0 stands for processes of other pid namespaces.
+
+    Raises:
+        SensorError: If it is malformed or cut short.
+    """
+    words = content.split()
+    usual = not content or content.endswith(b"\n")
+    if not usual or not all(word.isdigit() and len(word) <= 10 for word in words):
+        raise SensorError(path, f"not a list of processes: {content[-60:]!r}")
+    return frozenset(map(int, words)) - {0}
+
+
+class GroupMembers:
+    """The processes of a cgroup and of all below it, in every hierarchy.
+
+    The tree below it is walked again only when its number of groups changes or one of them is
+    gone.
+
+    Args:
+        group: The group.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._tops = group.dirs
+        unified = group.unified_dir
+        self._tree = None if unified is None else OpenFile(unified / "cgroup.stat", SensorError)
+        self._tree_content: bytes | None = None
+        self._lists: tuple[OpenFile, ...] = ()
+        self._contents: list[bytes] = []
+        self._pids: frozenset[int] = frozenset()
+
+    def pids(self) -> frozenset[int]:
+        """The processes now.
+
+        Raises:
+            SensorError: If a list is there but cannot be read or understood.
+        """
+        tree = None if self._tree is None else self._tree.read()
+        if tree is None or tree != self._tree_content:
+            self._walk()
+        self._tree_content = tree
+        contents: list[bytes] = []
+        for file in self._lists:
+            content = file.read()
+            if content is None:
+                self._tree_content = None  # a group is gone: walk again next time
+            contents.append(content or b"")
+            if len(self._lists) > _KEPT_OPEN:
+                file.close()
+        if contents != self._contents:
+            parsed = (
+                parse_pids(content, file.path)
+                for file, content in zip(self._lists, contents, strict=True)
+            )
+            self._pids = frozenset[int]().union(*parsed)
+            self._contents = contents
+        return self._pids
+
+    def _walk(self) -> None:
+        found = [path / "cgroup.procs" for top in self._tops for path in walk(top)]
+        if found != [file.path for file in self._lists]:
+            for file in self._lists:
+                file.close()
+            self._lists = tuple(OpenFile(path, SensorError) for path in found)
+            self._contents = []
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._lists:
+            file.close()
+        if self._tree is not None:
+            self._tree.close()
+
+
+class TreeMembers:
+    """The processes of a process tree; somebody else refreshes it.
+
+    Args:
+        tree: The tree.
+    """
+
+    def __init__(self, tree: ProcessTree) -> None:
+        self._tree = tree
+        self._pids: frozenset[int] = frozenset()
+
+    def pids(self) -> frozenset[int]:
+        """The processes now."""
+        now = frozenset(self._tree.pids())
+        if now != self._pids:
+            self._pids = now
+        return self._pids
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def members_of(target: AnyTarget) -> Members:
+    """Lists the processes of a group or a tree."""
+    return GroupMembers(target) if isinstance(target, Group) else TreeMembers(target)

@@ -1,0 +1,154 @@
+"""Which processes are read in which tick: a bounded number, in turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from stallward.actuator.sensors.processes.group_processes import GroupProcesses
+from stallward.actuator.sensors.processes.pss import PssReader
+from stallward.actuator.sensors.processes.tracked_process import Tracked
+from stallward.agent.sample import ProcessSample
+
+KEPT_OPEN: Final = 128
+"""So many processes have their files kept open (5 each); the others are opened at each turn."""
+ASKED: Final = 24
+"""Work of a tick when a controller asks for processes; see :func:`_work`."""
+UNASKED: Final = 2
+"""The same otherwise: of a few processes, each has a turn about once in ``_REST_TICKS`` ticks."""
+_REST_TICKS: Final = 10
+_ROUND_TICKS: Final = 120
+"""When asked, a round over all processes takes at most about so many ticks."""
+_REOPENED_WORK: Final = 3
+_THREADS_PER_WORK: Final = 2
+
+
+def _work(process: Tracked) -> int:
+    """What a turn costs; 1 is about 20 us."""
+    threads = process.threads if process.threads > 1 else 0
+    return (1 if process.kept else _REOPENED_WORK) + threads // _THREADS_PER_WORK
+
+
+class ProcessTurns:
+    """Reads the processes of groups in turn, the application's and the first slots' more often.
+
+    Args:
+        groups: The groups.
+        near: How many of them, from the first, get half of the turns to themselves.
+        pss: Reads proportional sizes, where they are wanted.
+    """
+
+    def __init__(self, groups: Sequence[GroupProcesses], near: int, pss: PssReader) -> None:
+        self.groups = tuple(groups)
+        self._near = frozenset(id(group) for group in self.groups[:near])
+        self._pss = pss
+        self._queues: tuple[deque[Tracked], deque[Tracked]] = (deque(), deque())
+        self._of_slot = {group.slot: group for group in self.groups}
+        self._changed = True
+        self._saved = 0
+        """Tenths (``_REST_TICKS``) of turns that were not called for yet."""
+        self._favours_near = False
+        self._list: list[ProcessSample] | None = None
+        self._places: dict[int, int] = {}
+
+    def look(self, groups: Iterable[GroupProcesses]) -> None:
+        """See who is in some of the groups now."""
+        kept = KEPT_OPEN - sum(len(group.tracked) for group in self.groups)
+        arrivals: tuple[list[Tracked], list[Tracked]] = ([], [])
+        for group in groups:
+            before = len(group.tracked)
+            if group.look(max(kept, 0) + before):
+                self._list = None
+            kept -= len(group.tracked) - before
+            if group.arrivals:
+                arrivals[0 if id(group) in self._near else 1].extend(group.arrivals)
+                group.arrivals.clear()
+        for queue, new in zip(self._queues, arrivals, strict=True):
+            queue.extendleft(reversed(new))  # those who left are met on the way
+            self._changed = self._changed or bool(new)
+
+    def take(self, now_s: float, *, asked: bool) -> None:
+        """Read the processes whose turn it is."""
+        near, far = self._queues
+        if not asked:
+            budget = self._unasked()
+        else:
+            total = sum(len(group.tracked) for group in self.groups)
+            unkept = max(total - KEPT_OPEN, 0)
+            whole = total - unkept + _REOPENED_WORK * unkept
+            budget = max(ASKED, whole // _ROUND_TICKS)
+            if self._changed:
+                self._changed = False
+                self._pss.want(self._identities())
+        self._favours_near = not self._favours_near
+        half = (budget + self._favours_near) // 2
+        left = budget - self._take_from(near, now_s, half if far else budget)
+        self._take_from(far, now_s, left)
+
+    def _unasked(self) -> int:
+        """Work of this tick while nobody asks for processes; newcomers are not kept waiting."""
+        near, far = self._queues
+        if any(queue and queue[0].sample is None for queue in (near, far)):
+            return UNASKED
+        self._saved = min(self._saved + len(near) + len(far), UNASKED * _REST_TICKS)
+        budget, self._saved = divmod(self._saved, _REST_TICKS)
+        return budget
+
+    def _take_from(self, queue: deque[Tracked], now_s: float, budget: int) -> int:
+        spent = 0
+        for _ in range(len(queue)):
+            if spent >= budget:
+                break
+            process = queue.popleft()
+            group = self._of_slot[process.slot]
+            if group.tracked.get(process.pid) is not process:
+                continue
+            pss = self._pss.known_bytes((process.pid, process.start_time_ticks))
+            if group.take_turn(process, now_s, pss):
+                queue.append(process)
+                self._replace(process)
+            else:
+                self._list = None
+            spent += _work(process)
+        return spent
+
+    def _identities(self) -> list[Tracked]:
+        return [process for group in self.groups for process in group.tracked.values()]
+
+    def samples(self) -> tuple[ProcessSample, ...]:
+        """Every process that had a turn, as it was then; the protected ones first."""
+        if self._list is None:
+            read = [
+                process.sample
+                for group in self.groups
+                for process in group.tracked.values()
+                if process.sample is not None
+            ]
+            self._list = read
+            self._places = {sample.pid: place for place, sample in enumerate(read)}
+        return tuple(self._list)
+
+    def _replace(self, process: Tracked) -> None:
+        """Note a process's new sample without looking at all the others."""
+        place = self._places.get(process.pid)
+        if self._list is None or place is None or process.sample is None:
+            self._list = None
+        else:
+            self._list[place] = process.sample
+
+    def pss_bytes(self, group: GroupProcesses) -> int | None:
+        """Proportional memory of a group; ``None`` until all its processes were read."""
+        total = 0
+        for process in group.tracked.values():
+            pss = self._pss.known_bytes((process.pid, process.start_time_ticks))
+            if pss is None:
+                return None
+            total += pss
+        return total
+
+    def close(self) -> None:
+        """Close every file and end the thread."""
+        self._pss.close()
+        for group in self.groups:
+            group.close()

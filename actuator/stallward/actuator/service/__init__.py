@@ -1,0 +1,1 @@
+"""The gRPC process; no client can disturb the loop."""

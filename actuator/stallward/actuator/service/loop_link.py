@@ -1,0 +1,149 @@
+"""The service's side of the socket to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from stallward.actuator.ipc.channels import MESSAGE_BYTES
+from stallward.proto.v1 import stallward_pb2 as pb
+
+WATCH_QUEUE: Final = 64
+"""Records kept for one watcher; a slower one loses the oldest."""
+
+
+@dataclass(slots=True, eq=False)
+class Watcher:
+    """One client that watches."""
+
+    queue: asyncio.Queue[pb.TickRecord] = field(
+        default_factory=lambda: asyncio.Queue(maxsize=WATCH_QUEUE)
+    )
+    skipped: int = 0
+    """Records it was too slow for."""
+
+
+class LoopLink:
+    """Asks the loop and hands out its tick records. Lives in the event loop's thread.
+
+    Args:
+        connection: A SOCK_SEQPACKET socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        connection.setblocking(False)
+        # Answers to a service that was killed may still arrive: ids never repeat.
+        self._ids = itertools.count(time.monotonic_ns())
+        self._waiting: dict[int, asyncio.Future[pb.CommandResult | None]] = {}
+        self._watchers: set[Watcher] = set()
+        self._last_s = float("-inf")
+        self.last: pb.TickRecord | None = None
+        """The newest tick record."""
+        self._status: tuple[float, pb.StatusResponse] | None = None
+        self._said = asyncio.Event()
+        self.on_tick: Callable[[pb.TickRecord], None] | None = None
+        """Called with every tick record."""
+        self.skipped = 0
+        """Records that watchers were too slow for, all together."""
+
+    @property
+    def silent_s(self) -> float:
+        """How long no tick has come in."""
+        return time.monotonic() - self._last_s
+
+    async def hear(self, timeout_s: float) -> None:
+        """Wait until the loop has said something of itself, but not for longer."""
+        if not self._said.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._said.wait(), timeout_s)
+
+    def status(self) -> pb.StatusResponse | None:
+        """What the loop said of itself last, as of now; ``None`` while there is no loop."""
+        if self._status is None:
+            return None
+        said_s, said = self._status
+        age_s = time.monotonic() - said_s
+        status = pb.StatusResponse()
+        status.CopyFrom(said)
+        status.uptime_s += age_s
+        status.lease_remaining_s = max(status.lease_remaining_s - age_s, 0.0)
+        status.lease_held = status.lease_held and status.lease_remaining_s > 0
+        if self.last is not None:
+            status.last_tick.CopyFrom(self.last)
+            status.ticks = max(status.ticks, self.last.sequence + 1)
+        return status
+
+    async def ask(self, command: pb.Command, timeout_s: float) -> pb.CommandResult | None:
+        """The loop's answer, or ``None`` if there is none in time."""
+        command.id = next(self._ids)
+        answer: asyncio.Future[pb.CommandResult | None]
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[command.id] = answer
+        try:
+            self._connection.send(command.SerializeToString())
+            return await asyncio.wait_for(answer, timeout_s)
+        except (OSError, TimeoutError):
+            return None
+        finally:
+            del self._waiting[command.id]
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[Watcher]:
+        """A watcher that gets every record from now on."""
+        watcher = Watcher()
+        self._watchers.add(watcher)
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+
+    def take_in(self) -> None:
+        """Read everything that has arrived."""
+        while True:
+            try:
+                data = self._connection.recv(MESSAGE_BYTES)
+            except OSError:
+                return
+            if not data:
+                return
+            try:
+                message = pb.LoopMessage.FromString(data)
+            except DecodeError:  # the service must not end of it: whoever asked gets no answer
+                continue
+            if message.HasField("tick"):
+                self._fan_out(message.tick)
+            elif message.HasField("status"):
+                self._status = (time.monotonic(), message.status)
+                self._said.set()
+            else:
+                self._answer(message.result)
+
+    def _answer(self, result: pb.CommandResult) -> None:
+        # Without an id it is the guardian's: the loop died, nothing will be answered.
+        if not result.id:
+            self._status = None
+            self._said.clear()
+        for ticket in [result.id] if result.id else list(self._waiting):
+            waiting = self._waiting.get(ticket)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(result if result.id else None)
+
+    def _fan_out(self, record: pb.TickRecord) -> None:
+        self.last, self._last_s = record, time.monotonic()
+        if self.on_tick is not None:
+            self.on_tick(record)
+        for watcher in self._watchers:
+            if watcher.queue.full():
+                watcher.queue.get_nowait()
+                watcher.skipped += 1
+                self.skipped += 1
+            watcher.queue.put_nowait(record)

@@ -1,0 +1,197 @@
+"""The daemon's configuration: what is read back, what is refused and how it is said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stallward.actuator.config.daemon_config import (
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    PolicyConfig,
+    ProtectedConfig,
+    RecordConfig,
+    ServiceConfig,
+    SlotConfig,
+    config_toml,
+    load_config,
+    parse_config,
+)
+from stallward.actuator.errors import ConfigError
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.latency.config import LinesLatency
+
+_NOT_NUL = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+MINIMAL = """
+[node]
+zone = "stallward/1"
+[protected]
+group = "stallward/1/app"
+[[background]]
+name = "hog0"
+group = "stallward/1/hog0"
+[service]
+socket = "/run/stallward.sock"
+[journal]
+path = "/var/lib/stallward/journal"
+"""
+
+
+def test_the_minimal_file_gets_the_defaults() -> None:
+    config = parse_config(MINIMAL)
+    assert config.guard == Budgets()
+    assert config.control.controller == "rule"
+    assert config.control.tick_period_s == 0.1
+    assert config.record is None
+    assert config.background == (SlotConfig(name="hog0", group="stallward/1/hog0"),)
+
+
+def test_a_rule_takes_over_from_who_decides_and_nobody_from_who_only_watches() -> None:
+    for said, who in (
+        ("", "rule"),
+        ('controller = "none"', "none"),
+        ('controller = "ppo"', "rule"),
+        ('controller = "pi"\ndefault_controller = "none"', "none"),
+        ('default_controller = "latd"', "latd"),
+        ('controller = "none"\ndefault_controller = "latd"', "none"),
+    ):
+        assert parse_config(f"{MINIMAL}\n[control]\n{said}\n").control.takes_over == who
+
+
+def _full(text: str, number: float) -> DaemonConfig:
+    return DaemonConfig(
+        node=NodeConfig(zone="z", proc=Path("/p"), cgroup=Path("/c")),
+        protected=ProtectedConfig(group="z/app", groups=("z/db",), pids=(7, 9)),
+        background=(
+            SlotConfig(name="a", group="z/a", floor_bytes=1 << 20),
+            SlotConfig(name="b", group="z/b"),
+            SlotConfig(name="c", processes=ProcessesConfig(pids=(8, 12))),
+            SlotConfig(name="d", processes=ProcessesConfig(command=f"x{re.escape(text)}")),
+        ),
+        service=ServiceConfig(socket=Path("/s")),
+        journal=JournalConfig(path=Path("/j")),
+        latency=LinesLatency(path=Path("/l"), pattern=text, latency_unit_s=number, latency="0"),
+        guard=Budgets(lift_budgets=True, allow_terminate=True, max_pause_share=0.25),
+        record=RecordConfig(dir=Path("/r")),
+        policy=PolicyConfig(dir=Path("/q")),
+    )
+
+
+@settings(deadline=None)
+@given(text=st.text(_NOT_NUL), number=st.floats(allow_nan=False, allow_infinity=False))
+def test_what_is_written_is_read_back(text: str, number: float) -> None:
+    config = _full(text, number)
+    assert parse_config(config_toml(config)) == config
+
+
+def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
+    path = tmp_path / "stallward.toml"
+    path.write_text("[node")
+    with pytest.raises(ConfigError, match=r"stallward\.toml is not TOML"):
+        load_config(path)
+    with pytest.raises(ConfigError, match=r"cannot be read: .*No such file"):
+        load_config(tmp_path / "other.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("zone =", "zonne =", r"config\.node has an unknown key 'zonne'. Did you mean 'zone'\?"),
+        ("[journal]", "[journl]", r"unknown key 'journl'. Did you mean 'journal'\?"),
+        ('name = "hog0"', "", r"config\.background\[0\]\.name is missing"),
+        ('zone = "stallward/1"', "zone = 3", r"config\.node\.zone is 3, not a string"),
+        ("[node]", '[node]\npage_cache = "yes"', r"page_cache is 'yes'.*off, auto, ebpf"),
+        ("[node]", "[guard]\nmax_pause_s = true\n[node]", "is True, not a number"),
+        ("[node]", "[guard]\nmax_pause_s = nan\n[node]", "is nan, not a finite number"),
+        ("[node]", "[guard]\nmax_pause_s = -1\n[node]", r"is -1, outside 0\.1\.\.3600"),
+        ("[node]", "[guard]\nlate_allowance_s = -1\n[node]", "late_allowance_s is -1"),
+        ("[node]", "[guard]\nmin_cpu_cores = 0\n[node]", "min_cpu_cores is 0"),
+        ("[node]", "[guard]\nstale_s = 0\n[node]", "stale_s is 0"),
+        ("[node]", "[guard]\nlift_budgets = 1\n[node]", "is 1, not true or false"),
+        ("[node]", "[control]\nseed = 1.5\n[node]", r"is 1\.5, not a whole number"),
+        ("[node]", "[control]\ntick_period_s = 0.001\n[node]", "tick_period_s is 0.001"),
+        ('"stallward/1/hog0"', '"stallward/1/app"', "overlap"),
+        ('"stallward/1/hog0"', '"stallward/1/app/sub"', "overlap"),
+        ('"stallward/1/hog0"', '"stallward/1"', "not below the zone"),
+        ('"stallward/1/hog0"', '"elsewhere/hog0"', "not below the zone"),
+        ('"stallward/1/hog0"', '"stallward/../1/x"', "is not a cgroup name"),
+        ('"stallward/1/app"', '"/"', "whole machine"),
+        ('name = "hog0"', 'name = "hog 0"', r"background\[0\]\.name is 'hog 0'"),
+        ('"/run/stallward.sock"', '"run/stallward.sock"', "a relative path"),
+        ('"/run/stallward.sock"', f'"/{"x" * 120}"', "121 bytes long"),
+        ("[node]", "background = 3\n[node]", "not TOML|not a list|redefine|overwrite"),
+        ('group = "stallward/1/app"', 'group = "stallward/1/app"\npids = [0]', r"pids\[0\] is 0"),
+    ],
+)
+def test_a_mistake_is_refused_and_explained(old: str, new: str, message: str) -> None:
+    assert old in MINIMAL
+    with pytest.raises(ConfigError, match=message):
+        parse_config(MINIMAL.replace(old, new, 1))
+
+
+BY_PROCESSES = """
+[protected]
+processes = { pidfile = "/run/app.pid" }
+[[background]]
+name = "batch"
+processes = { command = "^/usr/bin/batch ", user = "batch" }
+[service]
+socket = "/run/stallward.sock"
+[journal]
+path = "/var/lib/stallward/journal"
+"""
+
+
+def test_processes_may_stand_for_groups() -> None:
+    config = parse_config(BY_PROCESSES)
+    assert config.node.zone == "/"
+    assert config.protected.group is None
+    assert config.protected.processes == ProcessesConfig(pidfile=Path("/run/app.pid"))
+    assert config.background[0].processes == ProcessesConfig(
+        command="^/usr/bin/batch ", user="batch"
+    )
+    assert parse_config(config_toml(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "[protected]",
+            '[protected]\ngroup = "app"',
+            "protected names both a group and processes",
+        ),
+        ('name = "batch"', 'name = "batch"\ngroup = "b"', r"background\[0\] names both"),
+        ('processes = { pidfile = "/run/app.pid" }', "", "protected names neither"),
+        ('"/run/app.pid"', '"/run/app.pid", pids = [7]', "says pidfile and pids"),
+        ('{ pidfile = "/run/app.pid" }', "{}", r"says nothing.*exactly one of pidfile, pids"),
+        ('"/run/app.pid"', '"app.pid"', r"pidfile is 'app\.pid', a relative path"),
+        ('pidfile = "/run/app.pid"', "pids = [1]", r"pids\[0\] is 1, outside 2\.\."),
+        ('"/run/app.pid"', '"/run/app.pid", user = "me"', "user goes with command only"),
+        ('user = "batch"', 'user = " "', "user is empty"),
+        ("^/usr/bin/batch ", "batch(", r"command is 'batch\(', not a regular expression"),
+        ("^/usr/bin/batch ", ".*", r"'\.\*', which every process matches"),
+        ("command", "comand", "unknown key 'comand'. Did you mean 'command'"),
+    ],
+)
+def test_processes_are_said_in_exactly_one_way(old: str, new: str, message: str) -> None:
+    assert old in BY_PROCESSES
+    with pytest.raises(ConfigError, match=re.compile(message, re.DOTALL)):
+        parse_config(BY_PROCESSES.replace(old, new, 1))
+
+
+def test_two_slots_may_not_share_a_group_or_name() -> None:
+    config = parse_config(MINIMAL)
+    twice = (config.background[0], replace(config.background[0], name="hog1"))
+    with pytest.raises(ConfigError, match="overlap"):
+        replace(config, background=twice)
+    named = (config.background[0], replace(config.background[0], group="stallward/1/hog1"))
+    with pytest.raises(ConfigError, match=r"background\[1\]\.name"):
+        replace(config, background=named)

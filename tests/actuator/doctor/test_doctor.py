@@ -1,0 +1,164 @@
+"""The doctor says what works, what does not and why, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.config.daemon_config import (
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.doctor.doctor import Diagnosis, examine
+from stallward.actuator.doctor.finding import Finding
+from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.privileges import effective_capabilities, may_have, other_daemons
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.levers.process.page_advice import why_no_advice
+
+
+def found(diagnosis: Diagnosis, name: str) -> Finding:
+    return next(f for f in diagnosis.findings if f.name == name)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Paths:
+    """A machine without cgroups, PSI, swap and rights."""
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self" / "status").write_text("Name:\tx\nCapEff:\t0000000000000000\n")
+    (proc / "swaps").write_text("Filename\tType\tSize\tUsed\tPriority\n")
+    (tmp_path / "cgroup").mkdir()
+    return Paths(proc=proc, cgroup=tmp_path / "cgroup")
+
+
+def test_a_machine_on_which_nothing_can_be_held_back(bare: Paths) -> None:
+    diagnosis = examine(bare)
+    assert diagnosis.kind == "none"
+    assert not diagnosis.protectable
+    assert "hold background work back" in diagnosis.obstacles[0]
+    assert found(diagnosis, "PSI").state == "missing"
+    assert "psi=1" in found(diagnosis, "PSI").next_step
+    assert found(diagnosis, "swap").state == "degraded"
+    assert found(diagnosis, "CAP_SYS_NICE").state == "degraded"
+
+
+def test_signals_alone_are_enough_to_hold_work_back(bare: Paths) -> None:
+    (bare.proc / "self" / "status").write_text("CapEff:\t00000000000000e0\n")
+    assert effective_capabilities(bare.proc) == frozenset({"CAP_KILL"})
+    diagnosis = examine(bare)
+    assert diagnosis.protectable
+    assert found(diagnosis, "stop processes").state == "works"
+
+
+@pytest.mark.parametrize("status", ["CapEff:\tzz\n", "CapEff:\n", "", None])
+def test_rights_that_cannot_be_read_may_be_there_but_are_not_counted_on(
+    bare: Paths, status: str | None
+) -> None:
+    file = bare.proc / "self" / "status"
+    file.unlink() if status is None else file.write_text(status)
+    assert effective_capabilities(bare.proc) is None
+    assert may_have("CAP_KILL", bare.proc), "a lever tries it"
+    assert found(examine(bare), "CAP_KILL").state == "degraded"
+
+
+def test_a_lever_that_lacks_a_right_says_so(bare: Paths) -> None:
+    assert not may_have("CAP_SYS_NICE", bare.proc)
+    assert why_no_advice(bare.proc) == "process_madvise needs CAP_SYS_NICE"
+
+
+def test_a_kernel_that_takes_what_is_idle_is_named(bare: Paths, tmp_path: Path) -> None:
+    paths = replace(bare, sys=tmp_path / "sys")
+    assert not any(f.name == "DAMON" for f in examine(paths).findings)
+    daemon = paths.sys / "kernel/mm/damon/admin/kdamonds/0"
+    scheme = daemon / "contexts/0/schemes/0"
+    for file, text in {
+        daemon / "state": "on\n",
+        daemon / "contexts/0/monitoring_attrs/intervals/aggr_us": "5000000\n",
+        scheme / "action": "pageout\n",
+        scheme / "access_pattern/age/min": "12\n",
+    }.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    said = found(examine(paths), "DAMON")
+    assert said.state == "degraded"
+    assert "nobody touched for 60 s" in said.why
+    module = paths.sys / "module/damon_reclaim/parameters"
+    module.mkdir(parents=True)
+    (module / "enabled").write_text("Y\n")
+    (module / "min_age").write_text("30000000\n")
+    assert "nobody touched for 30 s" in found(examine(paths), "DAMON").why, "the soonest counts"
+    (module / "enabled").write_text("N\n")
+    for file, text in ((scheme / "action", "stat\n"), (daemon / "state", "off\n")):
+        before = file.read_text()
+        file.write_text(text)
+        assert not any(f.name == "DAMON" for f in examine(paths).findings)
+        file.write_text(before)
+
+
+def test_daemons_that_kill_what_we_pause_are_named(bare: Paths) -> None:
+    for pid, name in ((7, "earlyoom"), (8, "bash"), (9, "systemd-oomd")):
+        (bare.proc / str(pid)).mkdir()
+        (bare.proc / str(pid) / "comm").write_text(f"{name}\n")
+    assert other_daemons(bare) == ((7, "earlyoom"), (9, "systemd-oomd"))
+    finding = found(examine(bare), "systemd-oomd")
+    assert finding.state == "degraded"
+    assert "process 9" in finding.why
+    assert finding.next_step
+
+
+def config(tmp_path: Path, **changes: object) -> DaemonConfig:
+    values: dict[str, object] = {
+        "node": NodeConfig(zone="/", cgroup=tmp_path / "no-cgroups"),
+        "protected": ProtectedConfig(processes=ProcessesConfig(pids=(os.getpid(),))),
+        "background": (SlotConfig(name="a", processes=ProcessesConfig(pids=(2**22 - 3,))),),
+        "service": ServiceConfig(socket=tmp_path / "run" / "s.sock"),
+        "journal": JournalConfig(path=tmp_path / "journal"),
+    }
+    return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.live
+def test_a_configuration_is_looked_at_and_nothing_is_changed(tmp_path: Path) -> None:
+    (tmp_path / "no-cgroups").mkdir()
+    asked = config(tmp_path)
+    diagnosis = examine(asked.node.paths, asked)
+    assert diagnosis.kind == "none"
+    assert diagnosis.protectable, diagnosis.obstacles
+    assert found(diagnosis, "pause:a").state == "works"
+    assert not asked.journal.path.exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.live
+def test_a_group_that_is_not_there_is_an_obstacle(tmp_path: Path) -> None:
+    asked = config(
+        tmp_path,
+        node=NodeConfig(zone="/"),
+        protected=ProtectedConfig(group="stallward-nowhere/app"),
+        background=(SlotConfig(name="a", group="stallward-nowhere/a"),),
+    )
+    diagnosis = examine(asked.node.paths, asked)
+    assert not diagnosis.protectable
+    assert any("stallward-nowhere/app" in text for text in diagnosis.obstacles)
+
+
+def test_a_leftover_journal_is_reported(bare: Paths, tmp_path: Path) -> None:
+    asked = config(tmp_path, node=NodeConfig(zone="/", proc=bare.proc, cgroup=bare.cgroup))
+    asked.journal.path.write_text("something\n")
+    assert found(examine(bare, asked), "journal").state == "degraded"
+
+
+def test_this_machine_is_of_one_of_three_kinds() -> None:
+    diagnosis = examine(Paths())
+    assert diagnosis.kind in {"v2", "hybrid", "none"}
+    assert diagnosis.why
+    assert Hierarchy().kind == "none"

@@ -1,0 +1,157 @@
+"""The doctor tries the latency source that a configuration names, once."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.config.daemon_config import (
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.doctor.doctor import examine
+from stallward.actuator.doctor.finding import Finding
+from stallward.actuator.doctor.latency import try_latency
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.latency.config import (
+    GrpcLatency,
+    LatencyConfig,
+    LinesLatency,
+    PrometheusLatency,
+    StatsdLatency,
+)
+
+PAGE = b't_seconds_bucket{le="0.1"} 3\nt_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\nother 5\n'
+
+
+class Pages(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.end_headers()
+        self.wfile.write(PAGE if self.path == "/metrics" else b"")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def tried(config: LatencyConfig) -> Finding:
+    found = try_latency(config)
+    assert found is not None
+    assert found.area == "signal"
+    assert bool(found.next_step) == (found.state != "works"), "what is wrong can be put right"
+    return found
+
+
+def test_a_histogram_that_is_there_works(endpoint: str) -> None:
+    found = tried(PrometheusLatency(url=f"{endpoint}/metrics", metric="t_seconds"))
+    assert found.state == "works"
+    assert endpoint in found.name
+
+
+@pytest.mark.parametrize(
+    ("path", "metric", "why", "step"),
+    [
+        ("/metrics", "t_second", "has no metric t_second", "metric; `curl http"),
+        ("/metrics", "other", "no histogram", "metric; `curl http"),
+        ("/metrics", 't_seconds{a="b"}', "no histogram", "metric; `curl http"),
+        ("/elsewhere", "t_seconds", "status 404", "correct [latency] url"),
+    ],
+)
+def test_what_an_endpoint_does_not_have(
+    endpoint: str, path: str, metric: str, why: str, step: str
+) -> None:
+    found = tried(PrometheusLatency(url=endpoint + path, metric=metric))
+    assert found.state == "degraded"
+    assert why in found.why
+    assert step in found.next_step
+
+
+def test_nobody_listens_or_answers() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/metrics"
+        assert "refuses" in tried(PrometheusLatency(url=url, metric="t")).why
+        silent.listen()
+        found = tried(PrometheusLatency(url=url, metric="t", timeout_s=0.1))
+    assert found.why == "does not answer within 0.1 s"
+
+
+def test_a_port_that_is_free_and_one_that_is_not(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        config = StatsdLatency(metric="t", listen=f"127.0.0.1:{other.getsockname()[1]}")
+        found = tried(config)
+        assert found.state == "degraded"
+        assert "somebody listens" in found.why
+        assert str(config.address.port) in found.next_step
+    assert tried(config).state == "works"
+    assert tried(config).state == "works", "it was let go"
+    foreign = StatsdLatency(metric="t", listen="192.0.2.1:8125", allow_remote=True)
+    assert "cannot listen" in tried(foreign).why
+
+
+def test_a_path_is_looked_at_and_nothing_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "statsd.sock"
+    assert tried(StatsdLatency(metric="t", listen=str(path))).state == "works"
+    assert list(tmp_path.iterdir()) == []
+    path.write_text("mine")
+    assert "another file" in tried(StatsdLatency(metric="t", listen=str(path))).why
+    assert path.read_text() == "mine"
+    lost = StatsdLatency(metric="t", listen=str(tmp_path / "no" / "statsd.sock"))
+    assert "cannot make" in tried(lost).why
+
+
+def test_what_cannot_be_tried() -> None:
+    assert tried(GrpcLatency()).state == "works"
+    assert try_latency(None) is None
+    assert try_latency(LinesLatency(path=Path("/nowhere"))) is None
+
+
+def config(tmp_path: Path, latency: LatencyConfig) -> DaemonConfig:
+    """A node of this machine's processes without stalls to be seen."""
+    proc = tmp_path / "proc"
+    if not proc.exists():
+        proc.mkdir()
+        for name in ("self", "stat", "meminfo", "vmstat", "swaps", "sys", str(os.getpid())):
+            (proc / name).symlink_to(Path("/proc") / name)
+    return DaemonConfig(
+        node=NodeConfig(zone="/", proc=proc, cgroup=tmp_path / "no-cgroups"),
+        protected=ProtectedConfig(processes=ProcessesConfig(pids=(os.getpid(),))),
+        background=(SlotConfig(name="a", processes=ProcessesConfig(pids=(2**22 - 3,))),),
+        service=ServiceConfig(socket=tmp_path / "run" / "s.sock"),
+        journal=JournalConfig(path=tmp_path / "journal"),
+        latency=latency,
+    )
+
+
+def test_without_stalls_an_endpoint_decides_whether_it_can_be_protected(
+    endpoint: str, tmp_path: Path
+) -> None:
+    blind = "neither a stall nor a latency of the application can be seen"
+    for metric, seen in (("t_seconds", True), ("wrong", False)):
+        latency = PrometheusLatency(url=f"{endpoint}/metrics", metric=metric)
+        asked = config(tmp_path, latency)
+        diagnosis = examine(asked.node.paths, asked)
+        assert (blind in diagnosis.obstacles) != seen
+        (finding,) = [f for f in diagnosis.findings if "latency" in f.name]
+        assert finding.name == f"latency from {endpoint}/metrics"

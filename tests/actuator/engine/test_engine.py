@@ -1,0 +1,205 @@
+"""Deciding without a kernel: who decides, who takes over, and replay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.replay import replay
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.record import wire
+from stallward.actuator.record.tick_record import Mode, TickRecord
+from stallward.agent.controller import Controller, Decision, NodeContext, make_controller
+from stallward.agent.desired import RELEASED, DesiredState, SlotDesire, Tuning
+from stallward.agent.sample import Sample
+from stallward.agent.testing import CONTEXT, make_sample
+from stallward.proto.v1 import stallward_pb2 as pb
+
+PAUSE = DesiredState(slots=(SlotDesire(paused=True), SlotDesire()))
+LIMIT = DesiredState(slots=(SlotDesire(limit_bytes=240 << 20), SlotDesire()))
+
+
+class Fixed:
+    """Wants one thing, or fails."""
+
+    needs_processes = False
+
+    def __init__(self, name: str, desired: DesiredState | Exception) -> None:
+        self.name = name
+        self.desired = desired
+        self.resets = 0
+
+    def reset(self, context: NodeContext) -> None:
+        self.resets += 1
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        if isinstance(self.desired, Exception):
+            raise self.desired
+        return Decision(desired=self.desired, reason=self.name)
+
+
+def _engine(rule: Controller, default: Controller | None = None, late_s: float = 1.0) -> Engine:
+    settings = EngineSettings(context=CONTEXT, budgets=Budgets(), late_s=late_s)
+    return Engine(settings=settings, rule=rule, default=default or Fixed("default", RELEASED))
+
+
+def test_the_rule_decides() -> None:
+    outcome = _engine(Fixed("rule", PAUSE)).step(make_sample())
+    assert outcome.decision.controller == "rule"
+    assert outcome.granted.slots[0].paused
+    assert not outcome.fallback
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [RuntimeError("boom"), DesiredState(tuning=Tuning(dirty_ratio=float("nan")))],
+    ids=["raises", "not finite"],
+)
+def test_a_broken_decision_falls_back(broken: DesiredState | Exception) -> None:
+    outcome = _engine(Fixed("rule", broken), Fixed("default", LIMIT)).step(make_sample())
+    assert outcome.fallback
+    assert outcome.decision.controller == "default"
+    assert outcome.notes[0].startswith("fallback, ")
+    assert "rule: " in outcome.notes[0]
+
+
+def test_when_everything_is_broken_the_node_is_released() -> None:
+    broken = RuntimeError("boom")
+    outcome = _engine(Fixed("rule", broken), Fixed("default", broken)).step(make_sample())
+    assert outcome.granted == replace(RELEASED, slots=(SlotDesire(), SlotDesire()))
+    assert len(outcome.notes) == 2
+
+
+def test_a_late_decision_falls_back() -> None:
+    outcome = _engine(Fixed("rule", PAUSE), late_s=0.0).step(make_sample())
+    assert outcome.fallback
+    assert outcome.notes[0].startswith("fallback, decision late: rule: ")
+
+
+def test_a_stale_sample_falls_back() -> None:
+    engine = _engine(Fixed("rule", PAUSE))
+    engine.step(make_sample(5))
+    outcome = engine.step(make_sample(5))
+    assert outcome.fallback
+    assert "stale" in outcome.notes[0]
+
+
+def test_a_lease_goes_before_the_controller() -> None:
+    outcome = _engine(Fixed("rule", PAUSE)).step(make_sample(), remote=LIMIT)
+    assert outcome.decision.controller == "remote"
+    assert not outcome.granted.slots[0].paused
+
+
+def test_modes_of_a_policy() -> None:
+    engine = _engine(Fixed("rule", RELEASED))
+    policy = Fixed("policy", PAUSE)
+    engine.set_mode(Mode.ACTIVE)
+    assert engine.mode is Mode.OFF, "there is no policy yet"
+    engine.install(policy)
+    assert engine.step(make_sample(1)).decision.controller == "rule"
+    engine.set_mode(Mode.SHADOW)
+    watched = engine.step(make_sample(2))
+    assert watched.decision.controller == "rule"
+    assert watched.shadow is not None
+    assert watched.shadow.decision.desired == PAUSE
+    engine.set_mode(Mode.ACTIVE)
+    active = engine.step(make_sample(3))
+    assert (active.decision.controller, active.shadow) == ("policy", None)
+    assert policy.resets == 1, "only on leaving off"
+
+
+def test_a_policy_outside_its_training_data_is_not_used() -> None:
+    class Far(Fixed):
+        metadata = type("Metadata", (), {"ood_limit": 0.2})
+
+        def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+            return Decision(desired=PAUSE, score=0.5)
+
+    outcome = _engine(Far("policy", PAUSE)).step(make_sample())
+    assert outcome.fallback
+    assert "outside the training range" in outcome.notes[0]
+
+
+def _samples(ticks: int) -> list[Sample]:
+    rng = np.random.default_rng(1)
+    some = np.cumsum(rng.integers(0, 3, ticks) * 1000).tolist()
+    full = np.cumsum(rng.integers(0, 2, ticks) * 700).tolist()
+    return [make_sample(i, some_us=some[i], full_us=full[i]) for i in range(ticks)]
+
+
+def _record(engine: Engine, sample: Sample, remote: DesiredState | None = None) -> TickRecord:
+    outcome = engine.step(sample, remote=remote)
+    return TickRecord(
+        sequence=sample.sequence,
+        time_s=sample.time_s,
+        wall_time_s=0.0,
+        sample=sample,
+        observation=tuple(outcome.observation.tolist()),
+        decision=outcome.decision,
+        granted=outcome.granted,
+        guard_notes=outcome.notes,
+        mode=outcome.mode,
+        shadow=outcome.shadow,
+        fallback=outcome.fallback,
+    )
+
+
+def _over_the_wire(record: TickRecord) -> TickRecord:
+    data = wire.record_to_wire(record).SerializeToString()
+    return wire.record_from_wire(pb.TickRecord.FromString(data))
+
+
+SPECS = ["latd", "latd-cgroup", "latd-grow", "none", "excite"]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_recorded_run_replays_bit_for_bit(spec: str) -> None:
+    settings = EngineSettings(context=CONTEXT, budgets=Budgets())
+    engine = Engine(settings=settings, rule=make_controller(spec), default=make_controller("none"))
+    records = []
+    for sample in _samples(200):
+        remote = PAUSE if 50 <= sample.sequence < 60 else None
+        records.append(_over_the_wire(_record(engine, sample, remote)))
+    twice = [*records, *records]  # the second half is a restarted loop
+    assert replay(twice, make_controller(spec), settings=settings) is None
+
+
+def test_replay_follows_a_policy_through_its_modes() -> None:
+    settings = EngineSettings(context=CONTEXT, budgets=Budgets())
+    engine = Engine(
+        settings=settings, rule=make_controller("latd"), default=make_controller("none")
+    )
+    engine.install(make_controller("excite"))
+    modes = {20: Mode.SHADOW, 60: Mode.ACTIVE, 120: Mode.OFF, 150: Mode.ACTIVE}
+    records = []
+    for sample in _samples(200):
+        if sample.sequence in modes:
+            engine.set_mode(modes[sample.sequence])
+        records.append(_over_the_wire(_record(engine, sample)))
+    assert any(record.shadow for record in records)
+    policy = make_controller("excite")
+    found = replay(records, make_controller("latd"), settings=settings, policy=policy)
+    assert found is None
+
+
+def test_replay_finds_the_first_difference() -> None:
+    settings = EngineSettings(context=CONTEXT, budgets=Budgets())
+    engine = _engine(make_controller("latd"))
+    records = [_record(engine, sample) for sample in _samples(50)]
+    records[20] = replace(records[20], granted=PAUSE)
+    found = replay(records, make_controller("latd"), settings=settings)
+    assert found is not None
+    assert (found.sequence, found.field) == (20, "granted")
+
+
+def test_replay_with_another_controller_differs_at_once() -> None:
+    engine = _engine(make_controller("latd"))
+    records = [_record(engine, sample) for sample in _samples(5)]
+    settings = EngineSettings(context=CONTEXT, budgets=Budgets())
+    found = replay(records, make_controller("none"), settings=settings)
+    assert found is not None
+    assert (found.sequence, found.field) == (0, "decision")

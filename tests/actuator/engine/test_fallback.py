@@ -1,0 +1,325 @@
+"""When the default controller takes over, and when it hands back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.fallback import MOST_DOUBLINGS, STEADY_TICKS, Fault, Trust
+from stallward.actuator.engine.replay import replay
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.record import wire
+from stallward.actuator.record.tick_record import Circumstances, Mode, TickRecord
+from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
+from stallward.agent.sample import PsiTotals, Sample, SlotState
+from stallward.agent.testing import CONTEXT, make_sample
+
+PAUSE = DesiredState(slots=(SlotDesire(paused=True), SlotDesire()))
+LIMIT = DesiredState(slots=(SlotDesire(limit_bytes=240 << 20), SlotDesire()))
+WAIT = 3
+
+
+class Scripted:
+    """Answers what it is told to."""
+
+    needs_processes = False
+
+    def __init__(self, name: str, answer: Any) -> None:
+        self.name = name
+        self.answer = answer
+        self.asked = 0
+
+    def reset(self, context: NodeContext) -> None:
+        pass
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        self.asked += 1
+        answer = self.answer
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, DesiredState):
+            return Decision(desired=answer)
+        return answer  # type: ignore[no-any-return]
+
+
+def _engine(rule: Scripted, default: Any = LIMIT) -> Engine:
+    settings = EngineSettings(
+        context=CONTEXT, budgets=Budgets(return_after_ticks=WAIT), late_s=1.0
+    )
+    return Engine(settings=settings, rule=rule, default=Scripted("default", default))
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (RuntimeError("boom"), Fault.RAISED),
+        (UnspeakableError(), Fault.RAISED),
+        (RuntimeError("\ud800" * 1000), Fault.RAISED),
+        (None, Fault.UNUSABLE),
+        (PAUSE.slots, Fault.UNUSABLE),
+        (Decision(desired=None), Fault.UNUSABLE),  # type: ignore[arg-type]
+        (Decision(desired=DesiredState(slots=(SlotDesire(),) * 3)), Fault.UNUSABLE),
+        (Decision(desired=PAUSE, action=(-1,)), Fault.UNUSABLE),
+        (Decision(desired=PAUSE, action=(0.5,)), Fault.UNUSABLE),  # type: ignore[arg-type]
+        (Decision(desired=PAUSE, action=np.zeros(9)), Fault.UNUSABLE),  # type: ignore[arg-type]
+        (Decision(desired=PAUSE, score=math.nan), Fault.NOT_FINITE),
+        (Decision(desired=PAUSE, propensity=math.inf), Fault.NOT_FINITE),
+        (Decision(desired=PAUSE, propensity=2.0), Fault.UNUSABLE),
+        (Decision(desired=PAUSE, reason=None), Fault.UNUSABLE),  # type: ignore[arg-type]
+        (
+            Decision(desired=DesiredState(slots=(SlotDesire(cpu_max_cores=math.nan),))),
+            Fault.NOT_FINITE,
+        ),
+    ],
+)
+def test_an_unusable_answer_is_not_followed(answer: Any, fault: Fault) -> None:
+    outcome = _engine(Scripted("rule", answer)).step(make_sample())
+    assert (outcome.fallback, outcome.fault) == (True, fault)
+    assert outcome.decision.controller == "default"
+    assert outcome.notes[0].startswith(f"fallback, {fault.value}: rule: ")
+    wire.record_to_wire(_record(make_sample(), outcome)).SerializeToString()
+
+
+def test_a_reason_that_the_wire_does_not_take_is_cleaned() -> None:
+    outcome = _engine(Scripted("rule", Decision(desired=PAUSE, reason="\udc80"))).step(
+        make_sample()
+    )
+    assert outcome.decision.decision.reason == "?"
+
+
+def _gone(sample: Sample, name: str) -> Sample:
+    psi = PsiTotals()
+    match name:
+        case "protected memory pressure":
+            return replace(sample, protected=replace(sample.protected, psi=psi))
+        case "protected memory use":
+            return replace(sample, protected=replace(sample.protected, memory_usage_bytes=None))
+        case "zone memory pressure":
+            return replace(sample, zone=replace(sample.zone, psi=psi))
+        case "zone memory use":
+            return replace(sample, zone=replace(sample.zone, memory_usage_bytes=None))
+        case _:
+            return replace(sample, latency=None)
+
+
+def _whole(tick: int, some_us: int = 0) -> Sample:
+    sample = make_sample(tick, some_us=some_us)
+    return replace(sample, protected=replace(sample.protected, memory_usage_bytes=1 << 20))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "protected memory pressure", "protected memory use", "zone memory pressure",
+        "zone memory use", "request latency",
+    ],
+)  # fmt: skip
+def test_an_essential_signal_that_goes_is_missed(name: str) -> None:
+    engine = _engine(Scripted("rule", PAUSE))
+    assert engine.step(_gone(_whole(1), name)).fault is None, "it was never there"
+    assert engine.step(_whole(2)).fault is None
+    outcome = engine.step(_gone(_whole(3), name))
+    assert outcome.fault is Fault.LOST
+    assert name in outcome.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"time_s": 1000.1}, Fault.STALE),
+        ({"time_s": 999.0}, Fault.STALE),
+        ({"time_s": math.nan}, Fault.INVALID),
+        ({"slots": ()}, Fault.INVALID),
+        ({"slot_states": (SlotState(),) * 3}, Fault.INVALID),
+        ({"zone": replace(make_sample().zone, psi=PsiTotals(memory_some_us=3))}, Fault.INVALID),
+        ({"zone": replace(make_sample().zone, memory_usage_bytes=10**400)}, Fault.INVALID),
+    ],
+)
+def test_a_sample_that_makes_no_sense_is_not_decided_on(
+    change: dict[str, Any], fault: Fault
+) -> None:
+    rule = Scripted("rule", PAUSE)
+    engine = _engine(rule)
+    engine.step(make_sample(1, some_us=5))
+    asked = rule.asked
+    outcome = engine.step(replace(make_sample(2, some_us=5), **change))
+    assert (outcome.fault, rule.asked) == (fault, asked)
+    assert np.isfinite(outcome.observation).all()
+    assert outcome.decision.controller == "default"
+
+
+@pytest.mark.parametrize(
+    ("age_s", "fault"), [(0.4, None), (0.6, Fault.STALE), (math.nan, Fault.STALE)]
+)
+def test_an_old_sample_is_stale(age_s: float, fault: Fault | None) -> None:
+    about = Circumstances(sample_age_s=age_s)
+    outcome = _engine(Scripted("rule", PAUSE)).step(make_sample(), circumstances=about)
+    assert outcome.fault is fault
+
+
+def test_after_blind_ticks_nothing_granted_before_counts() -> None:
+    engine = _engine(Scripted("rule", PAUSE))
+    outcome = engine.step(make_sample(), circumstances=Circumstances(blind_ticks=2))
+    assert outcome.fault is Fault.INVALID
+    assert "2 ticks" in outcome.notes[0]
+
+
+def test_the_policy_returns_after_good_ticks_in_a_row() -> None:
+    rule = Scripted("rule", PAUSE)
+    engine = _engine(rule)
+    faults = []
+    for tick, broken in enumerate([0, 1, 0, 0, 1, 0, 0, 0, 0, 0]):
+        rule.answer = RuntimeError("boom") if broken else PAUSE
+        faults.append(engine.step(make_sample(tick)).fault)
+    raised, waiting = Fault.RAISED, Fault.WAITING
+    assert faults == [
+        None, raised, waiting, waiting, raised, waiting, waiting, waiting, None, None,
+    ]  # fmt: skip
+    assert engine.counts.fallbacks == {"raised": 2, "waiting": 5}
+    assert engine.counts.ticks == 10
+
+
+def _run(trust: Trust, *ticks: bool, wait: int = WAIT) -> Trust:
+    for good in ticks:
+        trust = trust.after("policy", None if good else Fault.RAISED, wait)
+    return trust
+
+
+def test_each_early_fault_doubles_the_wait_up_to_a_bound() -> None:
+    trust, waits = _run(Trust(), True), []
+    for _ in range(MOST_DOUBLINGS + 3):
+        trust = _run(trust, False)
+        waits.append(trust.wait_ticks)
+        trust = _run(trust, *[True] * (trust.wait_ticks + 1))
+        assert trust.followed
+    assert waits[:4] == [3, 6, 12, 24]
+    assert waits[-1] == waits[-2] == WAIT << MOST_DOUBLINGS
+    trust = _run(trust, *[True] * STEADY_TICKS, False)
+    assert trust.wait_ticks == WAIT
+
+
+def test_somebody_new_starts_trusted() -> None:
+    trust = _run(Trust(), True, False)
+    assert not trust.followed
+    assert trust.after("other", None, WAIT).followed
+
+
+def test_without_a_wait_the_next_good_tick_is_followed() -> None:
+    assert not _run(Trust(), False, wait=0).followed
+    assert _run(Trust(), False, True, wait=0).followed
+
+
+def _late(engine: Engine, ticks: str) -> list[Fault | None]:
+    """The faults of ticks of which ``!`` is late and ``.`` is not."""
+    first = engine.counts.ticks
+    found = [engine.step(make_sample(first + i), late=t == "!") for i, t in enumerate(ticks)]
+    return [outcome.fault for outcome in found]
+
+
+LATE, WAITING = Fault.LATE, Fault.WAITING
+
+
+@pytest.mark.parametrize(
+    ("ticks", "faults"),
+    [
+        ("..!..", [None, None, LATE, None, None]),
+        ("!!.", [LATE, LATE, None]),
+        ("!!!....", [LATE, LATE, LATE, WAITING, WAITING, WAITING, None]),
+        ("!...!...!.", [LATE, *[None] * 3, LATE, *[None] * 3, LATE, WAITING]),
+        ("!....!....!.", [LATE, *[None] * 4, LATE, *[None] * 4, LATE, None]),
+    ],
+)
+def test_only_lateness_that_repeats_takes_a_controller_off(
+    ticks: str, faults: list[Fault | None]
+) -> None:
+    assert _late(_engine(Scripted("rule", PAUSE)), ticks) == faults
+
+
+def test_a_controller_that_waits_starts_again_when_it_is_late() -> None:
+    engine = _engine(Scripted("rule", PAUSE))
+    faults = _late(engine, "!!!..!....")
+    assert faults[5:] == [LATE, WAITING, WAITING, WAITING, None]
+
+
+def test_other_faults_are_no_reason_to_be_lenient() -> None:
+    rule = Scripted("rule", PAUSE)
+    engine = _engine(rule)
+    assert _late(engine, "!") == [LATE]
+    rule.answer = RuntimeError("boom")
+    assert _late(engine, ".") == [Fault.RAISED]
+    rule.answer = PAUSE
+    assert _late(engine, ".") == [WAITING]
+
+
+def _record(sample: Sample, outcome: Any) -> TickRecord:
+    return TickRecord(
+        sequence=sample.sequence,
+        time_s=sample.time_s,
+        wall_time_s=0.0,
+        sample=sample,
+        observation=tuple(outcome.observation.tolist()),
+        decision=outcome.decision,
+        granted=outcome.granted,
+        guard_notes=outcome.notes,
+        mode=outcome.mode,
+        shadow=outcome.shadow,
+        fallback=outcome.fallback,
+        circumstances=outcome.circumstances,
+    )
+
+
+def test_a_lease_is_not_followed_on_a_stale_sample_and_says_so() -> None:
+    engine = _engine(Scripted("rule", RELEASED))
+    held = engine.step(make_sample(1), remote=PAUSE)
+    assert held.granted.slots[0].paused
+    stale = engine.step(make_sample(1), remote=PAUSE)
+    assert (stale.decision.controller, stale.fault) == ("default", Fault.STALE)
+    assert stale.shadow is not None
+    assert stale.shadow.decision.desired == PAUSE
+    waiting = engine.step(make_sample(2), remote=PAUSE)
+    assert waiting.fault is Fault.WAITING
+    assert engine.step(make_sample(3)).decision.controller == "rule", "the lease lapsed"
+
+
+def test_fallbacks_replay_bit_for_bit() -> None:
+    rule, policy = Scripted("rule", RELEASED), Scripted("policy", PAUSE)
+    engine = _engine(rule)
+    engine.install(policy)
+    engine.set_mode(Mode.ACTIVE)
+    records = []
+    for tick in range(60):
+        repeated = make_sample(tick - (tick % 13 == 5))
+        sample = replace(repeated, sequence=tick)
+        if tick == 30:
+            sample = _gone(sample, "zone memory use")
+        about = Circumstances(
+            sample_age_s=0.7 if tick == 40 else 0.01,
+            horizon_s=0.5 if tick % 2 else None,
+            blind_ticks=int(tick == 50),
+        )
+        remote = LIMIT if 16 <= tick < 24 else None
+        outcome = engine.step(sample, remote=remote, late=tick == 28, circumstances=about)
+        records.append(_record(sample, outcome))
+    assert {record.decision.controller for record in records} == {"policy", "default", "remote"}
+    found = replay(
+        records,
+        Scripted("rule", RELEASED),
+        settings=EngineSettings(
+            context=CONTEXT, budgets=Budgets(return_after_ticks=WAIT), late_s=1.0
+        ),
+        default=Scripted("default", LIMIT),
+        policy=Scripted("policy", PAUSE),
+    )
+    assert found is None

@@ -1,0 +1,116 @@
+"""``stallward restore``: what a dead daemon left is undone, and no daemon is started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.guardian import restore_command
+from stallward.actuator.guardian.restore_command import journal_of, main
+from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.entries import FileValue, Frozen
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.runtime.locks import claim_journal_path
+
+
+class Dead:
+    """What a dead daemon left in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.knob, self.freeze = folder / "knob", folder / "cgroup.freeze"
+        self.knob.write_text("90")
+        self.freeze.write_text("1")
+        self.path, self.config = folder / "state/journal", folder / "daemon.toml"
+        boot = folder / "proc/sys/kernel/random"
+        boot.mkdir(parents=True)
+        (boot / "boot_id").write_text("boot")
+        self.paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
+        journal = Journal(self.path, self.paths)
+        journal.append((FileValue(self.knob, "60"), Frozen(self.freeze)))
+        journal.close()
+        self.write_config()
+
+    def write_config(self, more: str = "") -> None:
+        roots = f'proc = "{self.paths.proc}"\ncgroup = "{self.paths.cgroup}"'
+        self.config.write_text(
+            f'[node]\nzone = "z"\n{roots}\n[protected]\ngroup = "z/app"\n'
+            f'[[background]]\nname = "bg"\ngroup = "z/bg"\n[service]\nsocket = "/run/s"\n'
+            f'[journal]\npath = "{self.path}"\n{more}'
+        )
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Dead:
+    return Dead(tmp_path)
+
+
+def run(dead: Dead, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
+    status = main(["--config", str(dead.config)])
+    said = capsys.readouterr()
+    return status, said.out.splitlines(), said.err
+
+
+def test_it_undoes_says_so_and_may_be_repeated(
+    dead: Dead, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, lines, errors = run(dead, capsys)
+    assert (status, errors) == (0, "")
+    assert lines == [f"{dead.knob} = 60", f"thawed {dead.freeze.parent}"]
+    assert (dead.knob.read_text(), dead.freeze.read_text()) == ("60", "0")
+    dead.knob.write_text("10")  # the administrator's
+    assert run(dead, capsys) == (0, ["nothing to undo"], "")
+    assert dead.knob.read_text() == "10"
+
+
+def test_a_mistake_elsewhere_in_the_configuration_does_not_matter(
+    dead: Dead, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead.write_config('[control]\ncontroller = "none"\nno_such_key = 3\n')
+    assert journal_of(dead.config) == (dead.path, dead.paths)
+    assert run(dead, capsys)[0] == 0
+    assert dead.knob.read_text() == "60"
+
+
+@pytest.mark.parametrize("text", ["", "[journal", "[journal]\npath = 3", '[journal]\npath = "x"'])
+def test_without_a_journal_named_it_is_the_configurations_fault(
+    dead: Dead, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    dead.config.write_text(text)
+    status, lines, errors = run(dead, capsys)
+    assert (status, lines) == (2, [])
+    assert str(dead.config) in errors
+
+
+def test_what_cannot_be_undone_stays_in_the_journal(
+    dead: Dead, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead.knob.unlink()
+    dead.knob.mkdir()
+    status, _, errors = run(dead, capsys)
+    assert status == 1
+    assert str(dead.knob) in errors
+    assert dead.freeze.read_text() == "0"
+    assert len(Journal(dead.path, dead.paths).load()) == 2
+
+
+def test_a_living_daemon_is_left_alone(
+    dead: Dead, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore_command, "WAIT_S", 0.1)
+    lock = claim_journal_path(dead.path)
+    status, _, errors = run(dead, capsys)
+    os.close(lock)
+    assert status == 2
+    assert "Another daemon uses" in errors
+    assert dead.knob.read_text() == "90"
+
+
+def test_a_journal_can_be_named_without_a_configuration(
+    dead: Dead, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore_command, "Paths", lambda: dead.paths)
+    assert main(["--journal", str(dead.path)]) == 0
+    assert f"{dead.knob} = 60" in capsys.readouterr().out
+    assert dead.knob.read_text() == "60"

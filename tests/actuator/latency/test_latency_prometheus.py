@@ -1,0 +1,391 @@
+"""Latencies from a Prometheus histogram: the format, the increase, and real endpoints."""
+
+from __future__ import annotations
+
+import http.client
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from stallward.actuator.errors import SensorError
+from stallward.actuator.latency import http_get as module
+from stallward.actuator.latency.feed import LatencyFeed
+from stallward.actuator.latency.http_get import ScrapeError, scrape
+from stallward.actuator.latency.prometheus_histogram import (
+    Exposition,
+    HistogramIncrease,
+    HistogramParser,
+    Increase,
+)
+from stallward.actuator.latency.prometheus_scraper import Scraper
+from stallward.actuator.latency.series_selector import parse_selector
+from stallward.actuator.latency.source import ChannelSource
+from stallward.agent.sample import LatencySample
+
+BOUNDS = (0.005, 0.01, 0.05, 0.1, 0.5)
+
+
+def parse(body: str | bytes, selector: str = "t_seconds") -> Exposition:
+    data = body if isinstance(body, bytes) else body.encode()
+    return HistogramParser(parse_selector(selector)).parse(data)
+
+
+def page(*counts: float, name: str = "t_seconds", labels: str = "", total: float = 0.0) -> str:
+    """A histogram with cumulative ``counts`` at 10, 20, ... ms and +Inf."""
+    bounds = [f"{0.01 * (i + 1):g}" for i in range(len(counts) - 1)] + ["+Inf"]
+    comma = "," if labels else ""
+    lines = [
+        f'{name}_bucket{{{labels}{comma}le="{bound}"}} {count}'
+        for bound, count in zip(bounds, counts, strict=True)
+    ]
+    return "\n".join([*lines, f"{name}_sum{{{labels}}} {total}", ""])
+
+
+@pytest.mark.parametrize("generate", [generate_latest, generate_openmetrics])
+def test_what_the_official_library_writes_is_read(
+    generate: Callable[[CollectorRegistry], bytes],
+) -> None:
+    registry = CollectorRegistry()
+    histogram = Histogram("t_seconds", 'a "help"', ["path"], registry=registry, buckets=BOUNDS)
+    odd = 'a"b\\c\nd}e,f='
+    for value in (0.001, 0.02, 0.03, 0.2, 7.0):
+        histogram.labels(odd).observe(value)
+    found = parse(generate(registry))
+    assert (found.malformed, len(found.series)) == (0, 1)
+    ((labels, series),) = found.series.items()
+    assert labels == (("path", odd),)
+    assert series.buckets == {0.005: 1, 0.01: 1, 0.05: 3, 0.1: 3, 0.5: 4, math.inf: 5}
+    assert series.total == pytest.approx(7.251)
+    assert series.created is not None
+
+
+def test_the_official_parser_agrees_on_every_bucket() -> None:
+    registry = CollectorRegistry()
+    histogram = Histogram("t_seconds", "x", ["a", "b"], registry=registry)
+    for i in range(200):
+        histogram.labels(str(i % 3), str(i % 5)).observe(i / 100.0)
+    body = generate_latest(registry)
+    theirs = {
+        (tuple(sorted((k, v) for k, v in s.labels.items() if k != "le")), float(s.labels["le"])): (
+            s.value
+        )
+        for family in text_string_to_metric_families(body.decode())
+        for s in family.samples
+        if s.name == "t_seconds_bucket"
+    }
+    ours = {
+        (labels, bound): count
+        for labels, series in parse(body).series.items()
+        for bound, count in series.buckets.items()
+    }
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("line", "malformed"),
+    [
+        ('t_seconds_bucket{le="0.1"} 1 1700000000000', 0),
+        ('t_seconds_bucket{le="0.1"} 1 # {trace_id="}"} 0.05 1.5', 0),
+        (' t_seconds_bucket{le="0.1"} 1', 0),
+        ('t_seconds_bucket {le="0.1",} 1.0e0', 0),
+        ('t_seconds_bucket{ le = "1e-1" , } 1', 0),
+        ("t_secondsish 3", 0),
+        ("# TYPE t_seconds_bucket 1", 0),
+        ('t_seconds_bucket{le="0.1"} NaN', 1),
+        ('t_seconds_bucket{le="0.1"} -1', 1),
+        ('t_seconds_bucket{le="0.1"} 1x', 1),
+        ('t_seconds_bucket{le="0.1"} 1_0', 1),
+        ('t_seconds_bucket{le="nan"} 1', 1),
+        ('t_seconds_bucket{le="x"} 1', 1),
+        ("t_seconds_bucket 1", 1),
+        ('t_seconds_bucket{le="0.1" 1', 1),
+        ('t_seconds_bucket{le="0.1",le="0.2"} 1', 1),
+        ('t_seconds_bucket{le=0.1} 1', 1),
+        ("t_seconds_sum x", 1),
+    ],
+)  # fmt: skip
+def test_odd_lines_are_read_or_counted(line: str, malformed: int) -> None:
+    good = 't_seconds_bucket{le="0.5"} 2\nt_seconds_bucket{le="+Inf"} 3\n'
+    found = parse(f"{line}\n{good}")
+    assert found.malformed == malformed
+    assert found.series[()].buckets.items() >= {0.5: 2.0, math.inf: 3.0}.items()
+
+
+def test_what_is_no_histogram_is_none() -> None:
+    for body in ("", "other 1\n", 't_seconds{quantile="0.9"} 1\n', 't_seconds_bucket{le="1"} 1\n'):
+        assert parse(body).series == {}
+    assert parse('t_seconds_bucket{le="+Inf"} 1\n').series == {}
+    torn = page(1, 2, 3)
+    assert parse(torn[: torn.index("+Inf")]).series == {}
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_hostile_pages_never_raise(noise: bytes) -> None:
+    found = parse(b"t_seconds_bucket" + noise + b"\n" + page(1, 2).encode() + noise)
+    increase = HistogramIncrease(1e3)
+    increase.take(found, 0.0)
+    increase.take(found, 0.1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b"]), st.floats(0.0, 1.0)), max_size=40),
+    st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.floats(0.0, 1.0)), max_size=40),
+    st.booleans(),
+)
+def test_the_increase_is_what_was_observed_in_between(
+    before: list[tuple[str, float]], after: list[tuple[str, float]], restarted: bool
+) -> None:
+    """Also over label values that appear, and a restart of the application."""
+
+    def observed(*parts: list[tuple[str, float]]) -> bytes:
+        registry = CollectorRegistry()
+        histogram = Histogram("t_seconds", "x", ["a"], registry=registry, buckets=BOUNDS)
+        histogram.labels("idle")
+        for label, value in (pair for part in parts for pair in part):
+            histogram.labels(label).observe(value)
+        page = generate_latest(registry)
+        if restarted:
+            return page
+        return b"".join(line for line in page.splitlines(True) if b"_created" not in line)
+
+    increase = HistogramIncrease(1e3)
+    assert increase.take(parse(observed(before)), 0.0) is None
+    found = increase.take(parse(observed(after) if restarted else observed(before, after)), 0.5)
+    assert found is not None
+    total_ms = 1e3 * sum(value for _, value in after)
+    assert sum(span[2] for span in found.spans) == len(after)
+    if total_ms > 0.001:
+        assert found.total_ms == pytest.approx(total_ms, abs=1e-3)
+    for low, high, _ in found.spans:
+        assert 0.0 <= low <= high <= 500.0
+
+
+def test_a_restart_that_shows_counts_everything_since() -> None:
+    increase = HistogramIncrease(1e3)
+    increase.take(parse(page(50, 80, 100, total=1.0)), 0.0)
+    found = increase.take(parse(page(1, 3, 4, total=0.06)), 0.5)
+    assert found == Increase(((0.0, 10.0, 1.0), (10.0, 20.0, 2.0), (20.0, 20.0, 1.0)), 60.0)
+
+
+def test_series_are_told_apart_and_summed() -> None:
+    selector = parse_selector('t_seconds{code=~"2..",zone!="x"}')
+    parser, increase = HistogramParser(selector), HistogramIncrease(1e3)
+
+    def body(*counts: int) -> bytes:
+        labels = ('code="200"', 'code="204"', 'code="500"', 'code="200",zone="x"')
+        pages = (page(n, n + 1, labels=text) for n, text in zip(counts, labels, strict=True))
+        return "".join(pages).encode()
+
+    assert increase.take(parser.parse(body(1, 1, 1, 1)), 0.0) is None
+    found = increase.take(parser.parse(body(4, 3, 99, 99)), 0.5)
+    assert found is not None
+    assert found.spans == ((0.0, 10.0, 5.0),)
+    assert found.total_ms == 25.0, "without a sum that grows, the middle of the bucket"
+
+
+def test_a_series_that_was_gone_is_not_counted_again() -> None:
+    increase = HistogramIncrease(1e3)
+    both = page(10, 10, labels='a="1"') + page(10, 10, labels='a="2"')
+    increase.take(parse(both), 0.0)
+    increase.take(parse(page(10, 10, labels='a="1"')), 0.3)
+    found = increase.take(parse(both), 0.6)
+    assert found == Increase((), 0.0)
+
+
+def test_old_news_is_none() -> None:
+    increase = HistogramIncrease(1e3, recent_s=5.0)
+    increase.take(parse(page(1, 1)), 0.0)
+    assert increase.take(parse(page(9, 9)), 6.0) is None
+    found = increase.take(parse(page(10, 10)), 6.3)
+    assert found is not None
+    assert found.spans == ((0.0, 10.0, 1.0),)
+
+
+class Endpoint:
+    """An HTTP server of our own that answers every connection with the same bytes."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.body: Callable[[], bytes] | None = None
+        self.pause_s = 0.0
+        self.requests: list[bytes] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._done = threading.Event()
+        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}/metrics"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._done.is_set():
+            connection, _ = self._server.accept()
+            with connection:
+                try:
+                    self._respond(connection)
+                except OSError:
+                    continue
+
+    def _respond(self, connection: socket.socket) -> None:
+        if self._done.is_set():
+            return
+        self.requests.append(connection.recv(4096))
+        if self._done.wait(self.pause_s):
+            return
+        if self.body is not None:
+            body = self.body()
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+            connection.sendall(head + body)
+        else:
+            connection.sendall(self.answer)
+
+    def stop(self) -> None:
+        self._done.set()
+        socket.create_connection(self._server.getsockname()).close()
+        self._thread.join()
+        self._server.close()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.stop()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nx 1\r\n1\r\n\n\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nx 1\nmore", b"x 1\n"),
+        (b"HTTP/1.0 200 OK\r\n\r\nx 1\n", b"x 1\n"),
+        (CHUNKED, b"x 1\n"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "answers with status 404"),
+        (
+            b"HTTP/1.1 302 Found\r\nLocation: http://example.org/\r\n\r\n",
+            "answers with status 302",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx 1\n", "ends in the middle"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nx", "answers compressed"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
+        (b"\x00\xff" * 40_000, "does not speak HTTP"),
+        (b"", "closed connection without response"),
+    ],
+)
+def test_answers_of_all_kinds(endpoint: Endpoint, answer: bytes, outcome: bytes | str) -> None:
+    endpoint.answer = answer
+    if isinstance(outcome, bytes):
+        assert scrape(endpoint.url, 5.0) == outcome
+        assert endpoint.requests[0].startswith(b"GET /metrics HTTP/1.1\r\n")
+    else:
+        with pytest.raises(ScrapeError, match=outcome):
+            scrape(endpoint.url, 5.0)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300))
+def test_garbage_is_an_error_or_a_body(answer: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"HTTP/1.1 200 OK\r\n" + answer)
+        theirs.close()
+        incoming = module._Incoming(ours, time.monotonic() + 5.0)
+        try:
+            body = module._answer(incoming)
+        except (ScrapeError, http.client.HTTPException, ValueError):
+            return
+        assert isinstance(body, bytes)
+
+
+def test_a_huge_answer_is_given_up(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BODY_BYTES", 1 << 20)
+    endpoint.answer = b"HTTP/1.0 200 OK\r\n\r\n" + b"x 1\n" * (1 << 19)
+    with pytest.raises(ScrapeError, match="sends more than 1 MiB"):
+        scrape(endpoint.url, 5.0)
+
+
+def test_slow_and_absent_endpoints_end_in_time(endpoint: Endpoint) -> None:
+    endpoint.pause_s = 10.0
+    with pytest.raises(ScrapeError, match=r"does not answer within 0\.1 s"):
+        scrape(endpoint.url, 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ScrapeError, match="refuses the connection"):
+        scrape(f"http://127.0.0.1:{port}/", 1.0)
+
+
+@contextmanager
+def scraping(url: str, metric: str) -> Iterator[Callable[[], LatencySample]]:
+    """A scraper and the loop's side of it; calling it scrapes once."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    life_read, life_write = os.pipe()
+    scraper = Scraper(
+        url=url,
+        metric=metric,
+        unit_ms=1e3,
+        period_s=0.05,
+        timeout_s=0.2,
+        feed=LatencyFeed(theirs),
+    )
+    source = ChannelSource(ours, name=url, silent_s=5.0, window_s=10.0)
+
+    def once() -> LatencySample:
+        scraper.step(0.0, life_read)
+        return source.read()
+
+    try:
+        yield once
+    finally:
+        source.close()
+        theirs.close()
+        os.close(life_read)
+        os.close(life_write)
+
+
+def test_an_application_is_followed_over_its_restart(endpoint: Endpoint) -> None:
+    def start() -> Histogram:
+        registry = CollectorRegistry()
+        endpoint.body = lambda: generate_latest(registry)
+        return Histogram("app_seconds", "x", ["path"], registry=registry, buckets=BOUNDS)
+
+    application = start()
+    application.labels("/a").observe(0.3)
+    with scraping(endpoint.url, 'app_seconds{path="/a"}') as once:
+        with pytest.raises(SensorError, match="scraped once"):
+            once()
+        for _ in range(10):
+            application.labels("/a").observe(0.02)
+        application.labels("/b").observe(0.4)
+        sample = once()
+        assert sample.completed == 10
+        assert sample.mean_ms == pytest.approx(20.0)
+        assert sample.p95_ms is not None
+        assert 10.0 < sample.p95_ms <= 50.0, "between the bounds of its bucket"
+        application = start()
+        for _ in range(5):
+            application.labels("/a").observe(0.07)
+        assert once().completed == 15
+        endpoint.body = lambda: b"app_seconds 1\n"
+        with pytest.raises(SensorError, match="has no histogram"):
+            once()
+        endpoint.body = lambda: b"other 1\n"
+        with pytest.raises(SensorError, match="has no metric app_seconds"):
+            once()
+        endpoint.pause_s = 10.0
+        with pytest.raises(SensorError, match=r"does not answer within 0\.2 s"):
+            once()

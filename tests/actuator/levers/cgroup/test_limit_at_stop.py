@@ -1,0 +1,213 @@
+"""A memory limit that is being written when the loop stops, and reclaim's limit of a moment."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.journal.entries import FileValue, JournalEntry
+from stallward.actuator.kernel.files import write_text
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.setting_files import LimitFile
+from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, MemoryLimitLever
+from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.agent.desired import MIB, DesiredState, SlotDesire
+
+NO_LIMIT = "9223372036854771712"
+UNREACHED = str(308 * MIB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowFile(LimitFile):
+    """Takes one limit only when the test lets it, as v1 does where there is much to reclaim."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    reached: threading.Event = field(default_factory=threading.Event)
+
+    def write(self, value: str) -> None:
+        if value == UNREACHED:
+            self.begun.set()
+            assert self.reached.wait(20)
+        write_text(self.path, value)
+
+
+class Slot:
+    """The limit and the reclaim of one v1 group."""
+
+    def __init__(self, folder: Path) -> None:
+        self.limit_file, self.usage = folder / "limit", folder / "usage"
+        self.limit_file.write_text(NO_LIMIT)
+        self.usage.write_text(str(360 * MIB))
+        self.original = FileValue(self.limit_file, NO_LIMIT)
+        self.sent: list[JournalEntry] = []
+        self.released: list[JournalEntry] = []
+        self.touched: dict[JournalEntry, bool] = {}
+        self.setting = SlowFile(path=self.limit_file)
+        self.lock = lock = threading.Lock()
+        originals = Originals(
+            lambda *e: self.sent.extend(e),
+            lambda *e: self.released.extend(e),
+            self.touched.__setitem__,
+        )
+        self.limit = MemoryLimitLever(
+            LimitSpec(
+                name="limit:bg",
+                setting=self.setting,
+                usage=self.usage,
+                value_of=lambda granted: granted.slot(0).limit_bytes,
+            ),
+            originals,
+            lock=lock,
+        )
+        self.reclaim = ReclaimLever(
+            ReclaimSpec(
+                name="reclaim:bg",
+                usage=self.usage,
+                limit=self.limit_file,
+                target_of=lambda granted: granted.slot(0).reclaim_to_bytes,
+                lock=lock,
+            ),
+            originals,
+        )
+
+    def wish_for(self, limit_bytes: int) -> None:
+        self.limit.apply(DesiredState(slots=(SlotDesire(limit_bytes=limit_bytes),)), 1.0)
+
+    def stop_in_a_write(self) -> tuple[LeverResult, ...]:
+        """Set one limit, and stop while a lower one is being written."""
+        self.wish_for(340 * MIB)
+        assert self.limit._worker.wait(time.monotonic() + 5)
+        assert self.limit_file.read_text() == str(340 * MIB)
+        self.wish_for(int(UNREACHED))
+        assert self.setting.begun.wait(5)
+        self.limit.restore(2.0)
+        return self.limit.finish(time.monotonic() + 0.02)
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Slot:
+    return Slot(tmp_path)
+
+
+def test_a_write_of_our_own_under_way_at_the_stop_is_nobody_elses_limit(slot: Slot) -> None:
+    results = slot.stop_in_a_write()
+    try:
+        assert [result.error for result in results if not result.ok] == []
+        assert slot.limit_file.read_text() == NO_LIMIT
+        assert slot.limit.held, "that write may yet succeed: the loop must not end in order"
+        assert slot.touched[slot.original], "so that the guardian undoes it once it is dead"
+        assert slot.released == []
+    finally:
+        slot.setting.reached.set()
+
+
+def test_a_write_that_succeeds_after_all_is_put_back_by_its_own_thread(slot: Slot) -> None:
+    slot.stop_in_a_write()
+    slot.setting.reached.set()
+    assert slot.limit._worker.wait(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == NO_LIMIT
+    assert not slot.limit.held
+    assert not slot.touched[slot.original]
+    assert slot.limit.foreign_total == 0
+
+
+def test_an_original_that_is_refused_stays_held(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_file: LimitFile, entry: JournalEntry) -> None:
+        slot.limit_file.write_text("-1")  # no limit rather than a stuck one
+        raise KernelFileError(slot.limit_file, "busy", number=errno.EBUSY)
+
+    monkeypatch.setattr(SlowFile, "put_back", refuse)
+    results = slot.stop_in_a_write()
+    slot.setting.reached.set()
+    assert not results[-1].ok
+    assert slot.limit._worker.wait(time.monotonic() + 5)
+    assert slot.limit.held
+    assert slot.touched[slot.original]
+    assert slot.limit.foreign_total == 0
+
+
+def test_reclaims_limit_of_a_moment_is_no_original(slot: Slot) -> None:
+    with slot.lock:  # as reclaim does between setting it and taking it back
+        slot.limit_file.write_text(str(320 * MIB))
+        slot.wish_for(340 * MIB)
+        time.sleep(0.05)
+        slot.limit_file.write_text(NO_LIMIT)
+    assert slot.limit._worker.wait(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == str(340 * MIB), "not capped by it"
+    assert slot.sent == [], "nor noted: the original is"
+    slot.limit.restore(2.0)
+    slot.limit.finish(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == NO_LIMIT
+
+
+def evict(slot: Slot, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, str], None]) -> None:
+    monkeypatch.setattr("stallward.actuator.levers.cgroup.reclaim.write_text", write)
+    slot.reclaim.apply(DesiredState(slots=(SlotDesire(reclaim_to_bytes=int(UNREACHED)),)), 1.0)
+
+
+def test_reclaims_limit_under_way_at_the_stop_is_held(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_path: Path, value: str) -> None:
+        slot.setting.write(value)
+        slot.usage.write_text(UNREACHED)
+
+    evict(slot, monkeypatch, write)
+    assert slot.setting.begun.wait(5)
+    slot.reclaim.restore(2.0)
+    slot.reclaim.finish(time.monotonic() + 0.02)
+    assert slot.reclaim.held, "it may yet be set: the loop must not end in order"
+    assert slot.touched[slot.original]
+    slot.setting.reached.set()
+    assert slot.reclaim._worker.wait(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == NO_LIMIT
+    assert not slot.reclaim.held
+    assert not slot.touched[slot.original]
+
+
+def test_a_limit_of_a_moment_that_is_not_taken_back_is_held_until_it_is(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, value: str) -> None:
+        slot.usage.write_text(UNREACHED)
+        if value == NO_LIMIT and refused:
+            raise KernelFileError(path, "busy", number=errno.EBUSY)
+        write_text(path, value)
+
+    refused = [True]
+    evict(slot, monkeypatch, write)
+    slot.setting.reached.set()
+    assert slot.reclaim._worker.wait(time.monotonic() + 5)
+    assert slot.limit_file.read_text() == UNREACHED
+    for _ in range(2):
+        assert slot.reclaim.held
+        assert slot.touched[slot.original]
+        slot.reclaim.restore(2.0)
+        slot.reclaim.finish(time.monotonic() + 5)
+        refused.clear()
+    assert slot.limit_file.read_text() == NO_LIMIT
+    assert not slot.reclaim.held
+    assert not slot.touched[slot.original]
+
+
+def test_a_limit_of_a_moment_that_is_refused_holds_nothing(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, value: str) -> None:
+        raise KernelFileError(path, "denied", number=errno.EPERM)
+
+    evict(slot, monkeypatch, write)
+    assert slot.reclaim._worker.wait(time.monotonic() + 5)
+    assert [result.ok for result in slot.reclaim.poll(2.0)] == [False]
+    assert not slot.reclaim.held
+    assert not slot.touched[slot.original]

@@ -1,0 +1,486 @@
+"""Levers on processes: nice values, CPUs, page advice, and ending a slot."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import LeverError
+from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
+from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.scheduling import CPUS, NICE, format_cpus, read_value, thread_ids
+from stallward.actuator.levers.base.lever import Lever, Members
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.process.page_advice import AdviceLever, AdviceSpec, private_ranges
+from stallward.actuator.levers.process.terminate import EndLever, EndSpec
+from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.agent.desired import MIB, RELEASED, DesiredState, PageAdvice, SlotDesire
+
+PROC = Path("/proc")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a nice value")
+
+# Two threads; a line on standard input makes it fork.
+PROGRAM = """
+import os, sys, threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print(flush=True)
+for line in sys.stdin:
+    if not os.fork():
+        time.sleep(60)
+    print(flush=True)
+"""
+
+
+class Family:
+    """A program and what it has forked."""
+
+    def __init__(self, folder: Path, code: str = PROGRAM) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        self.read()
+
+    def read(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "\n"
+        (self.folder / "cgroup.procs").write_text("\n".join(str(pid) for pid in self.pids()))
+
+    def fork(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.read()
+
+    def pids(self) -> tuple[int, ...]:
+        top = self.process.pid
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{top}/task/{top}/children").read_text().split()
+            return (top, *(int(pid) for pid in children))
+        return ()
+
+    def values(self, what: str) -> list[str | None]:
+        tids = [tid for pid in self.pids() for tid in thread_ids(PROC, pid)]
+        return [read_value(what, tid) for tid in tids]
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Family]:
+    made = Family(tmp_path)
+    yield made
+    made.close()
+
+
+class Held:
+    """A lever on the threads of a family, and what it sent to the journal."""
+
+    def __init__(
+        self, family: Family, what: str, folder: Path | None, members: Members | None = None
+    ) -> None:
+        self.sent: list[JournalEntry] = []
+        self.released: list[JournalEntry] = []
+        self.refusal = ""
+
+        def value_of(granted: DesiredState) -> str | None:
+            wish = granted.slot(0)
+            if what == CPUS:
+                return format_cpus(wish.cpus) or None
+            return None if wish.nice is None else str(wish.nice)
+
+        spec = ThreadSpec(
+            name=f"{what}:bg",
+            what=what,
+            members=members or family.pids,
+            folder=folder,
+            value_of=value_of,
+            proc=PROC,
+            check=self.check,
+        )
+        originals = Originals(self.sent.append, lambda *entries: self.released.extend(entries))
+        self.lever = ThreadLever(spec, originals)
+
+    def check(self) -> None:
+        if self.refusal:
+            raise LeverError(self.refusal)
+
+    def apply(self, state: DesiredState, now_s: float = 0.0) -> list[LeverResult]:
+        return settle(self.lever, state, now_s)
+
+
+def settle(lever: Lever, state: DesiredState, now_s: float = 0.0) -> list[LeverResult]:
+    results = list(lever.apply(state, now_s))
+    deadline = time.monotonic() + 20
+    while not lever._worker.wait(time.monotonic() + 1):  # type: ignore[attr-defined]
+        assert time.monotonic() < deadline
+    return results + list(lever.poll(now_s))
+
+
+def nice(value: int | None) -> DesiredState:
+    return DesiredState(slots=(SlotDesire(nice=value),))
+
+
+@needs_root
+@pytest.mark.parametrize("in_group", [True, False])
+def test_every_thread_gets_its_own_nice_value_back(family: Family, in_group: bool) -> None:
+    second = thread_ids(PROC, family.process.pid)[1]
+    os.setpriority(os.PRIO_PROCESS, second, 12)
+    held = Held(family, NICE, family.folder if in_group else None)
+    (result,) = held.apply(nice(10))
+    assert (result.ok, result.value) == (True, "10"), result
+    assert family.values(NICE) == ["10", "12"], "a thread never gets a better one"
+    assert held.lever.held
+    (state,) = held.lever.states(5.0)
+    assert (state.lever, state.value, state.held_for_s) == ("nice:bg", "10", 5.0)
+    kinds = {type(entry) for entry in held.sent}
+    assert (GroupThreads in kinds) == in_group
+    held.apply(nice(15), 10.0)
+    assert family.values(NICE) == ["15", "15"]
+    (result,) = held.apply(RELEASED, 20.0)
+    assert result.ok
+    assert family.values(NICE) == ["0", "12"]
+    assert set(held.released) == set(held.sent), "nothing is left to undo"
+    assert not held.lever.held
+    assert held.lever.states(21.0) == ()
+
+
+@needs_root
+def test_what_is_forked_meanwhile_gets_its_parents_value_back(family: Family) -> None:
+    held = Held(family, NICE, family.folder)
+    held.apply(nice(10))
+    time.sleep(0.02)  # the kernel counts start times in hundredths
+    family.fork()
+    assert family.values(NICE) == ["10", "10", "10"]
+    held.apply(RELEASED, 1.0)
+    assert family.values(NICE) == ["0", "0", "0"]
+
+
+@needs_root
+def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
+    reaping = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    family = Family(tmp_path, reaping + PROGRAM)
+    try:
+        held = Held(family, NICE, folder=None)
+        held.apply(nice(10))
+        first = set(held.sent)
+        for now_s in range(2, 12, 2):
+            family.fork()
+            child = family.pids()[1]
+            os.setpriority(os.PRIO_PROCESS, child, 3)  # an original of its own
+            held.apply(nice(10), float(now_s))
+            assert read_value(NICE, child) == "10"
+            os.kill(child, signal.SIGKILL)
+            while child in family.pids():
+                time.sleep(0.001)
+        assert len(held.sent) == len(first) + 5
+        held.apply(nice(10), 20.0)
+        assert set(held.sent) - set(held.released) == first
+        assert {thread.tid for thread in held.lever._sweep._given} == set(
+            thread_ids(PROC, family.process.pid)
+        )
+        held.apply(RELEASED, 30.0)
+        assert set(held.sent) == set(held.released)
+    finally:
+        family.close()
+
+
+@needs_root
+def test_who_was_forked_by_a_thread_that_has_ended_gets_its_original_back(family: Family) -> None:
+    members = [family.process.pid]
+    held = Held(family, NICE, family.folder, lambda: tuple(members))
+    held.apply(nice(10))
+    time.sleep(0.02)  # the kernel counts start times in hundredths
+    family.fork()
+    child = family.pids()[1]
+    family.process.kill()
+    family.process.wait()
+    members.clear()  # a sweep that just misses the child
+    held.apply(nice(10), 2.0)
+    members.append(child)
+    assert held.lever.held
+    held.apply(RELEASED, 4.0)
+    assert read_value(NICE, child) == "0"
+    assert not held.lever.held
+
+
+@needs_root
+def test_a_new_process_is_found_by_the_regular_look(family: Family) -> None:
+    held = Held(family, NICE, family.folder)
+    held.apply(nice(10))
+    family.fork()
+    child = family.pids()[1]
+    os.setpriority(os.PRIO_PROCESS, child, 3)
+    assert held.apply(nice(10), 0.5) == [], "not yet"
+    (result,) = held.apply(nice(10), 1.5)
+    assert result.ok
+    assert read_value(NICE, child) == "10"
+    assert held.apply(nice(10), 3.0) == []
+    held.apply(RELEASED, 4.0)
+    assert read_value(NICE, child) == "3"
+
+
+@needs_root
+def test_a_thread_that_somebody_else_changed_is_left_alone(family: Family) -> None:
+    held = Held(family, NICE, family.folder)
+    held.apply(nice(10))
+    os.setpriority(os.PRIO_PROCESS, family.process.pid, 4)
+    (result,) = held.apply(nice(10), 2.0)
+    assert not result.ok
+    assert "set by somebody else" in result.error
+    assert held.lever.foreign_total == 1
+    (state,) = held.lever.states(3.0)
+    assert state.foreign
+    assert held.apply(nice(10), 4.0) == []
+    held.apply(RELEASED, 5.0)
+    assert family.values(NICE) == ["4", "0"]
+
+
+@needs_root
+def test_after_a_crash_the_journal_alone_undoes_it(family: Family) -> None:
+    second = thread_ids(PROC, family.process.pid)[1]
+    os.setpriority(os.PRIO_PROCESS, second, 10)
+    held = Held(family, NICE, family.folder)
+    held.apply(nice(10))
+    family.fork()
+    assert family.values(NICE) == ["10", "10", "10"]
+    assert restore(held.sent, Paths()) == ()
+    assert family.values(NICE) == ["0", "10", "0"], "the second thread had 10 before"
+    assert any(isinstance(entry, ThreadValue) for entry in held.sent)
+    held.apply(RELEASED, 1.0)
+
+
+@needs_root
+def test_after_a_crash_what_a_tree_forked_meanwhile_gets_its_value_back(family: Family) -> None:
+    held = Held(family, NICE, None)
+    held.apply(nice(10))
+    family.fork()
+    held.apply(nice(10), 2.0)  # a regular look
+    assert family.values(NICE) == ["10", "10", "10"]
+    assert restore(held.sent, Paths()) == ()
+    assert family.values(NICE) == ["0", "0", "0"]
+    held.apply(RELEASED, 3.0)
+
+
+def test_cpus_are_given_and_taken_back(family: Family) -> None:
+    own = format_cpus(os.sched_getaffinity(0))
+    first = min(os.sched_getaffinity(0))
+    held = Held(family, CPUS, family.folder)
+    state = DesiredState(slots=(SlotDesire(cpus=(first,)),))
+    (plan,) = held.lever.plan(state)
+    assert (plan.before, plan.after) == (own, str(first))
+    (result,) = held.apply(state)
+    assert result.ok
+    assert set(family.values(CPUS)) == {str(first)}
+    held.apply(RELEASED, 1.0)
+    assert set(family.values(CPUS)) == {own}
+
+
+def test_cpus_that_are_not_there_are_a_failure_and_change_nothing(family: Family) -> None:
+    held = Held(family, CPUS, family.folder)
+    (result,) = held.apply(DesiredState(slots=(SlotDesire(cpus=(4000,)),)))
+    assert not result.ok
+    assert "Invalid argument" in result.error
+    assert not held.lever.held
+
+
+def test_a_refused_slot_is_not_touched(family: Family) -> None:
+    held = Held(family, CPUS, family.folder)
+    held.refusal = "Process 1 in bg is protected."
+    state = DesiredState(slots=(SlotDesire(cpus=(min(os.sched_getaffinity(0)),)),))
+    (result,) = held.apply(state)
+    assert result.error == held.refusal
+    assert held.sent == []
+
+
+# ------------------------------------------------------------------ page advice
+
+MAPS = b"""\
+55d0c0000000-55d0c0010000 r-xp 00000000 fe:00 1 /usr/bin/python3
+55d0c0010000-55d0c0012000 rw-p 00010000 fe:00 1 /usr/bin/python3
+55d0c1000000-55d0c1004000 rw-p 00000000 00:00 0 [heap]
+7f0000000000-7f0005000000 rw-p 00000000 00:00 0
+7f0006000000-7f0007000000 rw-s 00000000 00:01 9 /dev/zero (deleted)
+7f0008000000-7f0008001000 r--p 00000000 00:00 0
+7fff00000000-7fff00021000 rw-p 00000000 00:00 0 [stack]
+7fff00030000-7fff00032000 rw-p 00000000 00:00 0 [vvar]
+garbage
+zz-yy rw-p 0 0 0
+"""
+
+
+def test_private_writable_ranges_come_in_bounded_pieces() -> None:
+    sizes = [size for _, size in private_ranges(MAPS)]
+    assert sizes == [0x2000, 0x4000, 32 * MIB, 32 * MIB, 16 * MIB, 0x21000]
+    assert list(private_ranges(b"")) == []
+
+
+@pytest.mark.parametrize("stops_at", [None, 0, 1, 3])
+def test_a_range_that_the_kernel_refuses_is_skipped(stops_at: int | None) -> None:
+    calls: list[list[tuple[int, int]]] = []
+
+    def advise(_fd: int, ranges: list[tuple[int, int]], number: int) -> int:
+        assert number == 21
+        calls.append(ranges)
+        done = 0
+        for address, size in ranges:
+            if stops_at is not None and address == stops_at:
+                if not done:
+                    raise OSError(errno.EINVAL, "refused")
+                return done
+            done += size
+        return done
+
+    lever = AdviceLever(
+        AdviceSpec(name="pages:bg", members=tuple, advice_of=_no_advice, proc=PROC, advise=advise)
+    )
+    ranges = [(at, 10) for at in range(5)]
+    total = lever._ranges(-1, ranges, 21, lambda: False)
+    assert total == (50 if stops_at is None else 40)
+
+
+def _no_advice(_granted: DesiredState) -> PageAdvice | None:
+    return None
+
+
+# Writes to 48 MiB of memory of its own, then waits.
+HOARDER = """
+import time
+held = bytearray(48 << 20)
+for at in range(0, len(held), 4096):
+    held[at] = at >> 12 & 255
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def advice_lever(family: Family, members: Callable[[], tuple[int, ...]]) -> AdviceLever:
+    return AdviceLever(
+        AdviceSpec(
+            name="pages:bg",
+            members=members,
+            advice_of=lambda granted: granted.slot(0).page_advice,
+            proc=PROC,
+        )
+    )
+
+
+@needs_root
+def test_cold_is_advised_on_all_private_pages(tmp_path: Path) -> None:
+    family = Family(tmp_path, HOARDER)
+    try:
+        lever = advice_lever(family, family.pids)
+        state = DesiredState(slots=(SlotDesire(page_advice="cold"),))
+        (result,) = settle(lever, state)
+        assert result.ok, result
+        word, size, unit = result.value.split()
+        assert (word, unit) == ("cold", "bytes")
+        assert int(size) >= 48 * MIB
+        assert settle(lever, state) == [], "once"
+        assert not lever.held
+    finally:
+        family.close()
+
+
+def test_a_process_that_left_the_slot_is_not_advised(family: Family) -> None:
+    answers = iter([(family.process.pid,), ()])
+    lever = advice_lever(family, lambda: next(answers))
+    (result,) = settle(lever, DesiredState(slots=(SlotDesire(page_advice="pageout"),)))
+    assert (result.ok, result.value) == (True, "pageout 0 bytes")
+
+
+# ------------------------------------------------------------------ ending a slot
+
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(flush=True)
+time.sleep(60)
+"""
+END = DesiredState(slots=(SlotDesire(terminated=True),))
+
+
+def end_lever(family: Family, killed: list[int], check: Callable[[], None]) -> EndLever:
+    def members() -> tuple[int, ...]:
+        return () if family.process.poll() is not None else (family.process.pid,)
+
+    def kill() -> tuple[int, ...]:
+        killed.append(family.process.pid)
+        family.process.kill()
+        family.process.wait()
+        return ()
+
+    return EndLever(
+        EndSpec(
+            name="terminate:bg",
+            members=members,
+            kill=kill,
+            wanted_of=lambda granted: granted.slot(0).terminated,
+            proc=PROC,
+            grace_s=0.2,
+            check=check,
+        )
+    )
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_slot_is_asked_to_end_and_then_made_to(tmp_path: Path, stubborn: bool) -> None:
+    family = Family(tmp_path, STUBBORN if stubborn else PROGRAM)
+    killed: list[int] = []
+    try:
+        lever = end_lever(family, killed, lambda: None)
+        (result,) = settle(lever, END)
+        assert (result.ok, result.value) == (True, "cgroup.kill" if stubborn else "SIGTERM")
+        assert bool(killed) == stubborn
+        assert family.process.wait(5) == (-signal.SIGKILL if stubborn else -signal.SIGTERM)
+        assert settle(lever, END) == [], "once"
+    finally:
+        family.close()
+
+
+def test_an_end_is_called_off_during_the_grace(tmp_path: Path) -> None:
+    family = Family(tmp_path, STUBBORN)
+    killed: list[int] = []
+    try:
+        lever = end_lever(family, killed, lambda: None)
+        lever.apply(END, 0.0)
+        time.sleep(0.05)
+        settle(lever, RELEASED)
+        time.sleep(0.3)
+        assert killed == []
+        assert family.process.poll() is None
+    finally:
+        family.close()
+
+
+def test_a_protected_slot_is_not_even_asked(family: Family) -> None:
+    def refuse() -> None:
+        raise LeverError("Process 1 in bg is protected.")
+
+    lever = end_lever(family, [], refuse)
+    (result,) = settle(lever, END)
+    assert "protected" in result.error
+    time.sleep(0.05)
+    assert family.process.poll() is None

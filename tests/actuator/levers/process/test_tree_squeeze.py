@@ -1,0 +1,229 @@
+"""Squeezing and ending process trees: what is asked of the kernel, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.kernel.process_trees import Forest, ProcessTree
+from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.lever import Lever
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.process.page_advice import why_no_advice
+from stallward.actuator.levers.process.tree_squeeze import TreeSqueeze
+from stallward.actuator.levers.tree_levers import TreeSlot
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.agent.desired import MIB, DesiredState, SlotDesire
+
+PROC = Path("/proc")
+# Holds 64 MiB of its own, and a child that holds as much.
+HOLDER = """
+import os, signal, sys
+if sys.argv[1] == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+data = bytearray(b"x") * (64 << 20)
+if os.fork() == 0:
+    data = bytearray(b"y") * (64 << 20)
+    os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+needs_advice = pytest.mark.skipif(bool(why_no_advice(PROC)), reason=why_no_advice(PROC))
+
+
+class Setting:
+    """A program as a tree."""
+
+    def __init__(self, kind: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", HOLDER, kind],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+        forest = Forest(PROC, [None, ProcessesConfig(pids=(self.process.pid,))], ["app", "b"])
+        tree = forest.trees[1]
+        assert tree is not None
+        self.tree: ProcessTree = tree
+        self.calls: list[tuple[int, int]] = []
+        self.forest = forest
+
+    def note(self, _pidfd: int, ranges: list[tuple[int, int]], advice: int) -> int:
+        """Instead of the system call: remember what was asked."""
+        size = sum(length for _, length in ranges)
+        self.calls.append((advice, size))
+        return size
+
+    def squeeze(self, spared: frozenset[int] = frozenset(), **rest: object) -> TreeSqueeze:
+        def wish(granted: DesiredState) -> tuple[int | None, bool]:
+            return granted.slot(0).limit_bytes, granted.slot(0).paused
+
+        return TreeSqueeze(
+            self.tree,
+            PROC,
+            wish,
+            spared=Spared(spared),
+            advise=self.note,
+            **rest,  # type: ignore[arg-type]
+        )
+
+    def end(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def holder() -> Iterator[Setting]:
+    setting = Setting("meek")
+    try:
+        yield setting
+    finally:
+        setting.end()
+
+
+def limited(mib: int, *, paused: bool) -> DesiredState:
+    return DesiredState(slots=(SlotDesire(limit_bytes=mib * MIB, paused=paused),))
+
+
+def finished(lever: Lever) -> list[LeverResult]:
+    return list(lever.finish(time.monotonic() + 10.0))
+
+
+@needs_advice
+def test_a_paused_tree_is_paged_out_and_a_running_one_is_made_cold(holder: Setting) -> None:
+    lever = holder.squeeze()
+    assert lever.idle
+    lever.apply(limited(16, paused=False), 100.0)
+    assert lever.limit_bytes is None, "no limit holds a tree that runs"
+    (result,) = finished(lever)
+    assert (result.ok, result.value) == (True, "cold")
+    assert {advice for advice, _ in holder.calls} == {20}
+    holder.calls.clear()
+    lever.apply(limited(16, paused=True), 100.1)
+    assert lever.limit_bytes == 16 * MIB
+    (result,) = finished(lever)
+    assert {advice for advice, _ in holder.calls} == {21}
+    assert sum(size for _, size in holder.calls) >= 128 * MIB
+    assert "stay resident" in result.error, "nothing was really paged out"
+    assert lever.limit_bytes is None, "and so it is not said to hold"
+    assert not lever.held
+
+
+@needs_advice
+def test_a_failure_is_said_once_and_tried_again(holder: Setting) -> None:
+    lever = holder.squeeze()
+    lever.apply(limited(16, paused=True), 100.0)
+    assert len(finished(lever)) == 1
+    holder.calls.clear()
+    lever.apply(limited(16, paused=True), 100.5)
+    assert finished(lever) == []
+    assert holder.calls == []
+    lever.apply(limited(16, paused=True), 101.5)
+    assert finished(lever) == []
+    assert holder.calls != []
+
+
+@needs_advice
+def test_what_is_within_the_limit_is_left_alone(holder: Setting) -> None:
+    lever = holder.squeeze()
+    lever.apply(limited(500, paused=True), 100.0)
+    assert finished(lever) == []
+    assert holder.calls == []
+    lever.apply(DesiredState(), 101.0)
+    assert lever.idle
+
+
+@needs_advice
+def test_spared_processes_keep_their_pages(holder: Setting) -> None:
+    lever = holder.squeeze(frozenset(holder.tree.pids()))
+    lever.apply(limited(16, paused=True), 100.0)
+    finished(lever)
+    assert holder.calls == []
+
+
+@needs_advice
+def test_a_plan_changes_nothing(holder: Setting) -> None:
+    lever = holder.squeeze()
+    (plan,) = lever.plan(limited(16, paused=True))
+    assert plan.target == "process_madvise on 2 processes"
+    assert plan.after == f"paged out down to {16 * MIB} bytes"
+    assert holder.calls == []
+    assert lever.plan(DesiredState()) == ()
+
+
+@needs_advice
+def test_reclaiming_once_is_not_repeated(holder: Setting) -> None:
+    lever = holder.squeeze(once=True)
+    lever.apply(limited(16, paused=True), 100.0)
+    finished(lever)
+    holder.calls.clear()
+    lever.apply(limited(16, paused=True), 102.0)
+    finished(lever)
+    assert holder.calls == []
+    assert lever.idle
+
+
+@pytest.mark.parametrize("kind", ["meek", "stubborn"])
+def test_a_tree_is_ended_also_when_it_is_stopped(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = Setting(kind)
+    try:
+        slot = TreeSlot(0, setting.tree, PROC, Originals(lambda *_: None), Spared())
+        pause, end = slot.pause(), slot.processes()[-1]
+        monkeypatch.setattr(end, "_spec", _quickly(end))
+        pause.apply(DesiredState(slots=(SlotDesire(paused=True),)), 1.0)
+        ending = DesiredState(slots=(SlotDesire(paused=True, terminated=True),))
+        pause.apply(ending, 1.1)
+        assert not pause.requested(), "what is to end must run"
+        end.apply(ending, 1.1)
+        deadline_s = time.monotonic() + 10.0
+        while setting.tree.pids() and time.monotonic() < deadline_s:
+            setting.forest.refresh()
+            for pid in setting.tree.pids():
+                setting.forest._table.recheck(pid)
+            time.sleep(0.02)
+        assert setting.tree.pids() == ()
+        assert setting.process.wait(5) == -(9 if kind == "stubborn" else 15)
+        assert all(result.ok for result in finished(end))
+    finally:
+        setting.process.kill()
+        setting.process.wait()
+        assert setting.process.stdout is not None
+        setting.process.stdout.close()
+
+
+def _quickly(end: object) -> object:
+    from dataclasses import replace  # noqa: PLC0415
+
+    return replace(end._spec, grace_s=0.3)  # type: ignore[attr-defined]
+
+
+@pytest.mark.live
+def test_pages_of_a_paused_tree_are_really_paged_out(holder: Setting) -> None:
+    if "partition" not in (swaps := Path("/proc/swaps").read_text()) and "file" not in swaps:
+        pytest.skip("no swap")
+    lever = holder.squeeze()
+    lever._advise = __import__(  # the real call
+        "stallward.actuator.levers.process.page_advice", fromlist=["process_madvise"]
+    ).process_madvise
+    pause = TreeSlot(0, holder.tree, PROC, Originals(lambda *_: None), Spared()).pause()
+    pause.apply(DesiredState(slots=(SlotDesire(paused=True),)), 1.0)
+    lever.apply(limited(40, paused=True), 1.0)
+    (result,) = finished(lever)
+    assert result.ok, result.error
+    held = sum(lever._held().values())
+    assert held <= 41 * MIB
+    assert lever.limit_bytes == 40 * MIB
+    pause.restore(2.0)

@@ -1,0 +1,127 @@
+"""What the service is told of the loop: what is missing is looked for seldom, but told in time."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from stallward.actuator.config.daemon_config import (
+    DaemonConfig,
+    JournalConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.lease import LeaseDesk
+from stallward.actuator.errors import JournalError
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.ipc.channels import GuardianLink
+from stallward.actuator.journal.entries import Stopped
+from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.loop.commands import CommandDesk
+from stallward.actuator.loop.policy_loader import PolicyLoader
+from stallward.actuator.loop.status import MISSING_S, LoopStatus, StatusSources
+from stallward.actuator.node.node import Node
+from stallward.agent.controller import NodeContext, make_controller
+
+
+class ToldNode:
+    """A node that lacks what a test says, and counts how often it is asked."""
+
+    hierarchy = Hierarchy()
+    latency = None
+
+    def __init__(self) -> None:
+        self.lacks: tuple[str, ...] = ("io_max: no disk",)
+        self.trouble = ""
+        self.asked = 0
+
+    def troubles(self) -> tuple[str, ...]:
+        return (self.trouble,)
+
+    def missing(self) -> tuple[str, ...]:
+        self.asked += 1
+        return self.lacks
+
+
+class Case:
+    """A status whose clock a test moves."""
+
+    def __init__(self, folder: Path, link: GuardianLink) -> None:
+        self.node = ToldNode()
+        context = NodeContext(zone_limit_bytes=1 << 30, slot_names=("bg",))
+        self.engine = Engine(
+            settings=EngineSettings(context=context, budgets=Budgets()),
+            rule=make_controller("none"),
+            default=make_controller("none"),
+        )
+        self.leases = LeaseDesk()
+        self.status = LoopStatus(
+            StatusSources(
+                config=DaemonConfig(
+                    protected=ProtectedConfig(group="app"),
+                    background=(SlotConfig(name="bg", group="bg"),),
+                    service=ServiceConfig(socket=folder / "s"),
+                    journal=JournalConfig(path=folder / "j"),
+                ),
+                node=cast("Node", self.node),
+                engine=self.engine,
+                leases=self.leases,
+                desk=CommandDesk(
+                    engine=self.engine, leases=self.leases, loader=PolicyLoader(None)
+                ),
+                link=link,
+                outlets=(),
+                restarts=2,
+                daemon_start_s=0.0,
+            )
+        )
+
+    def missing(self) -> list[str]:
+        return list(self.status.make(ticks=7, calm=True).missing)
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        found = Case(tmp_path, GuardianLink(ours, timeout_s=0.01))
+        yield found
+
+
+def test_a_status_says_what_the_loop_knows(case: Case) -> None:
+    status = case.status.make(ticks=7, calm=True)
+    assert (status.ticks, status.calm, status.loop_restarts) == (7, True, 2)
+    assert (list(status.slots), status.controller) == (["bg"], "none")
+    assert list(status.missing) == ["io_max: no disk"]
+
+
+def test_what_is_missing_is_looked_for_again_after_a_while(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("stallward.actuator.loop.status.time.monotonic", lambda: clock[0])
+    case.missing()
+    case.node.lacks = ()
+    assert case.missing() == ["io_max: no disk"]
+    assert case.node.asked == 1
+    clock[0] += MISSING_S
+    assert case.missing() == []
+
+
+def test_latency_that_comes_and_goes_is_told_at_once(case: Case) -> None:
+    case.missing()
+    case.node.trouble, case.node.lacks = "is silent", ("latency: is silent",)
+    assert case.missing() == ["latency: is silent"]
+
+
+def test_a_journal_that_takes_nothing_is_told_at_once(case: Case) -> None:
+    case.missing()
+    with pytest.raises(JournalError):
+        case.status._sources.link.hold_one(Stopped(999_999, 1))
+    assert case.missing()[0].startswith("journal: The guardian did not take")

@@ -1,0 +1,258 @@
+"""A node of kind "none": what it senses, decides and does with process trees only."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallward.actuator.config.daemon_config import (
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.errors import NodeError
+from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.kernel.process_table import read_seen
+from stallward.actuator.node.node import Node
+from stallward.agent.controller import make_controller
+from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
+
+PROC = Path("/proc")
+# A shell with two children of which one has a child of its own.
+TREE = "sleep 1000 & sh -c 'sleep 1000 & wait' & wait"
+
+
+class Programs:
+    """An application and a batch job, each a shell with children, and a node for them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.app, self.batch = (
+            subprocess.Popen(["sh", "-c", TREE], start_new_session=True) for _ in range(2)
+        )
+        (folder / "app.pid").write_text(f"{self.app.pid}\n")
+        (folder / "cgroup").mkdir()
+
+    def config(self, **changes: object) -> DaemonConfig:
+        values: dict[str, object] = {
+            "node": NodeConfig(cgroup=self.folder / "cgroup"),
+            "protected": ProtectedConfig(
+                processes=ProcessesConfig(pidfile=self.folder / "app.pid")
+            ),
+            "background": (
+                SlotConfig(name="batch", processes=ProcessesConfig(pids=(self.batch.pid,))),
+            ),
+            "service": ServiceConfig(socket=self.folder / "s.sock"),
+            "journal": JournalConfig(path=self.folder / "journal"),
+        }
+        return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+    def stopped(self, node: Node) -> tuple[int, int]:
+        """How many processes of the application and of the batch job stand still."""
+        node._forest.refresh()
+        counts = []
+        for tree in node._forest.trees:
+            assert tree is not None
+            found = [read_seen(PROC, pid) for pid in tree.pids()]
+            counts.append(sum(1 for seen in found if seen is not None and seen.stopped))
+        return counts[0], counts[1]
+
+    def end(self) -> None:
+        for process in (self.app, self.batch):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Programs]:
+    started = Programs(tmp_path)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def wait_stopped(programs: Programs, node: Node, wanted: tuple[int, int]) -> bool:
+    deadline_s = time.monotonic() + 5.0
+    while programs.stopped(node) != wanted:
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def settle(programs: Programs, node: Node) -> None:
+    """Wait until both shells have started all their children."""
+    deadline_s = time.monotonic() + 5.0
+    while time.monotonic() < deadline_s:
+        node._forest.refresh()
+        trees = [tree for tree in node._forest.trees if tree is not None]
+        if [len(tree.pids()) for tree in trees] == [4, 4]:
+            return
+        time.sleep(0.01)
+    raise AssertionError([tree.pids() for tree in trees])
+
+
+def test_a_node_without_groups_senses_and_pauses(programs: Programs) -> None:
+    held: list[object] = []
+    node = Node(programs.config(), lambda *entries: held.extend(entries))
+    settle(programs, node)
+    assert node.hierarchy.kind == "none"
+    sample = node.read(0, time.monotonic())
+    assert sample.zone.memory_usage_bytes is not None
+    assert sample.protected.memory_usage_bytes
+    assert sample.slots[0].name == "batch"
+    assert sample.slots[0].memory_usage_bytes
+    assert node.zone_limit_bytes == sample.node.memory_total_bytes
+    paused = DesiredState(slots=(SlotDesire(paused=True),))
+    for sequence in range(3):
+        node.apply(paused, sample, time.monotonic())
+        sample = node.read(sequence, time.monotonic())
+    assert wait_stopped(programs, node, (0, 4))
+    assert node.tracker.states(time.monotonic())[0].paused
+    assert node.holds_anything()
+    assert node.read(4, time.monotonic()).slots[0].frozen is True
+    node.apply(RELEASED, sample, time.monotonic())
+    assert wait_stopped(programs, node, (0, 0))
+    assert not node.tracker.states(time.monotonic())[0].paused
+    node.apply(paused, sample, time.monotonic())
+    assert node.close()
+    assert wait_stopped(programs, node, (0, 0))
+
+
+def test_what_a_tree_lacks_is_said(programs: Programs) -> None:
+    node = Node(programs.config(), lambda *_entries: None)
+    missing = node.missing()
+    assert any(reason.startswith("protected: psi: a process tree has none") for reason in missing)
+    assert any("no cgroup hierarchy" in reason for reason in missing)
+    node.close()
+
+
+@pytest.mark.parametrize("spec", ["none", "latd", "latd-cgroup", "static:pause=all", "excite"])
+def test_rules_decide_finitely_on_a_node_without_groups(programs: Programs, spec: str) -> None:
+    node = Node(programs.config(), lambda *_entries: None)
+    settle(programs, node)
+    engine = Engine(
+        settings=node.settings(frozenset({os.getpid()})),
+        rule=make_controller(spec),
+        default=make_controller("none"),
+    )
+    node.sampler.needs_processes = engine.needs_processes
+    try:
+        for sequence in range(4):
+            sample = node.read(sequence, time.monotonic())
+            outcome = engine.step(sample, late=False)
+            assert np.isfinite(outcome.observation).all()
+            assert not outcome.fallback, outcome.notes
+            node.apply(replace(outcome.granted, tuning=RELEASED.tuning), sample, time.monotonic())
+        if spec == "static:pause=all":
+            assert wait_stopped(programs, node, (0, 4))
+    finally:
+        assert node.close()
+
+
+def test_latd_sees_the_processes_of_a_tree(programs: Programs) -> None:
+    node = Node(programs.config(), lambda *_entries: None)
+    settle(programs, node)
+    node.sampler.needs_processes = True
+    processes = node.read(0, time.monotonic()).processes
+    assert processes is not None
+    application, tree = node._forest.trees[:2]
+    assert application is not None
+    assert tree is not None
+    assert {p.pid for p in processes if p.slot == 0} == set(tree.pids())
+    assert {p.pid for p in processes if p.slot == -1} == set(application.pids())
+    node.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"background": (SlotConfig(name="x", group="edge/x"),)},
+            r"background\[0\]\.group names the group 'edge/x'.*Name processes instead",
+        ),
+        ({"protected": ProtectedConfig(group="app")}, r"protected\.group names the group 'app'"),
+        ({"node": "edge"}, r"node\.zone names the group 'edge'.*let the zone be"),
+    ],
+)
+def test_groups_are_refused_where_there_are_none(
+    programs: Programs, change: dict[str, object], message: str
+) -> None:
+    if isinstance(zone := change.get("node"), str):
+        change = {"node": NodeConfig(zone=zone, cgroup=programs.folder / "cgroup")}
+    with pytest.raises(NodeError, match=f"(?s){message}"):
+        Node(programs.config(**change), lambda *_entries: None)
+
+
+def test_a_tree_that_holds_the_daemon_is_refused(programs: Programs) -> None:
+    mine = ProcessesConfig(pids=(os.getppid(),))
+    with pytest.raises(NodeError, match="is a parent of this daemon"):
+        Node(
+            programs.config(background=(SlotConfig(name="x", processes=mine),)),
+            lambda *_entries: None,
+        )
+
+
+def test_without_psi_the_machine_is_read_all_the_same(programs: Programs, tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    for name in ("meminfo", "vmstat"):
+        (proc / name).write_bytes((PROC / name).read_bytes())
+    for process in (programs.app, programs.batch):
+        folder = proc / str(process.pid)
+        folder.mkdir()
+        for name in ("stat", "status", "io", "schedstat", "cmdline"):
+            (folder / name).write_bytes((PROC / str(process.pid) / name).read_bytes())
+    config = programs.config(node=NodeConfig(proc=proc, cgroup=tmp_path / "cgroup"))
+    assert detect(config.node.paths).kind == "none"
+    node = Node(config, lambda *_entries: None)
+    sample = node.read(0, time.monotonic())
+    assert sample.zone.psi.memory_some_us is None
+    assert sample.zone.memory_usage_bytes
+    assert sample.slots[0].memory_usage_bytes
+    assert any("psi" in reason for reason in node.missing())
+    node.close()
+
+
+def test_a_tree_beside_groups(programs: Programs) -> None:
+    """A node with groups may have a service without one of its own."""
+    if detect(NodeConfig().paths).kind == "none":
+        pytest.skip("this machine has no cgroups")
+    node = Node(programs.config(node=NodeConfig()), lambda *_entries: None)
+    settle(programs, node)
+    assert node.hierarchy.kind != "none"
+    sample = node.read(0, time.monotonic())
+    node.apply(DesiredState(slots=(SlotDesire(paused=True),)), sample, time.monotonic())
+    assert wait_stopped(programs, node, (0, 4))
+    assert node.close()
+    assert json.dumps(node.missing())
+
+
+def test_the_protected_tree_keeps_a_group_from_being_paused(programs: Programs) -> None:
+    from stallward.actuator.kernel.target import protected_pids  # noqa: PLC0415
+    from stallward.actuator.levers.base.exempt_processes import Spared  # noqa: PLC0415
+
+    node = Node(programs.config(), lambda *_entries: None)
+    settle(programs, node)
+    app, batch = node._forest.trees
+    assert app is not None
+    assert batch is not None
+    spared = Spared(frozenset(), lambda: protected_pids(app))
+    batch.members.update(app.members)  # as if the group had been given one of its processes
+    assert spared.within(batch) in app.pids()
+    node.close()

@@ -1,0 +1,256 @@
+"""Domain to wire and back is exact; every wire field has a domain field."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from google.protobuf.message import Message
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stallward.actuator.record import wire as convert
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.tick_record import (
+    Circumstances,
+    Mode,
+    NamedDecision,
+    TickRecord,
+    TickTimings,
+)
+from stallward.agent import desired, sample
+from stallward.agent.controller import Decision
+from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    LeverState,
+    NodeSample,
+    ProcessSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
+from stallward.proto.v1 import stallward_pb2 as pb
+
+u64 = st.integers(0, 2**64 - 1)
+maybe_u64 = st.none() | u64
+pid = st.integers(1, 2**31 - 1)
+number = st.floats(allow_nan=False)
+maybe_number = st.none() | number
+text = st.text(max_size=8)
+
+
+def _fields(cls: type, **known: st.SearchStrategy[object]) -> dict[str, st.SearchStrategy[object]]:
+    names = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    return {name: known.get(name, maybe_u64) for name in names}
+
+
+psi = st.builds(PsiTotals, **_fields(PsiTotals))
+groups = st.builds(
+    GroupSample,
+    **_fields(
+        GroupSample,
+        name=text,
+        psi=psi,
+        frozen=st.none() | st.booleans(),
+        turn_read_s=maybe_number,
+    ),
+)
+nodes = st.builds(NodeSample, **_fields(NodeSample, psi=psi))
+latencies = st.builds(
+    LatencySample,
+    window_s=number,
+    completed=st.integers(0, 2**32 - 1),
+    completed_total=u64,
+    mean_ms=maybe_number,
+    p95_ms=maybe_number,
+    max_ms=maybe_number,
+    last_completion_age_s=maybe_number,
+)
+processes = st.builds(
+    ProcessSample,
+    pid=pid,
+    start_time_ticks=u64,
+    slot=st.integers(-1, 3),
+    oom_score=st.integers(-1000, 2000),
+    stopped=st.booleans(),
+    rss_bytes=maybe_u64,
+    pss_bytes=maybe_u64,
+    run_delay_us=maybe_u64,
+    page_cache_misses=maybe_u64,
+    read_s=maybe_number,
+)
+levers = st.builds(LeverState, lever=text, value=text, held_for_s=number, foreign=st.booleans())
+states = st.builds(
+    SlotState,
+    paused=st.booleans(),
+    paused_for_s=number,
+    since_thaw_s=number,
+    paused_share=number,
+    limit_bytes=maybe_u64,
+    reference_bytes=maybe_u64,
+)
+samples = st.builds(
+    Sample,
+    sequence=u64,
+    time_s=number,
+    node=nodes,
+    zone=groups,
+    protected=groups,
+    slots=st.lists(groups, max_size=2).map(tuple),
+    slot_states=st.lists(states, max_size=2).map(tuple),
+    latency=st.none() | latencies,
+    processes=st.none() | st.lists(processes, max_size=2).map(tuple),
+    profile=text,
+    levers=st.lists(levers, max_size=2).map(tuple),
+)
+u32 = st.none() | st.integers(0, 2**32 - 1)
+tunings = st.builds(
+    Tuning,
+    name=text,
+    swappiness=u32,
+    protected_swappiness=u32,
+    dirty_background_ratio=maybe_number,
+    dirty_ratio=maybe_number,
+    overcommit_memory=u32,
+)
+references = st.builds(ProcessRef, pid=pid, start_time_ticks=u64)
+slot_desires = st.builds(
+    SlotDesire,
+    paused=st.booleans(),
+    limit_bytes=maybe_u64,
+    hard_limit_bytes=maybe_u64,
+    swap_max_bytes=maybe_u64,
+    reclaim_to_bytes=maybe_u64,
+    cpu_weight=u32,
+    cpu_max_cores=maybe_number,
+    io_weight=u32,
+    io_max_bytes_per_s=maybe_u64,
+    nice=st.none() | st.integers(-20, 19),
+    cpus=st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple),
+    page_advice=st.none() | st.sampled_from(["cold", "pageout", "willneed"]),
+    terminated=st.booleans(),
+)
+desires = st.builds(
+    DesiredState,
+    slots=st.lists(slot_desires, max_size=4).map(tuple),
+    tuning=tunings,
+    stopped=st.lists(references, max_size=2).map(tuple),
+    terminate=st.none() | references,
+    protect_from_oom=st.booleans(),
+    protected_low_bytes=maybe_u64,
+    protected_willneed=st.booleans(),
+)
+decisions = st.builds(
+    NamedDecision,
+    controller=text,
+    decision=st.builds(
+        Decision,
+        desired=desires,
+        reason=text,
+        action=st.none() | st.lists(st.integers(0, 9), min_size=1, max_size=9).map(tuple),
+        propensity=maybe_number,
+        score=maybe_number,
+    ),
+)
+float32s = st.floats(width=32, allow_nan=False).map(lambda value: float(np.float32(value)))
+records = st.builds(
+    TickRecord,
+    sequence=u64,
+    time_s=number,
+    wall_time_s=number,
+    sample=samples,
+    observation=st.lists(float32s, max_size=5).map(tuple),
+    decision=decisions,
+    granted=desires,
+    guard_notes=st.lists(text, max_size=2).map(tuple),
+    applied=st.lists(
+        st.builds(
+            LeverResult, lever=text, value=text, ok=st.booleans(), error=text, took_ms=number
+        ),
+        max_size=2,
+    ).map(tuple),
+    timings=st.builds(TickTimings, **dict.fromkeys(TickTimings.__dataclass_fields__, number)),
+    mode=st.sampled_from(Mode),
+    shadow=st.none() | decisions,
+    fallback=st.booleans(),
+    circumstances=st.builds(
+        Circumstances,
+        sample_age_s=number,
+        horizon_s=maybe_number,
+        blind_ticks=st.integers(0, 2**32 - 1),
+    ),
+)
+
+relaxed = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@relaxed
+@given(records)
+def test_a_tick_record_survives_the_wire(record: TickRecord) -> None:
+    data = convert.record_to_wire(record).SerializeToString()
+    assert convert.record_from_wire(pb.TickRecord.FromString(data)) == record
+
+
+@relaxed
+@given(desires)
+def test_a_desired_state_survives_the_wire(state: desired.DesiredState) -> None:
+    data = convert.desired_to_wire(state).SerializeToString()
+    assert convert.desired_from_wire(pb.DesiredState.FromString(data)) == state
+
+
+@relaxed
+@given(decisions)
+def test_a_decision_survives_the_wire(decision: NamedDecision) -> None:
+    data = convert.decision_to_wire(decision).SerializeToString()
+    assert convert.decision_from_wire(pb.Decision.FromString(data)) == decision
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_modes_survive_the_wire(mode: Mode) -> None:
+    assert convert.mode_from_wire(convert.mode_to_wire(mode)) is mode
+
+
+def test_an_unspecified_mode_is_no_mode() -> None:
+    assert convert.mode_from_wire(pb.MODE_UNSPECIFIED) is None
+
+
+def test_a_desired_state_without_tuning_is_untuned() -> None:
+    assert convert.desired_from_wire(pb.DesiredState()) == desired.RELEASED
+
+
+def test_a_negative_limit_does_not_fit_the_wire() -> None:
+    state = desired.DesiredState(slots=(desired.SlotDesire(limit_bytes=-1),))
+    with pytest.raises(ValueError, match=r"-1|range"):
+        convert.desired_to_wire(state)
+
+
+@pytest.mark.parametrize(
+    ("domain", "wire", "wire_only"),
+    [
+        (sample.PsiTotals, pb.PsiTotals, set()),
+        (sample.GroupSample, pb.GroupSample, set()),
+        (sample.NodeSample, pb.NodeSample, set()),
+        (sample.LatencySample, pb.LatencySample, set()),
+        (sample.ProcessSample, pb.ProcessSample, set()),
+        (sample.SlotState, pb.SlotState, set()),
+        (sample.Sample, pb.Sample, {"processes_known"}),
+        (desired.Tuning, pb.Tuning, set()),
+        (desired.SlotDesire, pb.SlotDesire, set()),
+        (desired.ProcessRef, pb.ProcessRef, set()),
+        (desired.DesiredState, pb.DesiredState, set()),
+        (LeverResult, pb.LeverResult, set()),
+        (TickTimings, pb.TickTimings, set()),
+        (Circumstances, pb.Circumstances, set()),
+        (TickRecord, pb.TickRecord, set()),
+    ],
+)
+def test_no_field_is_forgotten(domain: type, wire: type[Message], wire_only: set[str]) -> None:
+    ours = {f.name for f in fields(domain)}
+    assert set(wire.DESCRIPTOR.fields_by_name) - wire_only == ours

@@ -1,0 +1,165 @@
+"""Page-cache counters: every reason why a node may have none, and whose cgroup is whose."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import NodeError
+from stallward.actuator.kernel.bpf.syscall import BpfRefusedError, BpfSyscall, possible_cpus
+from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.sensors.page_cache.cgroup_ids import CgroupIds
+from stallward.actuator.sensors.page_cache.counters import BTF, PageCacheAbsent, open_page_cache
+from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
+from stallward.agent.sample import GroupSample, NodeSample, ProcessSample, Sample
+
+HAS_BTF = pytest.mark.skipif(not BTF.exists(), reason="this kernel has no type information")
+EMPTY_BTF = bytes.fromhex("9feb0100 18000000 00000000 00000000 00000000 01000000 00")
+
+
+class RefusingBpf(BpfSyscall):
+    """A kernel that says no to one command, and hands out descriptors for all others."""
+
+    def __init__(self, command: int, number: int) -> None:
+        super().__init__()
+        self.command = command
+        self.number = number
+        self.handed_out: list[int] = []
+
+    def call(self, command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
+        if command == self.command:
+            return -self.number
+        fd = os.open("/dev/null", os.O_RDONLY)
+        self.handed_out.append(fd)
+        return fd
+
+
+def reason(found: object) -> str:
+    assert isinstance(found, PageCacheAbsent)
+    return found.reason
+
+
+def test_switched_off() -> None:
+    assert "switched off" in reason(open_page_cache("off"))
+
+
+def test_a_kernel_without_type_information(tmp_path: Path) -> None:
+    found = reason(open_page_cache(btf_path=tmp_path / "vmlinux"))
+    assert "CONFIG_DEBUG_INFO_BTF" in found
+    assert str(tmp_path / "vmlinux") in found
+
+
+def test_type_information_that_cannot_be_read_or_understood(tmp_path: Path) -> None:
+    assert str(tmp_path) in reason(open_page_cache(btf_path=tmp_path))
+    (tmp_path / "vmlinux").write_bytes(b"ELF and so on, but no types at all")
+    assert "not type information" in reason(open_page_cache(btf_path=tmp_path / "vmlinux"))
+
+
+def test_a_kernel_without_the_tracepoints(tmp_path: Path) -> None:
+    (tmp_path / "vmlinux").write_bytes(EMPTY_BTF)
+    bpf = RefusingBpf(command=-1, number=0)
+    found = reason(open_page_cache(btf_path=tmp_path / "vmlinux", bpf=bpf))
+    assert "no tracepoint mm_filemap_add_to_page_cache" in found
+
+
+@HAS_BTF
+@pytest.mark.parametrize(("command", "what"), [(0, "map"), (5, "program"), (17, "attaching")])
+def test_a_kernel_that_refuses_leaves_nothing_open(command: int, what: str) -> None:
+    bpf = RefusingBpf(command, errno.EPERM)
+    found = reason(open_page_cache(bpf=bpf))
+    if "tracepoint" in found and "this kernel" in found:
+        pytest.skip(found)
+    assert what in found
+    assert "CAP_BPF and CAP_PERFMON" in found
+    for fd in bpf.handed_out:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_the_verifiers_words_are_in_the_error() -> None:
+    error = BpfRefusedError.of("program x", errno.EACCES, "R1 !read_ok")
+    assert "R1 !read_ok" in str(error)
+    assert "CAP_BPF" not in str(error)
+
+
+@pytest.mark.parametrize(("text", "count"), [("0\n", 1), ("0-7\n", 8), ("0-3,8-11\n", 12)])
+def test_possible_cpus(tmp_path: Path, text: str, count: int) -> None:
+    (tmp_path / "possible").write_text(text)
+    assert possible_cpus(tmp_path / "possible") == count
+
+
+@pytest.mark.parametrize("text", [None, "", "many"])
+def test_possible_cpus_unknown(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "possible").write_text(text)
+    with pytest.raises(NodeError, match="possible"):
+        possible_cpus(tmp_path / "possible")
+
+
+def test_a_cgroup_that_is_gone_is_in_no_group(tmp_path: Path) -> None:
+    assert CgroupIds(tmp_path, [tmp_path]).groups_of(1 << 40) == ()
+    assert CgroupIds(None, [None]).groups_of(1) == ()
+    assert CgroupIds(tmp_path / "not there", [tmp_path]).groups_of(1) == ()
+
+
+SAMPLE = Sample(
+    sequence=1,
+    time_s=1.0,
+    node=NodeSample(),
+    zone=GroupSample(name="zone"),
+    protected=GroupSample(name="app"),
+    slots=(GroupSample(name="hog"),),
+    processes=(
+        ProcessSample(pid=os.getpid(), start_time_ticks=1, slot=0, oom_score=0, stopped=False),
+    ),
+)
+
+
+def signal_of(mode: str, btf_path: Path | None = None) -> PageCacheSignal:
+    root = Hierarchy(kind="v2")
+    groups = [root.group(name) for name in ("zone", "zone/app", "zone/hog")]
+    zone, protected, slot = groups
+    return PageCacheSignal(
+        mode, hierarchy=root, zone=zone, protected=protected, slots=[slot], btf_path=btf_path
+    )
+
+
+def test_a_signal_that_is_switched_off_says_so() -> None:
+    found = signal_of("off")
+    assert found.fill(SAMPLE) is SAMPLE
+    assert found.missing == ('page cache by eBPF: switched off (node.page_cache = "off")',)
+    found.close()
+
+
+def test_a_signal_that_is_not_to_be_had_says_why_and_leaves_the_sample_alone(
+    tmp_path: Path,
+) -> None:
+    found = signal_of("auto", tmp_path / "vmlinux")
+    assert found.fill(SAMPLE) is SAMPLE
+    assert len(found.missing) == 1
+    assert "CONFIG_DEBUG_INFO_BTF" in found.missing[0]
+    with pytest.raises(NodeError, match="CONFIG_DEBUG_INFO_BTF"):
+        signal_of("ebpf", tmp_path / "vmlinux")
+
+
+@pytest.mark.live
+def test_a_signal_fills_what_it_knows() -> None:
+    found = signal_of("auto")
+    if found.missing:
+        pytest.skip(found.missing[0])
+    try:
+        for path in (__file__, BTF.as_posix(), __file__):
+            Path(path).read_bytes()
+        sample = found.fill(SAMPLE)
+        assert sample.node.page_cache_hits
+        assert sample.node.page_cache_misses is not None
+        assert sample.protected.page_cache_hits is None
+        assert sample.processes is not None
+        assert sample.processes[0].page_cache_hits
+    finally:
+        found.close()
+    assert found.fill(SAMPLE) is SAMPLE

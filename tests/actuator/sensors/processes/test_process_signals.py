@@ -1,0 +1,395 @@
+"""Signals of processes: their files, sums that never fall, and turns."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import SensorError
+from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
+from stallward.actuator.sensors.files.process_files import (
+    ProcessStatus,
+    parse_process_io,
+    parse_pss,
+    parse_schedstat,
+    parse_status,
+)
+from stallward.actuator.sensors.processes.group_processes import GroupProcesses
+from stallward.actuator.sensors.processes.members import GroupMembers, parse_pids
+from stallward.actuator.sensors.processes.pss import PssReader
+from stallward.actuator.sensors.processes.round_robin import ASKED, UNASKED, ProcessTurns
+from stallward.actuator.sensors.processes.tracked_process import EndedError, Tracked
+from stallward.actuator.sensors.sampler import PROTECTED_SLOT, Sampler
+from stallward.agent.sample import SlotState
+
+P = Path("/the/file")
+HUGE = 2**64 - 1
+STATUS = (
+    b"Name:\ta\\nVmSwap: 9 kB\nState:\tS (sleeping)\nVmRSS:\t      30 kB\n"
+    b"RssAnon:\t      10 kB\nRssFile:\t      15 kB\nRssShmem:\t       5 kB\n"
+    b"VmSwap:\t       7 kB\nThreads:\t3\n"
+)
+
+
+def test_status() -> None:
+    whole = ProcessStatus(
+        state=b"S",
+        threads=3,
+        rss_bytes=30 << 10,
+        anon_bytes=15 << 10,
+        file_bytes=15 << 10,
+        swap_bytes=7 << 10,
+    )
+    assert parse_status(STATUS, P) == whole
+    swapped_lines = STATUS.replace(b"RssFile:\t      15 kB\n", b"") + b"RssFile:\t 15 kB\n"
+    assert parse_status(swapped_lines, P) == whole
+    thread = b"Name:\tkworker\nState:\tI (idle)\nThreads:\t1\n"
+    assert parse_status(thread, P) == ProcessStatus(state=b"I", threads=1)
+
+
+@pytest.mark.parametrize(
+    ("parse", "contents"),
+    [
+        (
+            parse_status,
+            [
+                b"",
+                STATUS[:-1],
+                STATUS.replace(b"Threads:\t3\n", b""),
+                STATUS.replace(b"State:\tS (sleeping)\n", b"State:\t\n"),
+                STATUS.replace(b"30 kB", b"30 MB"),
+                STATUS.replace(b"30 kB", b"-3 kB"),
+                STATUS.replace(b"      30 kB", b"%d kB" % HUGE),
+                STATUS.replace(b"7 kB", b"kB"),
+            ],
+        ),
+        (parse_schedstat, [b"", b"1 2\n", b"1 2 3", b"1 -2 3\n", b"1 2 3 4\n", b"1 x 3\n"]),
+        (
+            parse_process_io,
+            [b"", b"rchar: 1\n", b"rchar: 1\nread_bytes: 1\nwrite_bytes: 2", b"\nread_bytes: x\n"],
+        ),
+        (parse_pss, [b"\nPss: 3 kB", b"\nPss: 3\n", b"\nPss: x kB\n"]),
+        (parse_io_stat, [b"8:0 rbytes=1", b"8:0 rbytes\n", b"8 rbytes=1\n", b"8:0 rbytes=-1\n"]),
+        (parse_io_stat, [b"\n", b"8:0 rbytes=%d\n8:16 rbytes=1\n" % HUGE]),
+        (parse_pids, [b"1", b"-1\n", b"1 x\n", b"1" * 11 + b"\n"]),
+    ],
+)
+def test_malformed_files(parse: Callable[[bytes, Path], object], contents: list[bytes]) -> None:
+    for content in contents:
+        with pytest.raises(SensorError, match="/the/file"):
+            parse(content, P)
+
+
+def test_valid_files() -> None:
+    assert parse_schedstat(b"5 7999 3\n", P) == 7
+    io = b"rchar: 1\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n"
+    assert parse_process_io(io, P) == IoBytes(read_bytes=4096, written_bytes=8192)
+    assert parse_pss(b"0-f ---p 0 0:0 0 [rollup]\nRss: 9 kB\nPss: 3 kB\n", P) == 3 << 10
+    assert parse_pss(b"", P) is None, "a kernel thread"
+    both = b"8:0 rbytes=1 wbytes=2 rios=9\n8:16 rbytes=10 wbytes=20 dbytes=7\n7:0\n"
+    assert parse_io_stat(both, P) == IoBytes(read_bytes=11, written_bytes=22)
+    assert parse_io_stat(b"", P) == IoBytes(read_bytes=0, written_bytes=0)
+    assert parse_pids(b"7\n0\n12\n", P) == {7, 12}
+
+
+class Listed:
+    """Processes as a test says."""
+
+    def __init__(self, *pids: int) -> None:
+        self.now = frozenset(pids)
+
+    def pids(self) -> frozenset[int]:
+        return self.now
+
+    def close(self) -> None:
+        pass
+
+
+def make_process(proc: Path, pid: int, *, started: int = 22, delay_us: int = 0) -> None:
+    folder = proc / str(pid)
+    (folder / "task").mkdir(parents=True, exist_ok=True)
+    numbers = " ".join(str(i) for i in range(4, 53)).replace(" 22 ", f" {started} ")
+    (folder / "stat").write_text(f"{pid} (a) S {numbers}\n")
+    (folder / "status").write_bytes(STATUS.replace(b"Threads:\t3", b"Threads:\t1"))
+    (folder / "oom_score").write_text("5\n")
+    set_delay(proc, pid, delay_us)
+
+
+def set_delay(proc: Path, pid: int, delay_us: int) -> None:
+    (proc / str(pid) / "schedstat").write_text(f"1 {delay_us * 1000} 3\n")
+    io = f"rchar: 0\nread_bytes: {delay_us * 10}\nwrite_bytes: {delay_us * 100}\n"
+    (proc / str(pid) / "io").write_text(io)
+
+
+def turn(group: GroupProcesses) -> tuple[int | None, int | None, int | None]:
+    group.look(8)
+    for process in tuple(group.tracked.values()):
+        group.take_turn(process, 1.0, None)
+    return group.sums
+
+
+def test_sums_never_fall_when_processes_end(tmp_path: Path) -> None:
+    make_process(tmp_path, 10, delay_us=5)
+    make_process(tmp_path, 11, delay_us=7)
+    members = Listed(10, 11)
+    group = GroupProcesses(members, 0, tmp_path)
+    group.look(8)
+    assert group.sums == (None, None, None), "nothing was read yet"
+    assert turn(group) == (12, 120, 1200)
+    set_delay(tmp_path, 10, 6)
+    assert turn(group) == (13, 130, 1300)
+    members.now = frozenset({11})
+    assert turn(group) == (13, 130, 1300)
+    set_delay(tmp_path, 11, 8)
+    assert turn(group) == (14, 140, 1400)
+    members.now = frozenset()
+    assert turn(group) == (14, 140, 1400)
+    group.close()
+
+
+def test_a_process_that_came_from_another_group_counts_from_then_on(tmp_path: Path) -> None:
+    make_process(tmp_path, 10, delay_us=5)
+    make_process(tmp_path, 11, started=22, delay_us=1000)
+    make_process(tmp_path, 12, started=1 << 50, delay_us=100)
+    members = Listed(10)
+    group = GroupProcesses(members, 0, tmp_path)
+    assert turn(group)[0] == 5
+    members.now = frozenset({10, 11, 12})
+    assert turn(group)[0] == 105, "the newly started one counts whole, the old one not yet"
+    set_delay(tmp_path, 11, 1001)
+    assert turn(group)[0] == 106
+    group.close()
+
+
+def test_one_unreadable_process_makes_the_sum_absent_not_smaller(tmp_path: Path) -> None:
+    make_process(tmp_path, 10, delay_us=5)
+    make_process(tmp_path, 11, delay_us=7)
+    group = GroupProcesses(Listed(10, 11), 0, tmp_path)
+    assert turn(group)[0] == 12
+    (tmp_path / "11/status").write_text("nonsense")
+    assert turn(group) == (None, None, None)
+    assert "11/status" in str(group.tracked[11].fault)
+    make_process(tmp_path, 11, delay_us=9)
+    assert turn(group)[0] == 14
+    group.close()
+
+
+def test_another_process_with_the_same_pid_is_not_taken_for_the_first(tmp_path: Path) -> None:
+    make_process(tmp_path, 10, started=22)
+    process = Tracked(tmp_path, 10, 0, keep=False)
+    process.read(1.0)
+    make_process(tmp_path, 10, started=23)
+    with pytest.raises(EndedError):
+        process.read(2.0)
+
+
+SPIN = """
+import sys, threading, time
+def spin():
+    end = time.monotonic() + 1
+    while time.monotonic() < end: sum(range(1000)); time.sleep(0.001)
+threads = [threading.Thread(target=spin) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_real_process_counts_all_its_threads_also_ended_ones() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SPIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        try:
+            process = Tracked(Path("/proc"), child.pid, 0, keep=True)
+            most, threads = 0, 1
+            while True:
+                process.read(1.0)
+                threads = max(threads, process.threads)
+                assert process.sample is not None
+                assert process.sample.run_delay_us is not None
+                assert process.sample.run_delay_us >= most, "it never falls"
+                most = process.sample.run_delay_us
+                if threads == 5 and process.threads == 1:
+                    break
+        finally:
+            child.kill()
+    assert process.sample.rss_bytes is not None
+    assert process.sample.rss_bytes > 1_000_000
+    with pytest.raises(EndedError):
+        process.read(2.0)
+    process.close()
+
+
+def turns_of(tmp_path: Path, counts: tuple[int, ...]) -> ProcessTurns:
+    groups = []
+    pid = 100
+    for slot, count in enumerate(counts, PROTECTED_SLOT):
+        pids = range(pid, pid + count)
+        for one in pids:
+            make_process(tmp_path, one)
+        groups.append(GroupProcesses(Listed(*pids), slot, tmp_path))
+        pid += count
+    return ProcessTurns(groups, 2, PssReader(tmp_path))
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Iterator[ProcessTurns]:
+    turns = turns_of(tmp_path, (5, 20, 100))
+    yield turns
+    turns.close()
+
+
+def read_at(turns: ProcessTurns, time_s: float) -> int:
+    return sum(sample.read_s == time_s for sample in turns.samples())
+
+
+def test_the_work_of_a_tick_is_bounded_and_everybody_gets_a_turn(many: ProcessTurns) -> None:
+    many.look(many.groups)
+    rounds = 0
+    while len(many.samples()) < 125:
+        rounds += 1
+        many.take(float(rounds), asked=False)
+        assert read_at(many, float(rounds)) <= UNASKED
+        assert rounds < 200
+    assert [sample.slot for sample in many.samples()[:6]] == [-1] * 5 + [0]
+    for group in many.groups:
+        assert group.sums[0] == 0
+
+
+def test_more_are_read_when_somebody_asks(many: ProcessTurns) -> None:
+    many.look(many.groups)
+    many.take(1.0, asked=True)
+    assert UNASKED < read_at(many, 1.0) <= ASKED
+    first = {sample.pid for sample in many.samples()}
+    assert {100, 101, 102, 103, 104} <= first, "the application's processes come first"
+    for tick in range(2, 20):
+        many.take(float(tick), asked=True)
+    ages = {19.0 - (sample.read_s or 0) for sample in many.samples() if sample.slot == -1}
+    assert max(ages) <= 3, "and more often"
+
+
+def test_a_few_processes_rest_between_turns_but_newcomers_do_not_wait(tmp_path: Path) -> None:
+    listed = Listed(10, 11, 12)
+    for pid in (10, 11, 12, 13):
+        make_process(tmp_path, pid)
+    group = GroupProcesses(listed, 0, tmp_path)
+    far = GroupProcesses(Listed(), 1, tmp_path)
+    turns = ProcessTurns([group, far], 1, PssReader(tmp_path))
+    reads = []
+    for tick in range(1, 43):
+        turns.look(turns.groups)
+        turns.take(float(tick), asked=False)
+        reads.append(read_at(turns, float(tick)))
+    assert reads[:2] == [2, 2], "nothing is known before each had its turn"
+    assert sum(reads[2:]) == 12, "then each once in ten ticks"
+    listed.now = frozenset((10, 11, 12, 13))
+    turns.look(turns.groups)
+    turns.take(50.0, asked=False)
+    assert {sample.pid for sample in turns.samples() if sample.read_s == 50.0} >= {13}
+    turns.close()
+
+
+def test_one_turn_a_tick_goes_to_near_and_far_groups_alike(tmp_path: Path) -> None:
+    turns = turns_of(tmp_path, (2, 2, 6))
+    turns.look(turns.groups)
+    for tick in range(1, 41):
+        turns.take(float(tick), asked=False)
+    ages_s = [40.0 - (sample.read_s or 0.0) for sample in turns.samples()]
+    assert len(ages_s) == 10
+    assert max(ages_s) <= 12
+    turns.close()
+
+
+def test_a_few_processes_are_read_every_tick(tmp_path: Path) -> None:
+    turns = turns_of(tmp_path, (3, 4, 5))
+    for tick in range(1, 4):
+        turns.look(turns.groups)
+        turns.take(float(tick), asked=True)
+        assert read_at(turns, float(tick)) == 12
+    turns.close()
+
+
+def test_proportional_sizes_are_absent_until_every_process_was_read(tmp_path: Path) -> None:
+    make_process(tmp_path, 10)
+    make_process(tmp_path, 11)
+    pss = PssReader(tmp_path)
+    group = GroupProcesses(Listed(10, 11), 0, tmp_path)
+    turns = ProcessTurns([group], 1, pss)
+    turn(group)
+    processes = list(group.tracked.values())
+    pss._wanted = processes  # without its thread
+    (tmp_path / "10/smaps_rollup").write_text("rollup\nPss: 3 kB\n")
+    pss.read_next(0)
+    pss.read_next(1)
+    assert turns.pss_bytes(group) is None
+    (tmp_path / "11/smaps_rollup").write_text("rollup\nPss: 4 kB\n")
+    pss.read_next(1)
+    assert turns.pss_bytes(group) == 7 << 10
+    make_process(tmp_path, 11, started=99)  # another one by that pid
+    pss._found.clear()
+    pss.read_next(1)
+    assert turns.pss_bytes(group) is None
+    turns.close()
+
+
+def test_members_follow_groups_that_come_and_go(tmp_path: Path) -> None:
+    node = Hierarchy(kind="v2", memory_root=tmp_path, unified_root=tmp_path)
+    (tmp_path / "g/sub").mkdir(parents=True)
+    (tmp_path / "g/cgroup.stat").write_text("nr_descendants 1\n")
+    (tmp_path / "g/cgroup.procs").write_text("5\n")
+    (tmp_path / "g/sub/cgroup.procs").write_text("6\n")
+    members = GroupMembers(node.group("g"))
+    first = members.pids()
+    assert first == {5, 6}
+    assert members.pids() is first, "nothing has changed"
+    (tmp_path / "g/new").mkdir()
+    (tmp_path / "g/new/cgroup.procs").write_text("7\n")
+    (tmp_path / "g/cgroup.stat").write_text("nr_descendants 2\n")
+    assert members.pids() == {5, 6, 7}
+    (tmp_path / "g/cgroup.procs").write_text("nonsense\n")
+    with pytest.raises(SensorError, match="not a list"):
+        members.pids()
+    members.close()
+
+
+@pytest.mark.live
+def test_real_processes_of_application_and_background_are_told_apart() -> None:
+    node = require(Paths())
+    zone = node.group(f"stallward-test-{os.getpid()}/processes")
+    app, bg = zone.child("app"), zone.child("bg")
+    app.create()
+    bg.create()
+    sampler = Sampler(
+        paths=Paths(), hierarchy=node, zone=zone, protected=app, slots=(bg,), needs_processes=True
+    )
+    try:
+        with subprocess.Popen(["sleep", "60"]) as one, subprocess.Popen(["sleep", "60"]) as two:
+            try:
+                app.add_pid(one.pid)
+                bg.add_pid(two.pid)
+                sample = sampler.read(0, (SlotState(),))
+                found = {p.pid: p for p in sample.processes or ()}
+                assert found[one.pid].slot == PROTECTED_SLOT
+                assert found[two.pid].slot == 0
+                assert found[two.pid].anon_bytes is not None
+                for sequence in range(1, 30):
+                    sample = sampler.read(sequence, (SlotState(),))
+                for group in (sample.protected, sample.slots[0]):
+                    assert group.run_delay_us is not None
+                    assert group.io_read_bytes is not None
+            finally:
+                one.kill()
+                two.kill()
+    finally:
+        sampler.close()
+        zone.kill()
+        zone.remove()

@@ -1,0 +1,92 @@
+"""The table of signals is complete, and its page is what it generates."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallward.actuator.errors import SensorError
+from stallward.actuator.sensors.files.flat import FlatLayout, count_of, parse_flat
+from stallward.actuator.sensors.reference_page import signals_page
+from stallward.actuator.sensors.signal_table import (
+    GROUP_SIGNALS,
+    LATENCY_SIGNALS,
+    NODE_SIGNALS,
+    PROCESS_SIGNALS,
+    Signal,
+)
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    NodeSample,
+    ProcessSample,
+    PsiTotals,
+)
+
+PAGE = Path(__file__).parents[3] / "docs/reference/signals.md"
+
+
+@pytest.mark.parametrize(
+    ("signals", "part"),
+    [
+        (GROUP_SIGNALS, GroupSample),
+        (NODE_SIGNALS, NodeSample),
+        (PROCESS_SIGNALS, ProcessSample),
+        (LATENCY_SIGNALS, LatencySample),
+    ],
+)
+def test_every_field_of_a_sample_is_in_the_table(signals: tuple[Signal, ...], part: type) -> None:
+    wanted = {f.name for f in fields(part)} - {"name", "psi"}
+    if part in {GroupSample, NodeSample}:
+        wanted |= {f"psi.{f.name}" for f in fields(PsiTotals)}
+    assert [s.name for s in signals if s.name not in wanted] == []
+    assert wanted - {s.name for s in signals} == set()
+
+
+def test_the_page_is_what_the_table_generates() -> None:
+    assert PAGE.read_text() == signals_page(), (
+        "stale: stallward describe signals > docs/reference/signals.md"
+    )
+
+
+KEYS = (b"aa", b"b", b"cc", b"d")
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from((*KEYS, b"a", b"", b"bb")),
+        st.sampled_from((b" ", b"  ", b"\t", b"")),
+        st.sampled_from((b"1", b"22", b"", b"-1", b"9" * 19, b"9" * 20, b"1 2", b"x")),
+    ),
+    max_size=6,
+)
+
+
+def as_file(lines: list[tuple[bytes, bytes, bytes]]) -> bytes:
+    return b"".join(b"".join(line) + b"\n" for line in lines)
+
+
+@given(LINES, LINES, st.integers(0, 3))
+def test_knowing_the_layout_changes_no_value(
+    first: list[tuple[bytes, bytes, bytes]], second: list[tuple[bytes, bytes, bytes]], cut: int
+) -> None:
+    layout = FlatLayout(KEYS)
+    path = Path("/f")
+    for content in (as_file(first), as_file(second)[: -cut or None], as_file(first)):
+        try:
+            table = parse_flat(content, path)
+            expected = [count_of(table, key, path) for key in KEYS]
+        except SensorError:
+            expected = None
+        try:
+            found = layout.counts(content, path)
+        except SensorError:
+            assert expected is None
+            continue
+        if expected is None:  # only lines that nobody asks for are wrong
+            lines = [line.split(b" ") for line in content.split(b"\n")]
+            table = {line[0]: line[1] for line in lines if line[0] in KEYS and len(line) == 2}
+            expected = [count_of(table, key, path) for key in KEYS]
+        assert found == expected

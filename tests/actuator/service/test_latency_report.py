@@ -1,0 +1,163 @@
+"""Reported latencies: what the service takes, what it refuses, and lines on standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from stallward.actuator.client.latency_reports import BATCH, LineBatches, Reported, to_messages
+from stallward.actuator.errors import SensorError
+from stallward.actuator.latency.feed import LatencyFeed
+from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.source import ChannelSource
+from stallward.actuator.service.latency_reports import MAX_REQUESTS, MAX_STREAMS, ReportDesk
+from stallward.actuator.service.loop_link import LoopLink
+from stallward.actuator.service.server import Servicer
+from stallward.proto.v1 import stallward_pb2 as pb
+from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    yield pair
+    for end in pair:
+        end.close()
+
+
+async def serve_and_misuse(place: Path, desk: ReportDesk) -> tuple[list[grpc.StatusCode], int]:
+    """The codes of calls that go too far, and how many were counted as refused."""
+    commands, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    servicer = Servicer(LoopLink(commands), 5.0, desk, "grpc")
+    server = grpc.aio.server()
+    pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    server.add_insecure_port(f"unix:{place / 's'}")
+    await server.start()
+    release = asyncio.Event()
+
+    async def patient() -> AsyncIterator[pb.ReportRequest]:
+        yield pb.ReportRequest(requests=[pb.ReportedRequest(latency_ms=5.0)])
+        await release.wait()
+
+    async def greedy() -> AsyncIterator[pb.ReportRequest]:
+        yield pb.ReportRequest(requests=[pb.ReportedRequest()] * (MAX_REQUESTS + 1))
+
+    codes = []
+    async with grpc.aio.insecure_channel(f"unix:{place / 's'}") as channel:
+        stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
+        calls = [stub.Report(patient()) for _ in range(MAX_STREAMS)]
+        while desk.streams < MAX_STREAMS:
+            await asyncio.sleep(0.01)
+        for requests, first in ((patient(), False), (greedy(), True)):
+            if first:  # make room
+                release.set()
+                await asyncio.gather(*calls)
+            try:
+                await stub.Report(requests)
+            except grpc.aio.AioRpcError as error:
+                codes.append(error.code())
+    await server.stop(None)
+    commands.close()
+    other.close()
+    return codes, sum(servicer.refused.values())
+
+
+def test_too_many_streams_and_too_large_messages_are_refused_and_counted(
+    ends: tuple[socket.socket, socket.socket], tmp_path: Path
+) -> None:
+    ours, theirs = ends
+    desk = ReportDesk(LatencyFeed(theirs))
+    codes, refused = asyncio.run(serve_and_misuse(tmp_path, desk))
+    assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT]
+    assert refused == 2
+    assert desk.streams == 0
+    source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
+    assert source.read().completed == MAX_STREAMS
+
+
+def test_nobody_reporting_is_absence(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    desk = ReportDesk(LatencyFeed(theirs))
+    source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
+
+    async def one_turn() -> None:
+        flushing = asyncio.create_task(desk.flush_for_ever())
+        await asyncio.sleep(0)
+        flushing.cancel()
+
+    asyncio.run(one_turn())
+    with pytest.raises(SensorError, match="nobody reports"):
+        source.read()
+    with desk.stream():
+        asyncio.run(one_turn())
+        assert source.read().completed == 0
+
+
+def test_a_client_that_comes_and_goes_between_two_reads_is_heard(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    feed = LatencyFeed(theirs)
+    source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
+    feed.fault("nobody reports")
+    with ReportDesk(feed).stream() as stream:
+        stream.take(pb.ReportRequest(requests=[pb.ReportedRequest(latency_ms=5.0)]))
+    feed.fault("nobody reports")
+    assert source.read().completed == 1
+    assert source.fault == ""
+    with pytest.raises(SensorError, match="nobody reports"):
+        source.read()
+
+
+def test_a_client_of_long_ago_is_not_heard(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    feed = LatencyFeed(theirs)
+    feed.add(5.0)
+    feed.flush()
+    feed.fault("nobody reports")
+    source = ChannelSource(ours, name="x", silent_s=60.0, window_s=1.0)
+    with pytest.raises(SensorError, match="nobody reports"):
+        source.read(time.monotonic() + 2.0)
+
+
+def test_requests_of_before_a_silence_do_not_hide_it(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    feed = LatencyFeed(theirs)
+    feed.add(5.0)
+    feed.flush()
+    source = ChannelSource(ours, name="x", silent_s=1.5, window_s=60.0)
+    with pytest.raises(SensorError, match="silent for 2 s"):
+        source.read(time.monotonic() + 2.0)
+
+
+def test_a_long_batch_is_sent_in_parts() -> None:
+    batch = [Reported(latency_ms=1.0)] * (2 * BATCH + 1)
+    assert [len(m.requests) for m in to_messages([batch, []])] == [BATCH, BATCH, 1, 0]
+
+
+def test_lines_become_requests_as_they_arrive() -> None:
+    read, write = os.pipe()
+    batches = LineBatches(read, LineFormat(latency="0", ok="1", latency_unit_s=1e-3))
+    found = iter(batches)
+    os.write(write, b"5 1\nbad\n7")
+    assert next(found) == [Reported(latency_ms=5.0)]
+    os.write(write, b".5 yes\n9 0\n\n")
+    assert next(found) == [Reported(latency_ms=7.5), Reported(latency_ms=0.0, failed=True)]
+    os.write(write, b"x" * 9000)
+    assert next(found) == []
+    os.write(write, b"\n3 1")
+    next(found)
+    os.close(write)
+    assert next(found) == [Reported(latency_ms=3.0)]
+    assert list(found) == []
+    assert batches.bad_lines == 2
+    os.close(read)

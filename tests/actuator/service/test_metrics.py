@@ -1,0 +1,341 @@
+"""The daemon's metrics: what is counted, how it is served, and what the documents say."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.errors import DaemonError
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecord, TickTimings
+from stallward.actuator.record.wire import record_to_wire
+from stallward.actuator.runtime.addresses import Address
+from stallward.actuator.service.loop_link import LoopLink
+from stallward.actuator.service.metrics.counts import TickCounts
+from stallward.actuator.service.metrics.exposition import DaemonMetrics
+from stallward.actuator.service.metrics.labels import fallback_reason, guard_rule
+from stallward.actuator.service.metrics.server import MetricsServer
+from stallward.actuator.service.metrics.serving import About
+from stallward.actuator.service.metrics.table import METRICS, metrics_page
+from stallward.agent.controller import Decision, NodeContext, make_controller
+from stallward.agent.desired import RELEASED, DesiredState, ProcessRef, SlotDesire
+from stallward.agent.sample import LatencySample, LeverState, Sample, SlotState
+from stallward.agent.testing import make_sample
+from stallward.proto.v1 import stallward_pb2 as pb
+
+ROOT = Path(__file__).parents[3]
+
+
+def tick(sequence: int, sample: Sample, **changes: object) -> pb.TickRecord:
+    """A record at ``sequence`` tenths of a second."""
+    values: dict[str, object] = {
+        "sequence": sequence,
+        "time_s": sample.time_s,
+        "wall_time_s": 0.0,
+        "sample": sample,
+        "observation": (),
+        "decision": NamedDecision(
+            controller="latd", decision=Decision(desired=RELEASED, reason="")
+        ),
+        "granted": RELEASED,
+        "timings": TickTimings(late_ms=11.0, sense_ms=0.7, apply_ms=3.0),
+        "mode": Mode.ACTIVE,
+        **changes,
+    }
+    return record_to_wire(TickRecord(**values))  # type: ignore[arg-type]
+
+
+def at(time_s: float, **changes: object) -> Sample:
+    made = make_sample()
+    protected = replace(made.protected, memory_usage_bytes=1 << 20)
+    return replace(made, time_s=time_s, protected=protected, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def link() -> Iterator[LoopLink]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made = LoopLink(ours)
+    status = pb.StatusResponse(
+        node_kind="hybrid",
+        loop_restarts=2,
+        missing=["a", "b"],
+        uptime_s=5.0,
+        latency_source=pb.LatencySourceStatus(source="statsd", malformed=3, fault="gone"),
+    )
+    theirs.send(pb.LoopMessage(status=status).SerializeToString())
+    made.take_in()
+    yield made
+    ours.close()
+    theirs.close()
+
+
+def metrics_of(link: LoopLink, counts: TickCounts) -> DaemonMetrics:
+    about = About(slots=("hog0", "hog1"), slo_ms=60.0)
+    return DaemonMetrics(counts=counts, link=link, refused={"NOT_FOUND": 4}, about=about)
+
+
+def values(metrics: DaemonMetrics) -> dict[str, float]:
+    """Every sample as ``name{labels}``."""
+    _, body = metrics.render("")
+    return {
+        sample.name + "".join(f",{v}" for v in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def run_ticks(counts: TickCounts, link: LoopLink) -> None:
+    paused = (SlotState(paused=True, limit_bytes=1 << 20), SlotState())
+    running = (SlotState(), SlotState())
+    moved = (
+        LeverResult(lever="pause:hog0", value="1"),
+        LeverResult(lever="vm.swappiness", value="7", ok=False, error="no"),
+    )
+    foreign = (LeverState(lever="limit:hog1", value="x", held_for_s=0.0, foreign=True),)
+    latency = LatencySample(completed=5, completed_total=105, mean_ms=5, p95_ms=20, max_ms=30)
+    notes = ("fallback, decision late: latd: 60 ms", "z/hog0: limit raised to its floor, 9 bytes")
+    records = (
+        tick(0, at(10.0, slot_states=running, latency=replace(latency, completed_total=100))),
+        tick(1, at(10.1, slot_states=paused), applied=moved, fallback=True, guard_notes=notes),
+        tick(2, at(10.2, slot_states=paused, levers=foreign)),
+        tick(3, at(10.3, slot_states=running, levers=foreign)),
+        tick(0, at(90.0, slot_states=paused, latency=replace(latency, completed_total=4))),
+        tick(1, at(90.1, slot_states=paused, latency=replace(latency, completed_total=9))),
+    )
+    link.on_tick = counts.take
+    for record in records:
+        link._fan_out(record)
+
+
+def test_ticks_are_counted(link: LoopLink) -> None:
+    counts = TickCounts()
+    run_ticks(counts, link)
+    found = values(metrics_of(link, counts))
+    expected = {
+        "stallward_ticks_total": 6,
+        "stallward_late_ticks_total": 6,
+        "stallward_fallback_ticks_total,decision_late": 1,
+        "stallward_guard_interventions_total,limit_floor": 1,
+        "stallward_lever_moves_total,pause,true": 1,
+        "stallward_lever_moves_total,vm.swappiness,false": 1,
+        "stallward_step_asides_total,limit": 1,
+        "stallward_slot_pauses_total,hog0": 2,
+        "stallward_slot_pauses_total,hog1": 0,
+        "stallward_slot_paused,hog0": 1,
+        "stallward_slot_limit_bytes,hog0": 1 << 20,
+        "stallward_requests_total": 109,
+        "stallward_request_latency_seconds,p95": 0.02,
+        "stallward_slo_seconds": 0.06,
+        "stallward_controller_in_force,latd": 1,
+        "stallward_policy_mode,active": 1,
+        "stallward_policy_mode,off": 0,
+        "stallward_refused_calls_total,NOT_FOUND": 4,
+        "stallward_loop_restarts_total": 2,
+        "stallward_latency_source_up,statsd": 0,
+        "stallward_latency_rejected_total,malformed": 3,
+        "stallward_missing_signals": 2,
+        "stallward_tick_phase_seconds_count,sense": 6,
+        "stallward_tick_phase_seconds_bucket,0.0005,sense": 0,
+        "stallward_tick_phase_seconds_bucket,0.001,sense": 6,
+        "stallward_tick_phase_seconds_bucket,0.0025,apply": 0,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    # 0.2 s before the loop was started again, 0.1 s after: the gap is nobody's.
+    assert found["stallward_slot_paused_seconds_total,hog0"] == pytest.approx(0.3)
+    assert found["stallward_start_time_seconds"] == pytest.approx(time.time() - 5.0, abs=2.0)
+    assert "stallward_slot_limit_bytes,hog1" not in found, "no limit is absent, not zero"
+
+
+def test_every_metric_of_the_table_is_served_and_no_other(link: LoopLink) -> None:
+    counts = TickCounts()
+    run_ticks(counts, link)
+    _, body = metrics_of(link, counts).render("")
+    declared = {
+        (line.split()[2], line.split()[3])
+        for line in body.decode().splitlines()
+        if line.startswith("# TYPE")
+    }
+    assert declared == {(metric.name, metric.kind) for metric in METRICS}
+    labels = {metric.name: metric.labels for metric in METRICS}
+    for family in text_string_to_metric_families(body.decode()):
+        assert family.samples, f"{family.name} has no value although everything happened"
+        for sample in family.samples:
+            name = sample.name if sample.name in labels else sample.name.rpartition("_")[0]
+            assert set(sample.labels) - {"le"} == set(labels[name])
+
+
+def test_without_a_loop_little_is_said_and_nothing_fails() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        found = values(metrics_of(LoopLink(ours), TickCounts()))
+    assert found["stallward_ticks_total"] == 0
+    assert "stallward_build_info" not in str(found)
+
+
+def test_openmetrics_is_served_where_it_is_accepted(link: LoopLink) -> None:
+    counts = TickCounts()
+    run_ticks(counts, link)
+    content_type, body = metrics_of(link, counts).render("application/openmetrics-text")
+    assert content_type.startswith("application/openmetrics-text")
+    families = parse_openmetrics(body.decode())  # type: ignore[no-untyped-call]
+    assert len(list(families)) == len(METRICS)
+
+
+def test_promtool_finds_nothing_to_complain_about(link: LoopLink) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    counts = TickCounts()
+    run_ticks(counts, link)
+    _, body = metrics_of(link, counts).render("")
+    checks: tuple[tuple[list[str], bytes], ...] = (
+        (["check", "metrics"], body),
+        (["check", "rules", str(ROOT / "docs/reference/alerts.yml")], b""),
+    )
+    for arguments, text in checks:
+        done = subprocess.run([promtool, *arguments], input=text, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b""), done.stdout + done.stderr
+
+
+def test_alerts_name_metrics_that_exist() -> None:
+    text = (ROOT / "docs/reference/alerts.yml").read_text()
+    names = {word.strip("(){}[],") for word in text.replace("(", " ").replace("{", " ").split()}
+    used = {name.partition("[")[0] for name in names if name.startswith("stallward_")}
+    assert used
+    assert used <= {metric.name for metric in METRICS}
+
+
+def test_the_page_is_generated() -> None:
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+    assert metrics_page() in page, (
+        "stale: put what `python -c 'from stallward.actuator.service.metrics.table import "
+        "metrics_page; print(metrics_page())'` prints into docs/reference/metrics.md"
+    )
+
+
+def refused_notes() -> list[str]:
+    """What the guard says when it grants less."""
+    sample = at(
+        50.0,
+        slot_states=(
+            SlotState(paused=True, paused_for_s=9.0, reference_bytes=1 << 30),
+            SlotState(since_thaw_s=0.0, reference_bytes=1 << 30),
+        ),
+    )
+    guard = Guard(budgets=Budgets(), floors_bytes=(1 << 24,) * 2)
+    wanted = DesiredState(
+        slots=(SlotDesire(paused=True, limit_bytes=4096), SlotDesire(paused=True)),
+        stopped=(ProcessRef(pid=4_000_000, start_time_ticks=1),),
+        terminate=ProcessRef(pid=4_000_000, start_time_ticks=1),
+    )
+    return list(guard.review(wanted, sample, GuardMemory()).notes)
+
+
+def test_what_the_guard_says_has_a_rule() -> None:
+    rules = {guard_rule(note) for note in refused_notes()}
+    assert {"max_pause", "min_run", "stop", "terminate"} <= rules
+    assert rules & {"limit_floor", "limit_step"}
+    assert None not in rules
+
+
+def test_why_the_engine_falls_back_is_a_label() -> None:
+    context = NodeContext(
+        zone_limit_bytes=1 << 30, slot_names=("a", "b"), floors_bytes=(0, 0), slo_ms=60.0
+    )
+    settings = EngineSettings(context=context, budgets=Budgets())
+    engine = Engine(
+        settings=settings, rule=make_controller("none"), default=make_controller("none")
+    )
+    outcome = engine.step(at(1.0), late=True)
+    assert outcome.fallback
+    assert fallback_reason(list(outcome.notes)) == "decision_late"
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60))
+def test_notes_of_all_kinds_have_few_labels(note: str) -> None:
+    guard_rule(note)
+    assert len(fallback_reason([note])) < 40
+
+
+async def ask(address: Address, request: bytes) -> bytes:
+    if address.path:
+        reader, writer = await asyncio.open_unix_connection(address.path)
+    else:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(request)
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def served(address: Address, requests: list[bytes]) -> list[bytes]:
+    server = MetricsServer(address, lambda accept: ("text/x", f"accepts {accept}\n".encode()))
+    await server.start()
+    answers = [await ask(address, request) for request in requests]
+    await server.stop()
+    return answers
+
+
+def addresses(tmp_path: Path) -> list[Address]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return [Address(host="127.0.0.1", port=port), Address(path=str(tmp_path / "m.sock"))]
+
+
+def test_only_metrics_are_served(tmp_path: Path) -> None:
+    requests = [
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: a/b\r\n\r\n",
+        b"GET /metrics?x=1 HTTP/1.0\r\n\r\n",
+        b"HEAD /metrics HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\n\r\n",
+        b"GET /metrics",
+        b"x" * 100_000 + b"\r\n\r\n",
+        b"\xff\x00\r\n\r\n",
+    ]
+    for address in addresses(tmp_path):
+        answers = asyncio.run(served(address, requests))
+        assert [answer.partition(b"\r\n")[0] for answer in answers] == [
+            *[b"HTTP/1.1 200 OK"] * 3,
+            b"HTTP/1.1 404 Not Found",
+            b"HTTP/1.1 405 Method Not Allowed",
+            b"",
+            b"",
+            b"HTTP/1.1 405 Method Not Allowed",
+        ]
+        assert answers[0].endswith(b"\r\n\r\naccepts a/b\n")
+        assert answers[2].endswith(b"\r\n\r\n")
+    assert not (tmp_path / "m.sock").exists()
+
+
+def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taker:
+        address = Address(host="127.0.0.1", port=taker.getsockname()[1])
+        with pytest.raises(DaemonError, match=r"cannot be served at 127.*in use"):
+            asyncio.run(served(address, []))
+    (tmp_path / "precious").write_text("x")
+    with pytest.raises(DaemonError, match="not a socket"):
+        asyncio.run(served(Address(path=str(tmp_path / "precious")), []))
+    left = tmp_path / "left.sock"
+    with socket.socket(socket.AF_UNIX) as abandoned:
+        abandoned.bind(str(left))
+    asyncio.run(served(Address(path=str(left)), []))
