@@ -57,7 +57,7 @@ from stallward.actuator.record.wire import record_from_wire
 from stallward.agent.controller import NodeContext, make_controller
 from stallward.agent.desired import ACTION_SIZES, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.errors import PolicyError, StallwardError
-from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.proto.v1 import stallward_pb2 as pb
 
 pytestmark = pytest.mark.live

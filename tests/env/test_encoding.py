@@ -8,8 +8,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, ObservationEncoder
-from stallward.agent.raw import RawFrame
+from stallward.agent.observation.encoder import (
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    ObservationEncoder,
+)
+from stallward.agent.observation.raw import RawFrame
 from stallward.env.encoding import ENCODER, Observations, encode, encoder_at, write_observation
 from stallward.env.lanes.layout import Arrays
 from stallward.env.lanes.vectors import WIDTH

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.sensing import MISSING_SHARE, NUMBERS, SENSES, draw_sensors
 from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
 from stallward.env.testing import small_twin

@@ -17,8 +17,8 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import stallward.env  # noqa: F401 - registers the environments
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
-from stallward.agent.raw import NODE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.raw import NODE
 from stallward.env.errors import TwinError
 from stallward.env.gym_twin import TwinEnv
 from stallward.env.reward import excess, mean_progress, reward, severity, window_severity

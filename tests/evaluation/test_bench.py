@@ -11,7 +11,7 @@ import pytest
 from stallward.actuator.kernel.paths import Paths
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
 from stallward.evaluation.bench import MEANINGS, DaemonWatch, _cpu_s, _memory_mib, bench_rows
 from stallward.evaluation.node_facts import node_info

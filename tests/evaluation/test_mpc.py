@@ -14,7 +14,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.controller import make_controller
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
 from stallward.agent.errors import ControllerError
-from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.sample import LatencySample, Sample
 from stallward.agent.testing import CONTEXT, make_sample
 from stallward.env.testing import HOG, small_twin

@@ -17,7 +17,7 @@ from fuzz_targets_files import json_bytes, make_tick, of_file
 
 from stallward.agent.controllers.onnx import _parse_metadata
 from stallward.agent.errors import PolicyError
-from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.env.errors import RecordingError, TwinError
 from stallward.env.recording import Requests, Units, load_recording, write_recording
 from stallward.env.recording_run import NodeInfo, RunInfo

@@ -29,7 +29,7 @@ from stallward.actuator.service.loop_link import LoopLink
 from stallward.agent import controller as controller_module
 from stallward.agent.controller import make_controller
 from stallward.agent.errors import ControllerError, StallwardError
-from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.testing import CONTEXT, make_sample
 from stallward.env.lines import parse_requests, parse_units
 from stallward.env.scenario import LatencyLines, UnitLines

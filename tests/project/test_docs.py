@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.agent.describe import observation_page
+from stallward.agent.reference_pages import observation_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -16,7 +16,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 def test_the_observation_page_is_generated() -> None:
     page = ROOT / "docs/reference/observation.md"
     assert page.read_text() == observation_page(), (
-        "stale: python -c 'from stallward.agent.describe import observation_page as p; "
+        "stale: python -c 'from stallward.agent.reference_pages import observation_page as p; "
         'print(p(), end="")\' > docs/reference/observation.md'
     )
 

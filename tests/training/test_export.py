@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation import OBSERVATION_SIZE, schema_hash
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
 from stallward.models.registry import load_policy
 from stallward.training.card import card
 from stallward.training.errors import ExportError, TrainingError

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.training.magnify import FINE, magnified
 from stallward.training.policy import TrainedPolicy
 from stallward.training.torch_actor import HIDDEN, Normalised, actor_arrays

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from stallward.agent.controller import make_controller
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation import OBSERVATION_SIZE
-from stallward.agent.raw import to_raw
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.observation.raw import to_raw
 from stallward.env.recording import load_recording
 from stallward.env.scenario_file import load_scenario
 from stallward.env.testing import small_twin

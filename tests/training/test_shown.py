@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.recording import load_recording
 from stallward.env.twin.fitted import load_fitted
 from stallward.training.errors import DatasetError

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.training.torch_slots import (
     WIDTH,
     SlotLayers,

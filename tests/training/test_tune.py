@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.controllers.rule import RuleThresholds
-from stallward.agent.observation import OBSERVATION_SIZE
-from stallward.agent.thresholds import as_values
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.simulation import SimulationSettings
 from stallward.env.testing import HOG, small_twin
 from stallward.training.constraints import Slack

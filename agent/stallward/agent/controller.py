@@ -74,7 +74,8 @@ class Controller(Protocol):
 
         Args:
             sample: The raw signals.
-            observation: Shape ``(OBSERVATION_SIZE,)``, see ``stallward.agent.observation``.
+            observation: Shape ``(OBSERVATION_SIZE,)``, see
+            ``stallward.agent.observation.encoder``.
         """
 
 

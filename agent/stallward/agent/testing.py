@@ -18,8 +18,8 @@ import numpy as np
 from stallward.agent.controller import Controller, Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, MIB, DesiredState
 from stallward.agent.errors import ControllerError
-from stallward.agent.observation import ObservationEncoder
-from stallward.agent.raw import to_raw
+from stallward.agent.observation.encoder import ObservationEncoder
+from stallward.agent.observation.raw import to_raw
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,

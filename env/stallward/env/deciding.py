@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
-from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env import reward as rewards
 from stallward.env.encoding import (
     ENCODER,

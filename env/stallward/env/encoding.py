@@ -1,8 +1,8 @@
 """The observation of twin nodes, computed from the same feature table by compiled code.
 
-:mod:`stallward.agent.observation` defines the observation and runs on nodes. For a thousand
-simulated nodes its array operations would cost more than the twin; this does the same arithmetic
-feature by feature, as the table says. A test holds both to the same numbers.
+:mod:`stallward.agent.observation.encoder` defines the observation and runs on nodes. For a
+thousand simulated nodes its array operations would cost more than the twin; this does the same
+arithmetic feature by feature, as the table says. A test holds both to the same numbers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
-from stallward.agent.feature_table import FRAME_FEATURES, NODE_FEATURES, SLOT_FEATURES, Kind
-from stallward.agent.observation import HISTORY_S, OBSERVATION_SIZE
-from stallward.agent.usual import AVERAGED_S, FORGOTTEN_S
+from stallward.agent.observation.encoder import HISTORY_S, OBSERVATION_SIZE
+from stallward.agent.observation.feature_table import (
+    FRAME_FEATURES,
+    NODE_FEATURES,
+    SLOT_FEATURES,
+    Kind,
+)
+from stallward.agent.observation.latency_baseline import AVERAGED_S, FORGOTTEN_S
 from stallward.env.lanes.compiling import model
 from stallward.env.lanes.elementary import exp, log, log_of_one_plus
 from stallward.env.lanes.layout import Layout, Rows
@@ -125,7 +130,7 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
 
 @model
 def _follow_usual(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) -> None:
-    """What :class:`stallward.agent.usual.UsualLatency` does."""
+    """What :class:`stallward.agent.observation.latency_baseline.UsualLatency` does."""
     mean_ms, before_ms = frame.latency_mean_ms, memory.average_ms
     there = negate(is_nan(mean_ms))
     begin_ms = where(first | is_nan(before_ms), mean_ms, before_ms)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.agent.desired import SLOTS, decode_action
-from stallward.agent.observation import ObservationEncoder
-from stallward.agent.raw import NODE, RawFrame, to_raw
+from stallward.agent.observation.encoder import ObservationEncoder
+from stallward.agent.observation.raw import NODE, RawFrame, to_raw
 from stallward.env.block import make_workplace
 from stallward.env.cache import default_cache_dir
 from stallward.env.gym_twin import spaces

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin, load_fitted
 from stallward.models.registry import find_twin, twin_names

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from stallward.agent.toml_text import read_toml
+from stallward.agent.schema.toml_file import read_toml
 from stallward.env.errors import ScenarioError
 from stallward.env.scenario import (
     CALIBRATION_S,

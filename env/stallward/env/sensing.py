@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 
 Array = NDArray[np.float64]
 Gains = NDArray[np.float32]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.desired import SLOTS
-from stallward.agent.raw import RawFrame
+from stallward.agent.observation.raw import RawFrame
 from stallward.env.deciding import (
     MEASURES,
     Results,

@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from stallward.agent.toml_text import read_toml
+from stallward.agent.schema.toml_file import read_toml
 from stallward.env.errors import ScenarioError, SplitError
 from stallward.env.recording_run import RunInfo, load_run
 from stallward.env.scenario import Scenario

@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.deciding import COSTS
 from stallward.env.gym_twin import spaces
 from stallward.env.simulation import (

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.guard.budgets import Budgets
-from stallward.agent import staircase
+from stallward.agent.control_law import staircase
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, RELEASED, SLOTS, decode_action
 from stallward.agent.sample import Sample

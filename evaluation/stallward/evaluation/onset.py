@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import (
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    schema,
+    schema_hash,
+)
 from stallward.evaluation.live import activate
 
 if TYPE_CHECKING:

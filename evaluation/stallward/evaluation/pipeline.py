@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stallward.agent.thresholds import read_thresholds, thresholds_text
+from stallward.agent.control_law.thresholds import read_thresholds, thresholds_text
 from stallward.env.errors import SplitError
 from stallward.env.recording import load_recording
 from stallward.env.recording_run import load_run

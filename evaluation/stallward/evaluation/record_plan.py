@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from stallward.agent.errors import StallwardError
-from stallward.agent.toml_text import read_toml
+from stallward.agent.schema.toml_file import read_toml
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.errors import PlanError, UsageError
 from stallward.evaluation.runs import Condition

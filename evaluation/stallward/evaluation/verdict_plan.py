@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from stallward.agent.toml_text import read_toml
+from stallward.agent.schema.toml_file import read_toml
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.errors import PlanError
 

@@ -6,12 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stallward.agent.control_law.law import Law, LawController
+from stallward.agent.control_law.thresholds import (
+    as_values,
+    make_thresholds,
+    read_thresholds,
+    spans,
+)
 from stallward.agent.controller import ControllerEntry, number
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
-from stallward.agent.law import Law, LawController
-from stallward.agent.thresholds import as_values, make_thresholds, read_thresholds, spans
 from stallward.models.registry import find_policy, find_thresholds
 
 

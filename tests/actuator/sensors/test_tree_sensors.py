@@ -16,8 +16,8 @@ from stallward.actuator.sensors.files.meminfo import MemoryInfo
 from stallward.actuator.sensors.machine import machine_zone
 from stallward.actuator.sensors.processes.tree_process import parse_used
 from stallward.actuator.sensors.tree_reader import READ_PER_SAMPLE, TreeReader
-from stallward.agent.observation import ObservationEncoder
-from stallward.agent.raw import NODE, to_raw
+from stallward.agent.observation.encoder import ObservationEncoder
+from stallward.agent.observation.raw import NODE, to_raw
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
 
 P = Path("/proc/7/file")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.observation import OBSERVATION_SIZE, schema_hash
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
 from stallward.env.scenario_file import find_scenarios
 from stallward.env.simulation import SUFFERED
 from stallward.training.policy import TrainedPolicy

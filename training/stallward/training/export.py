@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.errors import PolicyError
-from stallward.agent.observation import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.models.registry import load_policy
 from stallward.training.card import card
 from stallward.training.errors import ExportError

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from stallward.agent.controller import Controller, NodeContext
 from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS, limit_level
-from stallward.agent.observation import OBSERVATION_SIZE, ObservationEncoder
-from stallward.agent.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEncoder
+from stallward.agent.observation.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
 from stallward.env.recording import Recording
 from stallward.env.reward import window_severity

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.observation import OBSERVATION_NAMES
+from stallward.agent.observation.encoder import OBSERVATION_NAMES
 
 Array = NDArray[np.float32]
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.control_law.law import Law
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.law import Law
 from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.training.logged import Actions, Array, LoggedRun

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation import OBSERVATION_SIZE, schema_hash
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
 from stallward.training.errors import TrainingError
 from stallward.training.magnify import magnified
 

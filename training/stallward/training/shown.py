@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.errors import StallwardError
-from stallward.agent.observation import OBSERVATION_NAMES, ObservationEncoder
-from stallward.agent.raw import NODE, SLOT, RawFrame
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, ObservationEncoder
+from stallward.agent.observation.raw import NODE, SLOT, RawFrame
 from stallward.env.lanes.compiling import kernel
 from stallward.env.lanes.vectors import WIDTH
 from stallward.env.recording import Recording, load_recording

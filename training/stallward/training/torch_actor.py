@@ -13,7 +13,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
-from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.training.magnify import FINE
 from stallward.training.policy import CLIP, TrainedPolicy, Weights
 from stallward.training.torch_slots import SlotLayers, SlotOutputs, dense

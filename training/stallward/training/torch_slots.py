@@ -22,7 +22,7 @@ from stable_baselines3.common.torch_layers import MlpExtractor
 from torch import nn
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.training.torch_heads import Heads
 
 Array = NDArray[np.float32]

@@ -20,10 +20,10 @@ import numpy as np
 from cmaes import CMA
 from numpy.typing import NDArray
 
+from stallward.agent.control_law.law import Law
+from stallward.agent.control_law.thresholds import as_values, from_unit, spans, to_unit
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
-from stallward.agent.law import Law
-from stallward.agent.thresholds import as_values, from_unit, spans, to_unit
 from stallward.env.simulation import SimulationSettings
 from stallward.env.twin.fitted import FittedTwin
 from stallward.training.composed import Composing, compose

@@ -15,7 +15,7 @@ from stallward.actuator.loop.pacing import Rates
 from stallward.actuator.runtime.addresses import Address, parse_address
 from stallward.actuator.toml_schema import from_table, to_toml
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
-from stallward.agent.toml_text import read_toml
+from stallward.agent.schema.toml_file import read_toml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

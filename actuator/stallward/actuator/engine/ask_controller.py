@@ -13,12 +13,12 @@ from stallward.actuator.engine.fallback import Fault, Finding
 from stallward.actuator.guard.expressible import NOT_FINITE, unusable
 from stallward.actuator.record.tick_record import NamedDecision
 from stallward.agent.controller import Controller
-from stallward.agent.observation import (
+from stallward.agent.observation.encoder import (
     OBSERVATION_NAMES,
     OBSERVATION_SIZE,
     ObservationEncoder,
 )
-from stallward.agent.raw import to_raw
+from stallward.agent.observation.raw import to_raw
 from stallward.agent.sample import Sample
 
 _LONGEST_NOTE: Final = 300

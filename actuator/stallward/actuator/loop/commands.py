@@ -12,7 +12,7 @@ from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
 from stallward.actuator.record import wire as convert
 from stallward.actuator.record.tick_record import Mode
 from stallward.agent.errors import StallwardError
-from stallward.agent.observation import schema_hash
+from stallward.agent.observation.encoder import schema_hash
 from stallward.proto.v1 import stallward_pb2 as pb
 
 INVALID: Final = "INVALID_ARGUMENT"

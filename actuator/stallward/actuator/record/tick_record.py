@@ -65,7 +65,7 @@ class TickRecord:
     wall_time_s: float
     sample: Sample
     observation: tuple[float, ...]
-    """float32 values, see ``stallward.agent.observation``."""
+    """float32 values, see ``stallward.agent.observation.encoder``."""
     decision: NamedDecision
     """Of the controller in force."""
     granted: DesiredState

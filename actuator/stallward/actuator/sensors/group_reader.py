@@ -38,7 +38,8 @@ class EveryTick:
     frozen: bool = False
 
 
-# What the features of a policy are made of (stallward.agent.raw), and what the guard counts.
+# What the features of a policy are made of (stallward.agent.observation.raw), and what the guard
+# counts.
 ZONE: Final = EveryTick(stat=True, limit=True, io_stall=True, cpu_stall=True)
 PROTECTED: Final = EveryTick(stat=True, io_stall=True)
 SLOT: Final = EveryTick(stat=True, io_stall=True, cpu=True, frozen=True)

@@ -22,7 +22,12 @@ from stallward.agent.controller import ControllerEntry, Decision, NodeContext, r
 from stallward.agent.desired import ACTION_SIZES, RELEASED, decode_action
 from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.inference import import_runtime
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import (
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    schema,
+    schema_hash,
+)
 from stallward.agent.sample import Sample
 
 _PREFIX = "stallward."

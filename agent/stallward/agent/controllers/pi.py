@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent import staircase
+from stallward.agent.control_law import staircase
+from stallward.agent.control_law.signals import Observations, present_slots, stall_share
+from stallward.agent.control_law.thresholds import columns, tuned
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES
-from stallward.agent.signals import Observations, present_slots, stall_share
-from stallward.agent.thresholds import columns, tuned
 
 _DEEPEST = float(len(LIMIT_RATIOS) - 1)
 
@@ -72,7 +72,7 @@ class PiLaw:
         self._error = np.full(batch, np.nan)
 
     def act(self, observations: Observations, elapsed_s: float) -> NDArray[np.int64]:
-        """Decide for every node, see :class:`stallward.agent.law.Law`."""
+        """Decide for every node, see :class:`stallward.agent.control_law.law.Law`."""
         t = self._t
         relative = 1.0 - stall_share(observations) / t["set_point_share"]
         error = np.maximum(relative, -t["most_error"])

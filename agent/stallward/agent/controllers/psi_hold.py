@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent import staircase
+from stallward.agent.control_law import staircase
+from stallward.agent.control_law.law import LawController
+from stallward.agent.control_law.signals import Observations, present_slots, stall_share
+from stallward.agent.control_law.thresholds import Span, spans, tuned
 from stallward.agent.controller import ControllerEntry, number, register
-from stallward.agent.law import LawController
-from stallward.agent.signals import Observations, present_slots, stall_share
-from stallward.agent.thresholds import Span, spans, tuned
 
 _DECAY = 0.5
 """Of the hold-off, for every hold-off of calm (sideloader's constant)."""
@@ -47,7 +47,7 @@ class PsiHoldLaw:
         self._left_s = np.zeros(batch)
 
     def act(self, observations: Observations, elapsed_s: float) -> NDArray[np.int64]:
-        """Decide for every node, see :class:`stallward.agent.law.Law`."""
+        """Decide for every node, see :class:`stallward.agent.control_law.law.Law`."""
         t, held = self._t, self._left_s > 1e-9
         overload = stall_share(observations) >= t.threshold_share
         left_s = np.maximum(self._left_s - elapsed_s, 0.0)

@@ -2,8 +2,8 @@
 
 Danger is the largest of p95 over the target, memory stall of the application and its refaults,
 each over a threshold of its own; free memory makes it none. Danger of 1 tightens the limits by one
-rung of the staircase (``stallward.agent.staircase``), much of it pauses and squeezes the first
-group, then the next; a while of calm lets go by one rung. Everything else is when.
+rung of the staircase (``stallward.agent.control_law.staircase``), much of it pauses and squeezes
+the first group, then the next; a while of calm lets go by one rung. Everything else is when.
 
 The numbers are searched on the twin (``stallward tune rule``); the tuned ones are shipped as
 ``models/stallward/models/rules/rule.toml``. Not registered here: the controller ``rule`` needs
@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent import staircase
-from stallward.agent.desired import PROFILES
-from stallward.agent.signals import (
+from stallward.agent.control_law import staircase
+from stallward.agent.control_law.signals import (
     Array,
     LatencySignal,
     Mask,
@@ -30,7 +29,8 @@ from stallward.agent.signals import (
     refaults_per_s,
     stall_share,
 )
-from stallward.agent.thresholds import columns, tuned
+from stallward.agent.control_law.thresholds import columns, tuned
+from stallward.agent.desired import PROFILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class RuleLaw:
         self._danger = np.zeros(batch)
 
     def act(self, observations: Observations, elapsed_s: float) -> NDArray[np.int64]:
-        """Decide for every node, see :class:`stallward.agent.law.Law`."""
+        """Decide for every node, see :class:`stallward.agent.control_law.law.Law`."""
         t = self._t
         present = present_slots(observations)
         danger = self._look(observations)

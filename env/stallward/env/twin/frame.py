@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
-from stallward.agent.raw import NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+from stallward.agent.observation.raw import NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
 from stallward.env.lanes.compiling import model
 from stallward.env.lanes.layout import Layout
 from stallward.env.lanes.records import reader
@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 class Frame:
-    """The raw columns of :mod:`stallward.agent.raw`, in their order; then what scales them."""
+    """The columns of :mod:`stallward.agent.observation.raw`, in order; then what scales them."""
 
     time_s: float
     zone_psi_memory_some_us: float

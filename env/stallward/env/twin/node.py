@@ -11,7 +11,7 @@ import numpy as np
 
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import PROFILES, SLOTS, DesiredState
-from stallward.agent.raw import NODE, RawFrame
+from stallward.agent.observation.raw import NODE, RawFrame
 from stallward.agent.sample import Sample
 from stallward.env.lanes.compiling import kernel
 from stallward.env.recording import Requests, Units

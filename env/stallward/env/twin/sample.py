@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from stallward.agent.desired import PROFILES
-from stallward.agent.raw import NODE, SLOT, RawFrame
+from stallward.agent.observation.raw import NODE, SLOT, RawFrame
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,

@@ -91,6 +91,6 @@ def signals() -> None:
 @describe.command(epilog="Example: stallward describe observation")
 def observation() -> None:
     """The observation and the action table."""
-    from stallward.agent.describe import observation_page  # noqa: PLC0415
+    from stallward.agent.reference_pages import observation_page  # noqa: PLC0415
 
     typer.echo(observation_page(), nl=False)

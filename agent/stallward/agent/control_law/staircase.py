@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.control_law.signals import Array, Mask
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.signals import Array, Mask
 
 Levels = NDArray[np.int64]
 

@@ -12,10 +12,10 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.control_law.signals import Observations
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, RELEASED, decode_action
 from stallward.agent.sample import Sample
-from stallward.agent.signals import Observations
 
 _NOTHING: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
 _LONGEST_S: Final = 1.0

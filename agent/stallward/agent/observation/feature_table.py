@@ -56,7 +56,7 @@ class Feature:
 
 CONSTANTS: Final = {"one": 1.0, "five": 5.0, "slo_ms": math.nan, "usual_ms": math.nan}
 """Scales that are no raw column. ``slo_ms``, the latency target, is each node's own, and so is
-``usual_ms`` (:mod:`stallward.agent.usual`), which changes."""
+``usual_ms`` (:mod:`stallward.agent.observation.latency_baseline`), which changes."""
 
 _stall = partial(Feature, kind=Kind.STALL, most=1.0)
 _rate = partial(Feature, kind=Kind.RATE)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.errors import ThresholdError
-from stallward.agent.toml_text import read_toml
+from stallward.agent.schema.toml_file import read_toml
 
 Array = NDArray[np.float64]
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from stallward.agent.controllers.none import NoneController
 from stallward.agent.controllers.static import SETTLE_S
 from stallward.agent.desired import MIB, DesiredState, ProcessRef
 from stallward.agent.errors import ControllerError
-from stallward.agent.observation import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.sample import Sample
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stallward.agent.desired import MIB
-from stallward.agent.observation import (
+from stallward.agent.observation.encoder import (
     OBSERVATION_NAMES,
     OBSERVATION_SIZE,
     ObservationEncoder,
     schema_hash,
 )
-from stallward.agent.raw import RawFrame, to_raw
+from stallward.agent.observation.raw import RawFrame, to_raw
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample, SlotState
 from stallward.agent.testing import make_sample
 

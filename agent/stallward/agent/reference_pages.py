@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS, Tuning
-from stallward.agent.feature_table import NODE_FEATURES, SLOT_FEATURES, Feature
-from stallward.agent.observation import HISTORY_S, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import HISTORY_S, OBSERVATION_SIZE
+from stallward.agent.observation.feature_table import NODE_FEATURES, SLOT_FEATURES, Feature
 
 
 def _rows(features: tuple[Feature, ...], prefix: str) -> list[str]:

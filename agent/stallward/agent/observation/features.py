@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from stallward.agent.feature_table import (
+from stallward.agent.observation.feature_table import (
     CONSTANTS,
     FRAME_FEATURES,
     NODE_FEATURES,
@@ -20,8 +20,8 @@ from stallward.agent.feature_table import (
     Feature,
     Kind,
 )
-from stallward.agent.raw import NODE, SLOT, RawFrame
-from stallward.agent.usual import UsualLatency
+from stallward.agent.observation.latency_baseline import UsualLatency
+from stallward.agent.observation.raw import NODE, SLOT, RawFrame
 
 _SHORTEST_S: Final = 1e-6
 """Over less time there are no rates."""

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import LIMIT_RATIOS, SLOTS
-from stallward.agent.feature_table import FRAME_FEATURES, FRAME_NAMES
-from stallward.agent.observation import OBSERVATION_NAMES
+from stallward.agent.observation.encoder import OBSERVATION_NAMES
+from stallward.agent.observation.feature_table import FRAME_FEATURES, FRAME_NAMES
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

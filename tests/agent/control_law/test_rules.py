@@ -10,17 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stallward.agent import staircase
-from stallward.agent.controller import make_controller
-from stallward.agent.controllers.pi import PiLaw, PiThresholds
-from stallward.agent.controllers.psi_hold import PsiHoldLaw, PsiHoldThresholds
-from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
-from stallward.agent.desired import LIMIT_RATIOS, MIB, SLOTS
-from stallward.agent.errors import ControllerError, ThresholdError
-from stallward.agent.law import Law, LawController
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, ObservationEncoder
-from stallward.agent.raw import to_raw
-from stallward.agent.signals import (
+from stallward.agent.control_law import staircase
+from stallward.agent.control_law.law import Law, LawController
+from stallward.agent.control_law.signals import (
     LatencySignal,
     Observations,
     free_share,
@@ -30,8 +22,7 @@ from stallward.agent.signals import (
     refaults_per_s,
     stall_share,
 )
-from stallward.agent.testing import CONTEXT, check_controller, make_sample
-from stallward.agent.thresholds import (
+from stallward.agent.control_law.thresholds import (
     as_values,
     from_unit,
     make_thresholds,
@@ -40,6 +31,19 @@ from stallward.agent.thresholds import (
     thresholds_text,
     to_unit,
 )
+from stallward.agent.controller import make_controller
+from stallward.agent.controllers.pi import PiLaw, PiThresholds
+from stallward.agent.controllers.psi_hold import PsiHoldLaw, PsiHoldThresholds
+from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
+from stallward.agent.desired import LIMIT_RATIOS, MIB, SLOTS
+from stallward.agent.errors import ControllerError, ThresholdError
+from stallward.agent.observation.encoder import (
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    ObservationEncoder,
+)
+from stallward.agent.observation.raw import to_raw
+from stallward.agent.testing import CONTEXT, check_controller, make_sample
 
 AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 TICK_S = 0.2

@@ -6,7 +6,7 @@ from math import isnan, nan
 
 import pytest
 
-from stallward.agent.usual import AVERAGED_S, FORGOTTEN_S, UsualLatency
+from stallward.agent.observation.latency_baseline import AVERAGED_S, FORGOTTEN_S, UsualLatency
 
 TICK_S = 0.1
 

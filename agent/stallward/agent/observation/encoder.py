@@ -1,7 +1,7 @@
 """The one definition of the observation: the features of a frame, and their history.
 
-The features are in :mod:`stallward.agent.feature_table`. :class:`ObservationEncoder` runs on a
-node; for the thousands of the twin the same table is compiled.
+The features are in :mod:`stallward.agent.observation.feature_table`. :class:`ObservationEncoder`
+runs on a node; for the thousands of the twin the same table is compiled.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS
-from stallward.agent.feature_table import (
+from stallward.agent.observation.feature_table import (
     FRAME_FEATURES,
     FRAME_NAMES,
     NODE_FEATURES,
     SLOT_FEATURES,
 )
-from stallward.agent.features import FrameFeatures
-from stallward.agent.raw import RawFrame
+from stallward.agent.observation.features import FrameFeatures
+from stallward.agent.observation.raw import RawFrame
 
 HISTORY_S: Final = (1.0, 8.0)
 """Time constants of the fast and the slow moving average, seconds."""

@@ -6,9 +6,9 @@ from math import inf, log1p, log2, nan
 
 import pytest
 
-from stallward.agent.feature_table import FRAME_NAMES, NODE_FEATURES, SLOT_FEATURES
-from stallward.agent.features import FrameFeatures
-from stallward.agent.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+from stallward.agent.observation.feature_table import FRAME_NAMES, NODE_FEATURES, SLOT_FEATURES
+from stallward.agent.observation.features import FrameFeatures
+from stallward.agent.observation.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
 
 LIMIT, REFERENCE, SLO_MS, ELAPSED_S = 600.0, 400.0, 20.0, 0.5
 NODE_LEVELS = {

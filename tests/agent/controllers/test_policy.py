@@ -15,7 +15,12 @@ from onnx import TensorProto, helper
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import ACTION_SIZES, RELEASED
 from stallward.agent.errors import PolicyError
-from stallward.agent.observation import OBSERVATION_NAMES, OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import (
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    schema,
+    schema_hash,
+)
 from stallward.agent.sample import SlotState
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 

@@ -1,0 +1,1 @@
+"""Rules written once over a batch: for one node and for thousands of twins."""
