@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallward.env.simulation import Simulation, SimulationSettings
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.evaluation.bench_env import (
     MEANINGS,
     bench_environment,

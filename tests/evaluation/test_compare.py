@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallward.env.recording import Requests, Units, write_recording
-from stallward.env.recording_run import NodeInfo, RunInfo
-from stallward.env.scenario import Scenario
-from stallward.env.scenario_file import load_scenario
+from stallward.env.recording.recording import Requests, Units, write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import Comparison, ComparisonRequest, run_comparison
 from stallward.evaluation.errors import ComparisonError, PlanError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.env.scenario_file import load_scenario
+from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import ComparisonRequest
 from stallward.evaluation.comparison_settings import arm_files, settings_of

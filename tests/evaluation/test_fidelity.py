@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallward.env.recording_run import load_run
-from stallward.env.scenario_file import load_scenario
-from stallward.env.twin.fitted import FittedTwin, save_fitted
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.recording.run_info import load_run
+from stallward.env.scenario.file import load_scenario
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
+from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation import fidelity_fits
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.cli.compare import fidelity

@@ -15,8 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
-from stallward.env.recording import load_recording
-from stallward.env.scenario_file import load_scenario, scenarios_dir
+from stallward.env.recording.recording import load_recording
+from stallward.env.scenario.file import load_scenario, scenarios_dir
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.live import LiveSession, open_session
 from stallward.evaluation.measure import measure_recording

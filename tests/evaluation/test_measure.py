@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.env.recording import Requests, Units, load_recording, write_recording
-from stallward.env.recording_run import NodeInfo, RunInfo
+from stallward.env.recording.recording import Requests, Units, load_recording, write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.measure import BlockSeries, Progress, reduce, series_of
 from stallward.proto.v1 import stallward_pb2 as pb

@@ -18,9 +18,9 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.sample import LatencySample, Sample
 from stallward.agent.testing import CONTEXT, make_sample
 from stallward.env.testing import HOG, small_twin
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.node import TwinNode
-from stallward.env.twin.pages import ANON, FILE
-from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram
+from stallward.env.twin.physics.pages import ANON, FILE
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.mpc import MpcController, MpcSettings, Planner, PlanningController

@@ -24,7 +24,7 @@ from stallward.actuator.latency.config import LinesLatency
 from stallward.actuator.record.frames import FrameWriter
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import RecordingError
-from stallward.env.recording import Recording, load_recording
+from stallward.env.recording.recording import Recording, load_recording
 from stallward.evaluation.cli import main
 from stallward.evaluation.errors import UsageError
 from stallward.evaluation.measure import measure_recording

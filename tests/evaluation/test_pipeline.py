@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stallward.env.testing import small_twin
-from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.pipeline import fit_twin, load_twins
 

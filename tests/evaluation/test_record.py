@@ -16,11 +16,11 @@ import pytest
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import RecordingError
-from stallward.env.recording import Requests, Units, write_recording
-from stallward.env.recording_run import CONDITIONS, NodeInfo, RunInfo, load_run
-from stallward.env.scenario import Scenario
-from stallward.env.scenario_file import load_scenario
-from stallward.env.split import load_split
+from stallward.env.recording.recording import Requests, Units, write_recording
+from stallward.env.recording.run_info import CONDITIONS, NodeInfo, RunInfo, load_run
+from stallward.env.recording.split import load_split
+from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation import live
 from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
 from stallward.evaluation.live import open_session

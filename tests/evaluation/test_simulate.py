@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stallward.env.recording import load_recording
-from stallward.env.scenario_file import load_scenario
-from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.recording.recording import load_recording
+from stallward.env.scenario.file import load_scenario
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import ComparisonRequest, run_comparison
 from stallward.evaluation.errors import ComparisonError, PlanError

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from stallward.agent.desired import LIMIT_RATIOS
-from stallward.env.scenario_file import load_scenario
-from stallward.env.split import load_split
+from stallward.env.recording.split import load_split
+from stallward.env.scenario.file import load_scenario
 from stallward.evaluation import verdict
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.compare import Compared, ComparisonRequest

@@ -35,7 +35,7 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.record.frames import MAGIC, FrameWriter, encode_frame, extent, read_frames
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import ScenarioError
-from stallward.env.scenario_file import parse_scenario
+from stallward.env.scenario.file import parse_scenario
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.node_recording import read_ticks, since_boot
 from stallward.evaluation.record_plan import load_plan

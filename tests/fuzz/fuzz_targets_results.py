@@ -19,11 +19,11 @@ from stallward.agent.controllers.onnx import _parse_metadata
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.env.errors import RecordingError, TwinError
-from stallward.env.recording import Requests, Units, load_recording, write_recording
-from stallward.env.recording_run import NodeInfo, RunInfo
-from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.recording.recording import Requests, Units, load_recording, write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.plan import read_json
 
 _RUN: Final = RunInfo(

@@ -31,8 +31,8 @@ from stallward.agent.controller import make_controller
 from stallward.agent.errors import ControllerError, StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.testing import CONTEXT, make_sample
-from stallward.env.lines import parse_requests, parse_units
-from stallward.env.scenario import LatencyLines, UnitLines
+from stallward.env.recording.program_lines import parse_requests, parse_units
+from stallward.env.scenario.scenario import LatencyLines, UnitLines
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.errors import PlanError
 from stallward.proto.v1 import stallward_pb2 as pb

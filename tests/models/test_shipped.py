@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stallward.env.recording import load_recording
-from stallward.env.scenario_file import find_scenarios
-from stallward.env.split import load_split
-from stallward.env.twin.fitted import load_fitted
+from stallward.env.recording.recording import load_recording
+from stallward.env.recording.split import load_split
+from stallward.env.scenario.file import find_scenarios
+from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.models.registry import find_policy, find_twin, load_policy, twin_names
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallward.env.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.simulation.simulation import NO_NUISANCE, SimulationSettings
 from stallward.env.testing import HOG, small_twin
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import RANGES, TwinParameters
-from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.parameters import RANGES, TwinParameters
 from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import measure_ample
 

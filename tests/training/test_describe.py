@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
-from stallward.env.recording import Recording, load_recording
-from stallward.env.scenario_file import load_scenario
-from stallward.env.twin.scenario import PAGE_BYTES
+from stallward.env.recording.recording import Recording, load_recording
+from stallward.env.scenario.file import load_scenario
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES
 from stallward.training.describe import describe, running
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"

@@ -11,12 +11,12 @@ import pytest
 from stallward.actuator.engine.engine import Engine, EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.controller import make_controller
-from stallward.env.recording import Recording, Requests, load_recording, write_recording
-from stallward.env.recording_run import Condition, NodeInfo, RunInfo
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording
+from stallward.env.recording.run_info import Condition, NodeInfo, RunInfo
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.parameters import TwinParameters, to_array, to_unit
 from stallward.env.twin.node import TwinNode
-from stallward.env.twin.parameters import TwinParameters, to_array, to_unit
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.training.dataset import dataset_hash
 from stallward.training.describe import describe

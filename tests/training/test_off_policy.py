@@ -13,10 +13,10 @@ from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.observation.raw import to_raw
-from stallward.env.recording import load_recording
-from stallward.env.scenario_file import load_scenario
+from stallward.env.recording.recording import load_recording
+from stallward.env.scenario.file import load_scenario
 from stallward.env.testing import small_twin
-from stallward.env.twin.fitted import load_fitted
+from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.env.twin.node import TwinNode
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.node_facts import node_info

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.env.simulation import SimulationSettings
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.models.registry import load_policy
 from stallward.training.composed import Composing

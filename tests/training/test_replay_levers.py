@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stallward.env.recording import load_recording
+from stallward.env.recording.recording import load_recording
 from stallward.training.replay import replay_levers
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
-from stallward.env.recording import load_recording
-from stallward.env.twin.fitted import load_fitted
+from stallward.env.recording.recording import load_recording
+from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.training.errors import DatasetError
 from stallward.training.shown import Shown, apart, shown, table
 

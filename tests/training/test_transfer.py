@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stallward.env.testing import small_twin
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import TwinScenario
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.training.transfer import transfer
 
 

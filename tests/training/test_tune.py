@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.controllers.rule import RuleThresholds
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
-from stallward.env.simulation import SimulationSettings
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import HOG, small_twin
 from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError

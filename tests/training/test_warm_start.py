@@ -11,10 +11,10 @@ import torch
 from stable_baselines3 import PPO
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.env.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.gym.vec_env import TwinVec
+from stallward.env.simulation.simulation import NO_NUISANCE, SimulationSettings
 from stallward.env.testing import small_twin
-from stallward.env.twin.scenario import SlotProgram
-from stallward.env.vec import TwinVec
+from stallward.env.twin.inputs.exogenous import SlotProgram
 from stallward.training.constraints import PriceRange, Slack
 from stallward.training.ppo import Args, train
 from stallward.training.statics import make_constraints

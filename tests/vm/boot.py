@@ -56,7 +56,7 @@ TARGETS: Final = (
     "tests/actuator/doctor/test_doctor.py",
     "tests/actuator/levers/test_levers_live.py",
     "tests/actuator/journal/test_keeper.py",
-    "tests/env/test_sandbox.py",
+    "tests/env/sandbox/test_sandbox.py",
     "tests/vm/test_vm_daemon.py",
 )
 """What runs inside unless arguments are given, what is quick first: the tests of this folder, and

@@ -3,6 +3,6 @@
 Importing this package registers ``stallward/Twin-v0`` and ``stallward/Node-v0`` with Gymnasium.
 """
 
-from stallward.env.registration import register
+from stallward.env.gym.registration import register
 
 register()

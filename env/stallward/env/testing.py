@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.parameters import TwinParameters
 
 HOG = SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,))
 """Alone it wants 352 MiB."""

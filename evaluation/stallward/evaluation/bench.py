@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from stallward.actuator.client.daemon_process import Daemon, DaemonPids
 from stallward.agent.errors import StallwardError
-from stallward.env.recording import Recording, load_recording
-from stallward.env.scenario_file import load_scenario
+from stallward.env.recording.recording import Recording, load_recording
+from stallward.env.scenario.file import load_scenario
 from stallward.evaluation import bench_sample
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.bench_peer import Earlyoom

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from stallward.env.recording import load_recording
-from stallward.env.scenario_file import load_scenario
+from stallward.env.recording.recording import load_recording
+from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.bench import WORST_SCENARIO
 from stallward.evaluation.compare import find_policy_of

@@ -10,10 +10,10 @@ import numpy as np
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.errors import StallwardError
-from stallward.env.simulation import Simulation, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin, load_fitted
-from stallward.env.twin.parameters import TwinParameters
-from stallward.env.twin.scenario import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.progress import Report, silent
 from stallward.models.registry import find_twin, twin_names
 
@@ -127,7 +127,7 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     import torch  # noqa: PLC0415 - seconds and half a gigabyte that only training needs
     from stable_baselines3 import PPO  # noqa: PLC0415
 
-    from stallward.env.vec import TwinVec  # noqa: PLC0415
+    from stallward.env.gym.vec_env import TwinVec  # noqa: PLC0415
     from stallward.training.magnify import FINE  # noqa: PLC0415
     from stallward.training.ppo import Args  # noqa: PLC0415
     from stallward.training.torch_actor import policy_settings  # noqa: PLC0415

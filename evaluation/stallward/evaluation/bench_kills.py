@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stallward.env.cache import default_cache_dir
-from stallward.env.sandbox import Sandbox, open_sandbox
+from stallward.env.sandbox.data_cache import default_cache_dir
+from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.evaluation.kill_campaign import Campaign
 from stallward.evaluation.kill_tally import WHO, Tally
 from stallward.evaluation.progress import Report, silent

@@ -21,7 +21,7 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import SlotState
-from stallward.env.cache import default_state_dir
+from stallward.env.sandbox.data_cache import default_state_dir
 from stallward.evaluation.errors import BenchError
 
 _WARM_UP: Final = 20

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stallward.env.errors import RecordingError
-from stallward.env.recording_run import NodeInfo, load_run
+from stallward.env.recording.run_info import NodeInfo, load_run
 from stallward.evaluation.attempts import run_undisturbed
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.estimates import auto_target_ms

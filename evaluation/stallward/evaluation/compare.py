@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.env.recording_run import load_run
-from stallward.env.scenario import Scenario
-from stallward.env.scenario_file import load_scenario
-from stallward.env.twin.fitted import load_fitted
+from stallward.env.recording.run_info import load_run
+from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import Scenario
+from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.attempts import ATTEMPTS, given_up, is_spoiled
 from stallward.evaluation.calibration import UNCALIBRATED_SLO_MS, target_ms

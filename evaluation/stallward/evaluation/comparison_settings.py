@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallward.env.scenario import Scenario
+from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.plan import Settings
 from stallward.evaluation.runs import file_sha256

@@ -2,9 +2,9 @@
 
 *Arms left out*: for every scenario and arm that was recorded, a twin is fitted to the scenario's
 other recordings. *Scenarios left out*: for every scenario that policies are not trained on (to
-choose by, or held out for the end, ``stallward.env.split``), a twin gets the sizes and full speeds
-from its references, and the parameters from the fits of others, of those most like it first
-(:mod:`stallward.training.transfer`), none its own.
+choose by, or held out for the end, ``stallward.env.recording.split``), a twin gets the sizes and
+full speeds from its references, and the parameters from the fits of others, of those most like it
+first (:mod:`stallward.training.transfer`), none its own.
 
 That twin runs the arm (the controller itself, closed loop, not a replay), and what came of it is
 laid beside the recordings (``stallward.evaluation.fidelity_measures``). Beside each figure stands
@@ -27,11 +27,11 @@ import numpy as np
 
 from stallward.actuator.runtime.temporary_folders import passing_folder
 from stallward.agent.errors import StallwardError
-from stallward.env.recording import load_recording
-from stallward.env.recording_run import RunInfo, load_run
-from stallward.env.scenario_file import scenario_from
-from stallward.env.split import load_split
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.recording.recording import load_recording
+from stallward.env.recording.run_info import RunInfo, load_run
+from stallward.env.recording.split import load_split
+from stallward.env.scenario.file import scenario_from
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.arms import Arm, make_arms
 from stallward.evaluation.compare import find_policy_of
 from stallward.evaluation.errors import EvaluationError

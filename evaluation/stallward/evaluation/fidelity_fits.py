@@ -13,7 +13,7 @@ from typing import Final
 import stallward.env.twin
 import stallward.training
 from stallward.env.errors import TwinError
-from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.pipeline import fit_recordings
 from stallward.evaluation.progress import Report, silent
 

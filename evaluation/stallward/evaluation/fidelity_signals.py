@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.desired import SLOTS
-from stallward.env.recording import Recording
+from stallward.env.recording.recording import Recording
 from stallward.evaluation.measure import Array, BlockMeasures
 
 Signals = Mapping[str, Array]

@@ -32,7 +32,7 @@ from stallward.actuator.config.daemon_config import (
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.paths import Paths
-from stallward.env.sandbox import Sandbox
+from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.kill_tally import WHO, Kill, ends_holding
 from stallward.evaluation.node_settings import Settings, changed, read_settings
 

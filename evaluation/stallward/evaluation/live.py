@@ -17,13 +17,19 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.record.frames import FRAMES_NAME
 from stallward.actuator.record.tick_record import Mode
-from stallward.env.block import BlockResult, BlockSite, Workplace, make_workplace, run_block
-from stallward.env.cache import default_cache_dir
-from stallward.env.recording import write_recording
-from stallward.env.recording_run import NodeInfo, RunInfo
-from stallward.env.sandbox import Sandbox, open_sandbox
-from stallward.env.scenario import Scenario
-from stallward.env.site_config import site_config
+from stallward.env.recording.recording import write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.sandbox.block import (
+    BlockResult,
+    BlockSite,
+    Workplace,
+    make_workplace,
+    run_block,
+)
+from stallward.env.sandbox.daemon_config import site_config
+from stallward.env.sandbox.data_cache import default_cache_dir
+from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
+from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.node_facts import node_info, versions
 from stallward.evaluation.node_recording import read_ticks

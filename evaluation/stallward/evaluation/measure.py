@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stallward.evaluation.errors import MeasureError
 
 if TYPE_CHECKING:
-    from stallward.env.recording import Recording
+    from stallward.env.recording.recording import Recording
 
 Array = NDArray[np.float64]
 WINDOW_S: Final = 1.0
@@ -224,6 +224,6 @@ def measure_recording(path: Path) -> BlockMeasures:
         MeasureError: If it is too short to be measured.
     """
     # pyarrow costs a quarter of a second, which only those who measure should pay.
-    from stallward.env.recording import load_recording  # noqa: PLC0415
+    from stallward.env.recording.recording import load_recording  # noqa: PLC0415
 
     return reduce(series_of(load_recording(path)))

@@ -28,8 +28,8 @@ from stallward.agent.control_law import staircase
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, RELEASED, SLOTS, decode_action
 from stallward.agent.sample import Sample
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.scenario import TwinScenario
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.mpc_state import NOMINAL, open_simulation, world_now
 from stallward.training.constraints import Ample, measure_ample, set_standards
 

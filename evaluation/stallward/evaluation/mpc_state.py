@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import GroupSample, Sample
-from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.pages import ANON, COLD, FILE
-from stallward.env.twin.parameters import TwinParameters, to_array
-from stallward.env.twin.scenario import PAGE_BYTES, SlotProgram, TwinScenario
+from stallward.env.simulation.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.parameters import TwinParameters, to_array
+from stallward.env.twin.physics.pages import ANON, COLD, FILE
 
 Array = NDArray[np.float64]
 

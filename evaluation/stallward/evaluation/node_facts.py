@@ -12,7 +12,7 @@ import psutil
 
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
-from stallward.env.recording_run import NodeInfo
+from stallward.env.recording.run_info import NodeInfo
 
 _PACKAGES: Final = (
     "stallward",

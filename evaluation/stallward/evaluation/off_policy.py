@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from stallward.agent.controller import make_controller
-from stallward.env.recording import load_recording
-from stallward.env.split import load_split
-from stallward.env.twin.fitted import load_fitted
+from stallward.env.recording.recording import load_recording
+from stallward.env.recording.split import load_split
+from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.pipeline import recordings_of
 from stallward.evaluation.progress import Report, silent

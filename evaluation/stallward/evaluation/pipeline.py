@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from stallward.agent.control_law.thresholds import read_thresholds, thresholds_text
 from stallward.env.errors import SplitError
-from stallward.env.recording import load_recording
-from stallward.env.recording_run import load_run
-from stallward.env.split import Part, choose_part, load_split
-from stallward.env.twin.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.env.recording.recording import load_recording
+from stallward.env.recording.run_info import load_run
+from stallward.env.recording.split import Part, choose_part, load_split
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError, UsageError
 from stallward.evaluation.outputs import check_file, check_writable
 from stallward.evaluation.progress import Report, silent
@@ -105,7 +105,7 @@ def fit_twin(
         seconds: At most, for all of them.
         generations: At most, of each fit; as many as usual by default.
         leave_out: Arm whose recordings are not used.
-        held_out: Fit to those too (``stallward.env.split``), to look at the twin.
+        held_out: Fit to those too (``stallward.env.recording.split``), to look at the twin.
         seed: Seeds the search.
         start: A fitted twin of the only scenario, at which the search begins.
         report: Told how far it is.

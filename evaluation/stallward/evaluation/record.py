@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stallward.env.errors import RecordingError
-from stallward.env.recording import load_recording
-from stallward.env.recording_run import load_run
-from stallward.env.scenario_file import load_scenario
+from stallward.env.recording.recording import load_recording
+from stallward.env.recording.run_info import load_run
+from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.attempts import run_undisturbed
 from stallward.evaluation.calibration import calibrate_ms, recorded_ms

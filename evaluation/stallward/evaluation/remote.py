@@ -116,7 +116,7 @@ def control(client: ActuatorClient, controller: Controller, slo_ms: float) -> No
 
 def _planning(twin: Path) -> Controller:
     """MPC that plans beside the stream, and leaves the processors to whoever else wants them."""
-    from stallward.env.twin.fitted import load_fitted  # noqa: PLC0415 - not of a policy's process
+    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415 - not of a policy's process
     from stallward.evaluation.mpc import PlanningController  # noqa: PLC0415
 
     os.nice(_LEAST_NICE)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stallward.env.recording import load_recording
+from stallward.env.recording.recording import load_recording
 from stallward.evaluation.charts import (
     Array,
     Style,

@@ -17,12 +17,12 @@ from stallward.actuator.record.wire import record_to_wire
 from stallward.agent.controller import Controller, make_controller
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import DesiredState
-from stallward.env.recording import Requests, write_recording
-from stallward.env.recording_run import NodeInfo, RunInfo
-from stallward.env.scenario import Scenario
-from stallward.env.twin.fitted import FittedTwin, load_fitted
+from stallward.env.recording.recording import Requests, write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.scenario.scenario import Scenario
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
-from stallward.env.twin.scenario import TwinScenario
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.mpc import MpcController
 from stallward.evaluation.node_facts import node_info, versions

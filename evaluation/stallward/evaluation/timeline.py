@@ -27,7 +27,7 @@ from stallward.evaluation.svg import (
 )
 
 if TYPE_CHECKING:
-    from stallward.env.recording import Recording
+    from stallward.env.recording.recording import Recording
 
 Array = NDArray[np.float64]
 _MAX_DOTS: Final = 2500

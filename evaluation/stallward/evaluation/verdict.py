@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from stallward.env.scenario_file import load_scenario
-from stallward.env.twin.fitted import load_fitted, save_fitted
+from stallward.env.scenario.file import load_scenario
+from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.compare import (
     Compared,

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.reward import MOST_EXCESS, TAIL
+from stallward.env.objective import MOST_EXCESS, TAIL
 from stallward.evaluation.contrasts import Estimate
 from stallward.evaluation.estimates import Condition, Estimated
 from stallward.evaluation.plan import AMPLE

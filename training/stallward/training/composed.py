@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.desired import SLOTS
-from stallward.env.simulation import NO_NUISANCE, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.parameters import RANGES, TwinParameters
-from stallward.env.twin.scenario import PAGE_BYTES, ProtectedProgram, SlotProgram
+from stallward.env.simulation.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, ProtectedProgram, SlotProgram
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.parameters import RANGES, TwinParameters
 from stallward.training.constraints import measure_ample
 
 _MOST_CORES: Final = 1.5

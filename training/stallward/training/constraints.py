@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.env.reward import TAIL
-from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.latency import pooled_quantiles
+from stallward.env.objective import TAIL
+from stallward.env.simulation.simulation import SUFFERED, Simulation, SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.physics.latency import pooled_quantiles
 
 Array = NDArray[np.float64]
 
@@ -206,7 +206,8 @@ def simulate(
         settings: Budgets and nuisance.
         ample: Of the same twins.
         seed: Of the draws.
-        draws: How many are different, see :class:`~stallward.env.simulation.Simulation`.
+        draws: How many are different, see
+        :class:`~stallward.env.simulation.simulation.Simulation`.
     """
     endless = replace(settings, episode_s=1e6)
     simulation = Simulation(twins, batch, endless, seed=seed, draws=draws)

@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, SLOTS
 from stallward.env.errors import ScenarioError
-from stallward.env.recording import Recording
-from stallward.env.recording_run import RunInfo
-from stallward.env.scenario import Scenario
-from stallward.env.scenario_file import scenario_from
-from stallward.env.twin.latency import Array
-from stallward.env.twin.scenario import PAGE_BYTES, ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.recording.recording import Recording
+from stallward.env.recording.run_info import RunInfo
+from stallward.env.scenario.file import scenario_from
+from stallward.env.scenario.scenario import Scenario
+from stallward.env.twin.inputs.exogenous import (
+    PAGE_BYTES,
+    ProtectedProgram,
+    SlotProgram,
+    TwinScenario,
+)
+from stallward.env.twin.physics.latency import Array
 from stallward.training.errors import DatasetError
 
 _MIB_PAGES: Final = 256.0

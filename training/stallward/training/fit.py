@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from stallward.env.recording import Recording
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.latency import Array
-from stallward.env.twin.parameters import (
+from stallward.env.recording.recording import Recording
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.parameters import (
     PARAMETER_NAMES,
     TwinParameters,
     from_column,
@@ -27,7 +27,7 @@ from stallward.env.twin.parameters import (
     to_array,
     to_unit,
 )
-from stallward.env.twin.scenario import TwinScenario
+from stallward.env.twin.physics.latency import Array
 from stallward.training.dataset import dataset_hash
 from stallward.training.describe import describe
 from stallward.training.progress import Report

@@ -14,8 +14,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
-from stallward.env.simulation import SUFFERED
-from stallward.env.vec import TwinVec
+from stallward.env.gym.vec_env import TwinVec
+from stallward.env.simulation.simulation import SUFFERED
 from stallward.training.constraints import (
     Array,
     Constraints,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.env.simulation import SUFFERED
+from stallward.env.simulation.simulation import SUFFERED
 from stallward.training.constraints import Array
 
 LESSONS_FILE: Final = "lessons.npz"

@@ -19,9 +19,9 @@ from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS, limit_level
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEncoder
 from stallward.agent.observation.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
-from stallward.env.recording import Recording
-from stallward.env.reward import window_severity
-from stallward.env.twin.scenario import TwinScenario
+from stallward.env.objective import window_severity
+from stallward.env.recording.recording import Recording
+from stallward.env.twin.inputs.exogenous import TwinScenario
 from stallward.training.errors import DatasetError
 
 Array = NDArray[np.float64]

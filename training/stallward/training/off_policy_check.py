@@ -18,8 +18,8 @@ from stallward.agent.control_law.law import Law
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.env.simulation import NO_NUISANCE, Simulation, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.simulation.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.logged import Actions, Array, LoggedRun
 from stallward.training.off_policy import Estimate, OffPolicy, OffPolicySettings, OffPolicyValue
 

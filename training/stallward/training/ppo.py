@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.env.simulation import SUFFERED, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.scenario import scenario_to_json
-from stallward.env.vec import Others, TwinVec
+from stallward.env.gym.vec_env import Others, TwinVec
+from stallward.env.simulation.simulation import SUFFERED, SimulationSettings
+from stallward.env.twin.inputs.exogenous import scenario_to_json
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.composed import Composing, compose, is_composed
 from stallward.training.constraints import Constraints, PriceRange, Slack, set_standards
 from stallward.training.errors import TrainingError

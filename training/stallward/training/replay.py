@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from stallward.agent.controllers.latd import TUNINGS
 from stallward.agent.desired import PROFILES, SLOTS
-from stallward.env.recording import Recording
-from stallward.env.twin.core import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
-from stallward.env.twin.latency import Array, pooled_quantiles
-from stallward.env.twin.pages import GROUPS
-from stallward.env.twin.randomness import keys_of
-from stallward.env.twin.scenario import PAGE_BYTES, TwinScenario
+from stallward.env.recording.recording import Recording
+from stallward.env.twin.batch import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, TwinScenario
+from stallward.env.twin.physics.latency import Array, pooled_quantiles
+from stallward.env.twin.physics.pages import GROUPS
+from stallward.env.twin.physics.randomness import keys_of
 from stallward.training.describe import running
 from stallward.training.summary import QUANTILES, log_share, segment_edges_s
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.env.simulation import SUFFERED, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.simulation.simulation import SUFFERED, SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.constraints import (
     BURN_IN_STEPS,
     PENALTIES,

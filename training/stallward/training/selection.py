@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from stallward.env.simulation import SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.constraints import Constraints, Slack
 from stallward.training.rollout import Act, Outcome, evaluate
 from stallward.training.statics import make_constraints

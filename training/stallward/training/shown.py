@@ -1,8 +1,8 @@
 """What a policy is shown on a node and on its twin, under the levers of the same recording.
 
 ``python -m stallward.training.shown RECORDINGS TWINS`` prints how far apart the features are: from
-that come the spreads of :mod:`stallward.env.sensing`. Work and latency agree sooner than what a
-policy sees of their causes, and what it sees is what it decides by.
+that come the spreads of :mod:`stallward.env.simulation.nuisance`. Work and latency agree sooner
+than what a policy sees of their causes, and what it sees is what it decides by.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from numpy.typing import NDArray
 from stallward.agent.errors import StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, ObservationEncoder
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame
-from stallward.env.lanes.compiling import kernel
-from stallward.env.lanes.vectors import WIDTH
-from stallward.env.recording import Recording, load_recording
-from stallward.env.recording_run import load_run
-from stallward.env.twin.background import slots_in_use
-from stallward.env.twin.core import TICK_S, TwinBatch
-from stallward.env.twin.fitted import FittedTwin, load_fitted
+from stallward.env.recording.recording import Recording, load_recording
+from stallward.env.recording.run_info import load_run
+from stallward.env.twin.batch import TICK_S, TwinBatch
 from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
-from stallward.env.twin.parameters import to_array
-from stallward.env.twin.scenario import PAGE_BYTES
-from stallward.env.twin.state import node_at
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.env.twin.inputs.parameters import to_array
+from stallward.env.twin.physics.background import slots_in_use
+from stallward.env.twin.physics.state import node_at
+from stallward.env.twin.simd.jit import kernel
+from stallward.env.twin.simd.vectors import WIDTH
 from stallward.training.errors import DatasetError
 from stallward.training.logged import recorded_frames
 from stallward.training.progress import Report

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.desired import SLOTS
-from stallward.env.recording import Recording
-from stallward.env.twin.latency import Array
-from stallward.env.twin.pages import GROUPS
-from stallward.env.twin.scenario import TwinScenario
+from stallward.env.recording.recording import Recording
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.physics.latency import Array
+from stallward.env.twin.physics.pages import GROUPS
 from stallward.training.describe import rate_while_on
 
 QUANTILES: Final = (0.5, 0.95, 0.99)

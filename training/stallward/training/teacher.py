@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.simulation import SUFFERED, Simulation, SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.simulation.simulation import SUFFERED, Simulation, SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.constraints import (
     Array,
     Constraints,

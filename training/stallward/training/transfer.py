@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.twin.fitted import FittedTwin
-from stallward.env.twin.scenario import TwinScenario
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin
 
 _BANDWIDTH: Final = 0.5
 """Of the logarithm of service times: one twice as long counts for 0.4 of an equal one.

@@ -24,8 +24,8 @@ from stallward.agent.control_law.law import Law
 from stallward.agent.control_law.thresholds import as_values, from_unit, spans, to_unit
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
-from stallward.env.simulation import SimulationSettings
-from stallward.env.twin.fitted import FittedTwin
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.composed import Composing, compose
 from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError

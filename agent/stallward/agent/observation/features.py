@@ -3,7 +3,7 @@
 A node computes one row ten times a second, with caches that others have emptied meanwhile: plain
 arithmetic over short lists then costs a third of what array operations of the same number do.
 The twin computes the same for thousands of nodes in compiled code
-(``stallward.env.encoding``); a test holds both to the same numbers.
+(``stallward.env.simulation.observe``); a test holds both to the same numbers.
 """
 
 from __future__ import annotations

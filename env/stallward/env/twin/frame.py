@@ -9,15 +9,10 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
 from stallward.agent.observation.raw import NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
-from stallward.env.lanes.compiling import model
-from stallward.env.lanes.layout import Layout
-from stallward.env.lanes.records import reader
-from stallward.env.lanes.values import maximum
-from stallward.env.lanes.vectors import WIDTH
-from stallward.env.twin import levers
-from stallward.env.twin.pages import ANON, COLD, FILE, GROUPS, POOLS
-from stallward.env.twin.scenario import PAGE_BYTES
-from stallward.env.twin.state import (
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES
+from stallward.env.twin.physics import levers
+from stallward.env.twin.physics.pages import ANON, COLD, FILE, GROUPS, POOLS
+from stallward.env.twin.physics.state import (
     COMPLETED,
     LAST_S,
     MAX_MS,
@@ -26,6 +21,11 @@ from stallward.env.twin.state import (
     Node,
     OfSlots,
 )
+from stallward.env.twin.simd.jit import model
+from stallward.env.twin.simd.layout import Layout
+from stallward.env.twin.simd.records import reader
+from stallward.env.twin.simd.values import maximum
+from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 

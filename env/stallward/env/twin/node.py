@@ -13,23 +13,17 @@ from stallward.agent.controller import NodeContext
 from stallward.agent.desired import PROFILES, SLOTS, DesiredState
 from stallward.agent.observation.raw import NODE, RawFrame
 from stallward.agent.sample import Sample
-from stallward.env.lanes.compiling import kernel
-from stallward.env.recording import Requests, Units
-from stallward.env.twin import levers
-from stallward.env.twin.background import slots_in_use
-from stallward.env.twin.core import (
-    NODE_DIRTY_RATIOS,
-    NODE_SWAPPINESS,
-    TICK_S,
-    TwinBatch,
-    World,
-)
+from stallward.env.recording.recording import Requests, Units
+from stallward.env.twin.batch import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch, World
 from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
-from stallward.env.twin.latency import Array
-from stallward.env.twin.parameters import TwinParameters, to_array
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.parameters import TwinParameters, to_array
+from stallward.env.twin.physics import levers
+from stallward.env.twin.physics.background import slots_in_use
+from stallward.env.twin.physics.latency import Array
+from stallward.env.twin.physics.state import node_at
 from stallward.env.twin.sample import FIRST_PID, to_sample
-from stallward.env.twin.scenario import TwinScenario
-from stallward.env.twin.state import node_at
+from stallward.env.twin.simd.jit import kernel
 
 
 @kernel

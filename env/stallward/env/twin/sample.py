@@ -16,7 +16,7 @@ from stallward.agent.sample import (
     Sample,
     SlotState,
 )
-from stallward.env.twin.scenario import TwinScenario
+from stallward.env.twin.inputs.exogenous import TwinScenario
 
 FIRST_PID: Final = 1000
 """Slot ``i`` of a twin node runs as one process with the pid ``FIRST_PID + i``."""

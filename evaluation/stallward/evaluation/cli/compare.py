@@ -121,7 +121,7 @@ def oracle(
     A grid of limits, pauses and profiles is tried on the twin; compare what it prints live,
     then ask again with --result.
     """
-    from stallward.env.twin.fitted import load_fitted  # noqa: PLC0415
+    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
     from stallward.evaluation.oracle import oracle_of, screen_scenario  # noqa: PLC0415
     from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415
 

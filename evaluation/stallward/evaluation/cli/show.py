@@ -35,8 +35,8 @@ def arms(as_json: Json = False) -> None:
 
 def scenarios(as_json: Json = False) -> None:
     """List the shipped scenarios, with background, target and part."""
-    from stallward.env.scenario_file import find_scenarios  # noqa: PLC0415
-    from stallward.env.split import load_split  # noqa: PLC0415
+    from stallward.env.recording.split import load_split  # noqa: PLC0415
+    from stallward.env.scenario.file import find_scenarios  # noqa: PLC0415
 
     found, split = find_scenarios(), load_split()
     if as_json:

@@ -1,0 +1,1 @@
+"""The Gymnasium and stable-baselines3 faces of the environments."""

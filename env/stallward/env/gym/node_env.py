@@ -1,0 +1,216 @@
+"""``stallward/Node-v0``: a real sandbox under real pressure as a Gymnasium environment.
+
+A step takes as long as it says: a decision holds for two ticks of 0.1 s of wall time. Sensors,
+levers and guard are the daemon's. It needs what the sandbox needs (root, PSI, a writable memory
+controller, swap), from the first ``reset`` on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.agent.desired import SLOTS, decode_action
+from stallward.agent.observation.encoder import ObservationEncoder
+from stallward.agent.observation.raw import NODE, RawFrame, to_raw
+from stallward.env.gym.twin_env import spaces
+from stallward.env.objective import check_quantile, mean_progress, reward, window_severity
+from stallward.env.sandbox.block import make_workplace
+from stallward.env.sandbox.data_cache import default_cache_dir
+from stallward.env.sandbox.live_block import LiveBlock, LiveSettings
+from stallward.env.sandbox.sandbox import open_sandbox
+from stallward.env.scenario.file import load_scenario
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.models.errors import RegistryError
+from stallward.models.registry import find_twin
+
+TICK_S = 0.1
+_RATE_WINDOW_S = 1.0
+_DEFAULT_RATE_PER_S = 5.0
+_DEFAULT_SLO_MS = 100.0
+
+
+class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
+    """A live block of a scenario; an episode starts it afresh.
+
+    Progress is relative to the rates of the scenario's fitted twin; without one, to the best
+    rate seen. Latency counts by the p95 of the last second.
+
+    Args:
+        scenario: Name of a shipped scenario, or a TOML file.
+        settings: Episode length, price, switch cost and guard budgets (nuisance is the node's).
+        slo_ms: The target; by default the scenario's or its twin's.
+        cache_dir: Where data and swap file are kept.
+        render_mode: Nothing is rendered.
+    """
+
+    # Not a ClassVar: Gymnasium declares it on the instance.
+    metadata: dict[str, Any] = {"render_modes": [], "render_fps": 5}  # noqa: RUF012
+
+    def __init__(
+        self,
+        scenario: str | Path = "detector-anon",
+        settings: SimulationSettings | None = None,
+        slo_ms: float | None = None,
+        cache_dir: Path | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.observation_space, self.action_space = spaces()
+        self.render_mode = render_mode
+        self.settings = settings or SimulationSettings()
+        self.scenario = load_scenario(scenario)
+        check_quantile(self.scenario.name, self.scenario.protected.slo.quantile)
+        self._cache_dir = cache_dir or default_cache_dir()
+        self._full_per_s = np.zeros(len(self.scenario.background))
+        self.slo_ms = slo_ms or self.scenario.protected.slo.latency_ms or _DEFAULT_SLO_MS
+        self._rate_per_s = _DEFAULT_RATE_PER_S
+        with contextlib.suppress(RegistryError):  # no twin of it: rates are learned as they come
+            twin = load_fitted(find_twin(self.scenario.name)).scenario
+            self._full_per_s = np.array([slot.units_per_s for slot in twin.slots])
+            self.slo_ms = slo_ms or twin.slo_ms
+            self._rate_per_s = twin.protected.request_rate_per_s
+        self._stack = contextlib.ExitStack()
+        self._episode = contextlib.ExitStack()
+        self._sandbox: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """End the running block, if any, and start a new one.
+
+        Raises:
+            StallwardError: If this machine cannot hold the sandbox or a program fails.
+        """
+        super().reset(seed=seed, options=options)
+        self._episode.close()
+        self._open()
+        live = LiveSettings(
+            slo_ms=self.slo_ms,
+            seed=int(self.np_random.integers(1, 1 << 30)),
+            longest_s=self.settings.episode_s + 60.0,
+            budgets=self.settings.budgets,
+        )
+        self._block = self._episode.enter_context(
+            LiveBlock(self._sandbox, self.scenario, self._workplace, live)
+        )
+        self._guard = Guard(
+            budgets=self.settings.budgets,
+            floors_bytes=tuple(spec.floor_bytes for spec in self.scenario.background),
+            tick_period_s=TICK_S,
+        )
+        self._memory = GuardMemory()
+        self._encoder = ObservationEncoder(self.slo_ms)
+        self._sequence = self._steps = 0
+        self._began_s = self._due_s = time.monotonic()
+        self._last = self._block.node.read(0, self._due_s)
+        self._lever_state: tuple[object, ...] = ()
+        return self._encoder.encode(to_raw(self._last)), {}
+
+    def step(
+        self, action: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Hold ``action`` for one decision.
+
+        Raises:
+            StallwardError: If a program of the block failed.
+        """
+        ticks = self.settings.ticks_per_action
+        observation = np.zeros(0, dtype=np.float32)
+        violated, switches = np.zeros((2, ticks))
+        for k in range(ticks):
+            self._block.check()
+            switches[k] = self._act([int(a) for a in action])
+            self._wait()
+            self._last = self._block.node.read(self._sequence, time.monotonic())
+            raw = to_raw(self._last)
+            observation = self._encoder.encode(raw)
+            violated[k] = self._violated(raw)
+        self._steps += 1
+        # It is a rate over the last second, and reading it means reading the logs of all work.
+        progress = self._progress()
+        price, switch_cost = self.settings.price, self.settings.switch_cost
+        rewards = [
+            reward(progress, price * float(bad), float(moved), switch_cost)
+            for bad, moved in zip(violated, switches, strict=True)
+        ]
+        value = sum(rewards) / ticks
+        ended = self._steps * ticks * TICK_S >= self.settings.episode_s
+        info = {
+            "progress": progress,
+            "violated": float(violated.mean()),
+            "switches": float(switches.sum()),
+        }
+        return observation, value, False, bool(ended), info
+
+    def close(self) -> None:
+        """End the block and remove the sandbox and everything in it."""
+        self._episode.close()
+        self._stack.close()
+        self._sandbox = None
+
+    def _open(self) -> None:
+        if self._sandbox is not None:
+            return
+        spec = self.scenario.sandbox
+        self._workplace = make_workplace(self.scenario, self._cache_dir)
+        self._sandbox = self._stack.enter_context(
+            open_sandbox(
+                slots=len(self.scenario.background),
+                limit_bytes=spec.limit_bytes,
+                swap_bytes=spec.swap_bytes,
+                cache_dir=self._cache_dir,
+            )
+        )
+
+    def _act(self, action: list[int]) -> float:
+        """Guard and apply; returns how many levers moved."""
+        sample = self._last
+        states = sample.slot_states[:SLOTS]
+        desired = decode_action(action, states, self._guard.floors_bytes)
+        verdict = self._guard.review(desired, sample, self._memory)
+        self._memory = verdict.memory
+        self._block.node.apply(verdict.granted, sample, time.monotonic())
+        state: tuple[object, ...] = (verdict.granted.tuning, *verdict.granted.slots)
+        moved = sum(a != b for a, b in zip(state, self._lever_state, strict=False))
+        self._lever_state = state
+        return float(moved)
+
+    def _wait(self) -> None:
+        self._sequence += 1
+        self._due_s += TICK_S
+        left_s = self._due_s - time.monotonic()
+        if left_s > 0:
+            time.sleep(left_s)
+        else:  # a late tick is not made up for by short ones
+            self._due_s -= left_s
+
+    def _progress(self) -> float:
+        """Mean share of full speed of the slots over the last second."""
+        units, now_s = self._block.units(), time.monotonic()
+        rates = np.array(
+            [
+                units.rate_per_s(i, now_s - _RATE_WINDOW_S, now_s) or 0.0
+                for i in range(len(self._full_per_s))
+            ]
+        )
+        self._full_per_s = np.maximum(self._full_per_s, rates)
+        share = np.clip(rates / np.maximum(self._full_per_s, 1e-9), 0.0, 1.0)
+        return mean_progress(float(share.sum()), float(len(share)))
+
+    def _violated(self, raw: RawFrame) -> float:
+        """Severity of the last second."""
+        return window_severity(
+            raw.node[NODE["latency_p95_ms"]],
+            raw.node[NODE["latency_age_s"]],
+            time.monotonic() - self._began_s,
+            self.slo_ms,
+            self._rate_per_s,
+        )

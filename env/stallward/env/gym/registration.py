@@ -1,0 +1,72 @@
+"""Makes the environments known to Gymnasium, without importing it for those who do not use it.
+
+Programs of a scenario import ``stallward.env`` inside the memory-limited sandbox: 30 MB of
+Gymnasium would be theirs to page. So the ids are registered when Gymnasium is there already,
+or else at the moment it is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+IDS: Final = {
+    "stallward/Twin-v0": "stallward.env.gym.twin_env:TwinEnv",
+    "stallward/Node-v0": "stallward.env.gym.node_env:NodeEnv",
+}
+
+_LIVE: Final = "stallward/Node"
+
+
+def register() -> None:
+    """Register the environments, or arrange that importing Gymnasium does."""
+    if "gymnasium" in sys.modules:
+        _register(sys.modules["gymnasium"])
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def _register(gymnasium: Any) -> None:
+    if not hasattr(gymnasium, "register"):  # it is being imported right now, by somebody else
+        return
+    for name, entry_point in IDS.items():
+        if name not in gymnasium.registry:
+            gymnasium.register(
+                id=name, entry_point=entry_point, nondeterministic=name.startswith(_LIVE)
+            )
+
+
+class _Finder(MetaPathFinder):
+    """Finds Gymnasium as usual and registers once it is loaded."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del path, target
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(Loader):
+    def __init__(self, real: Loader) -> None:
+        self._real = real
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        if spec is not None:
+            spec.loader = self._real
+        self._real.exec_module(module)
+        _register(module)

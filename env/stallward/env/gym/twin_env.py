@@ -1,0 +1,96 @@
+"""``stallward/Twin-v0``: one simulated node as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.env.simulation.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.models.registry import find_twin, twin_names
+
+
+def spaces() -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[NDArray[np.int64]]]:
+    """Observation and action space: ``agent.observation`` raw, ``agent.desired``'s table."""
+    box: Any = gymnasium.spaces.Box(
+        low=-OBSERVATION_BOUND,
+        high=OBSERVATION_BOUND,
+        shape=(OBSERVATION_SIZE,),
+        dtype=np.float32,
+    )
+    return box, gymnasium.spaces.MultiDiscrete(np.array(ACTION_SIZES, dtype=np.int64))
+
+
+def load_twins(names: Sequence[str | Path] | None = None) -> tuple[FittedTwin, ...]:
+    """Fitted twins by name or path; all shipped ones by default.
+
+    Raises:
+        TwinError: If one cannot be read.
+        RegistryError: If one is not there.
+    """
+    chosen = twin_names() if names is None else names
+    return tuple(load_fitted(find_twin(name)) for name in chosen)
+
+
+class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
+    """One node of the twin. A step is one decision: it holds for two ticks of 0.1 s.
+
+    Infos hold ``progress`` (of the background, share of full speed), ``violated``
+    (severity of the last second), ``window_violated`` (whether the last window of at least a
+    second and 20 requests missed the target) and ``switches``.
+
+    Args:
+        twins: Fitted twins, their names or paths; all shipped ones by default.
+        settings: How episodes are made and rewarded.
+        render_mode: Nothing is rendered.
+    """
+
+    # Not a ClassVar: Gymnasium declares it on the instance.
+    metadata: dict[str, Any] = {"render_modes": [], "render_fps": 5}  # noqa: RUF012
+
+    def __init__(
+        self,
+        twins: Sequence[FittedTwin | str | Path] | None = None,
+        settings: SimulationSettings | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if twins is None:
+            loaded = load_twins()
+        else:
+            loaded = tuple(
+                t if isinstance(t, FittedTwin) else load_fitted(find_twin(t)) for t in twins
+            )
+        self.observation_space, self.action_space = spaces()
+        self.render_mode = render_mode
+        self._simulation = Simulation(loaded, 1, settings or SimulationSettings(), seed=0)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Begin an episode on a node drawn from the fitted twins."""
+        super().reset(seed=seed, options=options)
+        if seed is not None:
+            self._simulation.seed(seed)
+        self._simulation.reset(np.ones(1, dtype=bool))
+        return self._simulation.observation[0].copy(), {}
+
+    def step(
+        self, action: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Hold ``action`` for one decision."""
+        result = self._simulation.step(np.asarray(action, dtype=np.int64)[None])
+        info = {
+            "progress": float(result.progress[0]),
+            "violated": float(result.violated[0]),
+            "window_violated": float(result.window_violated[0]),
+            "switches": float(result.moved[0]),
+        }
+        observation = np.array(result.observation[0])
+        return observation, float(result.reward[0]), False, bool(result.done[0]), info

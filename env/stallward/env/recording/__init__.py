@@ -1,0 +1,1 @@
+"""What one run left behind, and which recordings may be learned from."""

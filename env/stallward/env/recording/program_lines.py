@@ -1,0 +1,140 @@
+"""Reads what programs of a scenario write: lines of requests, and lines of work done. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from stallward.actuator.latency.line_format import says_answered
+from stallward.actuator.latency.line_source import LINE_BYTES
+from stallward.env.recording.recording import Requests, Units
+from stallward.env.scenario.scenario import LatencyLines, UnitLines
+
+_MOST_UNITS = 1e18
+"""No program does more work: beyond, sums of it would not be exact by far."""
+
+Fields = Callable[[str], str | None]
+
+
+def parse_requests(text: str, source: LatencyLines, *, realtime_offset_s: float = 0.0) -> Requests:
+    """Every request in ``text``, by scheduled time; a torn last line is left out.
+
+    Args:
+        text: The file's contents.
+        source: How to read it.
+        realtime_offset_s: CLOCK_REALTIME - CLOCK_MONOTONIC, for sources with real times.
+    """
+    offset_s = realtime_offset_s if source.realtime else 0.0
+    rows = [row for row in map(_request_reader(source), _whole_lines(text)) if row is not None]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    table = table[np.isfinite(table).all(axis=1)]
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    return Requests(
+        scheduled_s=table[:, 0] - offset_s,
+        start_s=table[:, 1] - offset_s,
+        end_s=table[:, 2] - offset_s,
+        ok=table[:, 3] != 0,
+    )
+
+
+def parse_units(texts: Iterable[str], sources: Iterable[UnitLines]) -> Units:
+    """The work of all slots, each cumulative over restarts of its program.
+
+    Args:
+        texts: One file's contents per slot, in order.
+        sources: How to read them.
+    """
+    slots: list[int] = []
+    times_s: list[float] = []
+    units: list[float] = []
+    for slot, (text, source) in enumerate(zip(texts, sources, strict=True)):
+        for time_s, total in _cumulated(text, source):
+            slots.append(slot)
+            times_s.append(time_s)
+            units.append(total)
+    return Units(
+        slot=np.array(slots, dtype=np.int32),
+        time_s=np.array(times_s, dtype=np.float64),
+        units=np.array(units, dtype=np.float64),
+    )
+
+
+def _whole_lines(text: str) -> list[str]:
+    return text.split("\n")[:-1]
+
+
+def _cumulated(text: str, source: UnitLines) -> Iterable[tuple[float, float]]:
+    before = total = 0.0
+    for line in _whole_lines(text):
+        fields = line.split()
+        try:
+            time_s, value = float(fields[0]), float(fields[1])
+        except (IndexError, ValueError):
+            continue
+        if not (math.isfinite(time_s) and 0.0 <= value < _MOST_UNITS):
+            continue
+        if not source.cumulative:
+            total += value
+        else:
+            # Less than before: the program was started again and counts from nothing.
+            total += value - before if value >= before else value
+            before = value
+        yield time_s, total
+
+
+def _request_reader(
+    source: LatencyLines,
+) -> Callable[[str], tuple[float, float, float, float] | None]:
+    """A function from a line to (scheduled, sent, end, ok), or ``None`` if it is no request."""
+    fields_of = _pattern_fields(source.pattern) if source.pattern else _columns(source.separator)
+
+    def number(fields: Fields, name: str | None, unit: float) -> float | None:
+        text = None if name is None else fields(name)
+        return None if text is None else float(text) * unit
+
+    def read(line: str) -> tuple[float, float, float, float] | None:
+        if len(line) > LINE_BYTES:  # the daemon takes none either
+            return None
+        fields = fields_of(line)
+        try:
+            start = number(fields, source.start, source.time_unit_s)
+            end = number(fields, source.end, source.time_unit_s)
+            latency = number(fields, source.latency, source.latency_unit_s)
+            sent = number(fields, source.sent, source.time_unit_s)
+            word = None if source.ok is None else fields(source.ok)
+            extra = number(fields, source.end_us, 1e-6)
+        except ValueError:
+            return None
+        if end is not None and extra is not None:
+            end += extra
+        if start is None and end is not None and latency is not None:
+            start = end - latency
+        if end is None and start is not None and latency is not None:
+            end = start + latency
+        if start is None or end is None:
+            return None
+        ok = word is None or says_answered(word)
+        return start, start if sent is None else sent, end, float(ok)
+
+    return read
+
+
+def _columns(separator: str | None) -> Callable[[str], Fields]:
+    def split(line: str) -> Fields:
+        words = line.split(separator)
+        return lambda name: words[int(name)] if int(name) < len(words) else None
+
+    return split
+
+
+def _pattern_fields(pattern: str) -> Callable[[str], Fields]:
+    compiled = re.compile(pattern)
+
+    def search(line: str) -> Fields:
+        match = compiled.search(line)
+        return lambda name: None if match is None else match[name]
+
+    return search

@@ -1,0 +1,208 @@
+"""Which recordings may be learned from: the sets train, validation and test.
+
+The split is a file (``split.toml`` beside this module) that names whole applications, whole kinds
+of background and whole zone sizes. A scenario belongs to the most held out set of what it is made
+of, so nothing it is trained on is ever in a test.
+
+Scenarios of users' own, which name no ``application``, have no part in it: they are theirs to
+train on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from stallward.agent.schema.toml_file import read_toml
+from stallward.env.errors import ScenarioError, SplitError
+from stallward.env.recording.run_info import RunInfo, load_run
+from stallward.env.scenario.file import MIB, parse_scenario, scenario_from, scenarios_dir
+from stallward.env.scenario.scenario import Scenario
+
+Part = Literal["train", "validation", "test"]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+"""From what is learned from to what is most held out."""
+
+_AXES: Final = ("application", "background", "zone_mib")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """The split, checked: for each axis, the part of every value.
+
+    Args:
+        application: Part of each application.
+        background: Part of each kind of background.
+        zone_mib: Part of each size of the zone, in MiB.
+        path: Its file, for messages.
+    """
+
+    application: Mapping[str, Part]
+    background: Mapping[str, Part]
+    zone_mib: Mapping[int, Part]
+    path: Path
+
+    def part_of(self, scenario: Scenario) -> Part:
+        """The part that a scenario belongs to.
+
+        Raises:
+            SplitError: If it has an application, and that, a kind of its background or its zone
+                size is in no part.
+        """
+        if not scenario.application:
+            return "train"
+        found = [self._part("application", scenario.application)]
+        found += [
+            self._part("background", group.kind or group.name) for group in scenario.background
+        ]
+        found.append(self._part("zone_mib", scenario.sandbox.limit_bytes // MIB))
+        return max(found, key=PARTS.index)
+
+    def part_of_run(self, run: RunInfo) -> Part:
+        """The part that a recording belongs to.
+
+        Raises:
+            SplitError: If its scenario has a value that is in no part.
+        """
+        if "application" not in run.scenario_parameters:
+            return self.part_of_name(run.scenario)
+        try:
+            made_with = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
+        except ScenarioError as error:
+            raise SplitError(
+                f"A recording of {run.scenario!r} holds no usable scenario: {error.cause}",
+                next_step="Record it again with `stallward record`.",
+            ) from error
+        return self.part_of(made_with)
+
+    def part_of_name(self, name: str) -> Part:
+        """The part that the shipped scenario of that name belongs to; "train" if none is shipped.
+
+        Raises:
+            SplitError: If it has a value that is in no part.
+        """
+        shipped = {file.stem: file for file in scenarios_dir().glob("*.toml")}
+        return self.part_of(parse_scenario(shipped[name])) if name in shipped else "train"
+
+    def _part(self, axis: str, value: str | int) -> Part:
+        known: Mapping[Any, Part] = getattr(self, axis)
+        if value not in known:
+            raise SplitError(
+                f"{self.path} puts the {axis} {value!r} in no part.",
+                next_step=f"Add it to train, validation or test of [{axis}].",
+            )
+        return known[value]
+
+
+def load_split(path: Path | None = None) -> Split:
+    """Read the split; without a path the shipped one.
+
+    Raises:
+        SplitError: If it cannot be read, a key is unknown, missing or of the wrong type, or a
+            value is in two parts.
+    """
+    return _shipped() if path is None else _load(path)
+
+
+@cache
+def _shipped() -> Split:
+    return _load(Path(str(resources.files("stallward.env.recording"))) / "split.toml")
+
+
+def _load(path: Path) -> Split:
+    try:
+        table = read_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SplitError(f"The split {path} cannot be read: {error}.") from error
+    _check_keys(path, "The split", table, _AXES)
+    return Split(
+        application=_axis(path, table, "application", str),
+        background=_axis(path, table, "background", str),
+        zone_mib=_axis(path, table, "zone_mib", int),
+        path=path,
+    )
+
+
+def _axis(path: Path, table: Mapping[str, Any], axis: str, kind: type) -> dict[Any, Part]:
+    values = table[axis]
+    if not isinstance(values, dict):
+        raise SplitError(f"{path}: {axis} is no table.", next_step=f"Write [{axis}].")
+    _check_keys(path, f"[{axis}]", values, PARTS)
+    parts: dict[Any, Part] = {}
+    for part in PARTS:
+        listed = values[part]
+        if not isinstance(listed, list) or any(type(item) is not kind for item in listed):
+            raise SplitError(f"{path}: {axis}.{part} is no list of {kind.__name__}.")
+        for item in listed:
+            if item in parts:
+                raise SplitError(
+                    f"{path}: {axis} has {item!r:.80} in {parts[item]} and in {part}.",
+                    next_step="Leave it in one of them.",
+                )
+            parts[item] = part
+    return parts
+
+
+def _check_keys(path: Path, what: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in table:
+        if key not in known:
+            raise SplitError(
+                f"{what} in {path} has the unknown key {key!r:.80}.",
+                next_step=f"Known: {', '.join(known)}.",
+            )
+    for key in known:
+        if key not in table:
+            raise SplitError(f"{what} in {path} lacks {key}.", next_step="Give it, even if empty.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Recordings chosen by their part.
+
+    Args:
+        kept: Those of the parts asked for, in the order given.
+        left_out: The others, with the part of each.
+    """
+
+    kept: tuple[Path, ...]
+    left_out: Mapping[Path, Part]
+
+    @property
+    def note(self) -> str:
+        """What was left out, in a sentence; empty if nothing was."""
+        if not self.left_out:
+            return ""
+        counts = [f"{list(self.left_out.values()).count(part)} of {part}" for part in PARTS
+                  if part in self.left_out.values()]  # fmt: skip
+        scenarios = sorted({load_run(path).scenario for path in self.left_out})
+        return f"left out {' and '.join(counts)} ({', '.join(scenarios)})"
+
+
+def choose_part(
+    paths: Sequence[Path], parts: Sequence[Part] = ("train",), split: Split | None = None
+) -> Chosen:
+    """Choose the recordings that belong to some parts of the split.
+
+    Args:
+        paths: Directories of recordings.
+        parts: The parts wanted; by default what may be learned from.
+        split: The split; by default the shipped one.
+
+    Raises:
+        RecordingError: If one cannot be opened.
+        SplitError: If one has a value that is in no part.
+    """
+    split = split or load_split()
+    kept: list[Path] = []
+    left_out: dict[Path, Part] = {}
+    for path in paths:
+        part = split.part_of_run(load_run(path))
+        if part in parts:
+            kept.append(path)
+        else:
+            left_out[path] = part
+    return Chosen(kept=tuple(kept), left_out=left_out)

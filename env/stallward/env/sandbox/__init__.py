@@ -1,0 +1,1 @@
+"""Real pressure, safely: groups with a limit of their own, and live blocks inside."""

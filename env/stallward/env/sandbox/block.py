@@ -1,0 +1,141 @@
+"""One live block: the programs of a scenario run in the sandbox for a while, and are read out.
+
+Every block starts from the same state: groups empty, data evicted, programs new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.runtime.temporary_folders import passing_folder
+from stallward.env.recording.run_info import Condition
+from stallward.env.sandbox.block_programs import BlockPrograms
+from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
+from stallward.env.sandbox.data_cache import check_needs, evict, prepare_data
+from stallward.env.sandbox.sandbox import Sandbox
+from stallward.env.scenario.scenario import Places, Scenario, expand
+from stallward.env.workloads.native import build_native
+
+__all__ = [
+    "BlockResult",
+    "BlockSite",
+    "DaemonFactory",
+    "Workplace",
+    "make_workplace",
+    "run_block",
+]
+
+_MEMORY_DIR: Final = Path("/dev/shm")  # noqa: S108  (private folders are made below it)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
+    """What every block of a scenario shares: its data and the compiled programs.
+
+    Args:
+        data: The folder that ``{data}`` stands for.
+        native: The folder with the compiled programs.
+        cache_dir: Where scratch folders are made.
+    """
+
+    data: Path
+    native: Path
+    cache_dir: Path
+
+
+def make_workplace(scenario: Scenario, cache_dir: Path) -> Workplace:
+    """Compile the programs and make the data of a scenario, unless they are there.
+
+    Raises:
+        WorkloadError: If that fails, or a program it needs is not installed.
+    """
+    check_needs(scenario)
+    native = build_native(cache_dir)
+    data = prepare_data(scenario, cache_dir, native)
+    return Workplace(data=data, native=native, cache_dir=cache_dir)
+
+
+def run_block(
+    sandbox: Sandbox,
+    scenario: Scenario,
+    condition: Condition,
+    daemon: DaemonFactory | None,
+    *,
+    workplace: Workplace,
+    duration_s: float,
+    burn_in_s: float,
+    out_dir: Path,
+    seed: int,
+) -> BlockResult:
+    """Run one block and read it out.
+
+    Args:
+        sandbox: Where it runs; nothing of an earlier block is left running in it.
+        scenario: What runs.
+        condition: ``alone``: no background. ``together``: everything under the limit.
+            ``ample``: everything with memory enough. ``background``: no protected application,
+            memory enough.
+        daemon: Starts what controls the sandbox; ``None`` means nothing does.
+        workplace: The scenario's data and programs.
+        duration_s: How long it is measured after the burn-in.
+        burn_in_s: How long it runs before.
+        out_dir: An existing folder for what the daemon records.
+        seed: Seed of the arrivals and the background.
+
+    Raises:
+        WorkloadError: If a program fails.
+        SandboxError: If the sandbox cannot be set up or emptied.
+    """
+    sandbox.kill()
+    sandbox.empty()
+    evict(workplace.data)
+    limit_bytes = scenario.sandbox.limit_bytes
+    if condition in {"ample", "background"}:
+        limit_bytes = scenario.sandbox.ample_bytes
+    sandbox.set_limit(limit_bytes)
+    with _places(workplace, seed) as places:
+        site = BlockSite(
+            scenario=scenario,
+            condition=condition,
+            sandbox=sandbox,
+            latency=replace(
+                scenario.protected.latency, path=expand(scenario.protected.latency.path, places)
+            ),
+            units=tuple(
+                replace(spec.units, path=expand(spec.units.path, places))
+                for spec in scenario.background
+            ),
+            limit_bytes=limit_bytes,
+            out_dir=out_dir,
+        )
+        block = BlockPrograms(site=site, places=places, seed=seed)
+        try:
+            return block.run(daemon, duration_s=duration_s, burn_in_s=burn_in_s)
+        finally:
+            sandbox.kill()
+            block.reap()
+
+
+@contextlib.contextmanager
+def _places(workplace: Workplace, seed: int) -> Iterator[Places]:
+    """Folders of one block, gone after it."""
+    memory_dir = _MEMORY_DIR if _MEMORY_DIR.is_dir() else None
+    with (
+        passing_folder("block", memory_dir) as run,
+        passing_folder("block", workplace.cache_dir) as scratch,
+    ):
+        for folder in (run, scratch):
+            folder.chmod(0o755)  # servers may run as another user
+        yield Places(
+            data=workplace.data,
+            run=run,
+            scratch=scratch,
+            python=sys.executable,
+            workloads=workplace.native,
+            seed=seed,
+        )

@@ -1,0 +1,63 @@
+"""The daemon's configuration for one live block: its groups, its files, its latency source."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+from stallward.actuator.config.daemon_config import (
+    ControlConfig,
+    DaemonConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    RecordConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.latency.config import LinesLatency
+from stallward.env.sandbox.block import BlockSite
+from stallward.env.scenario.scenario import LatencyLines
+
+
+def site_config(
+    site: BlockSite,
+    place: Path,
+    *,
+    control: ControlConfig,
+    guard: Budgets,
+    record: RecordConfig | None = None,
+) -> DaemonConfig:
+    """Configure a daemon, or its sensors and levers alone, for a block.
+
+    Args:
+        site: The block's groups and files.
+        place: Folder for the socket ``actuator.sock`` and the journal.
+        control: Who decides.
+        guard: How far it may go.
+        record: Where tick records go; ``None`` records nothing.
+    """
+    return DaemonConfig(
+        node=NodeConfig(zone=site.sandbox.zone.name),
+        protected=ProtectedConfig(
+            group=site.sandbox.protected.name, groups=(site.sandbox.load.name,)
+        ),
+        background=tuple(
+            SlotConfig(name=spec.name, group=group.name, floor_bytes=spec.floor_bytes)
+            for spec, group in zip(site.scenario.background, site.sandbox.slots, strict=True)
+        ),
+        service=ServiceConfig(socket=place / "actuator.sock"),
+        journal=JournalConfig(path=place / "journal"),
+        latency=_latency(site.latency),
+        control=control,
+        guard=guard,
+        record=record,
+    )
+
+
+def _latency(lines: LatencyLines) -> LinesLatency:
+    """The daemon's form of a scenario's latency source."""
+    known = {f.name for f in fields(LinesLatency)} & {f.name for f in fields(LatencyLines)}
+    values = {name: getattr(lines, name) for name in known - {"path"}}
+    return LinesLatency(path=Path(lines.path), **values)

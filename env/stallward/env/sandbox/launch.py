@@ -1,0 +1,115 @@
+"""Starts programs inside groups, and ends them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallward.actuator.kernel.cgroups import Group
+from stallward.env.errors import WorkloadError
+from stallward.env.scenario.scenario import Command, Places, expand
+
+# The shell enters the groups and then becomes the program: not one page of it is charged
+# elsewhere, and no Python code runs between fork and exec. A program has a session of its own,
+# and Linux may weigh sessions against each other, niceness within them only (sched(7), "The
+# autogroup feature"): the session is made as nice as the program.
+_ENTER = (
+    "n=/proc/$$/autogroup; "
+    'if [ "$1" -gt 0 ] && [ -e $n ]; then echo "$1" >$n || exit 98; fi; shift; '
+    'while [ "$1" != -- ]; do echo $$ >"$1" || exit 97; shift; done; shift; exec "$@"'
+)
+_LOG_TAIL_BYTES = 800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """A started program.
+
+    Args:
+        name: For messages.
+        process: Its process.
+        log: Where its output goes.
+    """
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self, *, may_end: bool) -> None:
+        """Check that it has not failed.
+
+        Args:
+            may_end: Whether it may have ended by itself, or been ended by a signal.
+
+        Raises:
+            WorkloadError: If it has, with the end of what it wrote.
+        """
+        status = self.process.poll()
+        if status is None or (may_end and status <= 0):
+            return
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        wrote = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        raise WorkloadError(
+            f"{self.name} {how} too early. It wrote: {(wrote or 'nothing').rstrip('.')}.",
+            next_step="Check its command in the scenario.",
+        )
+
+    def end(self, *, timeout_s: float) -> None:
+        """Ask it to end, and kill it if it has not by ``timeout_s``."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(name: str, command: Command, group: Group, places: Places) -> Program:
+    """Start ``command`` inside ``group``.
+
+    Its output goes to ``{run}/NAME.log``, in memory: a program must not stall on writing its
+    log while the disk is busy.
+
+    Raises:
+        WorkloadError: If the program is not there.
+    """
+    argv = [expand(word, places) for word in command.argv]
+    if command.nice:
+        argv = ["nice", "-n", str(command.nice), *argv]
+    if command.cpus is not None:
+        argv = ["taskset", "-c", command.cpus, *argv]
+    entries = [str(folder / "cgroup.procs") for folder in group.member_dirs]
+    log = places.run / f"{name}.log"
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                ["sh", "-c", _ENTER, "sh", str(command.nice), *entries, "--", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+                start_new_session=True,  # Ctrl-C is for us; the groups are killed by us
+            )
+    except OSError as error:
+        raise WorkloadError(f"Cannot start {argv[0]}: {error.strerror or error}.") from error
+    return Program(name=name, process=process, log=log)
+
+
+def wait_for(path: Path, program: Program, *, timeout_s: float) -> None:
+    """Wait until ``program`` has made ``path``.
+
+    Raises:
+        WorkloadError: If it ends before, or takes longer than ``timeout_s``.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not path.exists():
+        program.check(may_end=False)
+        if time.monotonic() > deadline_s:
+            raise WorkloadError(
+                f"{program.name} did not make {path} within {timeout_s:g} s.",
+                next_step="Check protected.ready of the scenario, or give it more memory.",
+            )
+        time.sleep(0.02)

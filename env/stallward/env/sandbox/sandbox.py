@@ -1,0 +1,255 @@
+"""The sandbox: groups with a memory limit of their own, where programs starve only each other.
+
+Its groups, in every hierarchy of the node::
+
+    stallward/ID            the limit
+    stallward/ID/app        the protected application
+    stallward/ID/slot0 ...  the background groups
+    stallward/ID-load       the load generator; it never feels the pressure
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from stallward.actuator.errors import (
+    ActuatorError,
+    GroupError,
+    JournalError,
+    KernelFileError,
+)
+from stallward.actuator.journal.entries import JournalEntry, OwnedFolder, OwnedGroup, SwapFile
+from stallward.actuator.journal.keeper import Keeper
+from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
+from stallward.env.errors import SandboxError
+from stallward.env.sandbox import swapfile
+from stallward.env.sandbox.data_cache import default_state_dir
+
+_SPARE_BYTES = 256 * 1024 * 1024
+"""Memory that must be left to the machine beside the sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """The groups of one sandbox.
+
+    Args:
+        zone: The parent with the limit.
+        protected: The protected application's group.
+        slots: The background groups, in order.
+        load: The load generator's group, outside the limit.
+        folder: A temporary folder that is gone with the sandbox, however its owner ends.
+        swap_path: The swap file made for it; ``None`` where the node has swap.
+    """
+
+    zone: Group
+    protected: Group
+    slots: tuple[Group, ...]
+    load: Group
+    folder: Path
+    swap_path: Path | None = None
+
+    def set_limit(self, limit_bytes: int) -> None:
+        """Set how much memory the zone has.
+
+        Raises:
+            SandboxError: If the kernel refuses.
+        """
+        name = "memory.max" if self.zone.hierarchy.kind == "v2" else "memory.limit_in_bytes"
+        try:
+            write_text(_memory_file(self.zone, name), str(limit_bytes))
+        except KernelFileError as error:
+            raise SandboxError(f"Cannot limit the sandbox: {error}") from error
+
+    def kill(self) -> None:
+        """Kill everything in the sandbox and in the load generator's group.
+
+        Raises:
+            SandboxError: If something survives.
+        """
+        left = (*self.zone.kill(), *self.load.kill())
+        if left:
+            raise SandboxError(f"Processes {list(left)} of the sandbox cannot be killed.")
+
+    def empty(self) -> None:
+        """Take back the page cache that ended programs left charged to the sandbox."""
+        for group in (*self.slots, self.protected, self.zone):
+            # Both give what they can and may report that it was not all.
+            with contextlib.suppress(KernelFileError):
+                if group.hierarchy.kind == "v2":
+                    write_text(_memory_file(group, "memory.reclaim"), str(1 << 34))
+                else:
+                    write_text(_memory_file(group, "memory.force_empty"), "0")
+
+    def oom_kills(self) -> int:
+        """Processes the kernel killed for memory in the sandbox since its groups were made."""
+        name = "memory.events" if self.zone.hierarchy.kind == "v2" else "memory.oom_control"
+        groups = (self.zone, self.protected, *self.slots)
+        if self.zone.hierarchy.kind == "v2":  # counts its children too
+            groups = (self.zone,)
+        return sum(_oom_kills(read_text(_memory_file(group, name)) or "") for group in groups)
+
+
+def _memory_file(group: Group, name: str) -> Path:
+    if group.memory_dir is None:
+        raise SandboxError(f"{group.name} has no memory controller: {group.hierarchy.why}")
+    return group.memory_dir / name
+
+
+def _oom_kills(text: str) -> int:
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == "oom_kill" and value.isdigit():
+            return int(value)
+    return 0
+
+
+def check_memory(limit_bytes: int, paths: Paths) -> None:
+    """Check that the machine has the memory the sandbox may take.
+
+    Raises:
+        SandboxError: If it does not.
+    """
+    for line in (paths.proc / "meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+            if available < limit_bytes + _SPARE_BYTES:
+                raise SandboxError(
+                    f"The sandbox takes {limit_bytes >> 20} MiB, but only {available >> 20} MiB "
+                    "are available.",
+                    next_step="Stop other programs or lower sandbox.limit_mib of the scenario.",
+                )
+
+
+@contextlib.contextmanager
+def open_sandbox(
+    *,
+    slots: int,
+    limit_bytes: int,
+    swap_bytes: int,
+    cache_dir: Path,
+    state_dir: Path | None = None,
+    paths: Paths | None = None,
+    controllers: tuple[str, ...] = (),
+) -> Iterator[Sandbox]:
+    """Make a sandbox; everything it made is gone again when the context ends, however it ends.
+
+    What a killed process left of a sandbox, its keeper killed too, is removed first.
+
+    Args:
+        slots: How many background groups.
+        limit_bytes: Memory of the zone to begin with.
+        swap_bytes: Size of the swap file where the node has no swap.
+        cache_dir: Where that swap file goes; on a disk.
+        state_dir: Where it is noted what must be removed; the user's state folder if not given.
+        paths: Roots of the kernel's files.
+        controllers: v1 controllers (cpu, blkio) in which the groups are made too, where they are
+            mounted. The cpu controller gives each group the same share, whatever it runs.
+
+    Raises:
+        SandboxError: If this user or machine cannot hold it; the message says what is missing.
+    """
+    paths = paths or Paths()
+    try:
+        hierarchy = require(paths)
+    except ActuatorError as error:
+        raise SandboxError(error.cause, next_step=error.next_step) from error
+    check_memory(limit_bytes, paths)
+    identity = f"{os.getpid()}-{os.urandom(3).hex()}"
+    swap_path = None
+    if swapfile.foreign_swap_bytes(paths.proc) == 0:
+        # Absolute: whoever undoes what a crash left may work in another folder.
+        swap_path = (cache_dir / f"{identity}{swapfile.NAME_SUFFIX}").absolute()
+    sandbox = _plan(hierarchy, identity, slots, swap_path)
+    state_dir = state_dir or default_state_dir()
+    with _ended_by_sigterm(), _kept(_entries(sandbox), paths, state_dir):
+        _make(sandbox, limit_bytes, swap_bytes, controllers)
+        yield sandbox
+
+
+@contextlib.contextmanager
+def _kept(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) -> Iterator[None]:
+    """Have ``entries`` undone when the context ends, or this process, whatever ends it."""
+    try:
+        keeper = Keeper.start(paths, state_dir)
+        keeper.hold(*entries)
+    except JournalError as error:
+        raise SandboxError(error.cause, next_step=error.next_step) from error
+    try:
+        yield
+    finally:
+        try:
+            problems = keeper.restore()
+        except JournalError:  # somebody killed the keeper: do its work here
+            problems = restore(entries, paths)
+        if problems:  # not closed, the keeper tries again when this process ends
+            raise SandboxError(f"The sandbox could not be removed: {' '.join(problems)}")
+        keeper.close()
+
+
+def _entries(sandbox: Sandbox) -> tuple[JournalEntry, ...]:
+    own: tuple[JournalEntry, ...] = (
+        OwnedGroup(sandbox.load.name),
+        OwnedGroup(sandbox.zone.name),
+        OwnedFolder(sandbox.folder),
+    )
+    return own if sandbox.swap_path is None else (*own, SwapFile(sandbox.swap_path))
+
+
+def _plan(hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | None) -> Sandbox:
+    zone = hierarchy.group(f"stallward/{identity}")
+    return Sandbox(
+        zone=zone,
+        protected=zone.child("app"),
+        slots=tuple(zone.child(f"slot{index}") for index in range(slots)),
+        load=hierarchy.group(f"stallward/{identity}-load"),
+        folder=Path(tempfile.gettempdir()) / f"stallward-{identity}",
+        swap_path=swap_path,
+    )
+
+
+def _make(
+    sandbox: Sandbox, limit_bytes: int, swap_bytes: int, controllers: tuple[str, ...]
+) -> None:
+    if sandbox.swap_path is not None:
+        sandbox.swap_path.parent.mkdir(parents=True, exist_ok=True)
+        swapfile.make_swap(sandbox.swap_path, swap_bytes)
+    try:
+        sandbox.folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise SandboxError(f"Cannot make {sandbox.folder} ({error.strerror}).") from error
+    try:
+        for group in (sandbox.zone, sandbox.protected, *sandbox.slots, sandbox.load):
+            group.create(controllers)
+    except GroupError as error:
+        raise SandboxError(error.cause, next_step=error.next_step) from error
+    sandbox.set_limit(limit_bytes)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, as Ctrl-C does, instead of ending the process at once."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

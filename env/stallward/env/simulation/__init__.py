@@ -1,0 +1,1 @@
+"""Many twin nodes stepped by actions, and what is allowed on them."""

@@ -1,0 +1,1 @@
+"""What a twin is given: parameters, exogenous description, fitted sets."""

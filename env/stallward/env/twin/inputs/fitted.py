@@ -1,0 +1,118 @@
+"""Fitted twins: a scenario with a weighted set of parameter draws, as a JSON file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.env.errors import TwinError
+from stallward.env.twin.inputs.exogenous import TwinScenario, scenario_from_json, scenario_to_json
+from stallward.env.twin.inputs.parameters import TwinParameters, as_mapping, from_mapping
+
+TWIN_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedTwin:
+    """What a fit found for one scenario.
+
+    Attributes:
+        scenario: The exogenous description.
+        draws: Parameter settings that explain the recordings.
+        weights: How much each counts; they sum to 1.
+        provenance: Which recordings, how fitted, with what error.
+    """
+
+    scenario: TwinScenario
+    draws: tuple[TwinParameters, ...]
+    weights: tuple[float, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that draws and weights belong together.
+
+        Raises:
+            TwinError: If there are none, or their numbers differ, or a weight is negative.
+        """
+        usable = self.draws and len(self.draws) == len(self.weights)
+        usable = usable and all(weight >= 0.0 for weight in self.weights)
+        if not usable or not abs(sum(self.weights) - 1.0) <= 1e-6:  # which NaN is not
+            raise TwinError(
+                f"The twin of {self.scenario.name} has {len(self.draws)} draws and weights "
+                f"that do not belong to them.",
+                next_step="Fit the twin again with `stallward fit`.",
+            )
+
+    def choose_by(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Indices of draws by weight, of numbers uniform in [0, 1)."""
+        edges = np.cumsum(self.weights)
+        return np.searchsorted(edges[:-1] / edges[-1], numbers, side="right").astype(np.int64)
+
+    def choose(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Indices of ``count`` draws by weight."""
+        return rng.choice(len(self.draws), size=count, p=np.array(self.weights))
+
+
+def save_fitted(path: Path, twin: FittedTwin) -> None:
+    """Write a fitted twin, whole or not at all.
+
+    Raises:
+        TwinError: If it cannot be written.
+    """
+    data = {
+        "schema": TWIN_SCHEMA,
+        "scenario": scenario_to_json(twin.scenario),
+        "draws": [
+            {"weight": weight, **as_mapping(draw)}
+            for weight, draw in zip(twin.weights, twin.draws, strict=True)
+        ],
+        "provenance": dict(twin.provenance),
+    }
+    building = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        building.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        building.replace(path)
+    except OSError as error:
+        raise TwinError(f"The twin {path} could not be written: {error}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            building.unlink()
+
+
+def load_fitted(path: Path) -> FittedTwin:
+    """Read a fitted twin.
+
+    Raises:
+        TwinError: If it is missing, not a twin, or of another version.
+    """
+    again = "Fit it again with `stallward fit`."
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # UTF-8, JSON, endless numbers
+        raise TwinError(f"The twin {path} cannot be read: {error}.", next_step=again) from error
+    if not isinstance(data, dict) or data.get("schema") != TWIN_SCHEMA:
+        raise TwinError(f"{path} is not a fitted twin of schema {TWIN_SCHEMA}.", next_step=again)
+    try:
+        items = [dict(item) for item in data["draws"]]
+        weights = tuple(float(item.pop("weight")) for item in items)
+        scenario = scenario_from_json(data["scenario"])
+        provenance = dict(data["provenance"])
+        return FittedTwin(
+            scenario=scenario,
+            draws=tuple(from_mapping(item) for item in items),
+            weights=weights,
+            provenance=provenance,
+        )
+    except TwinError as error:
+        raise TwinError(f"{path}: {error.cause}", next_step=error.next_step) from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise TwinError(f"{path} lacks a field: {error}.", next_step=again) from error

@@ -1,0 +1,1 @@
+"""What happens in one tick of one node, compiled."""

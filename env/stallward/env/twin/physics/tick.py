@@ -1,0 +1,243 @@
+"""One tick of a node: what happens in it, in which order.
+
+Order of a sub-step: what everybody asks for (requests, touches, growth), what that makes them
+wait for, which pages reclaim takes to make room, what they get. Nothing recorded is played back
+but arrivals and programs of work; see ``application`` for the requests, ``background`` for the
+programs, and the pure functions in ``pages``, ``stalls`` and ``latency``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stallward.env.twin.physics import background, pages, stalls
+from stallward.env.twin.physics.application import Moment, serve
+from stallward.env.twin.physics.background import Strides, strides
+from stallward.env.twin.physics.pages import ALL_POOLS, ANON, COLD, FILE, GROUPS, POOLS, clip
+from stallward.env.twin.physics.reclaim import make_room
+from stallward.env.twin.physics.state import SUBSTEPS, Node, Noise, Parameters
+from stallward.env.twin.simd.elementary import exp
+from stallward.env.twin.simd.jit import model
+from stallward.env.twin.simd.layout import Rows
+from stallward.env.twin.simd.records import from_row, local_rows
+from stallward.env.twin.simd.values import maximum, minimum, where
+
+TICK_S: Final = 0.1
+STEP_S: Final = TICK_S / SUBSTEPS
+_PART: Final = 1.0 / SUBSTEPS
+_BUSY_S: Final = 0.1
+"""Time constant with which it is known how busy the device is."""
+
+
+@model
+def begin(node: Node, parameters: Parameters, noise: Noise, now: Moment, slots: int) -> None:
+    """Set what holds for the whole tick: processors, device; nobody has stalled yet."""
+    sigma = parameters.device_sigma
+    now.device = exp(sigma * noise.device - 0.5 * sigma * sigma)
+    asked = background.demand_cores(node, slots)
+    own = minimum(node.arriving_per_s * node.service_s, node.workers)
+    crowded = clip(asked / node.cores, 0.0, 1.0)
+    now.service_s = node.service_s * (1.0 + parameters.cpu_slowdown * crowded)
+    node.cpu_stall_us = node.cpu_stall_us + 1e6 * TICK_S * stalls.cpu_some(asked + own, node.cores)
+    node.cpu = stalls.cpu_share(asked, own, node.cores)
+    for i in range(slots):
+        node.progress[i] = 0.0
+        node.kernel_s[i] = 0.0
+    for g in range(GROUPS):
+        node.stalled[g] = 0.0
+        node.io_share[g] = 0.0
+    node.io_share[GROUPS] = 0.0
+    node.some = 0.0
+    node.full = 0.0
+
+
+@model
+def substep(
+    node: Node, parameters: Parameters, noise: Noise, now: Moment, k: int, slots: int
+) -> None:
+    """Let a quarter of a tick pass.
+
+    Args:
+        node: Which changes.
+        parameters: The node's.
+        noise: The tick's.
+        now: As :func:`begin` set it; the rest is used on the way.
+        k: Which sub-step of the tick.
+        slots: Slots there are.
+    """
+    miss, demand = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
+    asked = local_rows(GROUPS)
+    does = strides()
+    _page_waits(node, parameters, now, slots)
+    clean = 1.0 - maximum(now.tight, background.in_want_of_clean_pages(node, slots))
+    _misses(node, parameters, miss, slots)
+    serve(node, parameters, noise, now, miss, k, STEP_S)
+    now.written, now.open_share = stalls.writeback(
+        node.dirty,
+        node.zone_pages * node.dirty_block,
+        # Reclaim has dirty pages written, however few there are.
+        node.zone_pages * node.dirty_start * clean,
+        parameters.write_pages_per_s * STEP_S,
+        1 + slots,
+    )
+    for pool in range(POOLS):
+        demand[pool] = now.pages[pool]
+    for i in range(slots):
+        mine = from_row(miss, (1 + i) * POOLS)
+        asks = from_row(demand, (1 + i) * POOLS)
+        background.stride(node, parameters, now, mine, does, asks, STEP_S, i)
+    for g in range(1 + slots):
+        asked[g] = pages.total(from_row(demand, g * POOLS), POOLS)
+    now.swapped_out = make_room(node, parameters, demand, STEP_S, slots)
+    _take(node, demand, asked, does, slots)
+    _charge_device(node, parameters, now, does, slots)
+    _count(node, parameters, now, does, slots)
+    _count_stalls(node, parameters, now, does, slots)
+
+
+@model
+def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> None:
+    """Set how short memory is and how long the application waits for one missing page.
+
+    Its reads meet those of all others.
+    """
+    now.free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
+    now.tight = pages.tightness(now.free, node.zone_pages)
+    now.read_s = stalls.read_latency_s(
+        parameters.read_latency_s,
+        node.backlog_s,
+        parameters.read_queue_share,
+        now.device,
+    )
+    crowd_s = now.device * stalls.crowd_wait_s(parameters.crowded_read_s, node.busy_share)
+    each_s = 1.0 / parameters.read_pages_per_s + now.tight * parameters.reclaim_s_per_page
+    own_s = now.read_s + crowd_s
+    now.own_anon_s = own_s / parameters.swap_readahead_pages + each_s
+    now.own_file_s = own_s / parameters.file_readahead_pages + each_s
+
+
+@model
+def _misses(node: Node, parameters: Parameters, miss: Rows, slots: int) -> None:
+    """Set the chance that a touched page is missing, of each pool; a stream's is not asked."""
+    exponent = parameters.protected_miss_exponent
+    for pool in range(COLD):
+        miss[pool] = pages.miss_probability(node.resident[pool], node.wanted[pool], exponent)
+    miss[COLD] = pages.miss_probability(node.resident[COLD], node.wanted[COLD], 1.0)
+    for i in range(slots):
+        exponent = parameters.slot_miss_exponent[i]
+        for pool in range(COLD):
+            at = (1 + i) * POOLS + pool
+            miss[at] = pages.miss_probability(node.resident[at], node.wanted[at], exponent)
+
+
+@model
+def _take(node: Node, got: Rows, asked: Rows, does: Strides, slots: int) -> None:
+    """Put the pages that were got into memory; slots get on by the share of what they asked."""
+    for i in range(slots):
+        first = (1 + i) * POOLS
+        all_asked = asked[1 + i]
+        found = pages.total(from_row(got, first), POOLS) / maximum(all_asked, pages.EPSILON)
+        share = where(all_asked > pages.EPSILON, found, 1.0)
+        node.wanted[first + ANON] = node.wanted[first + ANON] + does.fresh[i] * share
+        node.wanted[first + FILE] = node.wanted[first + FILE] + does.fresh_file[i]
+        does.run[i] = does.run[i] * share
+        for pool in (ANON, FILE):
+            held = node.resident[first + pool] + got[first + pool]
+            node.resident[first + pool] = minimum(held, node.wanted[first + pool])
+        node.resident[first + COLD] = node.resident[first + COLD] + got[first + COLD]
+        node.wanted[first + COLD] = node.resident[first + COLD]
+    for pool in range(POOLS):
+        node.resident[pool] = minimum(node.resident[pool] + got[pool], node.wanted[pool])
+    lost = node.idle_loss_per_s * STEP_S
+    node.resident[COLD] = maximum(node.resident[COLD] - lost, 0.0)
+
+
+@model
+def _charge_device(
+    node: Node, parameters: Parameters, now: Moment, does: Strides, slots: int
+) -> None:
+    """Queue at the device what was read and written, and dirty what streams write."""
+    own_s = now.device * pages.total(now.pages, POOLS) / parameters.read_pages_per_s
+    of_late = STEP_S / _BUSY_S
+    all_s = 0.0
+    for i in range(slots):
+        streamed = node.stream_per_s[i] * does.run[i] * STEP_S
+        dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
+        node.dirty[1 + i] = minimum(dirty, node.resident[(1 + i) * POOLS + COLD])
+        read = does.read[i] + streamed * (1.0 - node.dirty_share[i])
+        fill_s = does.fresh_file[i] / maximum(node.fill_per_s[i], 1.0)
+        work_s = now.device * (read / parameters.read_pages_per_s + fill_s)
+        all_s = all_s + work_s
+        busy = minimum(work_s / STEP_S, 1.0)
+        node.own_busy_share[i] = node.own_busy_share[i] + of_late * (busy - node.own_busy_share[i])
+    write = now.swapped_out * parameters.swap_write_share + now.written
+    all_s = all_s + now.device * write / parameters.write_pages_per_s
+    node.backlog_s = stalls.drain(node.backlog_s, own_s + all_s, STEP_S)
+    node.busy_share = node.busy_share + of_late * (minimum(all_s / STEP_S, 1.0) - node.busy_share)
+
+
+@model
+def _count(node: Node, parameters: Parameters, now: Moment, does: Strides, slots: int) -> None:
+    """Count what a sub-step came to."""
+    anon_in = now.pages[ANON]
+    for i in range(slots):
+        anon, file = does.anon_faults[i], does.file_faults[i]
+        anon_in = anon_in + anon
+        kernel_s = anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
+        node.kernel_s[i] = node.kernel_s[i] + kernel_s
+        node.progress[i] = node.progress[i] + _PART * does.run[i]
+        node.refault_pages[1 + i] = node.refault_pages[1 + i] + does.read[i]
+    node.refault_pages[0] = node.refault_pages[0] + now.refaults
+    reads = now.pages[ANON] / parameters.swap_readahead_pages
+    reads = reads + (now.pages[FILE] + now.pages[COLD]) / parameters.file_readahead_pages
+    node.major_faults = node.major_faults + reads
+    node.swap_in_pages = node.swap_in_pages + anon_in
+    node.swap_out_pages = node.swap_out_pages + now.swapped_out
+    node.cpu_us[0] = node.cpu_us[0] + 1e6 * now.work_s
+
+
+@model
+def _count_stalls(
+    node: Node, parameters: Parameters, now: Moment, does: Strides, slots: int
+) -> None:
+    """Add a sub-step's stall time, of every group and of the zone."""
+    stalled, productive = local_rows(GROUPS), local_rows(GROUPS)
+    on_io = clip(now.stall_s / STEP_S * parameters.psi_io_scale, 0.0, 1.0)
+    node.io_share[0] = node.io_share[0] + _PART * on_io
+    nobody_on_io = 1.0 - on_io
+    own_s = now.anon_stall_s * parameters.psi_anon_scale
+    own_s = own_s + now.file_stall_s * parameters.psi_file_scale
+    stalled[0] = clip(own_s / STEP_S, 0.0, 1.0)
+    productive[0] = minimum(clip(now.work_s / STEP_S, 0.0, 1.0), 1.0 - stalled[0])
+    for i in range(slots):
+        room = does.making_room[i]
+        waited = does.stalled[i] - room
+        on_io = clip(waited * parameters.psi_io_scale, 0.0, 1.0)
+        node.io_share[1 + i] = node.io_share[1 + i] + _PART * on_io
+        nobody_on_io = nobody_on_io * (1.0 - on_io)
+        anon, file = does.anon_stalled[i], waited - does.anon_stalled[i]
+        share = anon * parameters.psi_anon_scale + file * parameters.psi_file_scale
+        stalled[1 + i] = clip(share + room, 0.0, 1.0)
+        runs = does.run[i] * clip(node.slot_cores[i], 0.0, 1.0)
+        productive[1 + i] = minimum(runs, 1.0 - stalled[1 + i])
+    some, full = stalls.some_full(stalled, productive, 1 + slots)
+    for g in range(1 + slots):
+        node.stalled[g] = node.stalled[g] + _PART * stalled[g]
+    node.some = node.some + _PART * some
+    node.full = node.full + _PART * full
+    node.io_share[GROUPS] = node.io_share[GROUPS] + _PART * (1.0 - nobody_on_io)
+
+
+@model
+def end(node: Node, slots: int) -> None:
+    """Close the tick: time, stalls and work are counted."""
+    node.time_s = node.time_s + TICK_S
+    for g in range(1 + slots):
+        stalled_us = 1e6 * TICK_S * node.stalled[g]
+        node.psi_some_us[g] = node.psi_some_us[g] + stalled_us
+        node.psi_full_us[g] = node.psi_full_us[g] + stalled_us
+        node.psi_io_us[g] = node.psi_io_us[g] + 1e6 * TICK_S * node.io_share[g]
+    node.psi_some_us[GROUPS] = node.psi_some_us[GROUPS] + 1e6 * TICK_S * node.some
+    node.psi_full_us[GROUPS] = node.psi_full_us[GROUPS] + 1e6 * TICK_S * node.full
+    node.psi_io_us[GROUPS] = node.psi_io_us[GROUPS] + 1e6 * TICK_S * node.io_share[GROUPS]
+    background.end_tick(node, TICK_S, slots)

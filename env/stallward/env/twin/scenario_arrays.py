@@ -1,0 +1,135 @@
+"""Scenarios as arrays, from which the columns of nodes are filled at their resets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S
+from stallward.agent.desired import SLOTS
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.parameters import PARAMETER_INDEX
+from stallward.env.twin.physics.pages import COLD
+from stallward.env.twin.physics.state import NODE
+from stallward.env.twin.simd.layout import Columns
+
+Array = NDArray[np.float64]
+
+_WARM_SHARE: Final = 0.98
+"""Share of the application that fits into the zone which is loaded at the start."""
+_REQUEST_TOUCH_SCALES: Final = [
+    PARAMETER_INDEX[name] for name in ("touch_scale", "touch_scale", "cold_touch_scale")
+]
+"""Of each pool: anonymous, hot files, cold files."""
+_SLOT_TOUCH_SCALES: Final = [PARAMETER_INDEX[f"slot{i}_touch_scale"] for i in range(SLOTS)]
+
+
+class ScenarioTable:
+    """``K`` scenarios as arrays with the scenario last.
+
+    Attributes:
+        scenarios: As given.
+        programs: Working sets, ``(K, SLOTS, 2, T)`` pages (anonymous, file).
+        running: When the programs run, ``(K, SLOTS, R)``.
+        rates: What the request rates are times in each second, ``(K, S)``.
+        most_bytes: The largest working set of each program, ``(K, SLOTS)``.
+    """
+
+    def __init__(self, scenarios: Sequence[TwinScenario]) -> None:
+        self.scenarios = tuple(scenarios)
+        count = len(self.scenarios)
+        length = max((len(s.anon_pages) for x in self.scenarios for s in x.slots), default=1)
+        self.programs = np.zeros((count, SLOTS, 2, length))
+        length = max((len(s.running) for x in self.scenarios for s in x.slots), default=1)
+        self.running = np.zeros((count, SLOTS, length))
+        length = max((len(x.protected.rate_factors) for x in self.scenarios), default=1)
+        self.rates = np.ones((count, length))
+        self._fresh = Columns(NODE, np.zeros((count, NODE.rows)))
+        for k, scenario in enumerate(self.scenarios):
+            self._describe(k, scenario)
+            factors = scenario.protected.rate_factors
+            self.rates[k, : len(factors)] = factors
+            for i, slot in enumerate(scenario.slots):
+                self.running[k, i, : len(slot.running)] = slot.running
+                self.programs[k, i, 0, : len(slot.anon_pages)] = slot.anon_pages
+                self.programs[k, i, 1, : len(slot.file_pages)] = slot.file_pages
+        self.most_bytes = PAGE_BYTES * self.programs.sum(axis=2).max(axis=2)
+
+    def _describe(self, k: int, scenario: TwinScenario) -> None:
+        """Set what nodes of a scenario begin with."""
+        fresh, protected = self._fresh, scenario.protected
+        fresh["scenario"][k] = k
+        for name, value in _of_node(scenario).items():
+            fresh[name][k] = value
+        for i, slot in enumerate(scenario.slots):
+            for name, value in _of_slot(slot).items():
+                fresh[name][k, i] = value
+        kept = (protected.anon_pages, protected.file_pages, protected.cold_pages)
+        fresh["wanted"][k, 0] = kept
+        fresh["request_touches"][k] = (
+            protected.touch_anon_pages, protected.touch_file_pages, protected.touch_cold_pages,
+        )  # fmt: skip
+        fresh["reported"][k] = (0.0, np.nan, np.nan, np.nan, np.nan)
+        fresh["unpaused"][k] = 1.0
+        fresh["limit_pages"][k] = np.inf
+        fresh["want_limit_pages"][k] = np.inf
+        fresh["limit_bytes"][k] = np.nan
+        fresh["since_thaw_s"][k] = NEVER_PAUSED_S
+
+    def fresh(self, scenario: NDArray[np.int64], parameters: Array) -> Columns:
+        """The state of new nodes, but for where their programs are.
+
+        Args:
+            scenario: Index of the scenario of each, ``(n,)``.
+            parameters: ``(len(PARAMETER_NAMES), n)``.
+        """
+        found = Columns(NODE, self._fresh.matrix[scenario])
+        found["request_touches"] *= parameters[_REQUEST_TOUCH_SCALES].T
+        found["touch_per_s"] *= parameters[_SLOT_TOUCH_SCALES].T
+        found["service_s"] *= parameters[PARAMETER_INDEX["service_scale"]]
+        return found
+
+    def load(self, nodes: Columns) -> None:
+        """Let the application and those programs that are on begin."""
+        hot = nodes["wanted"][:, 0, :COLD]
+        fits = nodes["zone_pages"] / np.maximum(hot.sum(axis=1), 1.0)
+        nodes["resident"][:, 0, :COLD] = hot * np.minimum(_WARM_SHARE * fits, 1.0)[:, None]
+        second = (nodes["phase_s"][:, None] % np.maximum(nodes["cycle_s"], 1.0)).astype(np.int64)
+        which = nodes["scenario"].astype(np.int64)[:, None]
+        nodes["on"] = nodes["present"] * self.running[which, np.arange(SLOTS), second]
+
+
+def _of_node(scenario: TwinScenario) -> dict[str, float]:
+    return {
+        "zone_pages": scenario.zone_bytes / PAGE_BYTES,
+        "swap_pages": scenario.swap_bytes / PAGE_BYTES,
+        "slo_ms": scenario.slo_ms,
+        "cores": scenario.cores,
+        "rate_per_s": scenario.protected.request_rate_per_s,
+        "rate_cycle_s": float(len(scenario.protected.rate_factors)),
+        "service_s": scenario.protected.service_s,
+        "workers": scenario.protected.workers,
+        "poisson": float(scenario.protected.poisson),
+        "idle_loss_per_s": scenario.protected.idle_loss_pages_per_s,
+    }
+
+
+def _of_slot(slot: SlotProgram) -> dict[str, float]:
+    return {
+        "there": 1.0,
+        "present": 1.0,
+        "units_per_s": slot.units_per_s,
+        "touch_per_s": slot.touch_pages_per_s,
+        "fill_per_s": slot.fill_pages_per_s,
+        "stream_per_s": slot.stream_pages_per_s,
+        "dirty_share": slot.dirty_share,
+        "slot_cores": slot.cores,
+        "floor_bytes": float(slot.floor_bytes),
+        "stream_span": slot.stream_span_pages,
+        "length_s": float(len(slot.anon_pages)),
+        "loop_from_s": slot.loop_from_s,
+        "cycle_s": float(len(slot.running)),
+    }

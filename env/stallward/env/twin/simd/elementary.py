@@ -1,0 +1,199 @@
+"""Elementary functions of numbers, from additions, multiplications and divisions alone.
+
+So they vectorise, and need no library of the machine's. Exact to a few units in the last place;
+the polynomials are those of fdlibm (Sun Microsystems, 1993) and Taylor's.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, Final
+
+from stallward.env.twin.simd.jit import model
+from stallward.env.twin.simd.values import floor, maximum, minimum, square_root, where
+from stallward.env.twin.simd.vectors import (
+    BITS,
+    NUMBERS,
+    VECTOR,
+    NumbersType,
+    binary,
+    compiled_as,
+    same,
+    unary,
+)
+
+_SHIFT: Final = 6755399441055744.0
+"""1.5 * 2 ** 52: what is added to it is rounded to a whole number, and stands in its low bits."""
+_SHIFT_BITS: Final = struct.unpack("<q", struct.pack("<d", _SHIFT))[0]
+_ROOT_HALF_BITS: Final = struct.unpack("<q", struct.pack("<d", math.sqrt(0.5)))[0]
+_LN2_HIGH: Final = 6.93147180369123816490e-01
+_LN2_LOW: Final = 1.90821492927058770002e-10
+_PER_LN2: Final = 1.4426950408889634
+
+
+def _rounded(x: float) -> float:
+    """The nearest whole number, for up to 2 ** 51."""
+    return (x + _SHIFT) - _SHIFT
+
+
+def _times_two_to(x: float, power: float) -> float:
+    """``x * 2 ** power`` for a whole power."""
+    return math.ldexp(x, int(power))
+
+
+def _mantissa(x: float) -> float:
+    """``x`` over the power of two that brings it between the roots of 1/2 and of 2."""
+    mantissa, _ = math.frexp(x)
+    return mantissa * 2.0 if mantissa < math.sqrt(0.5) else mantissa
+
+
+def _exponent(x: float) -> float:
+    """That power."""
+    mantissa, exponent = math.frexp(x)
+    return float(exponent - (mantissa < math.sqrt(0.5)))
+
+
+def _build_times_two_to(b: Any, x: Any, power: Any) -> Any:
+    bits = b.bitcast(b.fadd(power, same(VECTOR, _SHIFT)), BITS)
+    return b.bitcast(b.add(b.bitcast(x, BITS), b.shl(bits, same(BITS, 52))), VECTOR)
+
+
+def _build_mantissa(b: Any, x: Any) -> Any:
+    bits = b.bitcast(x, BITS)
+    over = b.and_(b.sub(bits, same(BITS, _ROOT_HALF_BITS)), same(BITS, -(1 << 52)))
+    return b.bitcast(b.sub(bits, over), VECTOR)
+
+
+def _build_exponent(b: Any, x: Any) -> Any:
+    over = b.sub(b.bitcast(x, BITS), same(BITS, _ROOT_HALF_BITS))
+    whole = b.add(b.ashr(over, same(BITS, 52)), same(BITS, _SHIFT_BITS))
+    return b.fsub(b.bitcast(whole, VECTOR), same(VECTOR, _SHIFT))
+
+
+_lanes_times_two_to = binary(NUMBERS, _build_times_two_to)
+_lanes_mantissa = unary(NUMBERS, _build_mantissa)
+_lanes_exponent = unary(NUMBERS, _build_exponent)
+
+
+@compiled_as(_rounded)
+def _overload_rounded(x: Any) -> Any:
+    return lambda x: (x + _SHIFT) - _SHIFT
+
+
+@compiled_as(_times_two_to)
+def _overload_times_two_to(x: Any, power: Any) -> Any:
+    if isinstance(x, NumbersType):
+        return lambda x, power: _lanes_times_two_to(x, power)
+    return lambda x, power: math.ldexp(x, int(power))
+
+
+@compiled_as(_mantissa)
+def _overload_mantissa(x: Any) -> Any:
+    return (lambda x: _lanes_mantissa(x)) if isinstance(x, NumbersType) else _mantissa
+
+
+@compiled_as(_exponent)
+def _overload_exponent(x: Any) -> Any:
+    return (lambda x: _lanes_exponent(x)) if isinstance(x, NumbersType) else _exponent
+
+
+@model
+def exp(x: float) -> float:
+    """E ** x, within the range of numbers."""
+    x = minimum(maximum(x, -700.0), 700.0)
+    twos = _rounded(x * _PER_LN2)
+    r = (x - twos * _LN2_HIGH) - twos * _LN2_LOW
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    return _times_two_to(p * r * r + r + 1.0, twos)
+
+
+@model
+def log(x: float) -> float:
+    """The natural logarithm of what is above 0 and normal."""
+    twos = _exponent(x)
+    f = _mantissa(x) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    p = 1.479819860511658591e-01
+    p = p * z + 1.531383769920937332e-01
+    p = p * z + 1.818357216161805012e-01
+    p = p * z + 2.222219843214978396e-01
+    p = p * z + 2.857142874366239149e-01
+    p = p * z + 3.999999999940941908e-01
+    p = p * z + 6.666666666666735130e-01
+    half = 0.5 * f * f
+    return twos * _LN2_HIGH - ((half - (s * (half + p * z) + twos * _LN2_LOW)) - f)
+
+
+@model
+def log_of_one_plus(x: float) -> float:
+    """log(1 + x) for ``x`` not below 0, exact for small ones too."""
+    u = 1.0 + x
+    return log(u) + (x - (u - 1.0)) / u
+
+
+@model
+def power(x: float, exponent: float) -> float:
+    """``x ** exponent`` for ``x`` not below 0; 0 ** 0 is 1."""
+    found = exp(exponent * log(maximum(x, 1e-300)))
+    return where(x > 0.0, found, where(exponent > 0.0, 0.0, 1.0))
+
+
+@model
+def remainder(x: float, step: float) -> float:
+    """What is left of ``x`` beyond whole steps, as ``x % step`` of what is not negative."""
+    left = x - floor(x / step) * step
+    return where(left < 0.0, left + step, where(left >= step, left - step, left))
+
+
+@model
+def normals(radius: float, turn: float) -> tuple[float, float]:
+    """Two normal numbers from two uniform ones in [0, 1) (Box and Muller, 1958)."""
+    size = square_root(-2.0 * log(1.0 - radius))
+    quarters = _rounded(4.0 * turn)
+    t = (turn - 0.25 * quarters) * (2.0 * math.pi)
+    sine, cosine = _sine(t), _cosine(t)
+    odd = (quarters == 1.0) | (quarters == 3.0)
+    one, other = where(odd, sine, cosine), where(odd, cosine, sine)
+    one = where((quarters == 1.0) | (quarters == 2.0), -one, one)
+    other = where((quarters == 2.0) | (quarters == 3.0), -other, other)
+    return size * one, size * other
+
+
+@model
+def _sine(t: float) -> float:
+    """Of an angle within an eighth of a turn."""
+    z = t * t
+    p = 1.0 / 6227020800.0
+    p = p * z - 1.0 / 39916800.0
+    p = p * z + 1.0 / 362880.0
+    p = p * z - 1.0 / 5040.0
+    p = p * z + 1.0 / 120.0
+    p = p * z - 1.0 / 6.0
+    return t + t * z * p
+
+
+@model
+def _cosine(t: float) -> float:
+    """Of an angle within an eighth of a turn."""
+    z = t * t
+    p = 1.0 / 20922789888000.0
+    p = p * z - 1.0 / 87178291200.0
+    p = p * z + 1.0 / 479001600.0
+    p = p * z - 1.0 / 3628800.0
+    p = p * z + 1.0 / 40320.0
+    p = p * z - 1.0 / 720.0
+    p = p * z + 1.0 / 24.0
+    return 1.0 - 0.5 * z + z * z * p

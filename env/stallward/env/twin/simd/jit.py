@@ -1,0 +1,115 @@
+"""What is compiled, and where compiled code is kept.
+
+Compiling the twin takes many seconds, so the result is kept on disk, in ``$NUMBA_CACHE_DIR``
+where that is set, else in the user's cache folder; where neither can be written, in a folder of
+this process that goes with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from numba import config, njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.extending import register_jitable
+
+from stallward import agent
+from stallward.actuator.guard import slot_tracker
+from stallward.actuator.runtime.temporary_folders import make_passing
+from stallward.env import twin
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_SOURCES: Final = (
+    Path(twin.__file__).parents[1],
+    Path(agent.__file__).parent,
+    Path(slot_tracker.__file__),
+)
+"""All that kernels are made of; constants of other packages are compiled in, too."""
+
+
+def model(function: Function) -> Function:
+    """A function of a model: plain Python, and part of every kernel that calls it."""
+    made: Function = register_jitable(forceinline=True, error_model="numpy")(function)
+    return made
+
+
+def kernel(function: Function) -> Function:
+    """A loop over nodes that Python calls, compiled at its first call and then kept on disk.
+
+    What is kept is used only while no source of the package has changed: numba by itself looks
+    at the kernel's own file, but a kernel consists of model functions of many files.
+    """
+    made: Any = njit(error_model="numpy", nogil=True)(function)
+    made._cache = _Cache(function)
+    typed: Function = made
+    return typed
+
+
+@functools.cache
+def _stamp() -> str:
+    """Of all sources that a kernel may be made of."""
+    digest = hashlib.sha256()
+    for source in _SOURCES:
+        for file in sorted(source.rglob("*.py")) if source.is_dir() else (source,):
+            digest.update(file.name.encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Where compiled code is kept."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for folder in (Path(config.CACHE_DIR) if config.CACHE_DIR else None, home / "stallward"):
+        if folder is not None and _writable(folder):
+            return folder
+    passing = make_passing("kernels")
+    atexit.register(shutil.rmtree, passing, ignore_errors=True)
+    return passing
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+class _Locator(_CacheLocator):  # type: ignore[misc]
+    """Tells numba where, and whether what is there is still right."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._line = function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        return str(cache_folder())
+
+    def get_source_stamp(self) -> str:
+        return _stamp()
+
+    def get_disambiguator(self) -> str:
+        place = hashlib.sha256(__file__.encode()).hexdigest()[:16]
+        return f"{self._line}-{place}"
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], _file: str) -> _Locator:
+        return cls(function)
+
+
+class _Results(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes: Final = [_Locator]
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _Results

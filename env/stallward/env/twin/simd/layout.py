@@ -1,0 +1,136 @@
+"""Where the numbers of nodes are kept: numpy's side of :mod:`stallward.env.twin.simd.records`."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Protocol, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.env.twin.simd.vectors import WIDTH
+
+Array = NDArray[np.float64]
+
+
+class Rows(Protocol):
+    """Some numbers of a node."""
+
+    def __getitem__(self, index: int, /) -> float: ...
+
+    def __setitem__(self, index: int, value: float, /) -> None: ...
+
+
+class Layout:
+    """Which rows hold what.
+
+    Args:
+        record: A class with annotations: ``float`` for one row, ``Annotated[Rows, n]`` or
+            ``Annotated[Rows, n, m]`` for ``n`` or ``n * m`` of them.
+
+    Attributes:
+        fields: Name to first row and shape of the rows; without one for one number.
+        rows: Of all together.
+    """
+
+    def __init__(self, record: type) -> None:
+        self.fields: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self.rows = 0
+        for name, hint in get_type_hints(record, include_extras=True).items():
+            shape = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+            self.fields[name] = (self.rows, shape)
+            self.rows += math.prod(shape)
+
+    def also(self, name: str, first: str, shape: tuple[int, ...]) -> None:
+        """Give rows that have names of their own, from ``first`` on, one name together."""
+        self.fields[name] = (self.fields[first][0], shape)
+
+    def empty(self, nodes: int) -> Array:
+        """Zeroed rows of ``nodes`` nodes, ``(tiles, rows, WIDTH)``.
+
+        What compiled code works on together lies together in memory.
+        """
+        return np.zeros((tiles(nodes), self.rows, WIDTH))
+
+
+def tiles(nodes: int) -> int:
+    """How many times eight nodes are computed."""
+    return -(-nodes // WIDTH)
+
+
+def copy_tiles(into: Array, source: Array, rows: NDArray[np.int64]) -> None:
+    """Let the first nodes of ``into`` be the nodes ``rows`` of ``source``, both of one layout."""
+    here = np.arange(len(rows))
+    into[here // WIDTH, :, here % WIDTH] = source[rows // WIDTH, :, rows % WIDTH]
+
+
+class Arrays:
+    """The fields of a layout as arrays over the nodes.
+
+    An attribute is a read-only copy, with the field's shape and the nodes last. Setting one sets
+    the values in force.
+
+    Args:
+        layout: Which rows hold what.
+        state: As from :meth:`Layout.empty`.
+        index: The nodes, ``(n,)``.
+    """
+
+    __slots__ = ("_index", "_layout", "_state")
+    _index: NDArray[np.int64]
+    _layout: Layout
+    _state: Array
+
+    def __init__(self, layout: Layout, state: Array, index: NDArray[np.int64]) -> None:
+        object.__setattr__(self, "_layout", layout)
+        object.__setattr__(self, "_state", state)
+        object.__setattr__(self, "_index", index)
+
+    def at(self, index: NDArray[np.int64]) -> Arrays:
+        """Some of the nodes."""
+        return Arrays(self._layout, self._state, self._index[index])
+
+    def __getattr__(self, name: str) -> Array:
+        rows, shape = self._rows_of(name)
+        index = self._index
+        # Every node of some tiles and then a part of that is faster than each for itself.
+        low, high = int(index[0]) // WIDTH, int(index[-1]) // WIDTH + 1
+        whole = self._state[low:high, rows].swapaxes(0, 1).reshape(rows.stop - rows.start, -1)
+        found = whole[:, index - low * WIDTH].reshape(*shape, len(index))
+        found.flags.writeable = False
+        return found
+
+    def __setattr__(self, name: str, value: Array | float) -> None:
+        rows, shape = self._rows_of(name)
+        index = self._index
+        values = np.broadcast_to(value, (*shape, len(index))).reshape(-1, len(index))
+        self._state[index // WIDTH, rows, index % WIDTH] = values.T
+
+    def _rows_of(self, name: str) -> tuple[slice, tuple[int, ...]]:
+        fields = object.__getattribute__(self, "_layout").fields
+        if name not in fields:
+            raise AttributeError(name)
+        first, shape = fields[name]
+        return slice(first, first + math.prod(shape)), shape
+
+
+class Columns:
+    """The fields of a layout in a matrix of nodes by rows, which may be changed in place.
+
+    Args:
+        layout: Which rows hold what.
+        matrix: ``(nodes, layout.rows)``.
+    """
+
+    def __init__(self, layout: Layout, matrix: Array) -> None:
+        self.matrix = matrix
+        self._layout = layout
+
+    def __getitem__(self, name: str) -> Array:
+        """The field's values, ``(nodes,)`` or ``(nodes, *shape)``."""
+        first, shape = self._layout.fields[name]
+        found = self.matrix[:, first : first + math.prod(shape)]
+        return found.reshape(-1, *shape) if len(shape) > 1 else found if shape else found[:, 0]
+
+    def __setitem__(self, name: str, value: Array | float) -> None:
+        self[name][...] = value

@@ -1,0 +1,192 @@
+"""Numbers of a node and what can be done with them.
+
+In compiled code a number is a vector of eight nodes' numbers and a condition one of their
+conditions; called from Python, these are functions of floats. ``+ - * / < <= > >= ==`` work on
+both, ``& |`` on conditions.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Final
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from stallward.env.twin.simd.vectors import (
+    CONDITIONS,
+    NUMBERS,
+    VECTOR,
+    WIDTH,
+    ConditionsType,
+    NumbersType,
+    binary,
+    compiled_as,
+    is_number,
+    is_scalar,
+    operate,
+    operate_conditions,
+    same,
+    splat,
+    ternary,
+    unary,
+)
+
+_COMPARISONS: Final = {
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.eq: "==",
+}
+
+
+def where(condition: bool, one: float, other: float) -> float:
+    """``one`` where the condition holds, else ``other``; both are computed."""
+    return one if condition else other
+
+
+def minimum(x: float, y: float) -> float:
+    """The lesser; ``y`` where one is NaN."""
+    return min(y, x)
+
+
+def maximum(x: float, y: float) -> float:
+    """The greater; ``y`` where one is NaN."""
+    return max(y, x)
+
+
+def floor(x: float) -> float:
+    """The next whole number below."""
+    return float(math.floor(x)) if math.isfinite(x) else x
+
+
+def square_root(x: float) -> float:
+    """Of what is not negative."""
+    return math.sqrt(x)
+
+
+def is_nan(x: float) -> bool:
+    """Whether it is no number."""
+    return math.isnan(x)
+
+
+def negate(condition: bool) -> bool:
+    """Where the condition does not hold."""
+    return not condition
+
+
+def anywhere(condition: bool) -> bool:
+    """Whether the condition holds for any of the nodes computed together."""
+    return condition
+
+
+def _intrinsic_name(name: str) -> Any:
+    def build(builder: Any, x: Any) -> Any:
+        kind = ir.FunctionType(VECTOR, [VECTOR])
+        whole_name = f"llvm.{name}.v{WIDTH}f64"
+        function = cgutils.get_or_insert_function(builder.module, kind, whole_name)
+        return builder.call(function, [x])
+
+    return build
+
+
+_FUSED: Final = ("contract",)
+"""A product and a sum may be one instruction, rounded once."""
+operate(operator.add, NUMBERS, lambda b, x, y: b.fadd(x, y, flags=_FUSED))
+operate(operator.sub, NUMBERS, lambda b, x, y: b.fsub(x, y, flags=_FUSED))
+operate(operator.mul, NUMBERS, lambda b, x, y: b.fmul(x, y, flags=_FUSED))
+operate(operator.truediv, NUMBERS, lambda b, x, y: b.fdiv(x, y))
+for _operator, _sign in _COMPARISONS.items():
+    operate(_operator, CONDITIONS, lambda b, x, y, s=_sign: b.fcmp_ordered(s, x, y))
+operate_conditions(operator.and_, lambda b, x, y: b.and_(x, y))
+operate_conditions(operator.or_, lambda b, x, y: b.or_(x, y))
+
+_where = ternary(NUMBERS, lambda b, c, x, y: b.select(c, x, y))
+_minimum = binary(NUMBERS, lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+_maximum = binary(NUMBERS, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+_floor = unary(NUMBERS, _intrinsic_name("floor"))
+_square_root = unary(NUMBERS, _intrinsic_name("sqrt"))
+_negative = unary(NUMBERS, lambda b, x: b.fsub(same(VECTOR, -0.0), x))
+_is_nan = unary(CONDITIONS, lambda b, x: b.fcmp_unordered("uno", x, x))
+_negate = unary(CONDITIONS, lambda b, c: b.not_(c))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _anywhere(_context: Any, condition: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        bits = builder.bitcast(values[0], ir.IntType(WIDTH))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(WIDTH), 0))
+
+    return types.boolean(condition), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _where_all(_context: Any, condition: Any, one: Any, other: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = signature.args
+        one, other = (splat(context, builder, kinds[k], values[k]) for k in (1, 2))
+        return builder.select(values[0], one, other)
+
+    return NUMBERS(condition, one, other), generate
+
+
+@compiled_as(operator.neg)
+def _overload_neg(x: Any) -> Any:
+    return (lambda x: _negative(x)) if isinstance(x, NumbersType) else None
+
+
+@compiled_as(where)
+def _overload_where(condition: Any, one: Any, other: Any) -> Any:
+    if isinstance(condition, ConditionsType) and is_number(one) and is_number(other):
+        return lambda condition, one, other: _where(condition, one, other)
+    if isinstance(condition, types.Boolean) and is_scalar(one) and is_scalar(other):
+        return lambda condition, one, other: one if condition else other
+    if isinstance(condition, types.Boolean) and is_number(one) and is_number(other):
+        return lambda condition, one, other: _where_all(condition, one, other)
+    return None
+
+
+@compiled_as(minimum)
+def _overload_minimum(x: Any, y: Any) -> Any:
+    if is_scalar(x) and is_scalar(y):
+        return lambda x, y: x if x < y else y  # noqa: FURB136 - NaN
+    return lambda x, y: _minimum(x, y)
+
+
+@compiled_as(maximum)
+def _overload_maximum(x: Any, y: Any) -> Any:
+    if is_scalar(x) and is_scalar(y):
+        return lambda x, y: x if x > y else y  # noqa: FURB136 - NaN
+    return lambda x, y: _maximum(x, y)
+
+
+@compiled_as(floor)
+def _overload_floor(x: Any) -> Any:
+    return (lambda x: math.floor(x) * 1.0) if is_scalar(x) else (lambda x: _floor(x))
+
+
+@compiled_as(square_root)
+def _overload_square_root(x: Any) -> Any:
+    return (lambda x: math.sqrt(x)) if is_scalar(x) else (lambda x: _square_root(x))
+
+
+@compiled_as(is_nan)
+def _overload_is_nan(x: Any) -> Any:
+    return (lambda x: math.isnan(x)) if is_scalar(x) else (lambda x: _is_nan(x))
+
+
+@compiled_as(negate)
+def _overload_negate(condition: Any) -> Any:
+    if isinstance(condition, ConditionsType):
+        return lambda condition: _negate(condition)
+    return lambda condition: not condition
+
+
+@compiled_as(anywhere)
+def _overload_anywhere(condition: Any) -> Any:
+    if isinstance(condition, ConditionsType):
+        return lambda condition: _anywhere(condition)
+    return lambda condition: condition

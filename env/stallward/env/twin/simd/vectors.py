@@ -1,0 +1,195 @@
+"""The vector types that the compiler puts in place of numbers and conditions.
+
+Only :mod:`stallward.env.twin.simd` looks in here: this is numba's extension interface and LLVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic, lower_cast, models, overload, register_model
+
+WIDTH: Final = 8
+"""Nodes computed at once."""
+
+VECTOR: Final = ir.VectorType(ir.DoubleType(), WIDTH)
+MASK: Final = ir.VectorType(ir.IntType(1), WIDTH)
+BITS: Final = ir.VectorType(ir.IntType(64), WIDTH)
+_FIRST_LANE: Final = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [0] * WIDTH)
+Build = Callable[..., Any]
+
+
+class NumbersType(types.Type):
+    """One number of each of eight nodes."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Numbers")
+
+    def unify(self, _context: Any, other: Any) -> Any:
+        """A variable that holds a number of all nodes and then one of each is one of each."""
+        return self if is_scalar(other) else None
+
+    def can_convert_from(self, _context: Any, other: Any) -> Any:
+        """A number of all nodes may stand where one of each is asked for."""
+        from numba.core.typeconv import Conversion  # noqa: PLC0415
+
+        return Conversion.safe if is_scalar(other) else None
+
+
+class ConditionsType(types.Type):
+    """One condition of each of eight nodes."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Conditions")
+
+
+NUMBERS: Final = NumbersType()
+CONDITIONS: Final = ConditionsType()
+
+
+@register_model(NumbersType)
+class _NumbersModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, frontend: Any) -> None:
+        super().__init__(manager, frontend, VECTOR)
+
+
+@register_model(ConditionsType)
+class _ConditionsModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, frontend: Any) -> None:
+        super().__init__(manager, frontend, MASK)
+
+
+def compiled_as(function: Callable[..., Any], **options: Any) -> Callable[[Build], Build]:
+    """The decorated function returns what compiled code calls in place of ``function``.
+
+    It is given the types of the arguments, and returns None for those it is not for.
+    """
+    decorate: Callable[[Build], Build] = overload(function, strict=False, **options)
+    return decorate
+
+
+def is_scalar(kind: Any) -> bool:
+    """Whether all nodes share the value."""
+    return isinstance(kind, types.Float | types.Integer | types.Boolean)
+
+
+def is_number(kind: Any) -> bool:
+    """Whether it is a number, shared or not."""
+    return isinstance(kind, NumbersType) or is_scalar(kind)
+
+
+def splat(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """A vector of the value that all nodes share; what is a vector stays one."""
+    if not is_scalar(kind):
+        return value
+    return _repeated(builder, VECTOR, context.cast(builder, value, kind, types.float64))
+
+
+def _repeated(builder: Any, kind: ir.VectorType, value: Any) -> Any:
+    undefined = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, undefined, _FIRST_LANE)
+
+
+def same(kind: ir.VectorType, value: Any) -> ir.Constant:
+    """A constant vector."""
+    return ir.Constant(kind, [value] * WIDTH)
+
+
+@lower_cast(types.Float, NumbersType)  # type: ignore[untyped-decorator]
+@lower_cast(types.Integer, NumbersType)  # type: ignore[untyped-decorator]
+@lower_cast(types.Boolean, NumbersType)  # type: ignore[untyped-decorator]
+def _cast(context: Any, builder: Any, source: Any, _target: Any, value: Any) -> Any:
+    return splat(context, builder, source, value)
+
+
+def operation(result: Any, build: Build) -> Any:
+    """A function of numbers for compiled code.
+
+    Args:
+        result: Type of what it returns.
+        build: Given the builder and vectors, builds the result.
+    """
+
+    def typed(_context: Any, *arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            vectors = [
+                splat(context, builder, kind, value)
+                for kind, value in zip(signature.args, values, strict=True)
+            ]
+            return build(builder, *vectors)
+
+        return result(*arguments), generate
+
+    return typed
+
+
+def unary(result: Any, build: Build) -> Any:
+    """:func:`operation` of one argument."""
+    typed = operation(result, build)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def one(context: Any, x: Any) -> Any:
+        return typed(context, x)
+
+    return one
+
+
+def binary(result: Any, build: Build) -> Any:
+    """:func:`operation` of two arguments."""
+    typed = operation(result, build)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def two(context: Any, x: Any, y: Any) -> Any:
+        return typed(context, x, y)
+
+    return two
+
+
+def ternary(result: Any, build: Build) -> Any:
+    """:func:`operation` of three arguments."""
+    typed = operation(result, build)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def three(context: Any, x: Any, y: Any, z: Any) -> Any:
+        return typed(context, x, y, z)
+
+    return three
+
+
+def operate(operator: Any, result: Any, build: Build) -> None:
+    """Let a Python operator on numbers, one of them a vector, do what ``build`` builds."""
+    two = binary(result, build)
+
+    @compiled_as(operator)
+    def _operator(x: Any, y: Any) -> Any:
+        vectors = isinstance(x, NumbersType) or isinstance(y, NumbersType)
+        if vectors and is_number(x) and is_number(y):
+            return lambda x, y: two(x, y)
+        return None
+
+
+def operate_conditions(operator: Any, build: Build) -> None:
+    """The same for two conditions, of which one may be shared by all nodes."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def two(_context: Any, x: Any, y: Any) -> Any:
+        def generate(_context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            masks = [
+                _repeated(builder, MASK, value) if isinstance(kind, types.Boolean) else value
+                for kind, value in zip(signature.args, values, strict=True)
+            ]
+            return build(builder, *masks)
+
+        return CONDITIONS(x, y), generate
+
+    @compiled_as(operator)
+    def _operator(x: Any, y: Any) -> Any:
+        kinds = ConditionsType | types.Boolean
+        vectors = isinstance(x, ConditionsType) or isinstance(y, ConditionsType)
+        if vectors and isinstance(x, kinds) and isinstance(y, kinds):
+            return lambda x, y: two(x, y)
+        return None

@@ -1,0 +1,60 @@
+"""The live environment: passes the checkers under real pressure and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from stable_baselines3.common.env_checker import check_env as check_env_sb3
+
+import stallward.env  # noqa: F401 - registers the environments
+from stallward.env.errors import ScenarioError
+from stallward.env.gym.node_env import NodeEnv
+from stallward.env.simulation.simulation import SimulationSettings
+
+
+def test_making_it_touches_nothing_and_a_wrong_scenario_is_refused() -> None:
+    env = gymnasium.make("stallward/Node-v0", disable_env_checker=True)
+    env.close()
+    assert env.spec is not None
+    assert env.spec.nondeterministic
+    with pytest.raises(ScenarioError):
+        NodeEnv("no-such-scenario")
+
+
+@pytest.mark.live
+@pytest.mark.slow
+def test_it_passes_both_checkers_live_and_leaves_no_group() -> None:
+    settings = SimulationSettings(episode_s=3.0)
+    env = gymnasium.make("stallward/Node-v0", settings=settings)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_env(env.unwrapped, skip_render_check=True)
+            check_env_sb3(env.unwrapped)
+        env.reset(seed=1)
+        ends = []
+        for _ in range(15):
+            observation, value, terminated, ended, info = env.step(np.zeros(9, dtype=np.int64))
+            assert np.isfinite(observation).all()
+            assert np.isfinite(float(value))
+            assert not terminated
+            assert 0.0 <= info["progress"] <= 1.0
+            assert 0.0 <= info["violated"] <= 1.0
+            assert value == pytest.approx(
+                info["progress"]
+                - settings.price * info["violated"]
+                - settings.switch_cost * info["switches"] / settings.ticks_per_action
+            )
+            ends.append(ended)
+        assert ends[-1]
+    finally:
+        env.close()
+    left = [p for p in Path("/sys/fs/cgroup").glob("*/stallward*/*") if p.is_dir()]
+    mine = [p for p in left if p.name.startswith(f"{os.getpid()}-")]
+    assert mine == []

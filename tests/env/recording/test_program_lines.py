@@ -1,0 +1,71 @@
+"""Lines of requests and of work: every format, torn tails and foreign lines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallward.env.recording.program_lines import parse_requests, parse_units
+from stallward.env.scenario.scenario import LatencyLines, UnitLines
+
+LOAD = LatencyLines(path="x", start="0", sent="1", end="2", ok="3")
+
+
+def test_columns_with_start_and_end() -> None:
+    requests = parse_requests("2.0 2.1 2.5 1\n1.0 1.0 9.0 0\n", LOAD)
+    assert requests.scheduled_s.tolist() == [1.0, 2.0]
+    assert requests.start_s.tolist() == [1.0, 2.1]
+    assert requests.ok.tolist() == [False, True]
+    np.testing.assert_allclose(requests.sojourn_ms, [8000, 500])
+
+
+def test_a_torn_last_line_and_lines_of_something_else_are_left_out() -> None:
+    requests = parse_requests("hello\n1 1 2 1\n\n3 3\n5 5 6", LOAD)
+    assert requests.scheduled_s.tolist() == [1.0]
+
+
+def test_a_request_that_was_not_answered_may_say_so_in_words() -> None:
+    requests = parse_requests("1 1 2 yes\n3 3 4 false\n5 5 6 no\n", LOAD)
+    assert requests.ok.tolist() == [True, False, False]
+
+
+def test_nothing_is_no_requests() -> None:
+    assert len(parse_requests("", LOAD).ok) == 0
+
+
+def test_pgbench_log_counts_from_the_scheduled_time() -> None:
+    source = LatencyLines(
+        path="x",
+        end="end",
+        end_us="us",
+        latency="latency",
+        pattern=r"^\d+ \d+ (?P<latency>\d+) \d+ (?P<end>\d+) (?P<us>\d+)",
+        latency_unit_s=1e-6,
+        realtime=True,
+    )
+    text = "0 199 2241 0 1175850568 995598 81\n"
+    requests = parse_requests(text, source, realtime_offset_s=1175850000.0)
+    np.testing.assert_allclose(requests.end_s, [568.995598], atol=1e-6)
+    np.testing.assert_allclose(requests.sojourn_ms, [2.241], atol=1e-3)
+    assert requests.ok.tolist() == [True]
+
+
+def test_separator_and_units_of_time() -> None:
+    source = LatencyLines(
+        path="x", start="1", latency="0", separator=",", time_unit_s=1e-9, latency_unit_s=1e-3
+    )
+    requests = parse_requests("7.5,2000000000,200\n", source)
+    assert requests.scheduled_s.tolist() == [2.0]
+    np.testing.assert_allclose(requests.sojourn_ms, [7.5])
+
+
+def test_cumulative_work_goes_on_after_a_restart() -> None:
+    units = parse_units(["1 10\n2 20\n3 5\n4 7\n", ""], [UnitLines(path="a"), UnitLines(path="b")])
+    assert units.units.tolist() == [10, 20, 25, 27]
+    assert units.slot.tolist() == [0, 0, 0, 0]
+    assert units.rate_per_s(0, 1, 3) == 7.5
+    assert units.rate_per_s(1, 1, 3) is None
+
+
+def test_incremental_work_is_added_up_and_torn_lines_are_left_out() -> None:
+    units = parse_units(["1 10\nx y\n2\n2 20\n3 5"], [UnitLines(path="a", cumulative=False)])
+    assert units.units.tolist() == [10, 30]

@@ -1,0 +1,167 @@
+"""The split: strict reading, whole things held out, recordings chosen by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallward.env.errors import SplitError
+from stallward.env.recording.recording import Requests, Units, write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.recording.split import PARTS, choose_part, load_split
+from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_from
+from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
+from stallward.evaluation.pipeline import fit_twin, learnable, train_policy
+from stallward.models.registry import find_twin
+
+GOOD = """
+[application]
+train = ["a"]
+validation = []
+test = ["b"]
+[background]
+train = ["x"]
+validation = ["y"]
+test = []
+[zone_mib]
+train = [100]
+validation = []
+test = [200]
+"""
+
+
+def recording(path: Path, scenario: str, **changed: object) -> Path:
+    content = {**load_scenario(scenario).content, **changed}
+    content = {key: value for key, value in content.items() if value is not None}
+    write_recording(
+        path,
+        run=RunInfo(
+            scenario=scenario,
+            condition="together",
+            arm="none",
+            seed=1,
+            start_s=0.0,
+            end_s=1.0,
+            burn_in_s=0.0,
+            sandbox_bytes=1,
+            slo_ms=1.0,
+            node=NodeInfo(kind="none", kernel="", cpu_count=1, memory_total_bytes=1),
+            scenario_parameters=content,
+        ),
+        ticks=[],
+        requests=Requests.empty(),
+        units=Units.empty(),
+    )
+    return path
+
+
+def test_every_shipped_scenario_has_a_part_and_every_part_has_scenarios() -> None:
+    split = load_split()
+    parts = {scenario.name: split.part_of(scenario) for scenario in find_scenarios()}
+    assert set(parts.values()) == set(PARTS)
+    assert len([part for part in parts.values() if part == "train"]) >= 5
+
+
+def test_whole_things_are_held_out_of_training() -> None:
+    split = load_split()
+    of_part: dict[str, set[object]] = {part: set() for part in PARTS}
+    for scenario in find_scenarios():
+        assert scenario.application, f"{scenario.name} names no application"
+        made_of = of_part[split.part_of(scenario)]
+        made_of |= {scenario.application, scenario.sandbox.limit_bytes >> 20}
+        for group in scenario.background:
+            assert group.kind, f"{scenario.name}: {group.name} names no kind"
+            made_of.add(group.kind)
+    for axis in (split.application, split.background, split.zone_mib):
+        for value, part in axis.items():
+            for earlier in PARTS[: PARTS.index(part)]:
+                assert value not in of_part[earlier]
+            assert value in of_part[part], f"{value!r} is in no scenario of {part}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("[application]", "[applications]", "unknown key 'applications'"),
+        ('test = ["b"]', "", "lacks test"),
+        ('train = ["x"]', 'train = ["y"]', "background has 'y' in train and in validation"),
+        ("[100]", '["100"]', "zone_mib.train is no list of int"),
+        ("[100]", "[true]", "zone_mib.train is no list of int"),
+        ('train = ["a"]', 'train = "a"', "application.train is no list of str"),
+        ("[zone_mib]", "zone_mib = 3\n[x]", "cannot be read|unknown key"),
+        ("train = [100]", "trian = [100]", "unknown key 'trian'"),
+        ("[application]", "[application", "cannot be read"),
+    ],
+)
+def test_a_split_with_a_mistake_is_refused(tmp_path: Path, old: str, new: str, says: str) -> None:
+    path = tmp_path / "split.toml"
+    assert old in GOOD
+    path.write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(SplitError, match=says):
+        load_split(path)
+
+
+def test_a_split_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SplitError, match="cannot be read"):
+        load_split(tmp_path / "split.toml")
+
+
+def test_what_is_in_no_part_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "split.toml"
+    path.write_text(GOOD)
+    with pytest.raises(SplitError, match="application 'detector' in no part") as caught:
+        load_split(path).part_of(load_scenario("detector-anon"))
+    assert "[application]" in caught.value.next_step
+
+
+def test_a_scenario_without_an_application_is_its_owners_to_train_on() -> None:
+    content = dict(load_scenario("redis-sort").content)
+    del content["application"]
+    split = load_split()
+    assert split.part_of(scenario_from(content, Path("mine.toml"))) == "train"
+    assert split.part_of_name("mine") == "train"
+    assert split.part_of_name("../redis-sort") == "train"
+
+
+def test_recordings_are_chosen_by_their_part(tmp_path: Path) -> None:
+    paths = [
+        recording(tmp_path / "train", "detector-anon"),
+        recording(tmp_path / "test", "redis-sort"),
+        recording(tmp_path / "older", "redis-sort", application=None),  # before there was a split
+        recording(
+            tmp_path / "size", "detector-anon", sandbox={"limit_mib": 500, "ample_mib": 600}
+        ),
+    ]
+    chosen = choose_part(paths)
+    assert chosen.kept == (paths[0],)
+    assert chosen.left_out == dict.fromkeys(paths[1:], "test")
+    assert chosen.note == "left out 3 of test (detector-anon, redis-sort)"
+    assert choose_part(paths, ("test",)).kept == tuple(paths[1:])
+    with pytest.raises(SplitError, match="no usable scenario"):
+        choose_part([recording(tmp_path / "bad", "redis-sort", summary=3)])
+
+
+def test_held_out_recordings_are_not_fitted_to(tmp_path: Path) -> None:
+    train = recording(tmp_path / "both" / "train", "detector-anon")
+    test = recording(tmp_path / "both" / "test", "redis-sort")
+    said: list[str] = []
+    kept = learnable([train, test], report=lambda message, _share: said.append(message))
+    assert (kept, said) == ((train,), ["left out 1 of test (redis-sort)"])
+    assert learnable([train, test], held_out=True) == [train, test]
+    with pytest.raises(SplitError, match="All these recordings are held out") as caught:
+        fit_twin([test], out=tmp_path / "twins", seconds=1.0)
+    assert "--held-out" in caught.value.next_step
+    assert not (tmp_path / "twins").exists()
+
+
+def test_no_policy_is_trained_on_the_twin_of_a_held_out_scenario(
+    tmp_path: Path,
+) -> None:
+    fitted = Path(find_twin("detector-anon"))
+    renamed = tmp_path / "redis.json"
+    save_fitted(renamed, load_fitted(fitted))
+    renamed.write_text(renamed.read_text().replace('"detector-anon"', '"redis-sort"'))
+    with pytest.raises(SplitError, match="'redis-sort' is held out for test"):
+        train_policy([str(renamed)], out=tmp_path / "run", seconds=1.0)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,299 @@
+"""One live block: small programs, real groups, and the data they need."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from stallward.env.errors import WorkloadError
+from stallward.env.sandbox.block import BlockSite, Workplace, make_workplace, run_block
+from stallward.env.sandbox.block_programs import BlockPrograms
+from stallward.env.sandbox.data_cache import check_needs, data_key, evict, prepare_data, run_to_end
+from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
+from stallward.env.scenario.file import parse_scenario
+from stallward.env.scenario.scenario import LatencyLines, Places, Scenario, expand
+from stallward.env.workloads.native import build_native
+
+MIB = 1024 * 1024
+
+TOML = """
+summary = "an echo server beside two hogs"
+[sandbox]
+limit_mib = 96
+ample_mib = 512
+swap_mib = 128
+[protected]
+ready = "{run}/s"
+prepare = [["cp", "/etc/hostname", "{data}/name"]]
+[protected.server]
+command = ["{python}", "{data}/../server.py", "{run}/s"]
+[protected.load]
+command = [
+  "{workloads}/load", "--socket", "{run}/s", "--request", "%K\\n", "--rate", "50",
+  "--seed", "{seed}", "--out", "{run}/requests",
+]
+[protected.latency]
+path = "{run}/requests"
+start = 0
+sent = 1
+end = 2
+ok = 3
+[[background]]
+name = "always"
+command = [
+  "{workloads}/anon", "--program", "16", "--rate", "100", "--report", "{run}/always",
+]
+nice = 5
+units = { path = "{run}/always" }
+[[background]]
+name = "sometimes"
+command = [
+  "{workloads}/anon", "--program", "8", "--rate", "100", "--report", "{run}/sometimes",
+]
+phases = [{ start_s = 0.2, stop_s = 0.8 }]
+repeat_s = 1
+units = { path = "{run}/sometimes" }
+"""
+
+SERVER = """
+import socket, sys, threading
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen()
+def serve(c):
+    while c.recv(64):
+        c.sendall(b"ok" + bytes([10]))
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+"""
+
+
+def scenario_in(folder: Path, old: str = "", new: str = "") -> Scenario:
+    path = folder / "small.toml"
+    path.write_text(TOML.replace(old, new) if old else TOML)
+    return parse_scenario(path)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    (folder / "server.py").write_text(SERVER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sandbox(cache: Path) -> Iterator[Sandbox]:
+    with open_sandbox(
+        slots=2, limit_bytes=96 * MIB, swap_bytes=128 * MIB, cache_dir=cache
+    ) as made:
+        yield made
+
+
+def workplace_for(scenario: Scenario, cache: Path) -> Workplace:
+    native = build_native(cache)
+    return Workplace(data=prepare_data(scenario, cache, native), native=native, cache_dir=cache)
+
+
+def leftovers(cache: Path) -> list[str]:
+    mine = f"stallward-block-{os.getpid()}-*"
+    return [str(path) for parent in (Path("/dev/shm"), cache) for path in parent.glob(mine)]
+
+
+def test_data_is_made_once_and_again_when_its_commands_change(tmp_path: Path) -> None:
+    first = scenario_in(tmp_path)
+    data = prepare_data(first, tmp_path / "cache", tmp_path)
+    assert (data / "name").read_text() == Path("/etc/hostname").read_text()
+    (data / "kept").touch()
+    assert prepare_data(first, tmp_path / "cache", tmp_path) == data
+    assert (data / "kept").exists()
+    other = scenario_in(tmp_path, "{data}/name", "{data}/other")
+    assert data_key(other) != data_key(first)
+
+
+def test_data_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    scenario = scenario_in(tmp_path, "/etc/hostname", "/no/such/file")
+    with pytest.raises(WorkloadError, match="No such file"):
+        prepare_data(scenario, tmp_path / "cache", tmp_path)
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    with pytest.raises(WorkloadError, match="no-such-program"):
+        run_to_end(["no-such-program"])
+
+
+def test_needs_that_are_missing_are_named_with_their_package(tmp_path: Path) -> None:
+    line = 'needs = { no-such-program = "some-package", sh = "dash" }\n[sandbox]'
+    with pytest.raises(WorkloadError, match=r"no-such-program.*apt-get install some-package"):
+        make_workplace(scenario_in(tmp_path, "[sandbox]", line), tmp_path / "cache")
+    assert not (tmp_path / "cache").exists(), "nothing is prepared in vain"
+    check_needs(scenario_in(tmp_path))
+
+
+def test_evicted_files_are_not_in_the_page_cache(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "data.bin"
+    path.parent.mkdir()
+    path.write_bytes(os.urandom(8 * MIB))
+    os.sync()
+    evict(tmp_path)
+    start_s = time.monotonic()
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        with pytest.raises(BlockingIOError):
+            os.preadv(fd, [bytearray(4096)], 4 * MIB, os.RWF_NOWAIT)
+    finally:
+        os.close(fd)
+    assert time.monotonic() - start_s < 10
+
+
+def test_placeholders_are_filled_in_and_other_braces_stay(tmp_path: Path) -> None:
+    places = Places(
+        data=Path("/d"),
+        run=tmp_path,
+        scratch=Path("/s"),
+        python="py",
+        workloads=Path("/w"),
+        seed=7,
+    )
+    assert expand("{python} {data}/x {seed}1 ${HOME} {}", places) == "py /d/x 71 ${HOME} {}"
+
+
+def test_where_only_answers_are_logged_the_last_ones_are_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    (tmp_path / "x.toml").write_text(TOML)
+    scenario = parse_scenario(tmp_path / "x.toml")
+    site = BlockSite(
+        scenario=scenario,
+        condition="together",
+        sandbox=cast("Sandbox", None),
+        latency=LatencyLines(path=str(log), start="0", end="1"),
+        units=(),
+        limit_bytes=1,
+        out_dir=tmp_path,
+    )
+    block = BlockPrograms(site=site, places=cast("Places", None), seed=1)
+    end_s = time.monotonic()
+    log.write_text(f"{end_s - 2} {end_s - 1.9}\n")
+
+    def answer_late() -> None:
+        time.sleep(0.3)
+        with log.open("a") as file:
+            file.write(f"{end_s - 0.1} {end_s + 0.3}\n{end_s + 0.1} {end_s + 0.3}\n")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(answer_late)
+        block.await_tail(end_s)
+    assert 0.3 <= time.monotonic() - end_s < 3.0
+    assert str(end_s + 0.1) in log.read_text()
+
+
+@pytest.mark.live
+def test_a_block_measures_requests_and_work(cache: Path, sandbox: Sandbox, tmp_path: Path) -> None:
+    scenario = scenario_in(tmp_path)
+    seen: list[BlockSite] = []
+
+    @contextlib.contextmanager
+    def daemon(site: BlockSite) -> Iterator[None]:
+        assert sandbox.protected.pids()  # it comes when the server runs, before the load
+        assert not sandbox.load.pids()
+        seen.append(site)
+        yield
+        assert Path(site.latency.path).read_text().count("\n") > 80
+
+    result = run_block(
+        sandbox,
+        scenario,
+        "together",
+        daemon,
+        workplace=workplace_for(scenario, cache),
+        duration_s=2.0,
+        burn_in_s=0.5,
+        out_dir=tmp_path,
+        seed=3,
+    )
+    assert seen[0].limit_bytes == result.limit_bytes == 96 * MIB
+    assert 60 <= len(result.measured.ok) <= 150
+    assert len(result.requests.ok) > len(result.measured.ok)
+    assert result.measured.ok.mean() > 0.9
+    assert 0 < (result.latency_ms(0.5) or 0) < 100
+    always, sometimes = result.units_per_s(0), result.units_per_s(1)
+    assert always is not None
+    assert 60 < always < 110
+    assert sometimes is not None
+    assert 0.3 < sometimes / always < 0.8  # it runs 0.6 s of every second
+    assert result.oom_kills == 0
+    assert result.psi_some_share is not None
+    assert not sandbox.zone.populated()
+    assert leftovers(cache) == []
+
+
+@pytest.mark.live
+def test_conditions_say_who_runs(cache: Path, sandbox: Sandbox, tmp_path: Path) -> None:
+    scenario = scenario_in(tmp_path)
+    workplace = workplace_for(scenario, cache)
+    alone = run_block(
+        sandbox,
+        scenario,
+        "alone",
+        None,
+        workplace=workplace,
+        duration_s=0.5,
+        burn_in_s=0.2,
+        out_dir=tmp_path,
+        seed=1,
+    )
+    assert alone.units_per_s(0) is None
+    assert len(alone.requests.ok) > 10
+    background = run_block(
+        sandbox,
+        scenario,
+        "background",
+        None,
+        workplace=workplace,
+        duration_s=0.5,
+        burn_in_s=0.2,
+        out_dir=tmp_path,
+        seed=1,
+    )
+    assert background.latency_ms(0.5) is None
+    assert background.limit_bytes == 512 * MIB
+    assert (background.units_per_s(0) or 0) > 50
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"{data}/../server.py"', '"{data}/../none.py"', "server ended with status 2 too early"),
+        ('["{python}", "{data}', '["no-such-server", "{data}', "no-such-server: not found"),
+        ('"--rate", "50"', '"--rate", "0"', "load ended with status 2"),
+        ('"--program", "16"', '"--program", "x"', "always ended with status 2"),
+        ('path = "{run}/requests"', 'path = "{run}/elsewhere"', "No request was found"),
+    ],
+)
+def test_a_program_that_fails_ends_the_block_with_its_words(
+    cache: Path, sandbox: Sandbox, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    scenario = scenario_in(tmp_path, old, new)
+    with pytest.raises(WorkloadError, match=said):
+        run_block(
+            sandbox,
+            scenario,
+            "together",
+            None,
+            workplace=workplace_for(scenario, cache),
+            duration_s=0.8,
+            burn_in_s=0.2,
+            out_dir=tmp_path,
+            seed=1,
+        )
+    assert not sandbox.zone.populated()
+    assert not sandbox.load.populated()
+    assert leftovers(cache) == []

@@ -1,0 +1,36 @@
+"""How a program of a scenario is started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.env.sandbox.launch import start
+from stallward.env.scenario.scenario import Command, Places
+
+SESSION = Path("/proc/self/autogroup")
+SHOW = (
+    f"nice; [ ! -e {SESSION} ] || sed 's/.*nice //' {SESSION}; "
+    "cat {run}/app/cgroup.procs; echo $$"
+)
+
+
+@pytest.mark.parametrize("nice", [0, 7])
+def test_a_program_is_nice_within_its_session_and_its_session_is(
+    tmp_path: Path, nice: int
+) -> None:
+    """Else a nice program with a session of its own has as much of a processor as any other."""
+    (tmp_path / "app").mkdir()
+    group = Group(name="app", hierarchy=Hierarchy(kind="v2", memory_root=tmp_path))
+    places = Places(
+        data=tmp_path, run=tmp_path, scratch=tmp_path, python=sys.executable, workloads=tmp_path,
+        seed=1,
+    )  # fmt: skip
+    program = start("shown", Command(argv=("sh", "-c", SHOW), nice=nice), group, places)
+    assert program.process.wait(timeout=20) == 0, program.log.read_text()
+    *niceness, entered, itself = program.log.read_text().split()
+    assert niceness == [str(nice)] * (1 + SESSION.exists())
+    assert entered == itself, "it is in its group before it runs"

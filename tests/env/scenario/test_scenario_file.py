@@ -1,0 +1,191 @@
+"""Scenario files: the shipped ones load; every mistake is named with file, key and next step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stallward.env.errors import ScenarioError
+from stallward.env.scenario.file import (
+    find_scenarios,
+    load_scenario,
+    parse_scenario,
+    scenario_from,
+)
+from stallward.env.scenario.scenario import (
+    BackgroundSpec,
+    Command,
+    Phase,
+    UnitLines,
+    running_phases,
+)
+
+MIB = 1024 * 1024
+
+GOOD = """
+summary = "a server beside a hog"
+needs = { sh = "dash" }
+
+[sandbox]
+limit_mib = 100
+ample_mib = 400
+
+[protected]
+ready = "{run}/ready"
+prepare = [["touch", "{data}/x"]]
+[protected.server]
+command = ["server", "--data", "{data}"]
+nice = 0
+[protected.load]
+command = ["load", "--seed", "{seed}"]
+cpus = "0-1"
+[protected.latency]
+path = "{run}/lines"
+start = 0
+latency = 1
+latency_unit = "us"
+[protected.slo]
+quantile = 0.99
+latency_ms = 12.5
+
+[[background]]
+name = "hog"
+command = ["{workloads}/anon"]
+floor_mib = 24
+phases = [{ start_s = 1, stop_s = 3 }, { start_s = 5 }]
+units = { path = "{run}/hog.lines" }
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_values_arrive_with_their_units(tmp_path: Path) -> None:
+    scenario = parse_scenario(write(tmp_path, GOOD))
+    assert scenario.name == "mine"
+    assert scenario.sandbox.limit_bytes == 100 * MIB
+    assert scenario.sandbox.swap_bytes == 2048 * MIB
+    assert scenario.protected.slo.latency_ms == 12.5
+    assert scenario.protected.latency.latency_unit_s == 1e-6
+    assert scenario.protected.load.cpus == "0-1"
+    assert scenario.background[0].floor_bytes == 24 * MIB
+    assert scenario.background[0].phases == (Phase(start_s=1, stop_s=3), Phase(start_s=5))
+    assert scenario.needs[0].package == "dash"
+
+
+def test_every_shipped_scenario_loads_and_five_are_there() -> None:
+    names = {scenario.name for scenario in find_scenarios()}
+    assert {
+        "detector-anon",
+        "detector-file",
+        "detector-phases",
+        "memcached-gcc",
+        "postgres-duckdb",
+    } <= names
+
+
+def test_a_slo_may_be_left_to_the_measurement(tmp_path: Path) -> None:
+    auto = parse_scenario(write(tmp_path, GOOD.replace("12.5", '"auto"')))
+    assert auto.protected.slo.latency_ms is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("limit_mib", "limit_mb", ["sandbox.limit_mib", "missing", "limit_mb"]),
+        ("floor_mib", "flour_mib", ["background[0].flour_mib", "Did you mean floor_mib"]),
+        ("summary", "sumary", ["summary", "missing", "sumary"]),
+        ("limit_mib = 100", 'limit_mib = "100"', ["sandbox.limit_mib", "a number", "a string"]),
+        ("limit_mib = 100", "limit_mib = true", ["sandbox.limit_mib", "true or false"]),
+        ("limit_mib = 100", "limit_mib = 500", ["ample_mib", "400", "500"]),
+        ("limit_mib = 100", "limit_mib = -1", ["from 32"]),
+        ("{seed}", "{sead}", ["protected.load.command", "{sead}", "Did you mean {seed}"]),
+        ("nice = 0", "nice = 42", ["protected.server.nice", "0 to 19"]),
+        ('cpus = "0-1"', 'cpus = "all"', ["protected.load.cpus", "taskset"]),
+        ('latency_unit = "us"', 'latency_unit = "min"', ["latency_unit", "s, ms, us, ns"]),
+        ("latency = 1\n", "", ["two of start, end, latency"]),
+        ("start = 0", "start = -1", ["columns count from 0"]),
+        ("start = 0", 'start = "a"\npattern = "(?P<b>.)"', ["latency", "a string"]),
+        ("latency_ms = 12.5", 'latency_ms = "soon"', ["latency_ms", "auto"]),
+        ("latency_ms = 12.5", "latency_msec = 12.5", ["latency_msec", "Did you mean latency_ms"]),
+        ("quantile = 0.99", "quantile = 99", ["quantile", "0.999"]),
+        ("start_s = 5", "start_s = 2", ["phases[1].start_s", "at least 3"]),
+        ('name = "hog"', 'name = "Hog!"', ["background[0].name", "small letters"]),
+        ("[[background]]", "[[foreground]]", ["background", "1 to 4"]),
+        ('["server", "--data", "{data}"]', '"server --data"', ["server.command", "a list"]),
+        ('[["touch", "{data}/x"]]', '["touch x"]', ["prepare[0]", "list of strings"]),
+        ('sh = "dash"', "sh = 1", ["needs.sh", "Debian package"]),
+        ("[sandbox]", "[sandbox", ["not valid TOML"]),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, old: str, new: str, said: list[str]) -> None:
+    assert old in GOOD
+    path = write(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(path)
+    for words in (str(path), *said):
+        assert words in str(caught.value)
+
+
+def test_a_pattern_must_have_the_groups_that_are_named(tmp_path: Path) -> None:
+    text = GOOD.replace("start = 0", 'pattern = "(?P<t>[0-9]+)"\nstart = "t"').replace(
+        "latency = 1", 'latency = "ms"'
+    )
+    with pytest.raises(ScenarioError, match=r"\(\?P<ms>"):
+        parse_scenario(write(tmp_path, text))
+
+
+def test_a_fifth_group_is_refused(tmp_path: Path) -> None:
+    group = GOOD[GOOD.index("[[background]]") :]
+    more = "".join(group.replace('"hog"', f'"hog{i}"') for i in range(4))
+    with pytest.raises(ScenarioError, match="has 5 groups"):
+        parse_scenario(write(tmp_path, GOOD + more))
+
+
+def test_two_groups_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="as of another group"):
+        parse_scenario(write(tmp_path, GOOD + GOOD[GOOD.index("[[background]]") :]))
+
+
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    with pytest.raises(ScenarioError, match="Did you mean detector-anon"):
+        load_scenario("detector-anom")
+
+
+def test_a_missing_file_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="No such file"):
+        load_scenario(tmp_path / "none.toml")
+
+
+def spec(phases: tuple[Phase, ...], repeat_s: float | None) -> BackgroundSpec:
+    return BackgroundSpec(
+        name="x",
+        command=Command(argv=("x",)),
+        units=UnitLines(path="x"),
+        phases=phases,
+        repeat_s=repeat_s,
+    )
+
+
+def test_phases_repeat_until_the_end_and_are_cut_there() -> None:
+    phases = (Phase(start_s=1, stop_s=3), Phase(start_s=4))
+    assert running_phases(spec(phases, 5), 12) == (
+        Phase(start_s=1, stop_s=3),
+        Phase(start_s=4, stop_s=5),
+        Phase(start_s=6, stop_s=8),
+        Phase(start_s=9, stop_s=10),
+        Phase(start_s=11, stop_s=12),
+    )
+    assert running_phases(spec((Phase(start_s=2),), None), 12) == (Phase(start_s=2, stop_s=12),)
+    assert running_phases(spec((Phase(start_s=20),), None), 12) == ()
+
+
+def test_what_a_recording_keeps_of_a_scenario_makes_the_same_scenario() -> None:
+    for scenario in find_scenarios():
+        kept = json.loads(json.dumps(scenario.content))
+        assert scenario_from(kept, Path(f"{scenario.name}.toml")) == scenario

@@ -1,0 +1,102 @@
+"""Sensors that are off: which features, how far, and that a simulation shows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.env.simulation.nuisance import MISSING_SHARE, NUMBERS, SENSES, draw_sensors
+from stallward.env.simulation.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.testing import small_twin
+from stallward.env.twin.inputs.exogenous import SlotProgram
+
+MEMORY = OBSERVATION_NAMES.index("zone_psi_memory_some_share")
+COLUMN = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+RUN = np.zeros(9, dtype=np.int64)
+
+
+def drawn(amount: float = 1.0, nodes: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    return draw_sensors(np.random.default_rng(1).random((NUMBERS, nodes)), amount)
+
+
+def test_no_feature_is_off_twice_and_latencies_and_levers_never() -> None:
+    columns = [column for sense in SENSES for column in sense.columns()]
+    assert len(columns) == len(set(columns))
+    left = {name for i, name in enumerate(OBSERVATION_NAMES) if i not in columns}
+    latencies = {"latency_p95_ratio", "latency_p95_ratio_8s", "latency_mean_ratio_1s"}
+    levers = {"slot0_paused", "slot2_limit_ratio", "slot3_reference_ratio", "profile_flush"}
+    assert latencies | levers <= left
+
+
+def test_factors_have_the_spread_that_was_measured() -> None:
+    gains, offsets = drawn()
+    logs = np.log(gains[:, MEMORY])
+    assert logs.std() == pytest.approx(0.35, rel=0.05)
+    assert abs(logs.mean()) < 0.02
+    assert (gains[:, COLUMN["latency_p95_ratio"]] == 1.0).all()
+    assert offsets[:, COLUMN["latency_age"]].max() == pytest.approx(0.1, rel=0.01)
+    assert (offsets[:, MEMORY] == 0.0).all()
+
+
+def test_what_belongs_together_is_off_together_and_slots_are_not() -> None:
+    gains, _ = drawn()
+    for other in ("zone_psi_memory_full_share", "zone_psi_memory_full_share_8s"):
+        np.testing.assert_array_equal(gains[:, MEMORY], gains[:, COLUMN[other]])
+    first, second = gains[:, COLUMN["slot0_cpu_share"]], gains[:, COLUMN["slot1_cpu_share"]]
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+
+
+def test_some_nodes_do_not_have_what_a_kernel_may_not_say() -> None:
+    gains, _ = drawn()
+    lost = np.mean(gains[:, COLUMN["protected_refault_rate"]] == 0.0)
+    assert lost == pytest.approx(MISSING_SHARE, rel=0.3)
+    assert (gains[:, COLUMN["slot0_usage_ratio"]] > 0.0).all()
+
+
+def test_none_of_it_is_what_the_twin_shows() -> None:
+    gains, offsets = drawn(amount=0.0)
+    assert gains.shape == (4000, OBSERVATION_SIZE)
+    assert (gains == 1.0).all()
+    assert (offsets == 0.0).all()
+
+
+def test_a_simulation_shows_the_sensors_of_each_episode() -> None:
+    twins = [small_twin(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)))]
+    plain = SimulationSettings(nuisance=NO_NUISANCE, episode_s=4.0)
+    off = replace(plain, nuisance=replace(NO_NUISANCE, sensing=1.0))
+    exact, shown = (Simulation(twins, 16, settings, seed=3) for settings in (plain, off))
+    everyone = np.ones(16, dtype=bool)
+    factors = []
+    for _ in range(2):
+        for simulation in (exact, shown):
+            simulation.reset(everyone)
+        for _ in range(15):
+            steps = [one.step(np.tile(RUN, (16, 1))) for one in (exact, shown)]
+        np.testing.assert_array_equal(steps[0].reward, steps[1].reward)
+        column = COLUMN["slot0_usage_ratio"]
+        factor = steps[1].observation[:, column] / steps[0].observation[:, column]
+        assert factor.std() > 0.03
+        np.testing.assert_array_equal(
+            steps[1].observation[:, COLUMN["latency_p95_ratio_1s"]],
+            steps[0].observation[:, COLUMN["latency_p95_ratio_1s"]],
+        )
+        factors.append(factor)
+    assert not np.allclose(factors[0], factors[1]), "an episode has its own"
+
+
+def test_a_copy_of_a_node_has_its_sensors() -> None:
+    settings = SimulationSettings(nuisance=replace(NO_NUISANCE, sensing=1.0))
+    source, copy = (Simulation([small_twin()], 8, settings, seed=seed) for seed in (1, 2))
+    for simulation in (source, copy):
+        simulation.reset(np.ones(8, dtype=bool))
+    copy.become(source, np.arange(8)[::-1])
+    np.testing.assert_array_equal(copy.observation, source.observation[::-1])
+    copy.step(np.tile(RUN, (8, 1)))
+    source.step(np.tile(RUN, (8, 1)))
+    column = COLUMN["slot0_usage_ratio"]
+    np.testing.assert_allclose(
+        copy.observation[:, column], source.observation[::-1, column], rtol=0.02
+    )

@@ -1,0 +1,112 @@
+"""The compiled observation against the definition that nodes run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+from numpy.typing import NDArray
+
+from stallward.agent.desired import ACTION_SIZES, SLOTS
+from stallward.agent.observation.encoder import (
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    ObservationEncoder,
+)
+from stallward.agent.observation.raw import RawFrame
+from stallward.env.simulation.observe import (
+    ENCODER,
+    Observations,
+    encode,
+    encoder_at,
+    write_observation,
+)
+from stallward.env.simulation.simulation import Nuisance, Simulation, SimulationSettings
+from stallward.env.testing import small_twin
+from stallward.env.twin.frame import FRAME, frame_at, raw_frames
+from stallward.env.twin.simd.layout import Arrays
+from stallward.env.twin.simd.vectors import WIDTH
+
+Array = NDArray[np.float64]
+NODES = 64
+
+
+@njit(error_model="numpy")  # type: ignore[untyped-decorator]
+def _encode_all(frames: Array, encoders: Array, out: Observations, slots: int) -> None:
+    for at in range(0, out.shape[0], WIDTH):
+        memory = encoder_at(encoders, at)
+        encode(frame_at(frames, at), memory, slots)
+        for lane in range(WIDTH):
+            write_observation(memory, out, at, lane)
+
+
+def random_frame(rng: np.random.Generator, frames: Array, time_s: float) -> None:
+    """Any values, some of them absent, counters that now and then go back."""
+    frame = Arrays(FRAME, frames, np.arange(NODES))
+    for name, (_, shape) in FRAME.fields.items():
+        values = np.exp(rng.uniform(-8.0, 12.0, (*shape, NODES)))
+        absent = rng.random(values.shape) < 0.03
+        setattr(frame, name, np.where(absent, np.nan, values))
+    frame.time_s = time_s + rng.uniform(0.0, 0.05, NODES)
+    frame.present = (rng.random((SLOTS, NODES)) < 0.7).astype(float)
+    frame.paused = (rng.random((SLOTS, NODES)) < 0.5).astype(float)
+    frame.profile_index = rng.integers(3, size=NODES).astype(float)
+    frame.zone_limit_bytes = 6e8
+    frame.slo_ms, frame.one, frame.five = 20.0, 1.0, 5.0
+
+
+def same(found: Observations, expected: Observations) -> None:
+    """Equal but for the last bit, and nearly always to it: both round from 64 bits."""
+    different = found != expected
+    assert different.mean() < 1e-4
+    if different.any():
+        name = OBSERVATION_NAMES[int(np.argwhere(different)[0, 1])]
+        np.testing.assert_array_max_ulp(found, expected, 1), name
+
+
+def encoded(encoders: list[ObservationEncoder], frames: list[RawFrame]) -> Observations:
+    """What as many nodes make of their frames."""
+    return np.stack([one.encode(frame) for one, frame in zip(encoders, frames, strict=True)])
+
+
+def test_random_frames_are_encoded_as_on_a_node() -> None:
+    rng = np.random.default_rng(4)
+    frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
+    state = Arrays(ENCODER, encoders, np.arange(NODES))
+    state.fresh, state.known_ms = 1.0, np.nan
+    references = [ObservationEncoder(20.0) for _ in range(NODES)]
+    out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
+    for k in range(60):
+        random_frame(rng, frames, 0.4 * k)
+        if k % 7 == 6:
+            rows = rng.random(NODES) < 0.2
+            state.fresh = np.where(rows, 1.0, state.fresh)
+            for row in np.flatnonzero(rows):
+                references[row].reset()
+        _encode_all(frames, encoders, out, SLOTS)
+        same(out, encoded(references, raw_frames(frames, np.arange(NODES))))
+    assert (out[:, OBSERVATION_NAMES.index("latency_mean_over_usual")] > 0.0).any()
+
+
+@pytest.mark.parametrize("ticks", [1, 2])
+def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> None:
+    twin = small_twin()
+    exact = Nuisance(sensing=0.0, usual_known=0.0)
+    settings = SimulationSettings(ticks_per_action=ticks, episode_s=1e6, nuisance=exact)
+    simulation = Simulation([twin], 16, settings, seed=1)
+    simulation.reset(np.ones(16, dtype=bool))
+    first = [ObservationEncoder(20.0) for _ in range(16)]
+    same(simulation.observation, encoded(first, simulation.frames()))
+    rng = np.random.default_rng(2)
+    references = [ObservationEncoder(20.0) for _ in range(16)]
+    late = 0
+    for _ in range(40):
+        before = simulation.observation.copy()
+        shown = simulation.step(rng.integers(ACTION_SIZES, size=(16, len(ACTION_SIZES))))
+        assert np.isfinite(shown.observation).all()
+        if ticks == 1:
+            newest = encoded(references, simulation.frames())
+            stale = (shown.observation != newest).any(axis=1)
+            np.testing.assert_array_equal(shown.observation[stale], before[stale])
+            late += int(stale.sum())
+    assert ticks == 2 or 0 < late < 40

@@ -1,0 +1,152 @@
+"""The twin's levers follow the node's guard and slot tracker, rule by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S, SlotFacts, SlotTracker
+from stallward.agent.desired import ACTION_SIZES, SLOTS, DesiredState, SlotDesire, decode_action
+from stallward.agent.sample import GroupSample, NodeSample, Sample
+from stallward.env.twin.physics.levers import (
+    Rules,
+    advance,
+    granted_limit_bytes,
+    make_ring,
+    may_pause,
+    paused_share,
+    put,
+    reference_bytes,
+    rules_of,
+    wanted_limit_bytes,
+)
+from stallward.env.twin.physics.state import Node
+
+MIB = 1 << 20
+FLOORS = (16 * MIB, 32 * MIB, 16 * MIB, 64 * MIB)
+
+
+class OneNode:
+    """The levers of one node of the twin, stepped in Python."""
+
+    def __init__(self) -> None:
+        self.paused = [0.0] * SLOTS
+        self.limit_bytes = [np.nan] * SLOTS
+        self.paused_for_s = [0.0] * SLOTS
+        self.since_thaw_s = [NEVER_PAUSED_S] * SLOTS
+        self.paused_ticks = [0.0] * SLOTS
+        self.kept_bytes = [0.0] * SLOTS
+        self.floor_bytes = [float(floor) for floor in FLOORS]
+        self.want_paused = [0.0] * SLOTS
+        self.want_limit_pages = [np.inf] * SLOTS
+        self.seen = 0.0
+        self._ring = make_ring(1)
+        self._ticks = 0
+
+    @property
+    def node(self) -> Node:
+        return cast("Node", self)
+
+    def grant(self, action: NDArray[np.int64], rules: Rules, i: int) -> tuple[float, float]:
+        paused = float(action[2 * i] == 1 and may_pause(self.node, rules, i))
+        want = wanted_limit_bytes(self.node, float(action[2 * i + 1]), i)
+        return paused, granted_limit_bytes(self.node, rules, want, paused, i)
+
+    def pass_tick(self, held_bytes: Sequence[float]) -> None:
+        for i, held in enumerate(held_bytes):
+            advance(self.node, self._ring, held, 0, self._ticks, i)
+        self.seen = 1.0
+        self._ticks += 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "budgets",
+    # Off the tick's grid, where rounding would decide.
+    [
+        Budgets(max_pause_s=5.05, min_run_s=0.55, max_pause_share=0.8005),
+        Budgets(max_pause_s=1.05, min_run_s=0.55, max_pause_share=0.0505),
+        Budgets(lift_budgets=True),
+    ],
+)
+def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> None:
+    rng = np.random.default_rng(seed)
+    guard = Guard(budgets=budgets, floors_bytes=FLOORS)
+    tracker, memory = SlotTracker(SLOTS), GuardMemory()
+    levers, rules = OneNode(), rules_of(budgets)
+    action = np.zeros(9, dtype=int)
+    for k in range(400):
+        time_s = 0.1 * k
+        usage, swap = rng.integers(1, 200, (2, SLOTS)) * MIB
+        swap = np.where(usage < 20 * MIB, 0, swap)
+        if k % 7 == 0:
+            action = np.array([rng.integers(size) for size in ACTION_SIZES])
+        states = tracker.states(time_s)
+        sample = Sample(
+            sequence=k,
+            time_s=time_s,
+            node=NodeSample(),
+            zone=GroupSample(name="zone"),
+            protected=GroupSample(name="app"),
+            slots=tuple(GroupSample(name=f"s{i}") for i in range(SLOTS)),
+            slot_states=states,
+        )
+        desired = decode_action(action.tolist(), states, FLOORS)
+        verdict = guard.review(desired, sample, memory)
+        memory = verdict.memory
+        granted = [levers.grant(action, rules, i) for i in range(SLOTS)]
+        mine = DesiredState(
+            slots=tuple(
+                SlotDesire(
+                    paused=paused > 0.0, limit_bytes=None if np.isnan(limit) else int(limit)
+                )
+                for paused, limit in granted
+            )
+        )
+        for i in range(SLOTS):
+            known = states[i].reference_bytes
+            mine_known = reference_bytes(levers.node, i)
+            assert mine_known == pytest.approx(np.nan if known is None else known, nan_ok=True)
+            theirs = verdict.granted.slot(i)
+            assert mine.slot(i).paused == theirs.paused, (k, i)
+            ours = mine.slot(i).limit_bytes
+            if theirs.limit_bytes is None or ours is None:
+                assert ours == theirs.limit_bytes, (k, i)
+            else:
+                assert abs(ours - theirs.limit_bytes) <= 4096, (k, i)
+        facts = [
+            SlotFacts(
+                paused=s.paused,
+                limit_bytes=s.limit_bytes,
+                usage_bytes=int(usage[i]),
+                swap_bytes=int(swap[i]),
+            )
+            for i, s in enumerate(verdict.granted.slots)
+        ]
+        tracker.update(time_s, facts)
+        for i, slot in enumerate(verdict.granted.slots):
+            exact = np.nan if slot.limit_bytes is None else float(slot.limit_bytes)
+            put(levers.node, granted[i][0], exact, i)
+        levers.pass_tick((usage + swap).astype(float))
+
+
+def test_moves_are_counted() -> None:
+    levers = OneNode()
+    assert put(levers.node, 1.0, np.nan, 0) == 1.0
+    assert put(levers.node, 0.0, 1e8, 2) == 1.0
+    assert put(levers.node, 1.0, np.nan, 0) == 0.0
+    assert put(levers.node, 0.0, 1e8, 2) == 0.0
+    assert levers.want_paused == [1.0, 0.0, 0.0, 0.0]
+    assert levers.want_limit_pages[1:3] == [np.inf, 1e8 / 4096]
+    levers.pass_tick([1e6] * SLOTS)
+    assert paused_share(levers.node, 0) == pytest.approx(0.1 / 60)
+    assert np.isnan(reference_bytes(levers.node, 1)), "none has held anything to speak of"
+    levers.pass_tick([5e7] * SLOTS)
+    assert np.isnan(reference_bytes(levers.node, 0)), "a paused group shows nothing new"
+    assert reference_bytes(levers.node, 1) == 5e7

@@ -1,0 +1,177 @@
+"""A frozen trajectory: the twin does what it did when its numbers were checked against numpy.
+
+``python tests/env/twin/test_twin_golden.py`` freezes it anew, after a change that is meant to
+change the twin's physics. What was frozen first had been computed by the implementation on numpy
+arrays that came before the compiled one. Changed since: sharing out, which took what rounding had
+left of an exhausted pool for pages; dirty pages, which reclaim now has written where memory is
+short or a group is at its limit; reads, which wait behind those of others, and of which few
+requests meet a whole one; what a group at its limit pays for making room; and files that a program
+reads for the first time, which are no refaults and come as fast as the disk gives them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.env.twin.batch import TwinBatch
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.parameters import PARAMETER_NAMES, TwinParameters, to_array
+
+Array = NDArray[np.float64]
+
+FROZEN = Path(__file__).with_name("golden_twin.npz")
+NODES, TICKS, KEPT_EVERY = 6, 60, 6
+KEPT = (
+    "resident", "wanted", "dirty", "touches_per_s", "probe_ms", "reported", "cursor_s", "progress",
+    "psi_some_us", "psi_full_us", "psi_io_us", "refault_pages", "major_faults", "cpu_us", "units",
+    "swap_in_pages", "swap_out_pages", "cpu_stall_us", "backlog_s",
+)  # fmt: skip
+SCENARIOS = (
+    TwinScenario(
+        name="three programs",
+        zone_bytes=600 << 20,
+        swap_bytes=2 << 30,
+        slo_ms=20.0,
+        protected=ProtectedProgram(
+            request_rate_per_s=15.0,
+            service_s=0.0075,
+            anon_pages=15_000.0,
+            file_pages=38_000.0,
+            cold_pages=38_000.0,
+            touch_anon_pages=4_000.0,
+            touch_file_pages=38_000.0,
+            touch_cold_pages=37.0,
+        ),
+        slots=(
+            SlotProgram(name="hog", units_per_s=100.0, anon_pages=(128_000.0,)),
+            SlotProgram(
+                name="writer",
+                units_per_s=50.0,
+                anon_pages=(5_000.0,),
+                stream_pages_per_s=20e3,
+                stream_span_pages=60e3,
+                dirty_share=0.8,
+            ),
+            SlotProgram(
+                name="phases",
+                units_per_s=10.0,
+                anon_pages=(2_000.0, 70_000.0, 12_000.0, 40_000.0),
+                file_pages=(0.0, 20_000.0, 50_000.0, 9_000.0),
+                loop_from_s=1.0,
+                running=(1.0, 1.0, 0.0, 1.0),
+            ),
+        ),
+    ),
+    TwinScenario(
+        name="a busy server",
+        zone_bytes=400 << 20,
+        swap_bytes=200 << 20,
+        slo_ms=3.0,
+        protected=ProtectedProgram(
+            request_rate_per_s=900.0,
+            service_s=0.0006,
+            workers=2.0,
+            poisson=False,
+            anon_pages=60_000.0,
+            file_pages=9_000.0,
+            touch_anon_pages=300.0,
+            touch_file_pages=40.0,
+        ),
+        slots=(
+            SlotProgram(
+                name="scan",
+                units_per_s=5.0,
+                anon_pages=(100.0,),
+                file_pages=(80_000.0,),
+                cores=2.0,
+            ),
+        ),
+    ),
+)
+SETTINGS: dict[str, Any] = {
+    "coldness_exponent": (1.0, 0.3, 2.0, 1.0, 0.0, 1.5),
+    "protected_miss_exponent": (1.0, 0.4, 2.5, 1.0, 0.2, 1.7),
+    "slot0_miss_exponent": (0.8, 0.2, 1.3, 0.8, 0.1, 2.0),
+    "read_latency_s": (90e-6, 4e-4, 5e-5, 90e-6, 2e-4, 1e-3),
+    "limit_delay_s": (0.02, 0.06, 0.002, 0.02, 0.2, 0.1),
+    "pause_delay_s": (0.01, 0.07, 0.002, 0.01, 0.1, 0.03),
+    "device_sigma": (0.25, 0.5, 0.02, 0.25, 0.9, 0.1),
+    "hiccup_share": (0.005, 0.05, 0.001, 0.005, 0.02, 0.01),
+}
+NOISES = ("arrivals", "meets", "misses", "hiccups", "spread", "fault_spread")
+
+
+def parameters() -> Array:
+    """One column a node."""
+    found = to_array([TwinParameters()] * NODES)
+    for name, values in SETTINGS.items():
+        found[PARAMETER_NAMES.index(name)] = values
+    return found
+
+
+def scattered(tick: int, salt: int, *shape: int) -> Array:
+    """Numbers between 0 and 1 that look random and are the same everywhere."""
+    count = int(np.prod(shape))
+    place = 1.0 + np.arange(count) + 1000.0 * tick + 77.0 * salt
+    return np.asarray((np.modf(np.sqrt(place) * 1234.567)[0]).reshape(shape))
+
+
+def noise(tick: int) -> dict[str, Array]:
+    """What :class:`~stallward.env.twin.physics.state.Noise` holds in a tick."""
+    found = {name: scattered(tick, k, 4, NODES) for k, name in enumerate(NOISES)}
+    found["arrivals"] = np.floor(1.7 * found["arrivals"])
+    for name in ("spread", "fault_spread"):
+        found[name] = 4.0 * found[name] - 2.0
+    return {**found, "device": 3.0 * scattered(tick, 99, NODES) - 1.5}
+
+
+def levers(tick: int) -> tuple[NDArray[np.bool_], Array, Array, tuple[Array, Array]]:
+    """What :meth:`TwinBatch.tick` is given: other settings every seven ticks."""
+    paused = scattered(tick // 7, 200, 4, NODES) < 0.25
+    size = 4_000.0 + 60_000.0 * scattered(tick // 7, 201, 4, NODES)
+    limits = np.where(scattered(tick // 7, 202, 4, NODES) < 0.5, np.inf, size)
+    swappiness = 30.0 + 90.0 * scattered(tick // 7, 203, NODES)
+    start = np.where(scattered(tick // 7, 204, NODES) < 0.5, 0.02, 0.1)
+    return paused, limits, swappiness, (start, 2.0 * start)
+
+
+def started() -> TwinBatch:
+    """The nodes at the start of the trajectory."""
+    twin = TwinBatch(SCENARIOS, NODES, seed=0)
+    which = np.array([0, 0, 0, 1, 1, 0])
+    twin.reset(
+        np.ones(NODES, dtype=bool), which, parameters(), phase_s=0.7 * np.arange(float(NODES))
+    )
+    return twin
+
+
+def play() -> dict[str, Array]:
+    """The trajectory: what is kept, every few ticks."""
+    twin = started()
+    found: dict[str, list[Array]] = {name: [] for name in KEPT}
+    for tick in range(TICKS):
+        for name, values in noise(tick).items():
+            setattr(twin.noise, name, values)
+        paused, limits, swappiness, dirty_ratios = levers(tick)
+        twin.set_levers(paused, limits, swappiness, dirty_ratios)
+        twin.advance(draws=False)
+        if tick % KEPT_EVERY == KEPT_EVERY - 1:
+            for name in KEPT:
+                found[name].append(getattr(twin.nodes, name))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def test_the_twin_goes_the_way_it_went() -> None:
+    with np.load(FROZEN) as frozen:
+        for name, values in play().items():
+            np.testing.assert_allclose(
+                values, frozen[name], rtol=1e-9, atol=1e-7, equal_nan=True, err_msg=name
+            )
+
+
+if __name__ == "__main__":
+    np.savez_compressed(FROZEN, **play())  # type: ignore[arg-type]

@@ -1,0 +1,349 @@
+"""Servers and programs that nobody here wrote: filled, served, repeated and measured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from stallward.env.errors import WorkloadError
+from stallward.env.sandbox.block import make_workplace, run_block
+from stallward.env.sandbox.data_cache import check_needs
+from stallward.env.sandbox.sandbox import open_sandbox
+from stallward.env.scenario.file import (
+    find_scenarios,
+    load_scenario,
+    parse_scenario,
+    scenarios_dir,
+)
+from stallward.env.workloads import native
+from stallward.env.workloads.c_source import write_c_file
+from stallward.env.workloads.memcached_fill import values
+from stallward.env.workloads.nginx_server import configuration
+from stallward.env.workloads.program_loop import METERS, measured, user_seconds
+from stallward.env.workloads.redis_fill import fill
+from stallward.env.workloads.text_file import write_text_file
+from stallward.env.workloads.web_files import LAST_NAME, LAST_TEXT, write_web_files
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return native.build_native(tmp_path_factory.mktemp("cache"))
+
+
+def needed(program: str, package: str) -> str:
+    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if found is None:
+        pytest.skip(f"{program} is not installed; try `apt-get install {package}`")
+    return found
+
+
+@contextmanager
+def serving(ready: Path, *argv: str) -> Iterator[None]:
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        deadline_s = time.monotonic() + 20
+        while not ready.exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        yield
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def arrivals(programs: Path, folder: Path, *options: str, seconds: float) -> np.ndarray:
+    """Scheduled times of a load that nobody answers, from its first on; the schedule only."""
+    lines = folder / "lines"
+    lines.unlink(missing_ok=True)
+    path = folder / "s"
+    server = "import socket,sys,time; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); "
+    server += "s.listen(); time.sleep(60)"
+    path.unlink(missing_ok=True)
+    with serving(path, sys.executable, "-c", server, str(path)):
+        argv = [str(programs / "load"), "--socket", str(path), "--request", "x", *options]
+        argv += ["--connections", "1", "--seconds", str(seconds), "--out", str(lines)]
+        subprocess.run(argv, check=True, timeout=20)
+    times = np.sort(np.loadtxt(lines)[:, 0])
+    return np.asarray(times - times[0])
+
+
+def test_rates_follow_their_steps_over_and_over(programs: Path, tmp_path: Path) -> None:
+    at = arrivals(programs, tmp_path, "--rate", "2000:0.4,0:0.4", "--seed", "3", seconds=2.0)
+    phase = at % 0.8
+    assert (phase < 0.4).mean() > 0.97  # its first arrival is hardly later than the start
+    assert len(at) == pytest.approx(2000 * 1.2, rel=0.1)
+    again = arrivals(programs, tmp_path, "--rate", "2000:0.4,0:0.4", "--seed", "3", seconds=1.0)
+    np.testing.assert_allclose(at[:500], again[:500], atol=1e-5)
+
+
+def test_a_wave_swings_around_the_rate(programs: Path, tmp_path: Path) -> None:
+    at = arrivals(programs, tmp_path, "--rate", "2000", "--wave", "0.8:1", seconds=2.0)
+    high, low = ((at % 1) < 0.5).sum(), ((at % 1) >= 0.5).sum()
+    mean_swing = 0.8 * 2 / np.pi
+    assert high / low == pytest.approx((1 + mean_swing) / (1 - mean_swing), rel=0.2)
+    assert len(at) == pytest.approx(4000, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--rate", "0"), "--rate"),
+        (("--rate", "-1"), "--rate"),
+        (("--rate", "nan"), "--rate"),
+        (("--rate", "5:2,"), "--rate"),
+        (("--rate", "5,6"), "--rate"),
+        (("--rate", "5:0"), "--rate"),
+        (("--rate", "5", "--wave", "1.5:3"), "--wave"),
+        (("--rate", "5", "--wave", "0.5"), "--wave"),
+        (("--rate", "5:1,6:1", "--arrivals", "fixed"), "fixed"),
+    ],
+)
+def test_schedules_with_mistakes_are_refused(
+    programs: Path, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    argv = [
+        str(programs / "load"),
+        "--socket",
+        "s",
+        "--request",
+        "x",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    done = subprocess.run([*argv, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_values_come_from_the_seed_and_differ() -> None:
+    made = dict(values(keys=500, value_bytes=100, seed=1))
+    assert made == dict(values(keys=500, value_bytes=100, seed=1))
+    assert {len(value) for value in made.values()} == {100}
+    assert len(set(made.values())) > 50
+    assert made != dict(values(keys=500, value_bytes=100, seed=2))
+
+
+def test_redis_is_filled_and_gives_many_values_at_once(programs: Path, tmp_path: Path) -> None:
+    server = needed("redis-server", "redis-server")
+    path, lines = tmp_path / "redis.sock", tmp_path / "lines"
+    argv = (server, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(tmp_path))
+    with serving(path, *argv):
+        assert fill(path, keys=1200, value_bytes=100, seed=1) == 1200
+        request = load_scenario("redis-sort").protected.load.argv
+        options = [word.replace("{run}", str(tmp_path)) for word in request[1:]]
+        options[options.index("--keys") + 1] = "1200"
+        options[options.index("--out") + 1] = str(lines)
+        options[options.index("--seed") + 1] = "1"
+        load = [str(programs / "load"), *options, "--seconds", "0.5"]
+        subprocess.run(load, check=True, timeout=20)
+    answered = np.loadtxt(lines)
+    assert len(answered) > 40
+    assert answered[:-8, 3].all()
+
+
+def test_nginx_serves_the_files_and_the_last_one(programs: Path, tmp_path: Path) -> None:
+    needed("nginx", "nginx-light")
+    write_web_files(tmp_path / "www", files=20, kib=4, seed=1)
+    argv = (sys.executable, "-m", "stallward.env.workloads.nginx_server")
+    lines = tmp_path / "lines"
+    with serving(
+        tmp_path / "nginx.sock", *argv, "--root", str(tmp_path / "www"), "--run", str(tmp_path)
+    ):
+        request = load_scenario("nginx-hogs").protected.load.argv
+        options = [word.replace("{run}", str(tmp_path)) for word in request[1:]]
+        options[options.index("--keys") + 1] = "20"
+        options[options.index("--out") + 1] = str(lines)
+        options[options.index("--seed") + 1] = "1"
+        load = [str(programs / "load"), *options, "--seconds", "0.5"]
+        subprocess.run(load, check=True, timeout=20)
+    answered = np.loadtxt(lines)
+    assert len(answered) > 30
+    assert answered[:-8, 3].all()
+
+
+def test_web_files_have_one_that_ends_a_reply(tmp_path: Path) -> None:
+    write_web_files(tmp_path, files=3, kib=2, seed=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "2", LAST_NAME}
+    assert (tmp_path / "1").stat().st_size == 2048
+    assert all(LAST_TEXT not in (tmp_path / name).read_bytes() for name in "012")
+
+
+def test_the_configuration_of_nginx_names_only_what_it_is_given() -> None:
+    text = configuration(Path("/data/www"), Path("/run/x"), "root")
+    assert "listen unix:/run/x/nginx.sock;" in text
+    assert "root /data/www;" in text
+    assert "include" not in text
+
+
+def test_a_text_has_its_size_and_comes_from_the_seed(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        write_text_file(tmp_path / name, size_mib=2, seed=seed)
+    texts = [(tmp_path / name).read_bytes() for name in "abc"]
+    assert texts[0] == texts[1] != texts[2]
+    assert 2 * MIB <= len(texts[0]) < 4 * MIB
+    lines = texts[0].splitlines()
+    assert {len(line) for line in lines} == {96}
+    assert len(set(lines)) > 0.99 * len(lines)
+
+
+def loop(tmp_path: Path, unit: str, *command: str) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "stallward.env.workloads.program_loop", "--unit", unit]
+    argv += ["--report", str(tmp_path / "report"), "--", *command]
+    return subprocess.Popen(argv, stderr=subprocess.PIPE)
+
+
+def units(tmp_path: Path) -> float:
+    path = tmp_path / "report"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return float(lines[-1].split()[1]) if lines else 0.0
+
+
+def wait_for(tmp_path: Path, wanted: float) -> None:
+    deadline_s = time.monotonic() + 20
+    while units(tmp_path) < wanted:
+        assert time.monotonic() < deadline_s, units(tmp_path)
+        time.sleep(0.02)
+
+
+def test_a_repeated_program_counts_what_it_reads_and_writes(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(8 * MIB))
+    process = loop(tmp_path, "io", "sh", "-c", f"cat {tmp_path}/file >/dev/null; sleep 0.2")
+    try:
+        wait_for(tmp_path, 30.0)  # a second run began
+    finally:
+        process.kill()
+        process.communicate()
+    lines = [line.split() for line in (tmp_path / "report").read_text().splitlines()]
+    steps = np.diff([float(line[1]) for line in lines])
+    assert (steps >= 0).all()
+    assert max(steps) == pytest.approx(16.0, abs=2.0)  # 8 MiB read and 8 MiB written
+
+
+def test_a_repeated_program_counts_its_childrens_processor_time(tmp_path: Path) -> None:
+    process = loop(tmp_path, "cpu", "sh", "-c", "timeout 0.5 sh -c 'while :; do :; done'; :")
+    try:
+        wait_for(tmp_path, 0.6)  # more than one run uses
+        child = next(iter(Path(f"/proc/{process.pid}/task").glob("*/children"))).read_text()
+        assert measured(int(child.split()[0]), user_seconds) >= 0.0
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_build_counts_its_compilers_and_outlives_the_loss_of_one(tmp_path: Path) -> None:
+    needed("gcc", "gcc")
+    for name in ("a", "b"):
+        write_c_file(tmp_path / f"{name}.c", functions=300, seed=1)
+    build = f"for f in {tmp_path}/*.c; do gcc -O1 -c $f -o {tmp_path}/compiled.o; done; true"
+    process = loop(tmp_path, "cpu", "sh", "-c", build)
+    try:
+        wait_for(tmp_path, 0.3)
+        compiler = None
+        deadline_s = time.monotonic() + 20
+        while compiler is None and time.monotonic() < deadline_s:
+            family = psutil.Process(process.pid).children(recursive=True)
+            compiler = next((p for p in family if p.name() == "cc1"), None)
+        assert compiler is not None
+        compiler.terminate()
+        wait_for(tmp_path, units(tmp_path) + 0.3)
+        assert process.poll() is None
+    finally:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+        process.kill()
+        process.communicate()
+
+
+def test_a_vanished_process_counts_nothing() -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert [measured(process.pid, meter) for meter in METERS.values()] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("false", "failed with status 1"), ("/no/such", "cannot run /no/such")]
+)
+def test_a_program_that_fails_ends_the_loop(tmp_path: Path, command: str, said: str) -> None:
+    process = loop(tmp_path, "cpu", command)
+    _, wrote = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert said in wrote.decode()
+
+
+def test_shipped_scenarios_need_what_they_start() -> None:
+    packaged = {"memcached", "redis-server", "pgbench", "stress-ng", "zstd", "sort", "gcc"}
+    for scenario in find_scenarios():
+        started = {scenario.protected.server.argv[0], scenario.protected.load.argv[0]}
+        started |= {word for group in scenario.background for word in group.command.argv}
+        needs = {need.program for need in scenario.needs}
+        assert started & packaged <= needs, scenario.name
+
+
+SMALLER = {
+    "redis-sort": (('"256"', '"16"'), ('"250000"', '"20000"'), ('"200M"', '"4M"')),
+    "nginx-hogs": (('"6400"', '"300"'), ('"4",', '"0.5",'), ('--mib", "160', '--mib", "16')),
+    "memcached-zstd": (('"256"', '"16"'), ('"300000"', '"20000"'), ('"-19"', '"-3"')),
+    "redis-mix": (('"440000"', '"20000"'), ('"1500"', '"100"'), ('"8000000"', '"400000"')),
+    "postgres-hogs": (('"10"', '"1"'), ('"4000"', '"200"')),
+}
+"""One scenario for each new kind of server and program, small enough for a few seconds."""
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", SMALLER)
+def test_real_programs_answer_and_work(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    text = (scenarios_dir() / f"{name}.toml").read_text()
+    for old, new in SMALLER[name]:
+        assert old in text, f"{name} has no {old}: make it small in another way"
+        text = text.replace(old, new)
+    path = tmp_path / f"{name}.toml"
+    path.write_text(text)
+    scenario = parse_scenario(path)
+    try:
+        check_needs(scenario)
+    except WorkloadError as error:
+        pytest.skip(f"{error.cause} {error.next_step}")
+    cache = tmp_path_factory.mktemp("cache")
+    workplace = make_workplace(scenario, cache)
+    with open_sandbox(
+        slots=len(scenario.background),
+        limit_bytes=scenario.sandbox.limit_bytes,
+        swap_bytes=128 * MIB,
+        cache_dir=cache,
+    ) as sandbox:
+        result = run_block(
+            sandbox,
+            scenario,
+            "together",
+            None,
+            workplace=workplace,
+            duration_s=3.0,
+            burn_in_s=1.5,
+            out_dir=tmp_path,
+            seed=1,
+        )
+    assert len(result.measured.ok) > 200
+    mine = f"stallward-block-{os.getpid()}-*"
+    assert [path for parent in (Path("/dev/shm"), cache) for path in parent.glob(mine)] == []
+    assert result.measured.ok.mean() > 0.99
+    for slot, group in enumerate(scenario.background):
+        rate = result.units_per_s(slot)
+        if group.phases[0].start_s < 2.0:
+            assert rate is not None, group.name
+            assert rate > 0.0, group.name
