@@ -128,10 +128,10 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     from stable_baselines3 import PPO  # noqa: PLC0415
 
     from stallward.env.gym.vec_env import TwinVec  # noqa: PLC0415
-    from stallward.training.magnify import FINE  # noqa: PLC0415
-    from stallward.training.ppo import Args  # noqa: PLC0415
-    from stallward.training.torch_actor import policy_settings  # noqa: PLC0415
-    from stallward.training.torch_slots import SlotPolicy  # noqa: PLC0415
+    from stallward.training.network.actor import policy_settings  # noqa: PLC0415
+    from stallward.training.network.log_features import FINE  # noqa: PLC0415
+    from stallward.training.network.slot_policy import SlotPolicy  # noqa: PLC0415
+    from stallward.training.ppo.train import Args  # noqa: PLC0415
 
     torch.set_num_threads(1)
     env = TwinVec(twins, _BATCH, tells_critic=True, seed=1)

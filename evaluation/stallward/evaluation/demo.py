@@ -229,7 +229,7 @@ def _make_policy(
         recordings_of,
         train_policy,
     )
-    from stallward.training.workers import worker_count  # noqa: PLC0415
+    from stallward.training.parallel import worker_count  # noqa: PLC0415
 
     twin, run, policy = (settings.out / name for name in ("twin.json", "run", "policy.onnx"))
     chosen = recordings_of([recordings], scenario)

@@ -4,7 +4,7 @@
 other recordings. *Scenarios left out*: for every scenario that policies are not trained on (to
 choose by, or held out for the end, ``stallward.env.recording.split``), a twin gets the sizes and
 full speeds from its references, and the parameters from the fits of others, of those most like it
-first (:mod:`stallward.training.transfer`), none its own.
+first (:mod:`stallward.training.twin_fit.transfer`), none its own.
 
 That twin runs the arm (the controller itself, closed loop, not a replay), and what came of it is
 laid beside the recordings (``stallward.evaluation.fidelity_measures``). Beside each figure stands
@@ -46,9 +46,9 @@ from stallward.evaluation.pipeline import recordings_of
 from stallward.evaluation.progress import Report, part, silent
 from stallward.evaluation.runs import NO_ARM, Condition, RunRequest, file_sha256
 from stallward.evaluation.simulate import TwinRunner
-from stallward.training.describe import describe
-from stallward.training.transfer import transfer
-from stallward.training.workers import side_by_side
+from stallward.training.parallel import side_by_side
+from stallward.training.twin_fit.exogenous import describe
+from stallward.training.twin_fit.transfer import transfer
 
 _TWIN_BLOCKS: Final = 12
 """Twin blocks per arm: so many draws of parameters and arrivals."""

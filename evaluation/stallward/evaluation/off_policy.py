@@ -19,8 +19,13 @@ from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.pipeline import recordings_of
 from stallward.evaluation.progress import Report, silent
 from stallward.evaluation.simulate import find_twin_of
-from stallward.training.logged import LoggedRecording, ask, check_askable, read_logged
-from stallward.training.off_policy import Estimate, OffPolicy, OffPolicySettings, OffPolicyValue
+from stallward.training.off_policy.dataset import LoggedRecording, ask, check_askable, read_logged
+from stallward.training.off_policy.estimators import (
+    Estimate,
+    OffPolicy,
+    OffPolicySettings,
+    OffPolicyValue,
+)
 
 PRICE: Final = 6.0
 """Of every window missing the target by far, in units of full background speed."""

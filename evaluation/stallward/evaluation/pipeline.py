@@ -21,7 +21,7 @@ from stallward.evaluation.outputs import check_file, check_writable
 from stallward.evaluation.progress import Report, silent
 
 if TYPE_CHECKING:
-    from stallward.training.selection import MakeAct
+    from stallward.training.selection.selection import MakeAct
 
 _LEARNING_SHARE: Final = 0.75
 """The rest goes to the search before training and the evaluation after it."""
@@ -71,7 +71,7 @@ def fit_recordings(
         DatasetError: If they cannot describe the scenario.
     """
     # Not installed on a node.
-    from stallward.training.fit import FitSettings, fit_scenario  # noqa: PLC0415
+    from stallward.training.twin_fit.fit import FitSettings, fit_scenario  # noqa: PLC0415
 
     recordings = [load_recording(path) for path in paths]
     scenarios = sorted({recording.run.scenario for recording in recordings})
@@ -146,7 +146,7 @@ def fit_twin(
     }
     for file in files.values():
         check_file(file, kind="a fitted twin", mark=b'"draws"')
-    from stallward.training.workers import side_by_side, time_for_each  # noqa: PLC0415
+    from stallward.training.parallel import side_by_side, time_for_each  # noqa: PLC0415
 
     each_s = time_for_each(seconds, len(files))
     fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
@@ -247,7 +247,7 @@ def _rules(thresholds: Sequence[Path], ticks_per_action: int) -> dict[str, MakeA
         UsageError: If a file has the name of no rule.
     """
     from stallward.models.registry import find_thresholds  # noqa: PLC0415
-    from stallward.training.tune import TUNABLE  # noqa: PLC0415
+    from stallward.training.tuning.search import TUNABLE  # noqa: PLC0415
 
     given = {path.stem: path for path in thresholds}
     for name in given.keys() - TUNABLE.keys():
@@ -298,15 +298,15 @@ def train_policy(
     Raises:
         StallwardError: If a twin is missing or held out, or ``out`` holds something else.
     """
-    from stallward.training.policy import SEEDS_FOLDER, save_policy  # noqa: PLC0415
+    from stallward.training.network.arrays import SEEDS_FOLDER, save_policy  # noqa: PLC0415
 
     if out.exists() and not (out / SEEDS_FOLDER).is_dir():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     check_writable(out)
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
-    from stallward.training.composed import Composing  # noqa: PLC0415
-    from stallward.training.ppo import Args, train  # noqa: PLC0415 - torch takes seconds
+    from stallward.training.ppo.train import Args, train  # noqa: PLC0415 - torch takes seconds
+    from stallward.training.synthetic_scenarios import Composing  # noqa: PLC0415
 
     args = Args(seed=seed, seeds=seeds, composing=Composing(per_twin=composed))
     rules = _rules(thresholds, args.settings.ticks_per_action)  # refused before hours of training
@@ -369,8 +369,8 @@ def tune_rule(
         StallwardError: If there is no such rule, a twin is missing or held out, or ``out`` is in
             use.
     """
-    from stallward.training.composed import Composing  # noqa: PLC0415
-    from stallward.training.tune import TuneSettings, find_tunable, tune  # noqa: PLC0415
+    from stallward.training.synthetic_scenarios import Composing  # noqa: PLC0415
+    from stallward.training.tuning.search import TuneSettings, find_tunable, tune  # noqa: PLC0415
 
     find_tunable(rule)
     file = out or Path("build") / f"{rule}.toml"
@@ -408,7 +408,7 @@ def export_policy(run: Path, *, out: Path) -> None:
         check_file(
             out.with_suffix(".md"), kind="the card of a policy", mark=b"library_name: stallward"
         )
-    from stallward.training.export import export_policy as export  # noqa: PLC0415
-    from stallward.training.policy import load_policy_arrays  # noqa: PLC0415
+    from stallward.training.export.onnx_file import export_policy as export  # noqa: PLC0415
+    from stallward.training.network.arrays import load_policy_arrays  # noqa: PLC0415
 
     export(load_policy_arrays(run), out)

@@ -41,7 +41,7 @@ def ope(
     """
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
     from stallward.evaluation.off_policy import HEADERS, judge, off_policy_rows  # noqa: PLC0415
-    from stallward.training.off_policy import OffPolicySettings  # noqa: PLC0415
+    from stallward.training.off_policy.estimators import OffPolicySettings  # noqa: PLC0415
 
     with output.progress("ope") as report:
         found = judge(

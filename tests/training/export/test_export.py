@@ -1,0 +1,168 @@
+"""Exported policies: the same answers in PyTorch, NumPy and ONNX Runtime, and refused if wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
+from stallward.models.registry import load_policy
+from stallward.training.errors import ExportError, TrainingError
+from stallward.training.export.card import card
+from stallward.training.export.onnx_file import export_policy
+from stallward.training.network.actor import Actor
+from stallward.training.network.arrays import (
+    TrainedPolicy,
+    best_actions,
+    load_policy_arrays,
+    save_policy,
+)
+from stallward.training.network.log_features import FINE
+
+
+def random_policy(seed: int = 0) -> TrainedPolicy:
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        return rng.normal(0.0, 0.3, shape).astype(np.float32)
+
+    return TrainedPolicy(
+        fine=FINE,
+        mean=normal(OBSERVATION_SIZE),
+        scale=np.abs(normal(OBSERVATION_SIZE)) + np.float32(0.1),
+        low=np.full(OBSERVATION_SIZE, -1.0, dtype=np.float32),
+        high=np.full(OBSERVATION_SIZE, 1.0, dtype=np.float32),
+        w0=normal(64, OBSERVATION_SIZE),
+        b0=normal(64),
+        w1=normal(64, 64),
+        b1=normal(64),
+        w2=normal(sum(ACTION_SIZES), 64),
+        b2=normal(sum(ACTION_SIZES)),
+        ticks_per_action=2,
+        provenance={"seed": seed},
+    )
+
+
+def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(tmp_path: Path) -> None:
+    policy = random_policy()
+    path = tmp_path / "policy.onnx"
+    export_policy(policy, path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    drawn = np.random.default_rng(1).normal(0.0, 2.0, (10_000, OBSERVATION_SIZE))
+    observations = drawn.astype(np.float32)
+    with torch.no_grad():
+        expected = Actor(policy)(torch.from_numpy(observations)).numpy()
+    logits = np.empty_like(expected)
+    actions = np.empty((10_000, len(ACTION_SIZES)), dtype=np.int64)
+    for i in range(10_000):
+        actions[i], logits[i] = (
+            out[0] for out in session.run(["action", "logits"], {"observation": observations[[i]]})
+        )
+    assert np.abs(logits - expected).max() < 1e-5
+    # Where two entries of a head are closer than rounding, either is right.
+    assert (actions == best_actions(expected)).all(axis=1).mean() > 0.999
+    # numpy sums in another order than PyTorch, and which one depends on the processor.
+    scale = np.abs(expected).max()
+    assert np.abs(policy.logits(observations) - expected).max() < 1e-5 * scale
+
+
+def test_the_file_says_what_a_node_needs_and_has_a_card(tmp_path: Path) -> None:
+    path = tmp_path / "policy.onnx"
+    digest = export_policy(random_policy(), path)
+    controller = load_policy(path)
+    assert controller.metadata.schema_hash == schema_hash()
+    assert controller.metadata.ticks_per_action == 2
+    assert controller.metadata.provenance["seed"] == 0
+    assert controller.metadata.observation_low == (-1.0,) * OBSERVATION_SIZE
+    assert digest in path.with_suffix(".md").read_text()
+    assert path.stat().st_size < 100_000
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def outcome(**values: float) -> dict[str, float]:
+    zero = dict.fromkeys(("score", "score_low", "progress", "switches_per_s"), 0.0)
+    return {**zero, "window_violated": 0.0, "excess": 0.0, "slow": 0.0, **values}
+
+
+def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
+    facts = {
+        "twins": {"memcached-gcc": {}, "postgres-hogs": {}},
+        "judged_on": ["nginx-hogs"],
+        "groups": {"memcached-gcc": 1, "postgres-hogs": 2, "composed-1": 4, "composed-2": 2},
+        "evaluation": {
+            "ppo": {
+                "nginx-hogs": outcome(score=0.5, slow=0.03),
+                "memcached-gcc": outcome(score=0.2),
+            },
+            "static": {
+                "nginx-hogs": outcome(score=0.4),
+                "memcached-gcc": outcome(score=0.3),
+            },
+            "rule": {
+                "nginx-hogs": outcome(score=0.6),
+                "memcached-gcc": outcome(score=0.1),
+            },
+        },
+        "allowed": {
+            name: {"window_violated": 0.01, "excess": 0.05, "slow": 0.01}
+            for name in ("nginx-hogs", "memcached-gcc")
+        },
+        "seeds": [3, 4],
+        "steps": 20_000_000,
+        "merits": [0.31, 0.35],
+        "scores_low": [0.41, 0.45],
+        "curves_by_seed": [[0.1, 0.3], [0.2, 0.4]],
+    }
+    said = card("p", replace(random_policy(), provenance=facts), "0" * 64, 1, 0.2)
+    assert "  1 with 1, 2 with 2, 1 with 4; it decides for" in said
+    assert "- `nginx-hogs`: slow requests 3.00%, allowed 1.00%." in said
+    assert "- `memcached-gcc`: no better than the best static setting" in said
+    assert "- `nginx-hogs`: no better than the best static setting" not in said
+    assert "- `nginx-hogs`: no better than the tuned rule (score 0.500 and 0.600)." in said
+    assert "| 4 (kept) | 0.350 | 0.450 |" in said
+    assert "| 3 | 0.310 | 0.410 |" in said
+    assert "    line [0.2, 0.4]" in said
+    unseen = next(line for line in said.splitlines() if "never seen" in line)
+    assert "`redis-sort`" in unseen
+    assert "nginx" not in unseen
+
+
+def test_the_same_weights_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        export_policy(random_policy(3), tmp_path / f"{name}.onnx")
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"))
+
+
+def test_trained_policies_survive_their_files(tmp_path: Path) -> None:
+    policy = random_policy()
+    save_policy(tmp_path, policy)
+    again = load_policy_arrays(tmp_path)
+    np.testing.assert_array_equal(again.w0, policy.w0)
+    assert again.provenance == {"seed": 0}
+
+
+def test_what_is_no_policy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="does not hold a trained policy"):
+        load_policy_arrays(tmp_path)
+    save_policy(tmp_path, random_policy())
+    (tmp_path / "policy.npz").write_bytes(b"PK torn")
+    with pytest.raises(TrainingError, match="does not hold a trained policy"):
+        load_policy_arrays(tmp_path)
+    with pytest.raises(TrainingError, match="w2 has shape"):
+        replace(random_policy(), w2=np.zeros((3, 64), dtype=np.float32))
+    with pytest.raises(TrainingError, match="magnifies a feature by less than 0"):
+        replace(random_policy(), fine=-FINE)
+    with pytest.raises(TrainingError, match="not finite"):
+        replace(random_policy(), b2=np.full(sum(ACTION_SIZES), np.nan, dtype=np.float32))
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(ExportError, match="could not be written"):
+        export_policy(random_policy(), blocked / "policy.onnx")

@@ -1,0 +1,125 @@
+"""Before PPO begins, the actor does what a teacher would do that may look ahead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.env.gym.vec_env import TwinVec
+from stallward.env.simulation.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.testing import small_twin
+from stallward.env.twin.inputs.exogenous import SlotProgram
+from stallward.training.constraints import PriceRange, Slack
+from stallward.training.imitation.behaviour_cloning import imitate, likeliest
+from stallward.training.imitation.teacher import Teacher, Teaching, teach
+from stallward.training.network.slot_policy import SlotPolicy
+from stallward.training.network.softmax_heads import Heads
+from stallward.training.ppo.train import Args, train
+from stallward.training.selection.static_settings import make_constraints
+
+SETTINGS = SimulationSettings()
+NOMINAL = SimulationSettings(nuisance=NO_NUISANCE)
+BESIDE_TWO = small_twin(
+    *(SlotProgram(name=name, units_per_s=10.0, anon_pages=(50_000.0,)) for name in "ab")
+)
+ROOMY = replace(
+    BESIDE_TWO, scenario=replace(BESIDE_TWO.scenario, name="roomy", zone_bytes=4 << 30)
+)
+
+
+TEACHING = Teaching(nodes=24, lessons=40, unused_lessons=15, settings=16, ahead_steps=25)
+PRICES = PriceRange()
+
+
+def test_a_teacher_lets_one_run_for_the_other_and_nobody_wait_for_nothing() -> None:
+    twins = [BESIDE_TWO, ROOMY]
+    constraints, statics = make_constraints(twins, SETTINGS, Slack(), seed=1)
+    for k, twin in enumerate(twins):
+        nodes = constraints.one(k).simulate([twin], 24, NOMINAL, seed=2)
+        nodes.terms.prices[:, 0] = (8.0, 2.0, 4.0)
+        candidates = statics.promising(k, 2, constraints.allowed[:, k], 16)
+        assert not candidates[0].any()
+        assert not candidates[:, 4:8].any(), "nothing is done to slots that there are not"
+        assert len(np.unique(candidates, axis=0)) == len(candidates) <= 16
+        teacher = Teacher(twin, candidates, NOMINAL, nodes=24, ahead_steps=25, seed=5)
+        for _ in range(6):
+            best = teacher.best(nodes)
+            for _ in range(5):
+                nodes.step(best)
+        free = (best[:, [0, 2]] == 0) & (best[:, [1, 3]] == 0)
+        if twin is ROOMY:
+            assert free.all()
+        else:
+            assert (free.sum(axis=1) == 1).mean() > 0.8
+
+
+def test_what_the_teacher_tries_leaves_the_nodes_as_they_were() -> None:
+    constraints, statics = make_constraints([BESIDE_TWO], SETTINGS, Slack(), seed=1)
+    first, second = (constraints.simulate([BESIDE_TWO], 16, SETTINGS, seed=2) for _ in range(2))
+    candidates = statics.promising(0, 2, constraints.allowed[:, 0], 8)
+    teacher = Teacher(BESIDE_TWO, candidates, SETTINGS, nodes=16, ahead_steps=5, seed=5)
+    action = np.zeros((16, 9), dtype=np.int64)
+    for _ in range(5):
+        teacher.worth(first)
+        first.step(action)
+        second.step(action)
+    np.testing.assert_array_equal(first.observation, second.observation)
+
+
+def test_the_pupil_does_what_it_was_taught() -> None:
+    twins = [BESIDE_TWO, ROOMY]
+    constraints, statics = make_constraints(twins, SETTINGS, Slack(), seed=1)
+    lessons = teach(twins, statics, constraints, SETTINGS, TEACHING, seed=1, price_range=PRICES)
+    assert len(lessons.observations) == len(lessons.actions) == 2 * 25 * 24
+    assert lessons.prices.shape == (3, 2)
+    assert lessons.prices[0, 1] < SETTINGS.price, "where all goes well prices fall"
+    assert set(lessons.figures(["a", "b"])["b"]) >= {"progress", "excess"}
+    model = PPO(SlotPolicy, TwinVec(twins, 8, SETTINGS, seed=1), policy_kwargs={"net_arch": [64]})
+    critic = model.policy.get_parameter("value_net.weight").detach().clone()
+    imitate(model, lessons, smoothing=0.1, gradient_steps=400, seed=1)
+    assert torch.equal(critic, model.policy.get_parameter("value_net.weight"))
+    chosen = likeliest(model, lessons.observations)
+    assert (chosen == lessons.actions)[:, :4].mean() > 0.8
+    followed = teach(
+        twins, statics, constraints, SETTINGS, replace(TEACHING, price_rate=0.0), seed=2,
+        price_range=PRICES, act=partial(likeliest, model), prices=lessons.prices,
+    )  # fmt: skip
+    np.testing.assert_array_equal(followed.prices, lessons.prices)
+    assert followed.progress[1] > 0.9
+    both = lessons.and_also(followed)
+    assert len(both.actions) == len(lessons.actions) + len(followed.actions)
+
+
+def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> None:
+    logits = torch.zeros(1, sum(ACTION_SIZES), requires_grad=True)
+    heads, wanted = Heads(ACTION_SIZES), torch.zeros(1, len(ACTION_SIZES), dtype=torch.long)
+    optimiser = torch.optim.Adam([logits], lr=0.1)
+    for _ in range(300):
+        optimiser.zero_grad()
+        loss = -heads.proba_distribution(logits).smoothed_log_prob(wanted, 0.12).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    probability = heads.proba_distribution(logits)._log.exp()[0, :, 0].tolist()
+    for found, choices in zip(probability, ACTION_SIZES, strict=True):
+        assert found == pytest.approx(1.0 - 0.12 + 0.12 / choices, abs=0.01)
+
+
+def test_the_critic_learns_alone_before_the_actor_goes_on() -> None:
+    args = Args(
+        n_envs=64, n_steps=16, batch_size=256, total_steps=6144, evaluation_episodes=8,
+        teaching=replace(TEACHING, lessons=4, unused_lessons=1), pupil_lessons=1,
+        imitation_steps=20, critic_rollouts=6,
+    )  # fmt: skip
+    # What it is paid in six rollouts; which of the actors is kept may be the first.
+    asleep = [train([BESIDE_TWO], replace(args, gamma=gamma)).policy for gamma in (0.9, 0.99)]
+    awake = train([BESIDE_TWO], replace(args, critic_rollouts=1)).policy
+    np.testing.assert_array_equal(asleep[0].w2, asleep[1].w2)
+    curves = [policy.provenance["curve"] for policy in (*asleep, awake)]
+    assert curves[0] == curves[1]
+    assert curves[0] != curves[2]

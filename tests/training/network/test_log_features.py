@@ -1,0 +1,70 @@
+"""What a network sees of small stalls and latencies."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import torch
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.training.network.actor import HIDDEN, Normalised, actor_arrays
+from stallward.training.network.arrays import TrainedPolicy
+from stallward.training.network.log_features import FINE, magnified
+from stallward.training.network.slot_policy import SlotPolicy
+
+AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+
+
+def test_stalls_and_latencies_are_magnified_and_their_averages_too() -> None:
+    fine = {name for name, i in AT.items() if FINE[i] > 0.0}
+    assert {"protected_psi_memory_some_share", "protected_psi_memory_some_share_8s"} <= fine
+    assert {"slot3_psi_io_some_share", "latency_mean_ratio", "latency_p95_ratio_1s"} <= fine
+    assert {"latency_mean_over_usual", "latency_p95_over_usual_8s"} <= fine
+    assert not {name for name in fine if "psi" not in name and "latency" not in name}
+    assert not {"latency_known", "latency_age"} & fine
+
+
+def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
+    shares = np.array([0.0, 0.001, 0.003, 0.1, 0.5, 1.0], dtype=np.float32)
+    rows = np.zeros((len(shares), OBSERVATION_SIZE), dtype=np.float32)
+    rows[:, AT["protected_psi_memory_some_share"]] = shares
+    rows[:, AT["zone_usage_ratio"]] = shares
+    seen = magnified(rows, FINE)
+    stalls = seen[:, AT["protected_psi_memory_some_share"]]
+    assert (stalls[0], stalls[-1]) == (0.0, 1.0)
+    assert (np.diff(stalls) > 0.05).all()
+    assert (seen[:, AT["zone_usage_ratio"]] == shares).all(), "what is not magnified stays"
+    assert (rows[:, AT["protected_psi_memory_some_share"]] == shares).all(), (
+        "in place changes rows"
+    )
+
+
+def test_what_is_below_zero_is_nothing() -> None:
+    rows = np.full((1, OBSERVATION_SIZE), -0.5, dtype=np.float32)
+    seen = magnified(rows, FINE)
+    assert (seen[0] == np.where(FINE > 0.0, 0.0, -0.5)).all()
+
+
+def test_what_is_trained_and_what_is_kept_of_it_act_alike() -> None:
+    torch.manual_seed(1)
+    rng = np.random.default_rng(1)
+    mean = rng.normal(0.2, 0.1, OBSERVATION_SIZE).astype(np.float32)
+    scale = rng.uniform(0.1, 0.5, OBSERVATION_SIZE).astype(np.float32)
+    trained = SlotPolicy(
+        gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,)),
+        gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
+        lambda _left: 1e-3,
+        net_arch=list(HIDDEN),
+        features_extractor_class=Normalised,
+        features_extractor_kwargs={"fine": FINE, "mean": mean, "scale": scale},
+        ortho_init=False,
+    )
+    bounds = np.ones(OBSERVATION_SIZE, dtype=np.float32)
+    kept = TrainedPolicy(
+        **actor_arrays(trained), low=-bounds, high=bounds, ticks_per_action=2, provenance={}
+    )
+    seen = rng.exponential(0.05, (500, OBSERVATION_SIZE)).astype(np.float32)
+    actions, _ = trained.predict(seen, deterministic=True)
+    assert (actions == kept.act(seen)).all(axis=1).mean() > 0.99
+    assert len(np.unique(actions, axis=0)) > 5

@@ -1,0 +1,105 @@
+"""One network for all slots: their order is nothing to it, and its dense form does the same."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import gymnasium
+import numpy as np
+import torch
+
+from stallward.agent.desired import ACTION_SIZES, SLOTS
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.training.network.slot_policy import (
+    WIDTH,
+    SlotLayers,
+    SlotOutputs,
+    SlotPolicy,
+    dense,
+    pooled_over_slots,
+)
+
+AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+
+
+def network() -> tuple[SlotLayers, SlotOutputs]:
+    torch.manual_seed(1)
+    return SlotLayers(), SlotOutputs()
+
+
+def logits_of(layers: SlotLayers, outputs: SlotOutputs, seen: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = outputs(layers(seen))[:, :-SLOTS]
+    return found
+
+
+def test_slots_in_another_order_are_treated_alike() -> None:
+    layers, outputs = network()
+    seen = torch.randn(50, OBSERVATION_SIZE)
+    logits = logits_of(layers, outputs, seen)
+    assert logits.shape == (50, sum(ACTION_SIZES))
+    of_slots, of_node = logits[:, : -ACTION_SIZES[-1]].reshape(50, SLOTS, -1), logits[:, -3:]
+    for order in permutations(range(SLOTS)):
+        column = [
+            AT[f"slot{order[int(name[4])]}{name[5:]}"] if name.startswith("slot") else AT[name]
+            for name in OBSERVATION_NAMES
+        ]
+        again = logits_of(layers, outputs, seen[:, column])
+        expected = of_slots[:, list(order)].reshape(50, -1)
+        torch.testing.assert_close(again[:, : -ACTION_SIZES[-1]], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(again[:, -3:], of_node, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(of_slots[:, 0], of_slots[:, 1], atol=0.1), "each for what it is"
+
+
+def test_what_a_slot_is_told_depends_on_the_node_and_on_the_others() -> None:
+    layers, outputs = network()
+    seen = torch.zeros(1, OBSERVATION_SIZE)
+    before = logits_of(layers, outputs, seen)[0, :8]
+    for name in ("latency_p95_ratio", "slot2_usage_ratio"):
+        other = seen.clone()
+        other[0, AT[name]] = 2.0
+        assert not torch.allclose(logits_of(layers, outputs, other)[0, :8], before, atol=1e-3)
+
+
+def test_the_dense_form_does_the_same() -> None:
+    layers, outputs = network()
+    seen = torch.randn(200, OBSERVATION_SIZE)
+    arrays = dense(layers, outputs)
+    assert arrays["w0"].shape == ((SLOTS + 1) * WIDTH, OBSERVATION_SIZE)
+    found = seen.numpy()
+    for k in range(2):
+        found = np.tanh(found @ arrays[f"w{k}"].T + arrays[f"b{k}"])
+    found = found @ arrays["w2"].T + arrays["b2"]
+    expected = logits_of(layers, outputs, seen).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_choices_for_slots_that_are_not_there_have_no_part_in_learning() -> None:
+    torch.manual_seed(2)
+    policy = SlotPolicy(
+        gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,)),
+        gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
+        lambda _left: 1e-3,
+        net_arch=[8],
+    )
+    seen = torch.randn(20, OBSERVATION_SIZE)
+    for slot in range(SLOTS):
+        seen[:, AT[f"slot{slot}_present"]] = 1.0 if slot < 2 else -1.0
+    some = torch.tensor(ACTION_SIZES) - 1
+    others = some.clone()
+    others[4 : 2 * SLOTS] = 0
+    found = [policy.evaluate_actions(seen, torch.tile(each, (20, 1))) for each in (some, others)]
+    torch.testing.assert_close(found[0][1], found[1][1])
+    assert found[0][2] is not None
+    assert (found[0][2] < np.log(ACTION_SIZES[:4]).sum() + np.log(ACTION_SIZES[-1]) + 1e-4).all()
+    others[0] = 0
+    _, another, _ = policy.evaluate_actions(seen, torch.tile(others, (20, 1)))
+    assert not torch.allclose(found[0][1], another, atol=1e-3), "those that are there count"
+
+
+def test_all_slots_are_measured_by_the_same() -> None:
+    values = np.arange(float(OBSERVATION_SIZE))
+    pooled = pooled_over_slots(values)
+    usage = [AT[f"slot{slot}_usage_ratio"] for slot in range(SLOTS)]
+    assert (pooled[usage] == values[usage].mean()).all()
+    assert pooled[AT["zone_usage_ratio"]] == AT["zone_usage_ratio"]
+    assert values[0] == 0.0, "the argument stays"

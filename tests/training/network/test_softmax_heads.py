@@ -1,0 +1,53 @@
+"""The heads in one softmax are those of stable-baselines3."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from stable_baselines3.common.distributions import MultiCategoricalDistribution
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.training.network.softmax_heads import Heads
+
+SIZES = list(ACTION_SIZES)
+
+
+def both(logits: torch.Tensor) -> tuple[Heads, MultiCategoricalDistribution]:
+    theirs = MultiCategoricalDistribution(SIZES)
+    return Heads(SIZES).proba_distribution(logits), theirs.proba_distribution(logits)
+
+
+def test_probabilities_entropy_and_mode_are_the_library_s() -> None:
+    torch.manual_seed(1)
+    ours, theirs = both(3.0 * torch.randn(200, sum(SIZES)))
+    actions = theirs.sample()
+    torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions))
+    torch.testing.assert_close(ours.entropy(), theirs.entropy())
+    assert (ours.mode() == theirs.mode()).all()
+
+
+def test_gradients_are_the_library_s() -> None:
+    torch.manual_seed(2)
+    start = torch.randn(50, sum(SIZES))
+    actions = both(start)[1].sample()
+    found = []
+    for k in range(2):
+        logits = start.clone().requires_grad_()
+        dist = both(logits)[k]
+        entropy = dist.entropy()
+        assert entropy is not None
+        (dist.log_prob(actions).sum() + entropy.sum()).backward()  # type: ignore[no-untyped-call]
+        found.append(logits.grad)
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_samples_come_as_often_as_they_should_and_no_head_leaves_its_choices() -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(1, sum(SIZES))
+    ours, theirs = both(logits.repeat(20_000, 1))
+    drawn = ours.sample().numpy()
+    assert (drawn.max(axis=0) == np.array(SIZES) - 1).all()
+    for head, size in enumerate(SIZES):
+        share = np.bincount(drawn[:, head], minlength=size) / len(drawn)
+        expected = theirs.distribution[head].probs[0].numpy()
+        np.testing.assert_allclose(share, expected, atol=0.015)

@@ -1,0 +1,123 @@
+"""Work side by side: in order, reported together, its errors come through, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stallward.training.errors import DatasetError, WorkerError
+from stallward.training.parallel import Job, parts_of, side_by_side, time_for_each, worker_count
+from stallward.training.progress import Report
+
+RECORDINGS = Path(__file__).parents[2] / "recordings"
+
+
+def _square(number: int, report: Report) -> tuple[int, int]:
+    report(f"job {number}", 0.5)
+    report(f"job {number}", 1.0)
+    return number * number, os.getpid()
+
+
+def _fail(report: Report) -> tuple[int, int]:
+    raise DatasetError("This one cannot be done.", next_step="Do another.")
+
+
+def _break(report: Report) -> tuple[int, int]:
+    raise ZeroDivisionError("a mistake of ours")
+
+
+def _die(report: Report) -> tuple[int, int]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0, 0
+
+
+def _chatter(report: Report) -> tuple[int, int]:
+    while True:
+        report("x" * 200, 0.5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_in_order_and_reports_are_of_the_whole(workers: int) -> None:
+    heard: list[tuple[str, float]] = []
+    jobs = [partial(_square, n) for n in range(4)]
+    found = side_by_side(jobs, lambda *said: heard.append(said), workers=workers)
+    assert [square for square, _ in found] == [0, 1, 4, 9]
+    assert ({pid for _, pid in found} == {os.getpid()}) == (workers == 1)
+    assert sorted({message for message, _ in heard}) == [f"job {n}" for n in range(4)]
+    shares = [share for _, share in heard]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_users_mistake_comes_through_with_its_next_step(workers: int) -> None:
+    jobs: list[Job[tuple[int, int]]] = [partial(_square, 1), _fail]
+    with pytest.raises(DatasetError) as caught:
+        side_by_side(jobs, lambda *_: None, workers=workers)
+    assert str(caught.value) == "This one cannot be done. Do another."
+
+
+def test_a_mistake_of_ours_says_where_it_was_made() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        side_by_side([_break, _break], lambda *_: None, workers=2)
+    assert "in _break" in caught.value.__notes__[0]
+
+
+def test_the_end_of_one_ends_the_others_whatever_they_say() -> None:
+    began_s = time.monotonic()
+    with pytest.raises(WorkerError, match="-9"):
+        side_by_side([_chatter, _die], lambda *_: None, workers=2)
+    assert time.monotonic() - began_s < 30.0
+    assert not [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_fit_that_is_interrupted_leaves_no_process_and_no_traceback(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    recordings = [str(p) for p in sorted(RECORDINGS.glob("detector-[ap]*-none-s1"))]
+    assert len(recordings) == 2
+    program = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "fit", *recordings]
+    with subprocess.Popen(
+        [*command, "--seconds", "100", "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        tree = psutil.Process(process.pid)
+        deadline_s = time.monotonic() + 60.0
+        while len(tree.children()) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        children = tree.children()
+        time.sleep(1.0)
+        os.killpg(process.pid, number)  # as a terminal does
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "Traceback" not in errors
+    assert not psutil.wait_procs(children, timeout=5.0)[1]
+
+
+def test_there_are_no_more_workers_than_jobs_or_processors_and_time_is_shared_by_rounds() -> None:
+    assert worker_count(1) == 1
+    assert 1 <= worker_count(10_000) <= (os.cpu_count() or 1)
+    assert time_for_each(60.0, 1) == 60.0
+    assert time_for_each(60.0, worker_count(10_000)) == 60.0
+    assert time_for_each(60.0, worker_count(10_000) + 1) == 30.0
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 42])
+def test_parts_are_about_equally_long_and_miss_nothing(length: int) -> None:
+    parts = [range(length)[part] for part in parts_of(length)]
+    assert [k for part in parts for k in part] == list(range(length))
+    assert len(parts) == worker_count(length)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -1,0 +1,70 @@
+"""What policies are shown on nodes and twins under the same levers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.env.recording.recording import load_recording
+from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.training.errors import DatasetError
+from stallward.training.twin_fit.sim_to_real import Shown, apart, shown, table
+
+RECORDINGS = Path(__file__).parents[3] / "recordings"
+TWINS = Path(__file__).parents[3] / "models/stallward/models/twins"
+COLUMN = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+
+
+def test_the_twin_shows_a_policy_about_what_the_node_did() -> None:
+    found = shown(
+        load_recording(RECORDINGS / "detector-anon-static-limit-0.35-s1"),
+        load_fitted(TWINS / "detector-anon.json"),
+    )
+    for name in ("zone_usage_ratio", "protected_usage_ratio", "slot0_usage_ratio"):
+        assert found.twin[COLUMN[name]] == pytest.approx(found.live[COLUMN[name]], abs=0.1), name
+    for name in ("slot0_limit_ratio", "slot1_reference_ratio", "slot0_paused_share"):
+        assert found.twin[COLUMN[name]] == pytest.approx(found.live[COLUMN[name]], abs=1e-6), name
+    assert found.live[COLUMN["slot2_present"]] == found.twin[COLUMN["slot2_present"]] == 0.0
+
+
+def test_without_a_twin_of_any_recording_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="has a twin in"):
+        table(RECORDINGS, tmp_path)
+
+
+def of(name: str, live: dict[str, float], twin: dict[str, float]) -> Shown:
+    values = []
+    for given in (live, twin):
+        row = np.zeros(OBSERVATION_SIZE)
+        for feature, value in given.items():
+            row[COLUMN[feature]] = value
+        values.append(row)
+    return Shown(name=name, live=values[0], twin=values[1])
+
+
+def test_features_are_compared_by_their_logarithms_slots_together() -> None:
+    factors = np.exp(0.5 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
+    runs = [
+        of(
+            str(k),
+            {"zone_psi_io_some_share": 0.1, "slot0_usage_ratio": 0.2, "slot1_usage_ratio": 0.3},
+            {
+                "zone_psi_io_some_share": 0.11 * factor - 0.01,
+                "slot0_usage_ratio": 0.2,
+                "slot1_usage_ratio": 0.6,
+            },
+        )
+        for k, factor in enumerate(factors)
+    ]
+    rows = {row.feature: row for row in apart(runs)}
+    assert set(rows) == {"zone_psi_io_some_share", "slotN_usage_ratio"}, "what is 0 says nothing"
+    io = rows["zone_psi_io_some_share"]
+    assert io.median == pytest.approx(0.0, abs=1e-9)
+    # From -0.8 to 0.8 between the tenth and the ninetieth percentile.
+    assert io.spread == pytest.approx(1.6 / 2.5631)
+    usage = rows["slotN_usage_ratio"]
+    assert usage.live == pytest.approx(0.25)
+    assert usage.twin == pytest.approx(0.4)

@@ -1,0 +1,1 @@
+"""One ONNX file and its card."""

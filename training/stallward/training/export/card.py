@@ -1,0 +1,209 @@
+"""The card of a policy: what it was made from, how it did on the twin, where it is weak. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from stallward.agent.desired import ACTION_SIZES, SLOTS
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
+from stallward.env.scenario.file import find_scenarios
+from stallward.env.simulation.simulation import SUFFERED
+from stallward.training.network.arrays import TrainedPolicy
+
+_COLUMNS: Final = (
+    "score", "score_low", "progress", "window_violated", "excess", "slow", "switches_per_s",
+)  # fmt: skip
+_SAID: Final = {
+    "window_violated": "windows that miss the target",
+    "excess": "mean latency beyond that with ample memory",
+    "slow": "slow requests",
+}
+_COLOURS: Final = "#d1495b, #2e86ab, #3a9d5d, #b8860b, #7a5195, #ef8354"
+_RIVALS: Final = {
+    "static": "the best static setting for all",
+    "rule": "the tuned rule",
+    "pi": "tuned PI control",
+}
+"""What a policy should beat, as it is said."""
+_ELSEWHERE: Final = ("evaluation", "allowed", "curve", "curves_by_seed", "groups")
+"""What the card says in other words than JSON."""
+
+
+def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_limit: float) -> str:
+    """The policy's card, in Markdown.
+
+    Args:
+        name: Of the policy.
+        policy: With its provenance.
+        digest: SHA-256 of its file.
+        size_bytes: Of its file.
+        ood_limit: Share of features out of range from which it is not to be trusted.
+    """
+    facts = policy.provenance
+    lines = [
+        "---",
+        "license: apache-2.0",
+        "library_name: stallward",
+        "tags: [memory-pressure, ppo, onnx]",
+        "---",
+        f"# Policy `{name}`",
+        "",
+        "Decides which background groups to pause, how much memory to leave them and which",
+        "tuning profile to use, so that one latency-critical application stays in its target.",
+        f"A decision holds for {policy.ticks_per_action} ticks of 0.1 s.",
+        "",
+        f"- File: {size_bytes} bytes, SHA-256 `{digest}`",
+        f"- Schema: `{schema_hash()}` ({OBSERVATION_SIZE} features, {len(ACTION_SIZES)} heads)",
+        f"- Out of distribution: more than {ood_limit:.0%} of the features outside the range",
+        "  seen in training; the daemon's default rule then decides.",
+        "",
+        *_data(facts),
+        *_results(facts),
+        *_weaknesses(facts),
+        *_seeds(facts),
+        "## Training",
+        "",
+        "```json",
+        json.dumps({k: v for k, v in facts.items() if k not in _ELSEWHERE}, indent=1, default=str),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _data(facts: Mapping[str, Any]) -> list[str]:
+    trained, judged = sorted(facts.get("twins", ())), facts.get("judged_on", ())
+    if not trained:
+        return []
+    known = {*trained, *judged}
+    unseen = sorted(s.name for s in find_scenarios() if s.name not in known)
+    others = f"those of {_listed(judged)}, and half on these"
+    by = "the same" if set(judged) == set(trained) else others
+    return [
+        "## Data",
+        "",
+        f"- Trained on the twins of {_listed(trained)}; the recordings they were fitted to are",
+        "  named below.",
+        *_groups(facts.get("groups", {})),
+        f"- The seed was chosen on {by}.",
+        f"- Shipped scenarios that it has never seen: {_listed(unseen) or 'none'}.",
+        "",
+    ]
+
+
+def _groups(groups: Mapping[str, int]) -> list[str]:
+    """In how many of the scenarios trained on there are how many background groups."""
+    counts = sorted(Counter(groups.values()).items())
+    if not counts:
+        return []
+    said = ", ".join(f"{scenarios} with {slots}" for slots, scenarios in counts)
+    return [
+        f"- Of the {len(groups)} scenarios, composed ones among them, by background groups:",
+        f"  {said}; it decides for 1 to {SLOTS}.",
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _results(facts: Mapping[str, Any]) -> list[str]:
+    """Rows of every scenario and arm."""
+    evaluation = facts.get("evaluation")
+    if not evaluation:
+        return ["## Results on the twin", "", "Not evaluated.", ""]
+    rows = [
+        "## Results on the twin",
+        "",
+        "| scenario | arm | " + " | ".join(_COLUMNS) + " |",
+        "| --- | --- |" + " ---: |" * len(_COLUMNS),
+    ]
+    for scenario in evaluation["ppo"]:
+        for arm, found in evaluation.items():
+            cells = " | ".join(f"{found[scenario][c]:.3f}" for c in _COLUMNS)
+            rows.append(f"| {scenario} | {arm} | {cells} |")
+        limits = facts["allowed"][scenario]
+        free = [f"{limits[c]:.3f}" if c in limits else "" for c in _COLUMNS]
+        rows.append(f"| {scenario} | *allowed* | " + " | ".join(free) + " |")
+    return [
+        *rows,
+        "",
+        "`score` is background progress less penalties for what goes beyond what is allowed,",
+        "`score_low` its 95 % lower confidence bound over draws; `window_violated` is the share",
+        "of windows that miss the target, `excess` by how many times the mean latency is longer",
+        "than with ample memory, `slow` the share of requests slower than 1.15 times its p99;",
+        "`static` is the best static setting found for all that were trained on; `rule` and `pi`",
+        "have the thresholds that they were shipped with or given. All met the same draws, by",
+        "which none of them was chosen.",
+        "",
+    ]
+
+
+def _weaknesses(facts: Mapping[str, Any]) -> list[str]:
+    """What the figures say against it."""
+    found = []
+    evaluation = facts.get("evaluation", {})
+    for scenario, outcome in evaluation.get("ppo", {}).items():
+        allowed = facts["allowed"][scenario]
+        over = [
+            f"{_SAID[what]} {outcome[what]:.2%}, allowed {allowed[what]:.2%}"
+            for what in SUFFERED
+            if outcome[what] > allowed[what]
+        ]
+        if over:
+            found.append(f"- `{scenario}`: {'; '.join(over)}.")
+        for arm, said in _RIVALS.items():
+            other = evaluation.get(arm, {}).get(scenario, {}).get("score", -math.inf)
+            if outcome["score"] <= other:
+                found.append(
+                    f"- `{scenario}`: no better than {said} "
+                    f"(score {outcome['score']:.3f} and {other:.3f})."
+                )
+    return [
+        "## Known weaknesses",
+        "",
+        *found,
+        "- All of this is on the twin, which is off where its own comparison with the node says.",
+        "  On other applications and machines the policy has been measured only where a live",
+        "  comparison says so. The guard of the daemon always holds.",
+        "",
+    ]
+
+
+def _seeds(facts: Mapping[str, Any]) -> list[str]:
+    """Each seed's lower bound and the curves of all."""
+    seeds, curves = facts.get("seeds"), facts.get("curves_by_seed")
+    if not seeds or not curves:
+        return []
+    merits, lows = facts["merits"], facts["scores_low"]
+    rows = [
+        f"| {seed}{' (kept)' if merit == max(merits) else ''} | {merit:.3f} | {low:.3f} |"
+        for seed, merit, low in zip(seeds, merits, lows, strict=True)
+    ]
+    millions = facts["steps"] / 1e6
+    lines = [f"    line [{', '.join(f'{v:g}' for v in curve)}]" for curve in curves if curve]
+    return [
+        "## Seeds",
+        "",
+        "| seed | by which it is chosen | lowest `score_low` of those judged on |",
+        "| --- | ---: | ---: |",
+        *rows,
+        "",
+        "Chosen by half of that bound and half of the mean bound of the scenarios trained on.",
+        "",
+        "Score while training, without exploring, the mean over what is trained on; one line a",
+        "seed. They begin where imitating the teacher ended.",
+        "",
+        "```mermaid",
+        f'%%{{init: {{"themeVariables": {{"xyChart": {{"plotColorPalette": "{_COLOURS}"}}}}}}}}%%',
+        "xychart-beta",
+        f'    x-axis "million decisions" 0 --> {millions:.3g}',
+        '    y-axis "score"',
+        *lines,
+        "```",
+        "",
+    ]

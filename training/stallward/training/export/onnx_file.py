@@ -1,0 +1,136 @@
+"""Export of a trained policy to one ONNX file that any node runs, and its card.
+
+The graph is built by hand: no exporter, a few kilobytes, the same bytes for the same weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.errors import PolicyError
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
+from stallward.models.registry import load_policy
+from stallward.training.errors import ExportError
+from stallward.training.export.card import card
+from stallward.training.network.arrays import CLIP, TrainedPolicy
+
+OPSET: Final = 17
+IR_VERSION: Final = 8
+OOD_LIMIT: Final = 0.2
+"""Share of features outside their training range from which a policy is not to be trusted."""
+
+
+def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
+    """The policy as an ONNX model with all the metadata a node checks."""
+    known = np.log(np.where(policy.fine > 0.0, 1.0 + policy.fine, np.e))
+    constants = {
+        "fine": policy.fine,
+        "one": np.array(1.0, dtype=np.float32),
+        # What is not magnified has the logarithm 0, and is added as it is.
+        "unit": known.astype(np.float32),
+        "plain": (policy.fine == 0.0).astype(np.float32),
+        "mean": policy.mean,
+        "scale": policy.scale,
+        "clip_low": np.array(-CLIP, dtype=np.float32),
+        "clip_high": np.array(CLIP, dtype=np.float32),
+        "w0": policy.w0,
+        "b0": policy.b0,
+        "w1": policy.w1,
+        "b1": policy.b1,
+        "w2": policy.w2,
+        "b2": policy.b2,
+        "head_sizes": np.array(ACTION_SIZES, dtype=np.int64),
+    }
+    heads = [f"head{i}" for i in range(len(ACTION_SIZES))]
+    best = [f"best{i}" for i in range(len(ACTION_SIZES))]
+    nodes = [
+        helper.make_node("Relu", ["observation"], ["positive"]),
+        helper.make_node("Mul", ["positive", "fine"], ["larger"]),
+        helper.make_node("Add", ["larger", "one"], ["above_one"]),
+        helper.make_node("Log", ["above_one"], ["logarithm"]),
+        helper.make_node("Div", ["logarithm", "unit"], ["magnified"]),
+        helper.make_node("Mul", ["observation", "plain"], ["as_it_is"]),
+        helper.make_node("Add", ["magnified", "as_it_is"], ["seen"]),
+        helper.make_node("Sub", ["seen", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "scale"], ["scaled"]),
+        helper.make_node("Clip", ["scaled", "clip_low", "clip_high"], ["clipped"]),
+        helper.make_node("Gemm", ["clipped", "w0", "b0"], ["hidden0"], transB=1),
+        helper.make_node("Tanh", ["hidden0"], ["active0"]),
+        helper.make_node("Gemm", ["active0", "w1", "b1"], ["hidden1"], transB=1),
+        helper.make_node("Tanh", ["hidden1"], ["active1"]),
+        helper.make_node("Gemm", ["active1", "w2", "b2"], ["logits"], transB=1),
+        helper.make_node("Split", ["logits", "head_sizes"], heads, axis=1),
+        *(
+            helper.make_node("ArgMax", [head], [out], axis=1, keepdims=1)
+            for head, out in zip(heads, best, strict=True)
+        ),
+        helper.make_node("Concat", best, ["action"], axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "stallward-policy",
+        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, OBSERVATION_SIZE])],
+        [
+            helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(ACTION_SIZES)]),
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, sum(ACTION_SIZES)]),
+        ],
+        [numpy_helper.from_array(np.ascontiguousarray(v), k) for k, v in constants.items()],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
+    model.producer_name = "stallward"
+    helper.set_model_props(model, _metadata(policy))
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _metadata(policy: TrainedPolicy) -> dict[str, str]:
+    return {
+        "stallward.schema_hash": schema_hash(),
+        "stallward.schema": json.dumps(schema(), sort_keys=True),
+        "stallward.ticks_per_action": str(policy.ticks_per_action),
+        "stallward.observation_low": json.dumps([float(v) for v in policy.low]),
+        "stallward.observation_high": json.dumps([float(v) for v in policy.high]),
+        "stallward.ood_limit": str(OOD_LIMIT),
+        "stallward.provenance": json.dumps(policy.provenance, sort_keys=True, default=str),
+    }
+
+
+def export_policy(policy: TrainedPolicy, path: Path) -> str:
+    """Write the ONNX file and its card (``.md`` beside it); returns the file's SHA-256.
+
+    Both are written only after the file was loaded and run as a node would.
+
+    Raises:
+        ExportError: If the result does not run or cannot be written.
+    """
+    payload = build_model(policy).SerializeToString(deterministic=True)
+    building = path.with_name(f".{path.stem}.{os.getpid()}.partial.onnx")
+    digest = hashlib.sha256(payload).hexdigest()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        building.write_bytes(payload)
+        load_policy(building)
+        path.with_suffix(".md").write_text(
+            card(path.stem, policy, digest, len(payload), OOD_LIMIT), encoding="utf-8"
+        )
+        building.replace(path)
+    except OSError as error:
+        raise ExportError(f"The policy could not be written to {path}: {error}.") from error
+    except PolicyError as error:
+        raise ExportError(f"The exported policy does not run: {error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            building.unlink()
+    return digest

@@ -1,0 +1,1 @@
+"""A privileged teacher and what the actor learns from it before PPO."""

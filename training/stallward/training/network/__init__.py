@@ -1,0 +1,1 @@
+"""The actor, in PyTorch and as plain arrays."""

@@ -1,0 +1,150 @@
+"""A trained policy as plain arrays: what training saves and export reads.
+
+The actor is ``magnify -> normalise -> tanh(linear) -> tanh(linear) -> linear``; the logits of all
+heads of the action table lie side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
+from stallward.training.errors import TrainingError
+from stallward.training.network.log_features import magnified
+
+Weights = NDArray[np.float32]
+POLICY_FILE: Final = "policy.npz"
+SEEDS_FOLDER: Final = "seeds"
+"""Of a run: one folder for each seed that is trained."""
+TRAINING_FILE: Final = "training.json"
+CLIP: Final = 10.0
+"""Normalised observations are clipped to this."""
+_ARRAYS: Final = ("fine", "mean", "scale", "low", "high", "w0", "b0", "w1", "b1", "w2", "b2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedPolicy:
+    """Weights and what is known of their training.
+
+    Attributes:
+        fine: How much small values of each feature are magnified, ``(OBSERVATION_SIZE,)``; see
+            :func:`stallward.training.network.log_features.magnified`.
+        mean, scale: Normalisation of what is magnified.
+        low, high: Range of each feature seen in training.
+        w0, b0, w1, b1, w2, b2: Layers; ``w`` has shape ``(outputs, inputs)``.
+        ticks_per_action: How long a decision holds.
+        provenance: Recordings, twins, seeds, steps, versions, results.
+    """
+
+    fine: Weights
+    mean: Weights
+    scale: Weights
+    low: Weights
+    high: Weights
+    w0: Weights
+    b0: Weights
+    w1: Weights
+    b1: Weights
+    w2: Weights
+    b2: Weights
+    ticks_per_action: int
+    provenance: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        """Check shapes and finiteness.
+
+        Raises:
+            TrainingError: If an array does not fit the observation or action table.
+        """
+        hidden0, hidden1 = self.w0.shape[0], self.w1.shape[0]
+        expected = {
+            **dict.fromkeys(("fine", "mean", "scale", "low", "high"), (OBSERVATION_SIZE,)),
+            "w0": (hidden0, OBSERVATION_SIZE),
+            "b0": (hidden0,),
+            "w1": (hidden1, hidden0),
+            "b1": (hidden1,),
+            "w2": (sum(ACTION_SIZES), hidden1),
+            "b2": (sum(ACTION_SIZES),),
+        }
+        for name, shape in expected.items():
+            array = getattr(self, name)
+            if array.shape != shape or not np.isfinite(array).all():
+                raise TrainingError(
+                    f"The policy's {name} has shape {array.shape} instead of {shape}, or is not "
+                    "finite.",
+                    next_step="Train again with `stallward train`.",
+                )
+        if (self.fine < 0.0).any():
+            raise TrainingError(
+                "The policy magnifies a feature by less than 0, which nothing can be.",
+                next_step="Train again with `stallward train`.",
+            )
+
+    def logits(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(ACTION_SIZES))``."""
+        seen = magnified(observations, self.fine)
+        x = np.clip((seen - self.mean) / self.scale, -CLIP, CLIP)
+        x = np.tanh(x @ self.w0.T + self.b0)
+        x = np.tanh(x @ self.w1.T + self.b1)
+        return np.asarray(x @ self.w2.T + self.b2, dtype=np.float32)
+
+    def act(self, observations: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The likeliest action of each observation, ``(N, len(ACTION_SIZES))``."""
+        return best_actions(self.logits(observations))
+
+
+def best_actions(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Argmax of each head."""
+    heads = np.split(logits, np.cumsum(ACTION_SIZES)[:-1], axis=1)
+    return np.stack([head.argmax(axis=1) for head in heads], axis=1).astype(np.int64)
+
+
+def save_policy(folder: Path, policy: TrainedPolicy) -> None:
+    """Write a policy's arrays and provenance into ``folder``, each file whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    building = folder / f".{POLICY_FILE}.{os.getpid()}.partial.npz"
+    np.savez(building, **{name: getattr(policy, name) for name in _ARRAYS})
+    building.replace(folder / POLICY_FILE)
+    text = {
+        "schema_hash": schema_hash(),
+        "ticks_per_action": policy.ticks_per_action,
+        "provenance": dict(policy.provenance),
+    }
+    note = folder / f".{TRAINING_FILE}.{os.getpid()}.partial"
+    note.write_text(json.dumps(text, indent=1, default=str) + "\n", encoding="utf-8")
+    note.replace(folder / TRAINING_FILE)
+
+
+def load_policy_arrays(folder: Path) -> TrainedPolicy:
+    """Read what :func:`save_policy` wrote.
+
+    Raises:
+        TrainingError: If it is missing, broken or of another observation schema.
+    """
+    try:
+        notes = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))
+        with np.load(folder / POLICY_FILE, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in _ARRAYS}
+        found = notes["schema_hash"]
+        ticks, provenance = int(notes["ticks_per_action"]), notes["provenance"]
+    except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise TrainingError(
+            f"{folder} does not hold a trained policy: {error}.",
+            next_step="Give the folder that `stallward train --out` wrote.",
+        ) from error
+    if found != schema_hash():
+        raise TrainingError(
+            f"The policy in {folder} was trained for another observation schema.",
+            next_step="Train again with `stallward train`.",
+        )
+    return TrainedPolicy(**arrays, ticks_per_action=ticks, provenance=provenance)

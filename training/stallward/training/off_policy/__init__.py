@@ -1,0 +1,1 @@
+"""Candidates judged by recordings of a randomised arm."""

@@ -1,0 +1,1 @@
+"""Searching the thresholds of a rule."""

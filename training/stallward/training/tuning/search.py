@@ -1,0 +1,339 @@
+"""Searching the thresholds of a rule on the twin: seeds, decisions, score and choice as for PPO.
+
+CMA-ES in the unit cube of the thresholds. Every candidate of a generation meets the same nodes
+(``rollout.evaluate`` with one seed), every generation others; the rules that did best, and the
+middle of the search, then meet fresh draws, and the best lower confidence bound wins. A search
+ends with the decisions it may spend, evaluation included. Of several searches, and the defaults,
+one is chosen as policies are (``stallward.training.selection.selection``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+import numpy as np
+from cmaes import CMA
+from numpy.typing import NDArray
+
+from stallward.agent.control_law.law import Law
+from stallward.agent.control_law.thresholds import as_values, from_unit, spans, to_unit
+from stallward.agent.controllers.pi import PiLaw, PiThresholds
+from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.training.constraints import Slack
+from stallward.training.errors import TrainingError
+from stallward.training.parallel import side_by_side, time_for_each
+from stallward.training.progress import Report
+from stallward.training.selection.rollout import Act, Outcome, evaluate, rollout_steps
+from stallward.training.selection.selection import MakeAct, make_selection
+from stallward.training.selection.static_settings import make_constraints
+from stallward.training.synthetic_scenarios import Composing, compose
+
+_TICK_S: Final = 0.1
+_FRESH_SEED: Final = 10_000
+"""As for policies: nodes that the search has not seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tunable:
+    """A rule that can be tuned."""
+
+    name: str
+    thresholds: type[Any]
+    law: Callable[[Sequence[Any], int], Law]
+
+    def maker(self, thresholds: Any, ticks_per_action: int) -> MakeAct:
+        """Makes the rule for so many nodes."""
+        return lambda nodes: as_act(self.law([thresholds], nodes), ticks_per_action)
+
+
+TUNABLE: Final = {
+    "rule": Tunable(name="rule", thresholds=RuleThresholds, law=RuleLaw),
+    "pi": Tunable(name="pi", thresholds=PiThresholds, law=PiLaw),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """How thresholds are searched."""
+
+    seed: int = 1
+    seeds: int = 5
+    """Searches, of which one is kept."""
+    total_steps: int = 30_000_000
+    """Decisions on the twin for each seed, evaluation included."""
+    max_seconds: float = float("inf")
+    """Wall time for all searches; the final evaluation comes on top."""
+    episodes: int = 128
+    """Nodes each candidate meets."""
+    seconds: float = 20.0
+    """How long it runs on each, after a burn-in."""
+    sigma: float = 0.25
+    """First spread of the search, in the unit cube."""
+    slack: Slack = field(default_factory=Slack)
+    """As for PPO: what is allowed beyond ample memory."""
+    evaluation_episodes: int = 256
+    """Fresh nodes for each finalist."""
+    evaluation_seconds: float = 40.0
+    """How long each finalist runs on them."""
+    finalists: int = 6
+    """Best of the later generations that are evaluated beside the middle and the defaults."""
+    judged_episodes: int = 1024
+    """As for PPO: fresh nodes for the choice between seeds, over all scenarios."""
+    composing: Composing = field(default_factory=Composing)
+    """As for PPO: scenarios beside the recorded ones."""
+    settings: SimulationSettings = field(default_factory=SimulationSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneResult:
+    """What the searches found.
+
+    Attributes:
+        thresholds: The rule's dataclass.
+        outcomes: How it did in each scenario that it was chosen by, on nodes that chose nothing.
+        default: How the rule with its defaults did on the same.
+        steps: Decisions spent, over all seeds.
+        provenance: For the file: strings and numbers only.
+    """
+
+    thresholds: Any
+    outcomes: dict[str, Outcome]
+    default: dict[str, Outcome]
+    steps: int
+    provenance: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What one search found."""
+
+    seed: int
+    thresholds: Any
+    outcome: Outcome
+    """On fresh nodes of the twins it was searched on."""
+    steps: int
+    generations: int
+
+
+def as_act(law: Law, ticks_per_action: int) -> Act:
+    """A law as ``rollout.evaluate`` takes it; fresh for each evaluation."""
+    elapsed_s = 0.0
+
+    def act(observations: NDArray[np.float32]) -> NDArray[np.int64]:
+        nonlocal elapsed_s
+        chosen = law.act(observations, elapsed_s)
+        elapsed_s = _TICK_S * ticks_per_action
+        return chosen
+
+    return act
+
+
+def tune(
+    name: str,
+    twins: Sequence[FittedTwin],
+    settings: TuneSettings | None = None,
+    report: Report | None = None,
+    *,
+    judged_on: Sequence[FittedTwin] = (),
+) -> TuneResult:
+    """Search the thresholds of the rule ``name``.
+
+    Args:
+        name: The rule.
+        twins: Searched on.
+        settings: Of the search.
+        report: Told how far it is.
+        judged_on: Twins that decide which search is kept; ``twins`` where there are none.
+
+    Raises:
+        TrainingError: If there is no such rule, or no twin.
+    """
+    settings, rule = settings or TuneSettings(), find_tunable(name)
+    report = report or (lambda _message, _share: None)
+    if not twins:
+        raise TrainingError("There is no twin to tune on.", next_step="Run `stallward fit`.")
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    each_s = time_for_each(settings.max_seconds, settings.seeds)
+    searches = side_by_side(
+        [partial(_search, name, twins, settings, seed, each_s) for seed in seeds],
+        lambda message, share: report(message, 0.95 * share),
+    )
+    report("evaluating", 0.95)
+    selection = make_selection(
+        twins,
+        judged_on,
+        settings.settings,
+        slack=settings.slack,
+        episodes=settings.judged_episodes,
+        seed=settings.seed,
+    )
+    candidates = [rule.thresholds(), *(found.thresholds for found in searches)]
+    makers = [rule.maker(one, settings.settings.ticks_per_action) for one in candidates]
+    merits = [selection.merit(make) for make in makers]
+    best = int(np.argmax([merit.value for merit in merits]))
+    fresh = selection.on_fresh_nodes()
+    outcomes = fresh.outcomes(makers[best])
+    steps = sum(found.steps for found in searches)
+    report("done", 1.0)
+    return TuneResult(
+        thresholds=candidates[best],
+        outcomes=outcomes,
+        default=fresh.outcomes(makers[0]),
+        steps=steps,
+        provenance={
+            "search": f"CMA-ES (cmaes {version('cmaes')})",
+            "stallward": version("stallward"),
+            "seeds": list(seeds),
+            "kept": "defaults" if best == 0 else f"seed {searches[best - 1].seed}",
+            "merits_by_seed": [round(merit.value, 4) for merit in merits[1:]],
+            "default_merit": round(merits[0].value, 4),
+            "scores_low_by_seed": [round(merit.low, 4) for merit in merits[1:]],
+            "judged_on": selection.judged_on(),
+            "scores_low": [f"{name} {o.score_low:.4f}" for name, o in outcomes.items()],
+            "scores_by_seed_where_searched": [round(found.outcome.score, 4) for found in searches],
+            "decisions": steps,
+            "generations": [found.generations for found in searches],
+            "episodes": settings.episodes,
+            **{f"slack_{key}": value for key, value in asdict(settings.slack).items()},
+            "twins": [twin.scenario.name for twin in twins],
+            "composed": settings.composing.per_twin * len(twins),
+            "recordings_sha256": [
+                str(twin.provenance.get("recordings_sha256", "")) for twin in twins
+            ],
+            "start": [f"{key} {value:g}" for key, value in as_values(candidates[0]).items()],
+        },
+    )
+
+
+def _search(
+    name: str,
+    twins: Sequence[FittedTwin],
+    settings: TuneSettings,
+    seed: int,
+    max_seconds: float,
+    report: Report,
+) -> _Found:
+    """One search, in a process of its own."""
+    return _Search(find_tunable(name), twins, settings, seed, max_seconds, report).run()
+
+
+def find_tunable(name: str) -> Tunable:
+    """The rule ``name``.
+
+    Raises:
+        TrainingError: If there is no such rule.
+    """
+    if name not in TUNABLE:
+        raise TrainingError(
+            f"{name!r} is no rule that can be tuned.",
+            next_step=f"Choose one of: {', '.join(TUNABLE)}.",
+        )
+    return TUNABLE[name]
+
+
+class _Search:
+    """One search of one rule's thresholds."""
+
+    def __init__(
+        self,
+        rule: Tunable,
+        twins: Sequence[FittedTwin],
+        settings: TuneSettings,
+        seed: int,
+        max_seconds: float,
+        report: Report,
+    ) -> None:
+        self._rule, self._settings, self._report = rule, settings, report
+        self._seed, self._max_seconds = seed, max_seconds
+        composed = compose(twins, settings.composing, settings.settings, seed=settings.seed)
+        self._twins = (*twins, *composed)
+        self._constraints, _ = make_constraints(
+            self._twins, settings.settings, settings.slack, seed=settings.seed
+        )
+        self._default = rule.thresholds()
+        size = len(spans(rule.thresholds))
+        self._cma = CMA(
+            mean=np.clip(to_unit(self._default), 0.05, 0.95),
+            sigma=settings.sigma,
+            bounds=np.tile([0.0, 1.0], (size, 1)),
+            seed=seed,
+        )
+        self._kept: list[tuple[float, NDArray[np.float64]]] = []
+        self._steps = 0
+        self._curve: list[float] = []
+
+    def run(self) -> _Found:
+        """Search until the steps or the time are spent, then choose on fresh nodes."""
+        settings = self._settings
+        began_s = time.monotonic()
+        final = rollout_steps(settings.evaluation_seconds, settings.settings)
+        final *= (settings.finalists + 2) * settings.evaluation_episodes
+        budget = settings.total_steps - final
+        generation = rollout_steps(settings.seconds, settings.settings) * settings.episodes
+        generation *= self._cma.population_size
+        while True:
+            spent = (time.monotonic() - began_s) / self._max_seconds
+            done = max(spent, (self._steps + generation) / max(budget, 1))
+            best = f": score {self._curve[-1]:.3f}" if self._curve else ""
+            said = f"{self._rule.name}, seed {self._seed}, generation {len(self._curve)}{best}"
+            self._report(said, min(done, 1.0))
+            if self._curve and done >= 1.0:
+                break
+            self._generation()
+        return self._choose()
+
+    def _generation(self) -> None:
+        units = [self._cma.ask() for _ in range(self._cma.population_size)]
+        seed = 1000 * self._seed + len(self._curve)
+        length_s, nodes = self._settings.seconds, self._settings.episodes
+        scores = [self._judge(self._at(u), nodes, seed, length_s).score for u in units]
+        self._cma.tell([(u, -score) for u, score in zip(units, scores, strict=True)])
+        best = int(np.argmax(scores))
+        self._curve.append(scores[best])
+        self._kept.append((scores[best], units[best]))
+
+    def _at(self, unit: NDArray[np.float64]) -> Any:
+        return from_unit(self._rule.thresholds, unit)
+
+    def _judge(self, thresholds: Any, episodes: int, seed: int, seconds: float) -> Outcome:
+        settings = self._settings
+        self._steps += rollout_steps(seconds, settings.settings) * episodes
+        law = self._rule.law([thresholds], episodes)
+        return evaluate(
+            as_act(law, settings.settings.ticks_per_action),
+            self._twins,
+            settings.settings,
+            constraints=self._constraints,
+            episodes=episodes,
+            seed=seed,
+            seconds=seconds,
+        )
+
+    def _choose(self) -> _Found:
+        """The best on fresh nodes of the late generations' best, the middle and the default."""
+        settings = self._settings
+        late = self._kept[len(self._kept) // 2 :]
+        late.sort(key=lambda item: item[0], reverse=True)
+        finalists = [self._at(self._cma.mean)]
+        finalists += [self._at(unit) for _, unit in late[: settings.finalists]]
+        candidates = [self._default, *finalists]
+        fresh = _FRESH_SEED + self._seed
+        outcomes = [
+            self._judge(one, settings.evaluation_episodes, fresh, settings.evaluation_seconds)
+            for one in candidates
+        ]
+        best = int(np.argmax([outcome.score_low for outcome in outcomes]))
+        return _Found(
+            seed=self._seed,
+            thresholds=candidates[best],
+            outcome=outcomes[best],
+            steps=self._steps,
+            generations=len(self._curve),
+        )

@@ -1,0 +1,1 @@
+"""Fitting the twin to recordings, and how far it is off."""

@@ -1,0 +1,215 @@
+"""Fitting the twin: parameters that explain all recorded arms of a scenario at once.
+
+Recorded lever states and exogenous inputs are replayed through many candidate twins side
+by side; what comes out is compared by distributions (quantiles of latency, work, stall time,
+use, refaults, swap). The search is a cross-entropy method in the unit cube. The result is not a
+point: the best settings seen are kept, weighted by how well they explain the recordings.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from stallward.env.recording.recording import Recording
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.parameters import (
+    PARAMETER_NAMES,
+    TwinParameters,
+    from_column,
+    from_unit,
+    to_array,
+    to_unit,
+)
+from stallward.env.twin.physics.latency import Array
+from stallward.training.dataset import dataset_hash
+from stallward.training.progress import Report
+from stallward.training.twin_fit.exogenous import describe
+from stallward.training.twin_fit.loss import NAMES, SEGMENT_S, live_summary, loss
+from stallward.training.twin_fit.replay import twin_summaries
+
+_SMOOTHING: Final = 0.7
+"""How far mean and spread of the search follow the elite."""
+_LEAST_SPREAD: Final = 0.015
+_WIDE: Final = 0.25
+_NARROW: Final = 0.06
+"""Spread of a search that begins at a fitted twin."""
+_SEARCHING: Final = 0.85
+"""Share of the time in which it is searched; then all that did well are compared."""
+_SHARPNESS: Final = 8.0
+"""How much more a draw counts whose loss is lower, per unit of relative loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSettings:
+    """How a twin is searched for."""
+
+    candidates: int = 128
+    """Twins replayed side by side."""
+    generations: int = 340
+    """At most; fewer when the time is over."""
+    elite_share: float = 0.12
+    draws: int = 24
+    """Settings kept."""
+    max_seconds: float = math.inf
+    """Wall time for one scenario."""
+    recordings_per_generation: int = 4
+    """Recordings replayed in a generation, drawn evenly over arms; the last sees all."""
+    seed: int = 1
+
+
+def fit_scenario(
+    recordings: Sequence[Recording],
+    settings: FitSettings,
+    report: Report | None = None,
+    *,
+    start: FittedTwin | None = None,
+) -> FittedTwin:
+    """Fit the twin of one scenario jointly to all its recordings.
+
+    Args:
+        recordings: Of one scenario.
+        settings: How to search.
+        report: Told how far it is.
+        start: A twin around whose settings the search begins; without one it begins wide.
+
+    Raises:
+        DatasetError: If the recordings cannot describe a scenario.
+    """
+    name = recordings[0].run.scenario
+    scenario = describe(name, recordings)
+    usable = [
+        r
+        for r in recordings
+        if len(r.requests.ok) and r.run.condition != "background" and not r.run.oom_kills
+    ]
+    live = [live_summary(r, scenario) for r in usable]
+    search = _Search(settings, start)
+    began_s = time.monotonic()
+    generation = 0
+    while True:
+        spent = (time.monotonic() - began_s) / (_SEARCHING * settings.max_seconds)
+        done = max(spent, generation / settings.generations)
+        if report is not None:
+            loss_now = f": loss {search.best_loss:.3f}" if generation else ""
+            report(f"{name}{loss_now}", _SEARCHING * min(done, 1.0))
+        if generation > 0 and done >= 1.0:
+            break
+        chosen = _choose(usable, settings.recordings_per_generation, search.rng)
+        unit = search.ask()
+        losses = _losses(unit, [usable[i] for i in chosen], [live[i] for i in chosen], scenario,
+                         seed=settings.seed + generation)  # fmt: skip
+        search.tell(unit, losses)
+        generation += 1
+    unit = search.finalists(settings.draws * 3)
+    losses = _losses(unit, usable, live, scenario, seed=settings.seed)
+    order = np.argsort(losses)[: settings.draws]
+    values = from_unit(unit[:, order])
+    weight = np.exp(-_SHARPNESS * (losses[order] / max(losses[order[0]], 1e-9) - 1.0))
+    return FittedTwin(
+        scenario=scenario,
+        draws=tuple(from_column(values[:, k]) for k in range(len(order))),
+        weights=tuple(float(w) for w in weight / weight.sum()),
+        provenance={
+            **_provenance(usable, settings, losses[order], generation),
+            "started_from": None if start is None else start.scenario.name,
+        },
+    )
+
+
+class _Search:
+    """Cross-entropy search in the unit cube, keeping the best of every generation."""
+
+    def __init__(self, settings: FitSettings, start: FittedTwin | None) -> None:
+        self.rng = np.random.default_rng(settings.seed)
+        self._settings = settings
+        draws = [TwinParameters()] if start is None else start.draws
+        unit = to_unit(to_array(draws))
+        self._mean = np.average(unit, axis=1, weights=None if start is None else start.weights)
+        self._spread = (
+            np.full(len(PARAMETER_NAMES), _WIDE)
+            if start is None
+            else np.maximum(unit.std(axis=1), _NARROW)
+        )
+        self._kept: list[tuple[float, Array]] = []
+        self.best_loss = float("inf")
+
+    def ask(self) -> Array:
+        """Candidates, ``(len(PARAMETER_NAMES), candidates)``."""
+        shape = (len(PARAMETER_NAMES), self._settings.candidates)
+        noise = self.rng.standard_normal(shape)
+        unit = np.clip(self._mean[:, None] + self._spread[:, None] * noise, 0.0, 1.0)
+        unit[:, 0] = self._mean
+        return unit
+
+    def tell(self, unit: Array, losses: Array) -> None:
+        """Move towards the elite."""
+        count = max(int(self._settings.elite_share * len(losses)), 2)
+        order = np.argsort(losses)[:count]
+        elite = unit[:, order]
+        self._mean += _SMOOTHING * (elite.mean(axis=1) - self._mean)
+        self._spread += _SMOOTHING * (elite.std(axis=1) - self._spread)
+        np.maximum(self._spread, _LEAST_SPREAD, out=self._spread)
+        self._kept += [(float(losses[i]), unit[:, i].copy()) for i in order[:8]]
+        self.best_loss = float(losses[order[0]])
+
+    def finalists(self, count: int) -> Array:
+        """The latest elites, the best seen and fresh draws around the mean."""
+        latest = [u for _, u in self._kept[-count // 3 :]]
+        best = [u for _, u in sorted(self._kept, key=lambda item: item[0])[: count // 3]]
+        fresh = list(self.ask().T[: count - len(latest) - len(best)])
+        return np.stack(latest + best + fresh, axis=1)
+
+
+def _choose(
+    recordings: Sequence[Recording], count: int, rng: np.random.Generator
+) -> tuple[int, ...]:
+    """Recordings for one generation: every arm and condition in turn, then at random."""
+    order = rng.permutation(len(recordings))
+    seen: set[tuple[str, str]] = set()
+    first: list[int] = []
+    rest: list[int] = []
+    for i in order:
+        run = recordings[int(i)].run
+        key = (run.condition, run.arm)
+        (rest if key in seen else first).append(int(i))
+        seen.add(key)
+    return tuple((first + rest)[:count])
+
+
+def _losses(
+    unit: Array,
+    recordings: Sequence[Recording],
+    live: Sequence[Array],
+    scenario: TwinScenario,
+    *,
+    seed: int,
+) -> Array:
+    parameters = from_unit(unit)
+    total = np.zeros(unit.shape[1])
+    summaries = twin_summaries(recordings, scenario, parameters, seed=seed)
+    for observed, simulated in zip(live, summaries, strict=True):
+        total += loss(observed, simulated)
+    return np.asarray(total / len(recordings))
+
+
+def _provenance(
+    recordings: Sequence[Recording], settings: FitSettings, losses: Array, generations: int
+) -> dict[str, Any]:
+    return {
+        "recordings": [r.path.name for r in recordings],
+        "recordings_sha256": dataset_hash([r.path for r in recordings]),
+        "arms": sorted({r.run.arm for r in recordings}),
+        "kernel": recordings[0].run.node.kernel,
+        "seed": settings.seed,
+        "generations": generations,
+        "loss": [round(float(v), 4) for v in losses],
+        "compared": list(NAMES),
+        "segment_s": SEGMENT_S,
+    }

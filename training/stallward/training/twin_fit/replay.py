@@ -1,0 +1,221 @@
+"""Recorded lever states and exogenous inputs, replayed through many twins side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.controllers.latd import TUNINGS
+from stallward.agent.desired import PROFILES, SLOTS
+from stallward.env.recording.recording import Recording
+from stallward.env.twin.batch import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, TwinScenario
+from stallward.env.twin.physics.latency import Array, pooled_quantiles
+from stallward.env.twin.physics.pages import GROUPS
+from stallward.env.twin.physics.randomness import keys_of
+from stallward.training.twin_fit.exogenous import running
+from stallward.training.twin_fit.loss import QUANTILES, log_share, segment_edges_s
+
+_PROFILE: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}
+
+
+def replay_levers(recording: Recording) -> tuple[Array, Array, Array, Array]:
+    """The lever states in force at every tick of 0.1 s from the start of the recording.
+
+    Returns:
+        Paused ``(T, SLOTS)``, limits in pages ``(T, SLOTS)``, swappiness ``(T,)`` and dirty
+        ratios ``(T, 2)``.
+    """
+    time_s = recording.tick("time_s")
+    grid_s = np.arange(recording.run.start_s, recording.run.end_s, TICK_S)
+    if not len(time_s):
+        at = np.zeros(len(grid_s), dtype=np.int64)
+    else:
+        at = np.clip(np.searchsorted(time_s, grid_s, side="right") - 1, 0, len(time_s) - 1)
+    paused = np.zeros((len(grid_s), SLOTS))
+    limits = np.full((len(grid_s), SLOTS), np.inf)
+    swappiness = np.full(len(grid_s), NODE_SWAPPINESS)
+    dirty = np.tile(NODE_DIRTY_RATIOS, (len(grid_s), 1))
+    if len(time_s):
+        for i in range(SLOTS):
+            whole = np.nan_to_num(recording.tick(f"slot{i}_state_paused")[at])
+            stopped = np.nan_to_num(recording.tick(f"slot{i}_stopped_processes")[at])
+            paused[:, i] = (whole > 0) | (stopped > 0)
+            limit = recording.tick(f"slot{i}_state_limit_bytes")[at]
+            limits[:, i] = np.where(np.isnan(limit), np.inf, limit / PAGE_BYTES)
+        for k, name in enumerate(recording.ticks["profile"][at]):
+            profile = _PROFILE.get(str(name), PROFILES[0])
+            if profile.swappiness is not None:
+                swappiness[k] = profile.swappiness
+            if profile.dirty_background_ratio is not None:
+                dirty[k, 0] = profile.dirty_background_ratio / 100.0
+            if profile.dirty_ratio is not None:
+                dirty[k, 1] = profile.dirty_ratio / 100.0
+    return paused, limits, swappiness, dirty
+
+
+def ended_slots(recording: Recording, ticks: int) -> NDArray[np.bool_]:
+    """Slots whose program is gone for the rest of the recording, ``(ticks, SLOTS)``.
+
+    A rule may terminate a program; what happens then is not the twin's to explain.
+    """
+    ended = np.zeros((ticks, SLOTS), dtype=bool)
+    time_s = recording.tick("time_s")
+    for i in range(SLOTS):
+        alive = np.flatnonzero(recording.tick(f"slot{i}_processes") > 0)
+        if len(alive) and alive[-1] + 1 < len(time_s):
+            from_s = time_s[alive[-1] + 1] - recording.run.start_s
+            ended[max(int(from_s / TICK_S), 0) :, i] = True
+    return ended
+
+
+def twin_summaries(
+    recordings: Sequence[Recording], scenario: TwinScenario, parameters: Array, *, seed: int
+) -> list[Array]:
+    """Replay the lever states of recordings through the twin, one node per parameter column.
+
+    Args:
+        recordings: Whose levers, zone sizes and times are used; they run side by side.
+        scenario: The exogenous description.
+        parameters: ``(len(PARAMETER_NAMES), N)``.
+        seed: Of the twin's randomness, which is the same for all columns.
+
+    Returns:
+        For each recording ``(1 + segments, len(NAMES), N)``: of the whole and of its segments.
+    """
+    count = parameters.shape[1]
+    replays = [
+        _Replay(recording, slice(k * count, (k + 1) * count))
+        for k, recording in enumerate(recordings)
+    ]
+    worlds = [as_it_ran(scenario, recording) for recording in recordings]
+    twin = TwinBatch(worlds, count * len(replays), seed=seed)
+    twin.reset(
+        np.ones(twin.batch, dtype=bool),
+        np.repeat(np.arange(len(worlds)), count),
+        np.tile(parameters, (1, len(worlds))),
+    )
+    # Every column meets the same luck: what tells two apart is their parameters.
+    twin.world.keys[: twin.batch] = np.repeat(keys_of(seed, len(replays)), count)
+    for replay in replays:
+        replay.furnish(twin)
+    held = _Held(twin)
+    for k in range(max(replay.ticks for replay in replays)):
+        for replay in replays:
+            replay.before_tick(k, twin, held)
+        levers = [np.repeat(v, count, axis=-1) for v in _side_by_side(replays, k)]
+        twin.tick(levers[0] > 0, levers[1], levers[2], (levers[3][0], levers[3][1]))
+        held.add(twin)
+        for replay in replays:
+            replay.after_tick(k, twin, held)
+    return [replay.summary(scenario) for replay in replays]
+
+
+class _Held:
+    """Sums over ticks of what has no counter of its own."""
+
+    def __init__(self, twin: TwinBatch) -> None:
+        self.pages = np.zeros((GROUPS, twin.batch))
+        self.on_ticks = np.zeros((SLOTS, twin.batch))
+
+    def add(self, twin: TwinBatch) -> None:
+        self.pages += twin.nodes.resident.sum(axis=1)
+        self.on_ticks += twin.nodes.on
+
+
+class _Replay:
+    """One recording's levers on the nodes ``rows`` of a batch, and what they came to."""
+
+    def __init__(self, recording: Recording, rows: slice) -> None:
+        self._run, self._rows = recording.run, rows
+        self.levers = replay_levers(recording)
+        self.ticks = len(self.levers[0])
+        length_s = recording.run.end_s - recording.run.start_s
+        edges = [round(s / TICK_S) for s in segment_edges_s(recording.run.burn_in_s, length_s)]
+        self._edges = [min(edge, self.ticks - 1) for edge in edges[:-1]] + [self.ticks]
+        self._ended = ended_slots(recording, self.ticks)
+        self._counted: list[dict[str, Array]] = []
+
+    def furnish(self, twin: TwinBatch) -> None:
+        """Give the nodes the size and company of the recorded one."""
+        nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
+        nodes.zone_pages = self._run.sandbox_bytes / PAGE_BYTES
+        if self._run.condition == "alone":
+            nodes.present = 0.0
+        if self._run.condition == "background":
+            nodes.rate_per_s = 1e-9
+        self._full_speed = nodes.units_per_s
+
+    def before_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
+        """End what ended, and begin to measure."""
+        if k < self.ticks and self._ended[k].any():
+            gone = np.zeros((SLOTS, twin.batch), dtype=bool)
+            gone[self._ended[k], self._rows] = True
+            twin.end_slots(gone)
+        if k in self._edges[:-1]:
+            self._counted.append(self._counters(twin, held))
+
+    def after_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
+        """Take the counters when the recording is over."""
+        if k == self.ticks - 1:
+            self._counted.append(self._counters(twin, held))
+
+    def _counters(self, twin: TwinBatch, held: _Held) -> dict[str, Array]:
+        nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
+        named = {name: np.array(getattr(nodes, name)) for name in _COUNTERS}
+        named["pages"] = held.pages[:, self._rows].copy()
+        named["on_ticks"] = held.on_ticks[:, self._rows].copy()
+        named["answers"] = twin.pooled[:, self._rows]
+        return named
+
+    def summary(self, scenario: TwinScenario) -> Array:
+        """``(1 + segments, len(NAMES), N)``."""
+        last = len(self._edges) - 1
+        spans = [(0, last), *((k, k + 1) for k in range(last))]
+        return np.array([self._between(scenario, first, end) for first, end in spans])
+
+    def _between(self, scenario: TwinScenario, first: int, end: int) -> Array:
+        """``(len(NAMES), N)`` of what was counted between two edges."""
+        before, after = self._counted[first], self._counted[end]
+        change = {name: after[name] - before[name] for name in after}
+        ticks = max(self._edges[end] - self._edges[first], 1)
+        rate = {name: value / (ticks * TICK_S) for name, value in change.items()}
+        full_speed = self._full_speed * change["on_ticks"] / ticks
+        return np.concatenate(
+            [
+                np.log(pooled_quantiles(change["answers"], QUANTILES)),
+                rate["units"] / np.maximum(full_speed, 1e-12),
+                log_share(rate["psi_some_us"][:GROUPS]),
+                change["pages"] / ticks * PAGE_BYTES / scenario.zone_bytes,
+                np.log1p(rate["refault_pages"]),
+                log_share(rate["psi_io_us"][:GROUPS]),
+                np.log1p(rate["swap_in_pages"][None]),
+                np.log1p(rate["major_faults"][None]),
+                log_share(rate["psi_full_us"][GROUPS:]),
+                rate["cpu_us"][1:] * 1e-6,
+            ]
+        )
+
+
+def _side_by_side(replays: Sequence[_Replay], k: int) -> list[Array]:
+    """Levers of every recording at tick ``k``, the recording last; the last ones stay."""
+    at = [[lever[min(k, r.ticks - 1)] for lever in r.levers] for r in replays]
+    return [np.stack(column, axis=-1) for column in zip(*at, strict=True)]
+
+
+_COUNTERS: Final = (
+    "units", "psi_some_us", "psi_full_us", "psi_io_us", "refault_pages", "swap_in_pages", "cpu_us",
+    "major_faults",
+)  # fmt: skip
+
+
+def as_it_ran(scenario: TwinScenario, recording: Recording) -> TwinScenario:
+    """The scenario with its programs coming and going as in the recording."""
+    slots = tuple(
+        replace(slot, running=running(recording, i)) for i, slot in enumerate(scenario.slots)
+    )
+    return replace(scenario, slots=slots)
