@@ -27,7 +27,7 @@ from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.evaluation.cli import main
 from stallward.evaluation.errors import UsageError
-from stallward.evaluation.measure import measure_recording
+from stallward.evaluation.measures.block_measures import measure_recording
 from stallward.evaluation.node_recording import Converted, convert_frames
 from stallward.proto.v1 import stallward_pb2 as pb
 

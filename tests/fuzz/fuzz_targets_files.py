@@ -36,9 +36,9 @@ from stallward.actuator.record.frames import MAGIC, FrameWriter, encode_frame, e
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import ScenarioError
 from stallward.env.scenario.file import parse_scenario
+from stallward.evaluation.blocks.record_plan import load_plan
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.node_recording import read_ticks, since_boot
-from stallward.evaluation.record_plan import load_plan
 from stallward.proto.v1 import stallward_pb2 as pb
 
 ENTRIES: Final[tuple[JournalEntry, ...]] = (

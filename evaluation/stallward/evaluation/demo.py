@@ -16,7 +16,8 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.agent.errors import StallwardError
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.compare import (
+from stallward.evaluation.blocks.plan import PLAN_FILE
+from stallward.evaluation.comparison.compare import (
     REPORT_FILE,
     RESULT_FILE,
     ComparisonRequest,
@@ -24,9 +25,8 @@ from stallward.evaluation.compare import (
 )
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.node_facts import node_info
-from stallward.evaluation.plan import PLAN_FILE
 from stallward.evaluation.progress import Report
-from stallward.evaluation.render import headline, result_rows
+from stallward.evaluation.report.text import headline, result_rows
 from stallward.models.registry import twin_names
 
 DEMO_SCENARIO: Final = "detector-anon"

@@ -15,10 +15,10 @@ from stallward.agent.controller import make_controller
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.split import load_split
 from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.evaluation.blocks.twin import find_twin_of
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.pipeline import recordings_of
 from stallward.evaluation.progress import Report, silent
-from stallward.evaluation.simulate import find_twin_of
 from stallward.training.off_policy.dataset import LoggedRecording, ask, check_askable, read_logged
 from stallward.training.off_policy.estimators import (
     Estimate,

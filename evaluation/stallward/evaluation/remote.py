@@ -1,9 +1,9 @@
 """The arms ``remote`` and ``mpc``: a process that decides from the Watch stream, acts by Apply.
 
 ``python -m stallward.evaluation.remote --socket SOCKET --policy FILE`` runs until SIGTERM. It
-decides with the policy on the observations the daemon sends, and holds a lease that it renews
-with every tick; when it dies, the lease lapses and the node goes back to its default. With
-``--twin FILE`` instead it plans with that twin (``stallward.evaluation.mpc``), in a thread, so
+decides with the policy on the observations the daemon sends, and holds a lease that it renews with
+every tick; when it dies, the lease lapses and the node goes back to its default. With ``--twin
+FILE`` instead it plans with that twin (``stallward.evaluation.mpc.controller``), in a thread, so
 that the lease is renewed meanwhile.
 """
 
@@ -117,7 +117,7 @@ def control(client: ActuatorClient, controller: Controller, slo_ms: float) -> No
 def _planning(twin: Path) -> Controller:
     """MPC that plans beside the stream, and leaves the processors to whoever else wants them."""
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415 - not of a policy's process
-    from stallward.evaluation.mpc import PlanningController  # noqa: PLC0415
+    from stallward.evaluation.mpc.controller import PlanningController  # noqa: PLC0415
 
     os.nice(_LEAST_NICE)
     return PlanningController(load_fitted(twin))

@@ -19,9 +19,9 @@ from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.env.twin.node import TwinNode
 from stallward.evaluation.arms import make_arms
+from stallward.evaluation.blocks.request import RunRequest
+from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.evaluation.node_facts import node_info
-from stallward.evaluation.runs import RunRequest
-from stallward.evaluation.simulate import TwinRunner
 from stallward.models.registry import find_twin
 from stallward.training.errors import DatasetError
 from stallward.training.off_policy.dataset import LoggedRun, ask, read_logged, recorded_frames

@@ -9,10 +9,10 @@ import typer
 
 from stallward.evaluation.cli import (
     bench,
-    check,
     compare,
     learn,
     node,
+    off_policy,
     output,
     record,
     show,
@@ -74,7 +74,7 @@ app.command(
 app.command(epilog="Example: stallward oracle detector-anon")(compare.oracle)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
-app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(check.ope)
+app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(off_policy.ope)
 app.add_typer(bench.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)

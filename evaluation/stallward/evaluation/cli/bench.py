@@ -10,7 +10,7 @@ from stallward.evaluation.cli import output
 from stallward.evaluation.cli.options import LONGEST_S, Json, Seed
 
 if TYPE_CHECKING:
-    from stallward.evaluation.kill_tally import Tally
+    from stallward.evaluation.bench.kill_tally import Tally
 
 app = typer.Typer(
     help="Measure the daemon's own cost, or the environment's speed.",
@@ -37,7 +37,7 @@ def daemon(
     """
     if context.invoked_subcommand is not None:
         return
-    from stallward.evaluation.bench import bench_node, bench_rows  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import bench_node, bench_rows  # noqa: PLC0415
 
     with output.progress("bench") as report:
         found = bench_node(scenario=scenario, seconds=seconds, report=report)
@@ -55,8 +55,8 @@ def calls(
 
     Under real pressure; needs root.
     """
-    from stallward.evaluation.bench import rows_of  # noqa: PLC0415
-    from stallward.evaluation.bench_calls import MEANINGS, bench_calls  # noqa: PLC0415
+    from stallward.evaluation.bench.calls import MEANINGS, bench_calls  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import rows_of  # noqa: PLC0415
 
     with output.progress("bench calls") as report:
         found = bench_calls(seconds=seconds, report=report)
@@ -74,8 +74,8 @@ def kills(
     About 3.5 s a kill; needs root. What was left is on standard error, kill by kill; the exit
     code is 1 if anything was. Interrupted, it prints what was found until then, marked as such.
     """
-    from stallward.evaluation.bench_kills import bench_kills  # noqa: PLC0415
-    from stallward.evaluation.kill_tally import Tally  # noqa: PLC0415
+    from stallward.evaluation.bench.kill_tally import Tally  # noqa: PLC0415
+    from stallward.evaluation.bench.kills import bench_kills  # noqa: PLC0415
 
     tally = Tally()
     try:
@@ -91,8 +91,8 @@ def kills(
 
 
 def _print_kills(tally: Tally, *, as_json: bool, interrupted: bool) -> None:
-    from stallward.evaluation.bench import rows_of  # noqa: PLC0415
-    from stallward.evaluation.kill_tally import MEANINGS  # noqa: PLC0415
+    from stallward.evaluation.bench.kill_tally import MEANINGS  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import rows_of  # noqa: PLC0415
 
     for number, kill in enumerate(tally.kills):
         for line in kill.left:
@@ -111,7 +111,7 @@ def memory(as_json: Json = False) -> None:
     """Measure what each import of the daemon costs, and what locking does."""
     from dataclasses import asdict  # noqa: PLC0415
 
-    from stallward.evaluation.bench_memory import bench_memory  # noqa: PLC0415
+    from stallward.evaluation.bench.memory import bench_memory  # noqa: PLC0415
 
     with output.progress("bench memory") as report:
         rows = bench_memory(report=report)
@@ -146,7 +146,7 @@ def environment(
     Of the twin alone with few and many nodes, and of PPO training on it; what a node takes in
     memory, and where the time of a training goes.
     """
-    from stallward.evaluation.bench_env import bench_environment, environment_rows  # noqa: PLC0415
+    from stallward.evaluation.bench.env_steps import bench_environment, environment_rows  # noqa: PLC0415
 
     with output.progress("bench env") as report:
         found = bench_environment(seconds=seconds, report=report)

@@ -76,8 +76,8 @@ def compare(
     raising --blocks adds rounds.
     """
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
-    from stallward.evaluation.compare import ComparisonRequest, run_comparison  # noqa: PLC0415
-    from stallward.evaluation.render import result_rows, target  # noqa: PLC0415
+    from stallward.evaluation.comparison.compare import ComparisonRequest, run_comparison  # noqa: PLC0415
+    from stallward.evaluation.report.text import result_rows, target  # noqa: PLC0415
 
     request = ComparisonRequest(
         scenario=scenario,
@@ -122,8 +122,8 @@ def oracle(
     then ask again with --result.
     """
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
-    from stallward.evaluation.oracle import oracle_of, screen_scenario  # noqa: PLC0415
-    from stallward.evaluation.simulate import find_twin_of  # noqa: PLC0415
+    from stallward.evaluation.blocks.twin import find_twin_of  # noqa: PLC0415
+    from stallward.evaluation.comparison.oracle import oracle_of, screen_scenario  # noqa: PLC0415
 
     if result is not None:
         best = oracle_of(result, Path(scenario).stem)
@@ -179,13 +179,13 @@ def fidelity(
     nothing is fitted: all that was recorded is laid beside twins that there are. Interrupted, the
     same command goes on with the fits that it has finished.
     """
-    from stallward.evaluation.fidelity import measure_fidelity  # noqa: PLC0415
-    from stallward.evaluation.fidelity_fits import Fits  # noqa: PLC0415
-    from stallward.evaluation.fidelity_page import write_page  # noqa: PLC0415
-    from stallward.evaluation.fidelity_table import fidelity_rows, signal_rows  # noqa: PLC0415
+    from stallward.evaluation.blocks.plan import write_json  # noqa: PLC0415
+    from stallward.evaluation.fidelity.fits import Fits  # noqa: PLC0415
+    from stallward.evaluation.fidelity.measure import measure_fidelity  # noqa: PLC0415
+    from stallward.evaluation.fidelity.page import write_page  # noqa: PLC0415
+    from stallward.evaluation.fidelity.table import fidelity_rows, signal_rows  # noqa: PLC0415
     from stallward.evaluation.outputs import check_writable  # noqa: PLC0415
     from stallward.evaluation.pipeline import load_twins  # noqa: PLC0415
-    from stallward.evaluation.plan import write_json  # noqa: PLC0415
 
     check_writable(out)
     twins = load_twins(twin, None) if twin else ()

@@ -84,7 +84,7 @@ def record(
 
 
 def _all(plan: Path | None, out: Path, only: Sequence[str], *, replace: bool) -> None:
-    from stallward.evaluation.record import record_all  # noqa: PLC0415
+    from stallward.evaluation.blocks.record import record_all  # noqa: PLC0415
 
     with output.progress("record") as report:
         made = record_all(plan, out, report, only=only, replace=replace)
@@ -117,8 +117,8 @@ def _one(
     seed: int,
     out: Path | None,
 ) -> None:
-    from stallward.evaluation.record import record_one  # noqa: PLC0415
-    from stallward.evaluation.record_plan import RecordRequest  # noqa: PLC0415
+    from stallward.evaluation.blocks.record import record_one  # noqa: PLC0415
+    from stallward.evaluation.blocks.record_plan import RecordRequest  # noqa: PLC0415
 
     if not scenario:
         raise UsageError(

@@ -40,9 +40,9 @@ def verdict(
     from dataclasses import replace  # noqa: PLC0415
 
     from stallward.evaluation.demo import shipped_recordings  # noqa: PLC0415
-    from stallward.evaluation.verdict import load_verdict, run_verdict  # noqa: PLC0415
-    from stallward.evaluation.verdict_plan import load_verdict_plan  # noqa: PLC0415
-    from stallward.evaluation.verdict_tables import verdict_tables  # noqa: PLC0415
+    from stallward.evaluation.verdict.plan import load_verdict_plan  # noqa: PLC0415
+    from stallward.evaluation.verdict.tables import verdict_tables  # noqa: PLC0415
+    from stallward.evaluation.verdict.verdict import load_verdict, run_verdict  # noqa: PLC0415
 
     if show:
         found = load_verdict(out)

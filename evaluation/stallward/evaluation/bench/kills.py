@@ -1,0 +1,119 @@
+"""``stallward bench kills``: kill -9 at random instants under pressure, and what is left of it.
+
+A daemon with a controller that moves every lever all the time runs on a small sandbox whose
+programs starve each other. Its processes are killed at random instants: the loop, the service,
+the recorder, several of them, the guardian, or all. A second later (after all: at the next
+start, or after ``stallward restore``) every setting of the groups, of the node and of the
+processes is read from the kernel and compared with what it was before the daemon came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from stallward.env.sandbox.data_cache import default_cache_dir
+from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
+from stallward.evaluation.bench.kill_campaign import Campaign
+from stallward.evaluation.bench.kill_tally import WHO, Tally
+from stallward.evaluation.progress import Report, silent
+
+_MIB: Final = 1 << 20
+_LIMIT_BYTES: Final = 112 * _MIB
+_SWAP_BYTES: Final = 512 * _MIB
+
+# Touches its memory for ever, in one read-only mapped file or in anonymous pages.
+_PROGRAM: Final = """
+import mmap, sys, time
+size, pause_s, path = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+if path:
+    with open(path, "rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    while True:
+        for offset in range(0, size, 4096):
+            pages[offset]
+        time.sleep(pause_s)
+pages = mmap.mmap(-1, size)
+while True:
+    for offset in range(0, size, 4096):
+        pages[offset] = 1
+    time.sleep(pause_s)
+"""
+
+
+def bench_kills(tally: Tally, *, kills: int, seed: int = 1, report: Report = silent) -> None:
+    """Kill a daemon's processes ``kills`` times and look at what is left.
+
+    Args:
+        tally: Where every kill is noted once it was looked at, so that what was done is known
+            however this ends.
+        kills: How often.
+        seed: Draws whom to kill, and when.
+        report: Is told how far it is.
+
+    Raises:
+        StallwardError: If this machine cannot hold the sandbox, or the daemon does not start.
+    """
+    rng = random.Random(seed)  # noqa: S311 - chooses whom to kill
+    names = list(WHO)
+    with (
+        open_sandbox(
+            slots=2,
+            limit_bytes=_LIMIT_BYTES,
+            swap_bytes=_SWAP_BYTES,
+            cache_dir=default_cache_dir(),
+        ) as sandbox,
+        _programs(sandbox) as pids,
+        Campaign(sandbox, pids, rng) as campaign,
+    ):
+        for number in range(kills):
+            report(f"{number} kills", number / kills)
+            who = rng.choices(names, [WHO[name][0] for name in names])[0]
+            began_s = time.monotonic()
+            kill = campaign.kill(who)
+            tally.kills.append(replace(kill, took_s=time.monotonic() - began_s))
+    report("done", 1.0)
+
+
+@contextlib.contextmanager
+def _programs(sandbox: Sandbox) -> Iterator[tuple[int, ...]]:
+    """The programs that starve each other; killed with the sandbox."""
+    folder = sandbox.folder
+    app, file_hog, anon_hog = folder / "app.data", folder / "hog.data", ""
+    started = []
+    try:
+        for group, size_mib, pause_s, path in (
+            (sandbox.protected, 24, 0.05, app),
+            (sandbox.slots[0], 80, 0.0, anon_hog),
+            (sandbox.slots[1], 60, 0.0, file_hog),
+        ):
+            if path:
+                _write_uncached(Path(path), size_mib)
+            arguments = [str(size_mib * _MIB), str(pause_s), str(path)]
+            process = subprocess.Popen([sys.executable, "-c", _PROGRAM, *arguments])
+            started.append(process)
+            group.add_pid(process.pid)
+        yield tuple(process.pid for process in started)
+    finally:
+        sandbox.kill()
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _write_uncached(path: Path, size_mib: int) -> None:
+    """Write a file of which no page stays cached: who reads it first is charged for it."""
+    with path.open("wb") as file:
+        for _ in range(size_mib):
+            file.write(bytes(_MIB))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,184 @@
+"""How long the daemon takes from the first stall to the pause, seen from outside.
+
+The daemon runs a policy that pauses everything in the tick after the protected group stalled
+and releases it when it no longer does: the whole path, sensors, inference, guard and levers. A
+thread of this process polls the kernel's files every 2 ms: *onset* is when the protected group
+has stalled for a millisecond after a calm with everything running, *pause* when the kernel says
+that every background group is frozen.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from stallward.agent.desired import ACTION_SIZES, SLOTS
+from stallward.agent.observation.encoder import (
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    schema,
+    schema_hash,
+)
+from stallward.evaluation.blocks.live import activate
+
+if TYPE_CHECKING:
+    from stallward.actuator.client.daemon_process import Daemon
+    from stallward.evaluation.blocks.live import LiveSession
+
+_POLL_S: Final = 0.002
+_CALM_S: Final = 0.2
+_ONSET_US: Final = 1000
+_GIVE_UP_S: Final = 5.0
+_THRESHOLD_SHARE: Final = 0.0015
+"""Share of a tick that the protected group must stall for the policy to pause.
+
+What counts as an onset must do: a millisecond is 0.2 % of the longest tick, half a second.
+"""
+
+
+def write_reflex_policy(path: Path) -> None:
+    """Write the policy: pause every group while the protected one stalls, else nothing."""
+    import onnx  # noqa: PLC0415 - only the bench builds a model by hand
+    from onnx import TensorProto, helper  # noqa: PLC0415
+
+    index = OBSERVATION_NAMES.index("protected_psi_memory_some_share")
+    pick = np.zeros((OBSERVATION_SIZE, 1), dtype=np.float32)
+    pick[index] = 1.0
+    act = np.array([[1, 0] * SLOTS + [0]], dtype=np.int64)
+    constants = [
+        helper.make_tensor("pick", TensorProto.FLOAT, pick.shape, pick.ravel()),
+        helper.make_tensor("threshold", TensorProto.FLOAT, (1, 1), [_THRESHOLD_SHARE]),
+        helper.make_tensor("act", TensorProto.INT64, act.shape, act.ravel()),
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["observation", "pick"], ["logits"]),
+        helper.make_node("Greater", ["logits", "threshold"], ["stalled"]),
+        helper.make_node("Cast", ["stalled"], ["one"], to=TensorProto.INT64),
+        helper.make_node("Mul", ["one", "act"], ["action"]),
+    ]
+    shape = [1, OBSERVATION_SIZE]
+    graph = helper.make_graph(
+        nodes,
+        "reflex",
+        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, shape)],
+        [
+            helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(ACTION_SIZES)]),
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 1]),
+        ],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for key, value in {
+        "schema_hash": schema_hash(),
+        "schema": json.dumps(schema()),
+        "ticks_per_action": "1",
+        "observation_low": json.dumps([-1e6] * OBSERVATION_SIZE),
+        "observation_high": json.dumps([1e6] * OBSERVATION_SIZE),
+        "ood_limit": "1.0",
+        "provenance": json.dumps({"made_by": "stallward bench"}),
+    }.items():
+        model.metadata_props.add(key=f"stallward.{key}", value=value)
+    onnx.save(model, str(path))
+
+
+@dataclass(slots=True)
+class OnsetDetector:
+    """Finds delays from onset to pause in successive readings. Pure.
+
+    Attributes:
+        delays_ms: What was found; one that was given up counts with the time waited.
+    """
+
+    delays_ms: list[float] = field(default_factory=list)
+    _calm_since_s: float | None = None
+    _calm_total_us: int = 0
+    _onset_s: float | None = None
+
+    def see(self, now_s: float, stalled_us: int, *, running: bool, frozen: bool) -> None:
+        """Take one reading.
+
+        Args:
+            now_s: Monotonic time.
+            stalled_us: Cumulative stall of the protected group.
+            running: Whether no background group is frozen.
+            frozen: Whether all of them are.
+        """
+        if self._onset_s is not None:
+            waited_s = now_s - self._onset_s
+            if frozen or waited_s > _GIVE_UP_S:
+                self.delays_ms.append(1e3 * waited_s)
+                self._onset_s = self._calm_since_s = None
+            return
+        grown = stalled_us - self._calm_total_us >= _ONSET_US
+        if self._calm_since_s is None or not running:
+            self._restart(now_s if running else None, stalled_us)
+        elif grown and now_s - self._calm_since_s >= _CALM_S:
+            self._onset_s = now_s
+        elif grown:
+            self._restart(now_s, stalled_us)
+
+    def _restart(self, since_s: float | None, stalled_us: int) -> None:
+        self._calm_since_s, self._calm_total_us = since_s, stalled_us
+
+
+class OnsetProbe:
+    """Runs the policy on a block's daemon and watches the kernel's files meanwhile."""
+
+    def __init__(self) -> None:
+        self._detector = OnsetDetector()
+        self._over = Event()
+        self._thread: Thread | None = None
+
+    @property
+    def delays_ms(self) -> list[float]:
+        """Delays from onset to pause, in milliseconds."""
+        return self._detector.delays_ms
+
+    def starter(self, session: LiveSession) -> Callable[[Daemon], None]:
+        """What is to be called with the block's daemon."""
+
+        def start(daemon: Daemon) -> None:
+            with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
+                policy = Path(folder) / "reflex.onnx"
+                write_reflex_policy(policy)
+                with daemon.client() as client:
+                    activate(client, policy)
+            self._thread = Thread(target=self._watch, args=(session,), daemon=True)
+            self._thread.start()
+
+        return start
+
+    def finish(self) -> None:
+        """Stop watching."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self, session: LiveSession) -> None:
+        sandbox = session.sandbox
+        unified = sandbox.protected.unified_dir
+        slots = [group.unified_dir for group in sandbox.slots]
+        if unified is None or None in slots:
+            return
+        events = [folder / "cgroup.events" for folder in slots if folder is not None]
+        pressure = unified / "memory.pressure"
+        while not self._over.wait(_POLL_S):
+            try:
+                some = pressure.read_text("ascii").splitlines()[0]
+                frozen = ["frozen 1" in file.read_text("ascii") for file in events]
+            except OSError:
+                return  # the sandbox is gone
+            self._detector.see(
+                time.monotonic(),
+                int(some.rpartition("total=")[2]),
+                running=not any(frozen),
+                frozen=all(frozen),
+            )

@@ -1,0 +1,1 @@
+"""Blocks: planned, run live or on the twin, stored, run again when spoiled."""

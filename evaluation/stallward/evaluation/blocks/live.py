@@ -1,0 +1,218 @@
+"""One live block under one arm, recorded: the daemon is set up the way the arm asks for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stallward.actuator.client import ActuatorClient
+from stallward.actuator.client.daemon_process import Daemon
+from stallward.actuator.config.daemon_config import ControlConfig, DaemonConfig, RecordConfig
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.record.frames import FRAMES_NAME
+from stallward.actuator.record.tick_record import Mode
+from stallward.env.recording.recording import write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.sandbox.block import (
+    BlockResult,
+    BlockSite,
+    Workplace,
+    make_workplace,
+    run_block,
+)
+from stallward.env.sandbox.daemon_config import site_config
+from stallward.env.sandbox.data_cache import default_cache_dir
+from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
+from stallward.env.scenario.scenario import Scenario
+from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.node_facts import node_info, versions
+from stallward.evaluation.node_recording import read_ticks
+from stallward.evaluation.remote import remote_controller
+from stallward.proto.v1 import stallward_pb2 as pb
+
+OnDaemon = Callable[[Daemon], None]
+"""Called with the running daemon of a block, before the load starts; must return soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSession:
+    """A sandbox with a scenario's programs at hand; blocks run in it one after another."""
+
+    scenario: Scenario
+    sandbox: Sandbox
+    workplace: Workplace
+    node: NodeInfo
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The node, for ``result.json``."""
+        return asdict(self.node)
+
+    @property
+    def scratch(self) -> Path:
+        """A temporary folder that is gone with the session, however that ends."""
+        return self.sandbox.folder
+
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+        """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""
+        result = self.run(request, out)
+        return Troubles(oom_kills=result.oom_kills, stolen_share=result.stolen_share)
+
+    def run(self, run: RunRequest, out: Path, on_daemon: OnDaemon | None = None) -> BlockResult:
+        """Run one block and write its recording to ``out``, which must not exist yet.
+
+        Raises:
+            StallwardError: If a program, the sandbox or the daemon fails.
+        """
+        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+            place = Path(folder)
+
+            @contextmanager
+            def daemon(site: BlockSite) -> Iterator[object]:
+                with _controlled(site, run, place) as running:
+                    if on_daemon is not None:
+                        on_daemon(running)
+                    yield running
+
+            result = run_block(
+                self.sandbox,
+                self.scenario,
+                run.condition,
+                daemon,
+                workplace=self.workplace,
+                duration_s=run.duration_s,
+                burn_in_s=run.burn_in_s,
+                out_dir=place,
+                seed=run.seed,
+            )
+            write_recording(
+                out,
+                run=self._info(run, result),
+                ticks=_without_timings(_ticks(place)) if run.for_training else _ticks(place),
+                requests=result.requests,
+                units=result.units,
+            )
+        return result
+
+    def _info(self, run: RunRequest, result: BlockResult) -> RunInfo:
+        length_s = result.end_s - result.start_s
+        return RunInfo(
+            scenario=self.scenario.name,
+            condition=run.condition,
+            arm=run.arm.label,
+            seed=run.seed,
+            start_s=result.start_s,
+            end_s=result.end_s,
+            burn_in_s=result.burn_in_s,
+            sandbox_bytes=result.limit_bytes,
+            slo_ms=run.slo_ms,
+            node=self.node,
+            request_rate_per_s=result.requests.scheduled_s.size / length_s,
+            swap_bytes=self.scenario.sandbox.swap_bytes,
+            slot_names=tuple(group.name for group in self.scenario.background),
+            slot_floors_bytes=tuple(group.floor_bytes for group in self.scenario.background),
+            scenario_parameters=self.scenario.content,
+            versions=versions(),
+            oom_kills=result.oom_kills,
+            stolen_share=result.stolen_share,
+            policy_sha256=run.policy_sha256,
+        )
+
+
+@contextmanager
+def open_session(scenario: Scenario, cache_dir: Path | None = None) -> Iterator[LiveSession]:
+    """Prepare a scenario's programs and data and make a sandbox for them.
+
+    Raises:
+        StallwardError: If this user or machine cannot hold it; the message says why.
+    """
+    require(Paths())  # preparing takes minutes and much disk
+    cache_dir = cache_dir or default_cache_dir()
+    workplace = make_workplace(scenario, cache_dir)
+    with open_sandbox(
+        slots=len(scenario.background),
+        limit_bytes=scenario.sandbox.limit_bytes,
+        swap_bytes=scenario.sandbox.swap_bytes,
+        cache_dir=cache_dir,
+    ) as sandbox:
+        yield LiveSession(
+            scenario=scenario,
+            sandbox=sandbox,
+            workplace=workplace,
+            node=node_info(cache_dir),
+        )
+
+
+def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
+    control = ControlConfig(
+        controller="none" if run.arm.runs_policy else run.arm.spec,
+        slo_ms=run.slo_ms,
+        seed=run.seed,
+    )
+    if run.for_training:
+        control = replace(control, calm_tick_period_s=control.tick_period_s)
+    return site_config(
+        site,
+        place,
+        control=control,
+        guard=Budgets(
+            lift_budgets=run.lift_budgets or run.arm.lifts_budgets,
+            allow_terminate=run.arm.lifts_budgets,
+        ),
+        record=RecordConfig(dir=place),
+    )
+
+
+@contextmanager
+def _controlled(site: BlockSite, run: RunRequest, place: Path) -> Iterator[Daemon]:
+    """The daemon of a block, with its arm in force."""
+    if run.arm.runs_policy and run.policy is None:
+        raise ComparisonError(f"The arm {run.arm.label!r} has no policy file.")
+    config = _config(site, run, place)
+    with Daemon(config, owned=site.sandbox.folder) as daemon:
+        if run.policy is None or not run.arm.runs_policy:
+            yield daemon
+        elif run.arm.decides_remotely:
+            with remote_controller(
+                config.service.socket,
+                run.policy,
+                twin=run.arm.controller == "mpc",
+                slo_ms=run.slo_ms,
+            ):
+                yield daemon
+        else:
+            with daemon.client() as client:
+                activate(client, run.policy)
+            yield daemon
+
+
+def activate(client: ActuatorClient, policy: Path) -> None:
+    """Load a policy into a daemon and turn it on."""
+    client.load(str(policy.resolve()))
+    client.set_mode(Mode.ACTIVE)
+
+
+def _without_timings(ticks: Iterator[pb.TickRecord]) -> Iterator[pb.TickRecord]:
+    """Ticks without what is random and nothing is learned from: a fifth of a recording."""
+    for tick in ticks:
+        tick.ClearField("timings")
+        tick.ClearField("wall_time_s")
+        yield tick
+
+
+def _ticks(place: Path) -> Iterator[pb.TickRecord]:
+    """The tick records that the daemon of a block left."""
+    files = sorted(place.rglob(FRAMES_NAME))
+    if not files:
+        raise ComparisonError(
+            "The daemon recorded no tick.", next_step="Check free space in the temporary folder."
+        )
+    for file in files:
+        yield from read_ticks(file)

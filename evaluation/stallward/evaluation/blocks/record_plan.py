@@ -1,0 +1,189 @@
+"""Plans of recordings: which runs there are, and in which order they are made.
+
+A plan file is TOML: ``seconds``, ``burn_in_s`` and ``seed`` for all, ``order_seed``, and one
+``[[runs]]`` table for each group of runs with ``scenarios`` and ``arms`` (lists), and optionally
+``conditions``, ``seconds`` and ``seeds``.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from stallward.agent.errors import StallwardError
+from stallward.agent.schema.toml_file import read_toml
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.blocks.request import Condition
+from stallward.evaluation.errors import PlanError, UsageError
+
+_LONGEST_S: Final = 7 * 86_400.0
+_SEEDS: Final = 1 << 32
+_PLAN_KEYS: Final = frozenset({"seconds", "burn_in_s", "seed", "order_seed", "policy", "runs"})
+_RUN_KEYS: Final = frozenset({"scenarios", "arms", "conditions", "seconds", "seeds"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRequest:
+    """One run to be recorded.
+
+    Raises:
+        UsageError: If there is no such condition, several arms are named, or a number is out of
+            range.
+    """
+
+    scenario: str
+    arm: str = "none"
+    condition: str = "together"
+    seconds: float = 60.0
+    burn_in_s: float = 8.0
+    seed: int = 1
+    policy: str = "default"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        if self.condition not in get_args(Condition):
+            raise UsageError(
+                f"There is no condition {self.condition!r}.",
+                next_step=f"Choose one of: {', '.join(get_args(Condition))}.",
+            )
+        if len(parse_arms(self.arm)) != 1:
+            raise UsageError(
+                f"{self.arm!r} names several arms.", next_step="Record them one by one."
+            )
+        if not (0.0 < self.seconds <= _LONGEST_S and 0.0 <= self.burn_in_s <= _LONGEST_S):
+            raise UsageError(
+                f"A run of {self.seconds:g} s after {self.burn_in_s:g} s cannot be recorded.",
+                next_step=f"Give seconds above 0 and at most {_LONGEST_S:g}.",
+            )
+        if not 0 <= self.seed < _SEEDS:
+            raise UsageError(f"The seed is outside 0..{_SEEDS - 1}.")
+
+    @property
+    def name(self) -> str:
+        """A directory name that says what it holds."""
+        what = self.arm if self.condition == "together" else self.condition
+        return re.sub(r"[^A-Za-z0-9.]+", "-", f"{Path(self.scenario).stem}-{what}-s{self.seed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Runs to be recorded.
+
+    Args:
+        runs: The runs, as the file lists them.
+        order_seed: Seeds the order they are made in.
+    """
+
+    runs: tuple[RecordRequest, ...]
+    order_seed: int = 1
+
+
+def in_blocks(runs: Sequence[RecordRequest], seed: int) -> list[RecordRequest]:
+    """The runs in the order they are made.
+
+    Scenarios follow one another, in a random order. The runs of one scenario with one seed are
+    a block: within it, arms and conditions are in a random order, so that what changes on the
+    machine meanwhile favours none of them.
+    """
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    scenarios = sorted({run.scenario for run in runs})
+    rng.shuffle(scenarios)
+    ordered: list[RecordRequest] = []
+    for scenario in scenarios:
+        for block in sorted({run.seed for run in runs if run.scenario == scenario}):
+            mine = [run for run in runs if (run.scenario, run.seed) == (scenario, block)]
+            rng.shuffle(mine)
+            ordered += mine
+    return ordered
+
+
+def choose(runs: Sequence[RecordRequest], only: Sequence[str]) -> list[RecordRequest]:
+    """The runs with a name that matches one of the patterns; all of them without a pattern.
+
+    Raises:
+        UsageError: If a pattern matches none.
+    """
+    for pattern in only:
+        if not any(fnmatchcase(run.name, pattern) for run in runs):
+            raise UsageError(
+                f"No recording of the plan is called {pattern!r}.",
+                next_step=f"Names look like {runs[0].name}; * matches anything."
+                if runs
+                else "The plan is empty.",
+            )
+    return [run for run in runs if not only or any(fnmatchcase(run.name, p) for p in only)]
+
+
+def load_plan(path: Path | None) -> Plan:
+    """Read a plan file; ``None`` takes the shipped one.
+
+    Raises:
+        PlanError: If it cannot be read, or a key is unknown, missing or of the wrong type.
+    """
+    file = path or Path(str(resources.files("stallward.evaluation.blocks"))) / "recordings.toml"
+    try:
+        table = read_toml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PlanError(f"The plan {file} cannot be read: {error}.") from error
+    _refuse_unknown(file, table, _PLAN_KEYS)
+    try:
+        return Plan(
+            runs=tuple(request for run in table["runs"] for request in _runs(file, table, run)),
+            order_seed=_order_seed(table),
+        )
+    except StallwardError as error:
+        if str(file) in error.cause:
+            raise
+        raise PlanError(f"The plan {file}: {error.cause}", next_step=error.next_step) from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise PlanError(
+            f"The plan {file} lacks a key or has one of the wrong type: {error}.",
+            next_step="Each [[runs]] has a list of scenarios and a list of arms.",
+        ) from error
+
+
+def _runs(file: Path, plan: dict[str, Any], run: dict[str, Any]) -> list[RecordRequest]:
+    _refuse_unknown(file, run, _RUN_KEYS)
+    seeds = run.get("seeds", [plan.get("seed", 1)])
+    whats = [(arm, "together") for arm in run.get("arms", [])]
+    whats += [("none", condition) for condition in run.get("conditions", [])]
+    scenarios = run["scenarios"]
+    texts = [*scenarios, *(text for what in whats for text in what)]
+    if isinstance(scenarios, str) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("scenarios, arms and conditions are lists of strings")
+    return [
+        RecordRequest(
+            scenario=scenario,
+            arm=arm,
+            condition=condition,
+            seconds=float(run.get("seconds", plan.get("seconds", 60.0))),
+            burn_in_s=float(plan.get("burn_in_s", 8.0)),
+            seed=int(seed),
+            policy=str(plan.get("policy", "default")),
+        )
+        for scenario in scenarios
+        for seed in seeds
+        for arm, condition in whats
+    ]
+
+
+def _order_seed(plan: dict[str, Any]) -> int:
+    seed = plan.get("order_seed", 1)
+    if type(seed) is not int or not 0 <= seed < _SEEDS:
+        raise TypeError(f"order_seed is no whole number from 0 to {_SEEDS - 1}")
+    return seed
+
+
+def _refuse_unknown(file: Path, table: dict[str, Any], known: frozenset[str]) -> None:
+    for key in table.keys():  # noqa: SIM118 - what is no table has none
+        if key not in known:
+            raise PlanError(
+                f"The plan {file} has the unknown key {key!r}.",
+                next_step=f"Known: {', '.join(sorted(known))}.",
+            )

@@ -1,0 +1,185 @@
+"""Blocks on the twin: the same engine, guard and controllers as on a node, no node needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.tick_record import TickRecord
+from stallward.actuator.record.wire import record_to_wire
+from stallward.agent.controller import Controller, make_controller
+from stallward.agent.controllers.onnx import OnnxController
+from stallward.agent.desired import DesiredState
+from stallward.env.recording.recording import Requests, write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.scenario.scenario import Scenario
+from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.env.twin.node import TwinNode
+from stallward.evaluation.blocks.request import Condition, RunRequest, Troubles
+from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.mpc.controller import MpcController
+from stallward.evaluation.node_facts import node_info, versions
+from stallward.proto.v1 import stallward_pb2 as pb
+
+_NEVER_LATE_S = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinRunner:
+    """Runs blocks on a fitted twin of a scenario.
+
+    A block draws its parameters with its seed, so that all arms of a round meet the same node.
+    """
+
+    twin: FittedTwin
+    scenario: Scenario
+    node: NodeInfo
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The machine the twin ran on, and that it is a twin."""
+        return {**asdict(self.node), "kind": "twin"}
+
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+        """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""
+        world = self._world(request.condition, request.slo_ms)
+        rng = np.random.default_rng(request.seed)
+        draw = self.twin.draws[int(self.twin.choose(rng, 1)[0])]
+        node = TwinNode(world, draw, seed=request.seed)
+        length_s = request.burn_in_s + request.duration_s
+        ticks = list(run_ticks(node, request, length_s))
+        units = node.units()
+        write_recording(
+            out,
+            run=RunInfo(
+                scenario=self.scenario.name,
+                condition=request.condition,
+                arm=request.arm.label,
+                seed=request.seed,
+                start_s=0.0,
+                end_s=length_s,
+                burn_in_s=request.burn_in_s,
+                sandbox_bytes=world.zone_bytes,
+                slo_ms=request.slo_ms,
+                node=replace(self.node, kind="none"),
+                request_rate_per_s=world.protected.request_rate_per_s,
+                swap_bytes=world.swap_bytes,
+                slot_names=tuple(slot.name for slot in world.slots),
+                slot_floors_bytes=tuple(slot.floor_bytes for slot in world.slots),
+                scenario_parameters=self.scenario.content,
+                versions=versions(),
+                policy_sha256=request.policy_sha256,
+            ),
+            ticks=ticks,
+            requests=Requests.empty() if request.condition == "background" else node.requests(),
+            units=units,
+        )
+        return Troubles()
+
+    def _world(self, condition: Condition, slo_ms: float) -> TwinScenario:
+        world = replace(self.twin.scenario, slo_ms=slo_ms)
+        if condition == "alone":
+            world = replace(world, slots=())
+        if condition in ("ample", "background"):
+            world = replace(world, zone_bytes=self.scenario.sandbox.ample_bytes)
+        if condition == "background":
+            idle = replace(
+                world.protected,
+                request_rate_per_s=0.0,
+                anon_pages=0.0,
+                file_pages=0.0,
+                cold_pages=0.0,
+            )
+            world = replace(world, protected=idle)
+        return world
+
+
+def open_twin(scenario: Scenario, named: str) -> TwinRunner:
+    """The runner of a scenario's twin.
+
+    Args:
+        scenario: What is compared.
+        named: File of a fitted twin, or ``default`` for the shipped one of the scenario.
+
+    Raises:
+        ComparisonError: If the twin is that of another scenario.
+        TwinError: If it cannot be read.
+    """
+    path = find_twin_of(scenario.name, named)
+    twin = load_fitted(path)
+    if twin.scenario.name != scenario.name:
+        raise ComparisonError(
+            f"{path} is the twin of {twin.scenario.name!r}, not of {scenario.name!r}.",
+            next_step=f"Fit one with `stallward fit` on recordings of {scenario.name}.",
+        )
+    return TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
+
+
+def find_twin_of(scenario: str, named: str) -> Path:
+    """The file of a fitted twin: a path, a name, or ``default`` for the scenario's own."""
+    if Path(named).is_file():
+        return Path(named)
+    from stallward.models.registry import find_twin  # noqa: PLC0415
+
+    return Path(find_twin(scenario if named == "default" else named))
+
+
+def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[pb.TickRecord]:
+    """Step a twin node under a controller behind the guard; yields the record of every tick."""
+    context = node.context(seed=request.seed)
+    engine = Engine(
+        settings=EngineSettings(
+            context=context,
+            budgets=Budgets(
+                lift_budgets=request.arm.lifts_budgets,
+                allow_terminate=request.arm.lifts_budgets,
+            ),
+            late_s=_NEVER_LATE_S,
+        ),
+        rule=_controller(request),
+        default=make_controller("none"),
+    )
+    for _ in range(round(length_s / context.tick_period_s)):
+        sample = node.sample()
+        outcome = engine.step(sample, late=False)
+        yield record_to_wire(
+            TickRecord(
+                sequence=sample.sequence,
+                time_s=sample.time_s,
+                wall_time_s=sample.time_s,
+                sample=sample,
+                observation=tuple(float(v) for v in outcome.observation),
+                decision=outcome.decision,
+                granted=outcome.granted,
+                guard_notes=outcome.notes,
+                applied=_ended(outcome.granted),
+                mode=outcome.mode,
+                fallback=outcome.fallback,
+            )
+        )
+        node.step(outcome.granted)
+
+
+def _ended(granted: DesiredState) -> tuple[LeverResult, ...]:
+    """What a node would report of a termination; the twin's other levers are in the samples."""
+    if granted.terminate is None:
+        return ()
+    return (LeverResult(lever=f"terminate:{granted.terminate.pid}", value="SIGTERM"),)
+
+
+def _controller(request: RunRequest) -> Controller:
+    if not request.arm.runs_policy:
+        return make_controller(request.arm.spec)
+    if request.policy is None:
+        raise ComparisonError(f"The arm {request.arm.label!r} has no policy file.")
+    if request.arm.controller == "mpc":
+        return MpcController(load_fitted(request.policy))
+    return OnnxController(request.policy)

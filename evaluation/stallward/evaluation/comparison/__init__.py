@@ -1,0 +1,1 @@
+"""One comparison from request to table, and the hindsight oracle."""

@@ -1,0 +1,74 @@
+"""What a comparison depends on, hashed: a directory is resumed with nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stallward.env.scenario.scenario import Scenario
+from stallward.evaluation.arms import Arm
+from stallward.evaluation.blocks.plan import Settings
+from stallward.evaluation.blocks.request import file_sha256
+from stallward.models.registry import find_thresholds, rule_names
+
+if TYPE_CHECKING:
+    from stallward.evaluation.comparison.compare import ComparisonRequest
+
+
+def settings_of(
+    request: ComparisonRequest, scenario: Scenario, policies: Mapping[str, Path | None]
+) -> Settings:
+    """The settings of a comparison.
+
+    Args:
+        request: What the user asked for.
+        scenario: What it runs.
+        policies: The policy file of each arm.
+
+    Raises:
+        StallwardError: If its twin is not there.
+    """
+    content = json.dumps(scenario.content, sort_keys=True)
+    files = arm_files(request.arms, policies)
+    digest = hashlib.sha256()
+    for label, path in sorted(files.items()):
+        digest.update(label.encode() + path.read_bytes())
+    return Settings(
+        scenario=scenario.name,
+        scenario_sha256=hashlib.sha256(content.encode()).hexdigest(),
+        mode=request.mode,
+        arms=tuple(arm.label for arm in request.arms),
+        block_s=request.block_s,
+        burn_in_s=request.burn_in_s,
+        seed=request.seed,
+        policy_sha256=digest.hexdigest() if files else "",
+        twin_sha256=_twin_sha256(request, scenario),
+    )
+
+
+def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[str, Path]:
+    """The file that an arm does what it does by: a policy, a twin, or a rule's thresholds.
+
+    Args:
+        arms: All arms.
+        policies: The policy file of each, or its twin.
+
+    Raises:
+        RegistryError: If there are no such thresholds.
+    """
+    files = {label: path for label, path in policies.items() if path is not None}
+    for arm in arms:
+        if arm.controller in rule_names():
+            files[arm.label] = find_thresholds(arm.arguments.get("path", arm.controller))
+    return files
+
+
+def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
+    if request.mode == "live":
+        return ""
+    from stallward.evaluation.blocks.twin import find_twin_of  # noqa: PLC0415 - needs no node
+
+    return file_sha256(find_twin_of(scenario.name, request.twin))

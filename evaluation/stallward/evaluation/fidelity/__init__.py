@@ -1,0 +1,1 @@
+"""How far the twin is off from live runs that no fit has seen."""

@@ -1,0 +1,1 @@
+"""From blocks to estimates with intervals."""

@@ -1,0 +1,229 @@
+"""From what one block left behind to the numbers a comparison needs. Pure.
+
+A block is cut into windows of one second, and every additive quantity is kept per window, so
+that a single block can still be resampled (``stallward.evaluation.measures.bootstrap``).
+
+A request that was not answered never helps an arm: it misses the target, and one that failed
+counts as slower than every answered one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.evaluation.errors import MeasureError
+
+if TYPE_CHECKING:
+    from stallward.env.recording.recording import Recording
+
+Array = NDArray[np.float64]
+WINDOW_S: Final = 1.0
+_CUT_OFF_S: Final = 0.1
+"""What is given up this close to the end of a block was cut off by it and did not fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What one background group had done when; both arrays of the same length, times rising."""
+
+    time_s: Array
+    units: Array
+    """Cumulative units of work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSeries:
+    """The series of one block, in monotonic seconds.
+
+    Requests are those scheduled at any time; the reduction keeps the ones scheduled inside
+    ``start_s..end_s``, the part after the burn-in.
+    """
+
+    start_s: float
+    end_s: float
+    scheduled_s: Array
+    finished_s: Array
+    """NaN for a request that had not ended when the block did."""
+    ok: NDArray[np.bool_]
+    progress: tuple[Progress, ...]
+    """One per background group; empty where no background ran."""
+    tick_s: Array
+    protected_psi_some_us: Array
+    """Cumulative memory ``some`` stall of the protected group at each tick; NaN if unknown."""
+    paused: Array
+    """Shape ``(ticks, groups)``: the share of each group that was paused, 0..1."""
+    terminated: int = 0
+    """Background processes that the arm ended, burn-in included."""
+    fallback_share: float = 0.0
+    """Of the ticks, in which the default controller decided for the arm, burn-in included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockMeasures:
+    """One block, reduced. ``W`` windows of one second, ``G`` background groups."""
+
+    duration_s: float
+    scheduled_s: Array
+    """Scheduled times of the requests, seconds since the start of the measured part."""
+    latency_ms: Array
+    """Sojourn from the scheduled arrival. Of a request that failed: the length of the block, so
+    that failing at once is not fast. Of one that was still waiting when the block ended: how long
+    it had, a lower bound."""
+    ok: NDArray[np.bool_]
+    units: Array
+    """Units done, shape ``(W, G)``."""
+    psi_some_s: Array
+    """Stalled seconds of the protected group, shape ``(W,)``; NaN if unknown."""
+    paused_s: Array
+    """Group seconds paused divided by the number of groups, shape ``(W,)``."""
+    terminated: int = 0
+    """Background processes that the arm ended, burn-in included: they stay away."""
+    fallback_share: float = 0.0
+    """Of the ticks, in which the default controller decided for the arm, burn-in included."""
+
+    @property
+    def windows(self) -> int:
+        """Whole one-second windows of the block."""
+        return int(self.psi_some_s.size)
+
+    def latency_windows(self) -> tuple[Array, ...]:
+        """The latencies of the requests scheduled in each window; the last takes the rest."""
+        window = np.minimum(self.scheduled_s.astype(np.int64), self.windows - 1)
+        return tuple(self.latency_ms[window == w] for w in range(self.windows))
+
+
+def reduce(series: BlockSeries) -> BlockMeasures:
+    """Reduce the series of a block to its measures.
+
+    Raises:
+        MeasureError: If the measured part is shorter than a window.
+    """
+    duration_s = series.end_s - series.start_s
+    windows = int(duration_s / WINDOW_S + 1e-9)
+    if windows < 1:
+        raise MeasureError(
+            f"The measured part of the block lasts {duration_s:.2f} s, less than {WINDOW_S:g} s.",
+            next_step="Use longer blocks or a shorter burn-in.",
+        )
+    inside = (series.scheduled_s >= series.start_s) & (series.scheduled_s < series.end_s)
+    scheduled, finished = series.scheduled_s[inside], series.finished_s[inside]
+    ended = np.isfinite(finished)
+    ok = series.ok[inside] & ended
+    waited_s = np.where(ended, finished, series.end_s) - scheduled
+    failed = ~ok & ended & (finished < series.end_s - _CUT_OFF_S)
+    edges = series.start_s + WINDOW_S * np.arange(windows + 1, dtype=np.float64)
+    units = [_gained(edges, p.time_s, p.units) for p in series.progress]
+    return BlockMeasures(
+        duration_s=duration_s,
+        scheduled_s=scheduled - series.start_s,
+        latency_ms=1e3 * np.where(failed, np.maximum(waited_s, duration_s), waited_s),
+        ok=ok,
+        units=np.stack(units, axis=1) if units else np.zeros((windows, 0)),
+        psi_some_s=1e-6 * _gained(edges, series.tick_s, series.protected_psi_some_us),
+        paused_s=_paused_s(edges, series.tick_s, series.paused),
+        terminated=series.terminated,
+        fallback_share=series.fallback_share,
+    )
+
+
+def _gained(edges: Array, time_s: Array, cumulative: Array) -> Array:
+    """Growth of a cumulative counter between ``edges``, linear between readings.
+
+    A counter with no reading, or with fewer than two known ones, grew by an unknown amount.
+    """
+    known = np.isfinite(cumulative)
+    if known.sum() < 2:
+        return np.full(edges.size - 1, np.nan)
+    return np.asarray(np.diff(np.interp(edges, time_s[known], cumulative[known])))
+
+
+def _paused_s(edges: Array, tick_s: Array, paused: Array) -> Array:
+    """Seconds paused in each window, averaged over groups; a tick's state holds to the next."""
+    if tick_s.size < 2 or paused.shape[1] == 0:
+        return np.zeros(edges.size - 1)
+    held_s = np.diff(tick_s, append=tick_s[-1])
+    total = np.concatenate([[0.0], np.cumsum(paused.mean(axis=1) * held_s)])
+    return np.asarray(np.diff(np.interp(edges, np.append(tick_s, tick_s[-1]), total)))
+
+
+def series_of(recording: Recording) -> BlockSeries:
+    """The series of a loaded recording."""
+    run, ticks = recording.run, recording.ticks
+    slots = len(run.slot_names) if run.condition != "alone" else 0
+    tick_s = np.asarray(ticks["time_s"], dtype=np.float64)
+    paused = [paused_share(recording, slot) for slot in range(slots)]
+    return BlockSeries(
+        start_s=run.measured_from_s,
+        end_s=run.end_s,
+        scheduled_s=recording.requests.scheduled_s,
+        finished_s=recording.requests.end_s,
+        ok=recording.requests.ok,
+        progress=tuple(_progress(recording, slot) for slot in range(slots)),
+        tick_s=tick_s,
+        protected_psi_some_us=recording.tick("protected_psi_memory_some_us"),
+        paused=np.stack(paused, axis=1) if paused else np.zeros((tick_s.size, 0)),
+        terminated=terminated_processes(recording),
+        fallback_share=fallback_share(recording),
+    )
+
+
+def _progress(recording: Recording, slot: int) -> Progress:
+    """A group's work over the whole block, none at its start.
+
+    A group that was ended or paused before it reported has done nothing; if that were unknown,
+    an arm's work would be the mean of the groups it left alone.
+    """
+    run, units = recording.run, recording.units
+    mine = units.slot == slot
+    time_s, done = units.time_s[mine], units.units[mine]
+    first_s, last_s = min([run.start_s, *time_s[:1]]), max([run.end_s, *time_s[-1:]])
+    total = done[-1] if done.size else 0.0
+    return Progress(
+        time_s=np.concatenate([[first_s], time_s, [last_s]]),
+        units=np.concatenate([[0.0], done, [total]]),
+    )
+
+
+def terminated_processes(recording: Recording) -> int:
+    """How many background processes the arm ended."""
+    changes = (json.loads(text) for text in recording.actions.get("applied", ()) if text)
+    return sum(
+        str(lever).startswith("terminate:") and bool(ok)
+        for tick in changes
+        for lever, _value, ok, *_ in tick
+    )
+
+
+def fallback_share(recording: Recording) -> float:
+    """In how many of the ticks the default controller decided in place of the one in force."""
+    taken = np.asarray(recording.actions.get("fallback", ()), dtype=np.float64)
+    return float(taken.mean()) if taken.size else 0.0
+
+
+def paused_share(recording: Recording, slot: int) -> Array:
+    """How much of a group was paused at each tick: all of it, or the processes stopped."""
+    whole = np.nan_to_num(recording.tick(f"slot{slot}_state_paused"))
+    stopped = recording.tick(f"slot{slot}_stopped_processes")
+    processes = recording.tick(f"slot{slot}_processes")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.nan_to_num(stopped / processes, nan=0.0, posinf=0.0)
+    return np.maximum(whole, share)
+
+
+def measure_recording(path: Path) -> BlockMeasures:
+    """Load the recording at ``path`` and reduce it.
+
+    Raises:
+        RecordingError: If it cannot be opened.
+        MeasureError: If it is too short to be measured.
+    """
+    # pyarrow costs a quarter of a second, which only those who measure should pay.
+    from stallward.env.recording.recording import load_recording  # noqa: PLC0415
+
+    return reduce(series_of(load_recording(path)))

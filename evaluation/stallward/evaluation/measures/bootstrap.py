@@ -1,0 +1,150 @@
+"""Resampling of a comparison's blocks: pure functions of arrays.
+
+The unit of a comparison is the *block* (one switch-on of one arm), because requests inside a
+block share its luck. Everything is therefore resampled by block: a resample is a row of counts,
+saying how often each block was drawn, and every estimate is computed from the same rows, so that
+a ratio to ``alone`` carries the variation of ``alone`` too. What the draws say of an estimate is
+in ``stallward.evaluation.measures.intervals``.
+
+With a single block there is nothing to resample between blocks: windows inside the block are,
+in runs (moving blocks, Künsch 1989), which misses the variation between blocks; results say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+RESAMPLES: Final = 2000
+RUN_WINDOWS: Final = 5
+"""Windows drawn together where one block must do: stalls last a few seconds."""
+_GRID: Final = 8192
+"""Order statistics kept per pool when bootstrapping quantiles of very many requests."""
+
+
+def block_counts(blocks: int, resamples: int, rng: np.random.Generator) -> Counts:
+    """Draw ``resamples`` times ``blocks`` blocks with replacement.
+
+    Returns:
+        How often each block was drawn, shape ``(resamples, blocks)``, rows summing to ``blocks``.
+    """
+    return rng.multinomial(blocks, np.full(blocks, 1.0 / blocks), size=resamples).astype(np.int64)
+
+
+def moving_block_counts(
+    windows: int, run: int, resamples: int, rng: np.random.Generator
+) -> Counts:
+    """Draw runs of ``run`` neighbouring windows, around the end, until ``windows`` are covered.
+
+    Returns:
+        How often each window was drawn, shape ``(resamples, windows)``.
+    """
+    run = min(run, windows)
+    draws = -(-windows // run)
+    starts = rng.integers(0, windows, size=(resamples, draws))
+    positions = (starts[:, :, None] + np.arange(run)) % windows
+    # The last run is cut so that every resample holds as many windows as the block.
+    flat = positions.reshape(resamples, -1)[:, :windows]
+    counts = np.zeros((resamples, windows), dtype=np.int64)
+    np.add.at(counts, (np.arange(resamples)[:, None], flat), 1)
+    return counts
+
+
+def pooled_quantiles(pools: Sequence[Array], quantiles: Sequence[float]) -> Array:
+    """Quantiles of all values of all pools together (linear interpolation).
+
+    Returns:
+        Shape ``(len(quantiles),)``; NaN when there are no values.
+    """
+    values = np.concatenate([np.asarray(p, dtype=np.float64) for p in pools])
+    if values.size == 0:
+        return np.full(len(quantiles), np.nan)
+    return np.asarray(np.quantile(values, quantiles), dtype=np.float64)
+
+
+def bootstrap_quantiles(
+    pools: Sequence[Array], quantiles: Sequence[float], counts: Counts
+) -> Array:
+    """Pooled quantiles of every resample.
+
+    Args:
+        pools: The values of each block.
+        quantiles: In 0..1.
+        counts: Shape ``(resamples, len(pools))``.
+
+    Returns:
+        Shape ``(resamples, len(quantiles))``; NaN where a resample is empty.
+    """
+    values = np.concatenate([np.asarray(p, dtype=np.float64) for p in pools])
+    if values.size == 0:
+        return np.full((counts.shape[0], len(quantiles)), np.nan)
+    owner = np.repeat(np.arange(len(pools)), [len(p) for p in pools])
+    order = np.argsort(values, kind="stable")
+    values, owner = values[order], owner[order]
+    grid = _grid(values.size)
+    # below[k, g]: how many values of block k are at or below grid point g
+    below = np.zeros((len(pools), grid.size))
+    for k in range(len(pools)):
+        below[k] = np.cumsum(owner == k)[grid]
+    return np.concatenate(
+        [
+            _weighted_quantiles(values[grid], part @ below, quantiles)
+            for part in np.array_split(counts, max(1, counts.shape[0] * grid.size // 4_000_000))
+        ]
+    )
+
+
+def _grid(size: int) -> NDArray[np.int64]:
+    """Which order statistics to keep: all, or half of them in the top tenth."""
+    if size <= _GRID:
+        return np.arange(size)
+    tail = int(size * 0.9)
+    body = np.linspace(0, tail, _GRID // 2, dtype=np.int64)
+    top = np.linspace(tail, size - 1, _GRID // 2, dtype=np.int64)
+    return np.unique(np.concatenate([body, top]))
+
+
+def _weighted_quantiles(values: Array, cumulative: Array, quantiles: Sequence[float]) -> Array:
+    """Quantiles of sorted ``values`` whose cumulative counts are the rows of ``cumulative``."""
+    total = cumulative[:, -1]
+    out = np.empty((cumulative.shape[0], len(quantiles)))
+    last = values.size - 1
+    for j, q in enumerate(quantiles):
+        rank = q * (total - 1.0)
+        lower = np.minimum((cumulative <= np.floor(rank)[:, None]).sum(axis=1), last)
+        upper = np.minimum((cumulative <= np.ceil(rank)[:, None]).sum(axis=1), last)
+        part = rank - np.floor(rank)
+        out[:, j] = (1.0 - part) * values[lower] + part * values[upper]
+    out[total <= 0] = np.nan
+    return out
+
+
+def bootstrap_ratio(numerators: Array, denominators: Array, counts: Counts) -> Array:
+    """Sum of ``numerators`` over sum of ``denominators`` in every resample, shape ``(B,)``."""
+    below = counts @ np.asarray(denominators, dtype=np.float64)
+    above = counts @ np.asarray(numerators, dtype=np.float64)
+    return np.asarray(np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0))
+
+
+def spearman(x: Array, y: Array) -> float:
+    """Rank correlation; NaN for fewer than 3 pairs or no variation."""
+    if x.size < 3:
+        return float("nan")
+    ranks = [_ranks(v) for v in (x, y)]
+    spread = ranks[0].std() * ranks[1].std()
+    if spread == 0:
+        return float("nan")
+    return float(np.mean((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())) / spread)
+
+
+def _ranks(values: Array) -> Array:
+    """Ranks from 0, ties sharing their mean."""
+    below = (values[:, None] > values[None, :]).sum(axis=1)
+    same = (values[:, None] == values[None, :]).sum(axis=1)
+    return np.asarray(below + (same - 1) / 2.0, dtype=np.float64)

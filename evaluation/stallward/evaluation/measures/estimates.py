@@ -1,0 +1,271 @@
+"""From the blocks of a comparison to estimates with their bootstrap draws. Pure.
+
+With two rounds or more, rounds are resampled: a resample takes the same rounds for an arm, for
+``alone``, for ``ample`` and for the background by itself, so that an impact carries the
+variation of its references. With one round, windows inside each block are resampled instead,
+which misses what differs from block to block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.evaluation.blocks.plan import ALONE, AMPLE, BACKGROUND
+from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.measures.block_measures import Array, BlockMeasures
+from stallward.evaluation.measures.bootstrap import (
+    RESAMPLES,
+    RUN_WINDOWS,
+    Counts,
+    block_counts,
+    bootstrap_quantiles,
+    bootstrap_ratio,
+    moving_block_counts,
+    pooled_quantiles,
+)
+from stallward.evaluation.measures.contrasts import Estimate, Estimates
+from stallward.evaluation.measures.slo import slo_windows_met
+
+QUANTILES: Final = (0.5, 0.95, 0.99)
+AUTO_SLO_FACTOR: Final = 1.5
+LATENCIES: Final = ("p50_ms", "p95_ms", "p99_ms", "mean_ms")
+"""As conditions give their estimates."""
+
+Blocks = Sequence[BlockMeasures]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a window is held against."""
+
+    ms: float
+    quantile: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """All blocks of one condition with the resamples of their units."""
+
+    blocks: tuple[BlockMeasures, ...]
+    counts: Counts
+    """Draws of blocks, or of windows where there is one block."""
+    rng: np.random.Generator
+
+    @property
+    def single(self) -> bool:
+        """Whether windows are resampled, not blocks."""
+        return len(self.blocks) == 1
+
+    @property
+    def units(self) -> int:
+        """Independent units: blocks, or runs of windows."""
+        return self.counts.shape[1] // RUN_WINDOWS if self.single else len(self.blocks)
+
+    def latencies(self) -> tuple[Array, ...]:
+        """The requests of each unit."""
+        if self.single:
+            return self.blocks[0].latency_windows()
+        return tuple(block.latency_ms for block in self.blocks)
+
+    def p99s_ms(self) -> Array:
+        """The p99 of each block; shape ``(blocks,)``."""
+        return np.array([pooled_quantiles([b.latency_ms], [0.99])[0] for b in self.blocks])
+
+    def additive(self, name: str) -> tuple[Array, Array]:
+        """A per-window quantity summed per unit, and each unit's seconds."""
+        per_block = [np.asarray(getattr(block, name)) for block in self.blocks]
+        if self.single:
+            return per_block[0], np.ones(per_block[0].shape[0])
+        seconds = np.array([float(len(windows)) for windows in per_block])
+        return np.stack([windows.sum(axis=0) for windows in per_block]), seconds
+
+    def quantiles(self) -> tuple[Array, Array]:
+        """Estimates and draws of p50, p95, p99 and the mean; shapes ``(4,)``, ``(B, 4)``."""
+        pools = self.latencies()
+        sums = np.array([pool.sum() for pool in pools])
+        sizes = np.array([float(pool.size) for pool in pools])
+        mean = sums.sum() / sizes.sum() if sizes.sum() else np.nan
+        draws = bootstrap_quantiles(pools, QUANTILES, self.counts)
+        means = bootstrap_ratio(sums, sizes, self.counts)
+        return np.append(pooled_quantiles(pools, QUANTILES), mean), np.column_stack([draws, means])
+
+    def rates(self, name: str) -> tuple[Array, Array]:
+        """Estimate and draws of an additive quantity per second; ``(G,)`` and ``(B, G)``."""
+        amounts, seconds = self.additive(name)
+        amounts = amounts.reshape(seconds.size, -1)
+        draws = [bootstrap_ratio(column, seconds, self.counts) for column in amounts.T]
+        estimate = amounts.sum(axis=0) / seconds.sum()
+        stacked = np.stack(draws, axis=1) if draws else np.zeros((self.counts.shape[0], 0))
+        return estimate, stacked
+
+    def mean(self, values: Sequence[Array]) -> Estimate:
+        """The mean of what there is for each request or window.
+
+        Args:
+            values: Those of each block, in the order of time.
+        """
+        sums, sizes = (
+            np.array([v.sum() for v in values]),
+            np.array([float(v.size) for v in values]),
+        )
+        if sizes.sum() == 0.0:
+            return Estimate(value=np.nan, draws=np.full(self.counts.shape[0], np.nan))
+        if self.single:
+            counts = moving_block_counts(values[0].size, RUN_WINDOWS, RESAMPLES, self.rng)
+            draws = bootstrap_ratio(values[0], np.ones(values[0].size), counts)
+        else:
+            draws = bootstrap_ratio(sums, sizes, self.counts)
+        return Estimate(value=float(sums.sum() / sizes.sum()), draws=draws)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the figures of a condition are made of, computed once."""
+
+    estimates: Estimates
+    """What arms are compared with each other by."""
+    met: tuple[Array, ...]
+    """For each window of each block 1 if it met the target, else 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated:
+    """All conditions of a comparison.
+
+    Args:
+        target: What windows were held against.
+        arms: Labels.
+        conditions: ``alone``, ``ample``, ``background`` and the arms.
+        known: The same without ``background``.
+    """
+
+    target: Target
+    arms: tuple[str, ...]
+    conditions: Mapping[str, Condition]
+    known: Mapping[str, Known]
+
+    @property
+    def units(self) -> int:
+        """Independent units of every condition: rounds, or runs of windows."""
+        return self.conditions[ALONE].units
+
+    @property
+    def rounds(self) -> int:
+        """Blocks of every condition."""
+        return len(self.conditions[ALONE].blocks)
+
+
+def estimate(
+    blocks: Mapping[str, Blocks],
+    arms: Sequence[str],
+    *,
+    slo_ms: float | None,
+    seed: int,
+    slo_quantile: float = 0.95,
+) -> Estimated:
+    """Estimate everything a comparison measures.
+
+    Args:
+        blocks: Blocks of every condition, in the order of rounds.
+        arms: Labels of the arms.
+        slo_ms: The target; ``None`` means :func:`auto_target_ms`.
+        seed: Seeds the resampling. Comparisons with the same seed and as many rounds are
+            resampled alike, row by row.
+        slo_quantile: The quantile that is held against the target in each window.
+
+    Raises:
+        MeasureError: If a condition has no block, or nothing was answered alone or ample.
+    """
+    found = _conditions(blocks, arms, seed)
+    for name in (ALONE, AMPLE):
+        if not any(block.ok.any() for block in found[name].blocks):
+            raise MeasureError(
+                f"No request was answered in the blocks of {name!r}.",
+                next_step="Check that the application and its load generator run.",
+            )
+    ms = slo_ms if slo_ms is not None else auto_target_ms(found[AMPLE].blocks)
+    assert ms is not None  # something was answered ample
+    slo = Target(ms=ms, quantile=slo_quantile)
+    own = found[BACKGROUND].rates("units")
+    known = {name: _known(found[name], own, slo) for name in (ALONE, AMPLE, *arms)}
+    return Estimated(target=slo, arms=tuple(arms), conditions=found, known=known)
+
+
+def auto_target_ms(ample: Blocks) -> float | None:
+    """The target that blocks with ample memory give: 1.5 x the p99 of their answered requests.
+
+    Failed requests are left out: they must not make the target easier.
+
+    Returns:
+        ``None`` if no request was answered.
+    """
+    answered = pooled_quantiles([block.latency_ms[block.ok] for block in ample], [0.99])[0]
+    return AUTO_SLO_FACTOR * float(answered) if np.isfinite(answered) else None
+
+
+def _conditions(
+    blocks: Mapping[str, Blocks], arms: Sequence[str], seed: int
+) -> dict[str, Condition]:
+    names = (ALONE, AMPLE, BACKGROUND, *arms)
+    for name in names:
+        if not blocks.get(name):
+            raise MeasureError(f"There is no finished block of {name!r}.")
+    rng = np.random.default_rng(seed)
+    rounds = min(len(blocks[name]) for name in names)
+    joint = block_counts(rounds, RESAMPLES, rng)
+    found = {}
+    for name in names:
+        own = tuple(blocks[name][:rounds])
+        counts = joint
+        if rounds == 1:
+            counts = moving_block_counts(own[0].windows, RUN_WINDOWS, RESAMPLES, rng)
+        found[name] = Condition(blocks=own, counts=counts, rng=rng)
+    return found
+
+
+def _known(condition: Condition, own: tuple[Array, Array], slo: Target) -> Known:
+    value, draws = condition.quantiles()
+    met = _met(condition, slo)
+    estimates = {
+        name: Estimate(value=float(value[i]), draws=draws[:, i])
+        for i, name in enumerate(LATENCIES)
+    }
+    estimates["background_work"] = _work(condition, own)
+    estimates["slo_attainment"] = condition.mean(met)
+    return Known(estimates=estimates, met=met)
+
+
+def _met(arm: Condition, slo: Target) -> tuple[Array, ...]:
+    return tuple(
+        slo_windows_met(
+            block.scheduled_s,
+            block.latency_ms,
+            block.ok,
+            start_s=0.0,
+            end_s=block.duration_s,
+            slo_ms=slo.ms,
+            quantile=slo.quantile,
+        ).astype(np.float64)
+        for block in arm.blocks
+    )
+
+
+def _work(arm: Condition, own: tuple[Array, Array]) -> Estimate:
+    """Mean over groups of units per second over units per second with the node to itself."""
+    rate, draws = arm.rates("units")
+    usable = known_groups(rate, own[0]) if rate.size == own[0].size else np.zeros(0, dtype=bool)
+    if not usable.any():  # alone: no background ran
+        return Estimate(value=np.nan, draws=np.full(draws.shape[0], np.nan))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        resampled = (draws[:, usable] / own[1][:, usable]).mean(axis=1)
+    return Estimate(value=float((rate[usable] / own[0][usable]).mean()), draws=resampled)
+
+
+def known_groups(rate_per_s: Array, own_per_s: Array) -> NDArray[np.bool_]:
+    """The groups of which a share of their own rate can be said."""
+    return np.isfinite(rate_per_s) & np.isfinite(own_per_s) & (own_per_s > 0)

@@ -1,0 +1,132 @@
+"""95 % intervals of an estimate from its bootstrap draws. Pure.
+
+Percentile intervals from a handful of blocks are too narrow: where blocks differ by 20 %, those
+of a p95 from 3 blocks cover the truth 71 times in 100. Intervals here are the estimate plus or
+minus ``t(n - 1) * sqrt(n / (n - 1))`` bootstrap standard errors (the factor undoes the shrinking
+of a resampled spread; Hesterberg, The American Statistician 69(4), 2015), taken on the logarithm
+where a quantity varies by factors; the same simulation then covers 93 to 97 times in 100.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from stallward.evaluation.measures.bootstrap import Array
+
+_LEFT_OUT: Final = 0.025
+_NORMAL_975: Final = 1.959964
+# Student's t at 0.975 for 1..10 degrees of freedom; beyond, an expansion is good to 1e-3.
+_T_975: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+
+
+class Scale(StrEnum):
+    """The scale on which an interval is symmetric about its estimate."""
+
+    LOG = "log"
+    """Positive quantities that vary by factors: latencies, ratios."""
+    SHARE = "share"
+    """Numbers in 0..1; intervals end there."""
+    LINEAR = "linear"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An estimate and its 95 % interval; ``None`` where nothing can be said."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+    def as_json(self) -> dict[str, float | None]:
+        """The form used in ``result.json``."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+UNKNOWN: Final = Interval(value=None, low=None, high=None)
+
+
+def student_975(degrees: int) -> float:
+    """The 0.975 quantile of Student's t."""
+    if degrees < 1:
+        return float("inf")
+    if degrees <= len(_T_975):
+        return _T_975[degrees - 1]
+    z = _NORMAL_975
+    first = (z**3 + z) / (4.0 * degrees)
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96.0 * degrees**2)
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384.0 * degrees**3)
+    return z + first + second + third
+
+
+def half_width(blocks: int) -> float:
+    """How many bootstrap standard errors an interval from ``blocks`` blocks reaches."""
+    return student_975(blocks - 1) * float(np.sqrt(blocks / (blocks - 1)))
+
+
+def interval(value: float, draws: Array, *, blocks: int, scale: Scale) -> Interval:
+    """The 95 % interval of ``value`` from bootstrap draws of it.
+
+    Args:
+        value: The estimate from all blocks.
+        draws: Shape ``(resamples,)``.
+        blocks: How many independent units were resampled.
+        scale: The scale on which the interval is symmetric.
+
+    Returns:
+        ``value`` alone (no interval) when fewer than 2 units were resampled, or when more draws
+        than an interval leaves out on one side are not finite (a ratio to what was 0 in some
+        blocks); nothing at all when ``value`` is not finite.
+    """
+    if not np.isfinite(value):
+        return UNKNOWN
+    finite = np.isfinite(draws)
+    unknown = finite.size == 0 or float(np.mean(~finite)) > _LEFT_OUT
+    draws = draws[finite]
+    if blocks < 2 or unknown:
+        return Interval(value=float(value), low=None, high=None)
+    reach = half_width(blocks)
+    if scale is Scale.LOG and value > 0 and draws.min() > 0:
+        factor = float(np.exp(min(reach * np.log(draws).std(), 50.0)))
+        return Interval(value=float(value), low=value / factor, high=value * factor)
+    low, high = (float(value + sign * reach * draws.std()) for sign in (-1, 1))
+    if scale is Scale.SHARE:
+        low, high = max(low, 0.0), min(high, 1.0)
+    elif scale is Scale.LOG:  # some draws are 0, so there is no logarithm; nothing is negative
+        low = max(low, 0.0)
+    return Interval(value=float(value), low=low, high=high)
+
+
+def impact_interval(ratio: float, draws: Array, *, blocks: int) -> Interval:
+    """The interval of an impact ``ratio - 1``; it is symmetric on the ratio's logarithm."""
+    found = interval(ratio, draws, blocks=blocks, scale=Scale.LOG)
+    if found.value is None:
+        return UNKNOWN
+    return Interval(
+        value=found.value - 1.0,
+        low=None if found.low is None else found.low - 1.0,
+        high=None if found.high is None else found.high - 1.0,
+    )
+
+
+def share_interval(successes: int, trials: int, draws: Array, *, units: int) -> Interval:
+    """The interval of a share; where nothing varied, the rule of three over its trials.
+
+    Args:
+        successes: Trials that succeeded.
+        trials: All trials; 0 gives an unknown share.
+        draws: Bootstrap draws of the share.
+        units: How many independent units were resampled.
+    """
+    if trials == 0:
+        return UNKNOWN
+    found = interval(successes / trials, draws, blocks=units, scale=Scale.SHARE)
+    if found.low is None or found.high is None or found.low < found.high:
+        return found
+    margin = min(3.0 / trials, 1.0)  # 95 % bound on what never happened in that many trials
+    if successes == trials:
+        return Interval(value=1.0, low=1.0 - margin, high=1.0)
+    return Interval(value=found.value, low=found.low, high=min(found.high + margin, 1.0))

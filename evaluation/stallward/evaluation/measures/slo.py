@@ -1,0 +1,76 @@
+"""When a target is met: windows of a block, and which of them met it. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.evaluation.measures.bootstrap import Array
+
+_MIN_WINDOW_REQUESTS: Final = 20
+
+
+def window_requests(quantile: float) -> int:
+    """How many requests a window must hold for its ``quantile`` to be one: 20, or 100 for p99."""
+    return max(_MIN_WINDOW_REQUESTS, math.ceil(round(1.0 / (1.0 - quantile), 6)))
+
+
+def slo_windows(
+    scheduled_s: Array, start_s: float, end_s: float, *, quantile: float = 0.95
+) -> NDArray[np.int64]:
+    """Cut a block into windows of whole seconds that hold enough scheduled requests.
+
+    A window closes at the first whole second at which it holds enough; what is left at the end
+    joins the last window.
+
+    Args:
+        scheduled_s: Scheduled times of the requests, any order.
+        start_s: Start of the measured part of the block.
+        end_s: Its end.
+        quantile: What is judged in each window; see :func:`window_requests`.
+
+    Returns:
+        The window of each request, shape ``(requests,)``.
+    """
+    seconds = np.floor(scheduled_s - start_s).astype(np.int64)
+    count = np.bincount(seconds, minlength=max(int(np.ceil(end_s - start_s)), 1))
+    window_of = np.empty(count.size, dtype=np.int64)
+    enough, window, held, opened = window_requests(quantile), 0, 0, 0
+    for second, requests in enumerate(count):
+        window_of[second] = window
+        held += int(requests)
+        if held >= enough:
+            window, held, opened = window + 1, 0, second + 1
+    if opened < count.size and window > 0:
+        window_of[opened:] = window - 1
+    return window_of[seconds]
+
+
+def slo_windows_met(
+    scheduled_s: Array,
+    latency_ms: Array,
+    ok: NDArray[np.bool_],
+    *,
+    start_s: float,
+    end_s: float,
+    slo_ms: float,
+    quantile: float = 0.95,
+) -> NDArray[np.bool_]:
+    """Which windows of a block met the SLO.
+
+    A window meets it when at least the share ``quantile`` of the requests scheduled in it ended
+    well within ``slo_ms``; requests that failed or never ended are violations.
+
+    Returns:
+        One entry per window; empty when no request was scheduled.
+    """
+    if scheduled_s.size == 0:
+        return np.zeros(0, dtype=bool)
+    window = slo_windows(scheduled_s, start_s, end_s, quantile=quantile)
+    good = np.bincount(window, weights=(ok & (latency_ms <= slo_ms)).astype(np.float64))
+    total = np.bincount(window)
+    present = total > 0
+    return np.asarray(good[present] >= quantile * total[present] - 1e-9)

@@ -1,0 +1,1 @@
+"""Model-predictive control with the scenario's twin."""

@@ -1,0 +1,268 @@
+"""The charts that compare arms: latency distributions, background work, the trade."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.evaluation.report.svg import (
+    Scale,
+    line,
+    linear_ticks,
+    log10,
+    log_ticks,
+    nines,
+    polyline,
+    svg,
+    tag,
+    text,
+    title,
+)
+from stallward.evaluation.report.text import cell, number, short
+
+Array = NDArray[np.float64]
+COLOURS: Final = 8
+_DASHES: Final = (None, "7 3", "2 3", "9 3 2 3")
+_MARKED: Final = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+_CURVE_POINTS: Final = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How a condition is drawn everywhere: a colour and, for safety, a dash of its own."""
+
+    label: str
+    colour: str
+    dash: str | None = None
+    reference: bool = False
+
+    def stroke(self) -> dict[str, object]:
+        """Attributes of its lines."""
+        return {"stroke": self.colour, "stroke_dasharray": self.dash, "data_arm": self.label}
+
+
+def styles(arms: Sequence[str]) -> dict[str, Style]:
+    """The style of alone, ample and every arm; it depends only on their order."""
+    found = {
+        "alone": Style(label="alone", colour="var(--ref0)", dash="2 3", reference=True),
+        "ample": Style(label="ample", colour="var(--ref1)", dash="7 3", reference=True),
+    }
+    for i, arm in enumerate(arms):
+        dash = _DASHES[(i // COLOURS) % len(_DASHES)]
+        found[arm] = Style(label=arm, colour=f"var(--c{i % COLOURS})", dash=dash)
+    return found
+
+
+def cdf_chart(latencies_ms: Mapping[str, Array], style: Mapping[str, Style], slo_ms: float) -> str:
+    """Latency distributions, log time by a probability axis that stretches the tail."""
+    width, height = 1040.0, 430.0
+    every = np.concatenate([v for v in latencies_ms.values() if v.size])
+    low, high = float(np.quantile(every, 0.001)) * 0.8, float(every.max()) * 1.1
+    low = max(min(low, slo_ms * 0.8), 1e-3)
+    x = Scale(low=low, high=max(high, slo_ms * 1.3), start=52, end=width - 12, warp=log10)
+    y = Scale(low=0.0, high=0.9995, start=height - 40, end=14, warp=nines)
+    parts = [_log_axis(x, 14, height - 40, "latency from the scheduled arrival, ms")]
+    for share in (0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999):
+        parts.append(line(52, y(share), width - 12, y(share), class_="grid"))
+        parts.append(text(46, y(share) + 4, f"{100 * share:g} %", class_="end"))
+    for share, name in _MARKED:
+        parts.append(line(52, y(share), width - 12, y(share), class_="rule"))
+        parts.append(text(56, y(share) - 4, name))
+    parts.append(line(x(slo_ms), 14, x(slo_ms), height - 40, class_="slo"))
+    parts.append(text(x(slo_ms) + 5, 24, f"SLO {number(slo_ms, 'ms')} ms"))
+    for name, values in latencies_ms.items():
+        parts.append(_curve(values, x, y, style[name]))
+    return svg(width, height, parts, label="Latency distributions per arm")
+
+
+def _curve(values: Array, x: Scale, y: Scale, style: Style) -> str:
+    if values.size == 0:
+        return ""
+    shares = 1.0 - 10.0 ** -np.linspace(0.0, 3.3, _CURVE_POINTS)
+    shares = shares[shares <= 1.0 - 1.0 / values.size]  # no more nines than requests
+    at = np.quantile(values, shares)
+    parts = [
+        polyline(
+            x.many(at),
+            y.many(shares),
+            stroke=style.colour,
+            stroke_width=2.2,
+            stroke_dasharray=style.dash,
+            stroke_linejoin="round",
+        )
+    ]
+    for share, name in _MARKED:
+        value = float(np.quantile(values, share))
+        parts.append(
+            tag(
+                "circle",
+                title(f"{style.label} {name} {number(value, 'ms')} ms"),
+                cx=x(value),
+                cy=y(share),
+                r=4.5,
+                fill=style.colour,
+                stroke="var(--card)",
+                stroke_width=1.5,
+            )
+        )
+    return tag("g", *parts, data_arm=style.label)
+
+
+def _log_axis(x: Scale, top: float, bottom: float, label: str) -> str:
+    parts = [line(x.start, bottom, x.end, bottom, class_="axis")]
+    for value in log_ticks(x.low, x.high):
+        parts.append(line(x(value), top, x(value), bottom, class_="grid"))
+        parts.append(text(x(value), bottom + 16, f"{value:g}", class_="mid"))
+    parts.append(text((x.start + x.end) / 2, bottom + 34, label, class_="mid"))
+    return tag("g", *parts)
+
+
+def work_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
+    """Background work per arm, as bars with intervals."""
+    arms = result["arms"]
+    row, width = 46.0, 500.0
+    height = row * len(arms) + 44
+    ends = [
+        m["background_work"]["high"] or m["background_work"]["value"] or 0.0 for m in arms.values()
+    ]
+    values = [m["background_work"]["value"] or 0.0 for m in arms.values()]
+    top = min(max(1.0, *ends), max(1.5, 1.6 * max(values)))
+    x = Scale(low=0.0, high=top, start=6, end=width - 20)
+    parts = []
+    for value in linear_ticks(0.0, top, 5):
+        parts.append(line(x(value), 4, x(value), height - 36, class_="grid"))
+        parts.append(text(x(value), height - 20, f"{100 * value:.0f} %", class_="mid"))
+    parts.append(line(x(1.0), 4, x(1.0), height - 36, class_="rule"))
+    for i, (label, metrics) in enumerate(arms.items()):
+        metric, base = metrics["background_work"], 6 + row * i
+        value = metric["value"]
+        bar = [
+            text(8, base + 12, short(label), class_="name"),
+            text(width - 22, base + 12, cell(metric, "share"), class_="end value"),
+        ]
+        if value is not None:
+            bar.append(
+                tag(
+                    "rect",
+                    x=x(0.0),
+                    y=base + 18,
+                    width=max(x(value) - x(0.0), 1.0),
+                    height=14,
+                    rx=3,
+                    fill=style[label].colour,
+                )
+            )
+            bar.append(_whisker(x, metric, base + 25))
+        parts.append(tag("g", *bar, data_arm=label))
+    parts.append(text(width / 2, height - 2, "work / work with the node to itself", class_="mid"))
+    return svg(width, height, parts, label="Background work per arm with 95 % intervals")
+
+
+def _whisker(x: Scale, metric: Mapping[str, float | None], y: float) -> str:
+    low, high = metric["low"], metric["high"]
+    if low is None or high is None:
+        return ""
+    ink = {"stroke": "var(--ink)", "stroke_width": 1.6}
+    return tag(
+        "g",
+        line(x(low), y, x(high), y, **ink),
+        line(x(low), y - 4, x(low), y + 4, **ink),
+        line(x(high), y - 4, x(high), y + 4, **ink),
+    )
+
+
+def trade_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
+    """p95 against background work: right and down is better."""
+    arms = {
+        label: arm
+        for label, arm in result["arms"].items()
+        if arm["p95_ms"]["value"] is not None and arm["background_work"]["value"] is not None
+    }
+    width, height = 500.0, 330.0
+    alone, slo = result["alone"]["protected"]["p95_ms"], result["slo_ms"]
+    p95 = [arm["p95_ms"]["value"] for arm in arms.values()]
+    work = [arm["background_work"]["value"] for arm in arms.values()]
+    x = Scale(low=0.0, high=max(1.05, 1.15 * max(work, default=1.0)), start=50, end=width - 16)
+    y = Scale(
+        low=0.6 * min([alone, *p95]),
+        high=1.8 * max([slo, *p95]),
+        start=height - 40,
+        end=10,
+        warp=log10,
+    )
+    parts = [line(50, height - 40, width - 16, height - 40, class_="axis")]
+    for value in log_ticks(y.low, y.high):
+        parts.append(line(50, y(value), width - 16, y(value), class_="grid"))
+        parts.append(text(44, y(value) + 4, f"{value:g}", class_="end"))
+    parts += [
+        text(x(value), height - 24, f"{100 * value:.0f} %", class_="mid")
+        for value in linear_ticks(0.0, x.high, 5)
+    ]
+    for value, name in ((alone, "alone"), (slo, "SLO")):
+        parts.append(line(50, y(value), width - 16, y(value), class_="rule"))
+        parts.append(text(54, y(value) - 4, name))
+    taken: list[tuple[float, float]] = []
+    dots = [(x(one), y(other)) for one, other in zip(work, p95, strict=True)]
+    for label, arm in arms.items():
+        parts.append(_cross(label, arm, x, y, style[label], taken, dots))
+    parts.append(text((50 + width) / 2, height - 6, "background work", class_="mid"))
+    parts.append(
+        text(
+            0,
+            0,
+            "p95 latency, ms",
+            class_="mid",
+            transform=f"translate(11 {height / 2 - 20:.0f}) rotate(-90)",
+        )
+    )
+    return svg(width, height, parts, label="p95 latency against background work per arm")
+
+
+def _cross(
+    label: str,
+    arm: Mapping[str, Any],
+    x: Scale,
+    y: Scale,
+    style: Style,
+    taken: list[tuple[float, float]],
+    dots: Sequence[tuple[float, float]],
+) -> str:
+    """One arm with its intervals; its label avoids those at ``taken`` places, and all ``dots``."""
+    p95, work = arm["p95_ms"], arm["background_work"]
+    px, py = x(work["value"]), y(p95["value"])
+    parts = []
+    ink = {"stroke": style.colour, "stroke_width": 1.6, "opacity": 0.75}
+    if p95["low"] is not None:
+        parts.append(line(px, y(max(p95["low"], y.low)), px, y(p95["high"]), **ink))
+    if work["low"] is not None:
+        parts.append(line(x(work["low"]), py, x(work["high"]), py, **ink))
+    hint = f"{label}: p95 {cell(p95, 'ms')} ms, background {cell(work, 'share')}"
+    parts.append(
+        tag(
+            "circle",
+            title(hint),
+            cx=px,
+            cy=py,
+            r=6.5,
+            fill=style.colour,
+            stroke="var(--card)",
+            stroke_width=2,
+        )
+    )
+    left = px > x.end - 90
+    at = py - 8
+    reach = 11 + 7 * len(short(label))
+    beside = [oy for ox, oy in dots if 0.0 < (px - ox if left else ox - px) < reach]
+    while any(abs(px - ox) < 90 and abs(at - oy) < 14 for ox, oy in taken) or any(
+        abs(at - 4 - oy) < 12 for oy in beside
+    ):
+        at += 14
+    taken.append((px, at))
+    parts.append(
+        text(px - 11 if left else px + 11, at, short(label), class_="name end" if left else "name")
+    )
+    return tag("g", *parts, data_arm=label)

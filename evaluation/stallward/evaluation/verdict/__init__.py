@@ -1,0 +1,1 @@
+"""Whether the policy is better than the rules, live, where none of them was tuned."""

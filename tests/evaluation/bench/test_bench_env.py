@@ -1,0 +1,30 @@
+"""What `stallward bench env` says: every measure with its meaning, and plausible ones."""
+
+from __future__ import annotations
+
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
+from stallward.evaluation.bench.env_steps import (
+    MEANINGS,
+    bench_environment,
+    bench_twins,
+    environment_rows,
+)
+
+
+def test_speeds_memory_and_where_the_time_goes() -> None:
+    found = bench_environment(seconds=0.2)
+    assert set(found) == set(MEANINGS)
+    numbers = {key: value for key, value in found.items() if value is not None}
+    assert set(numbers) == set(MEANINGS), "nothing is unknown"
+    assert min(numbers.values()) > 0.0
+    assert numbers["ppo_twin_share"] + numbers["ppo_update_share"] < 1.0
+    rows = {row[0]: row[1] for row in environment_rows(found)}
+    assert rows["ppo_twin_share"].endswith("%")
+
+
+def test_memory_grows_with_the_nodes_alone() -> None:
+    used = [
+        Simulation(bench_twins(), nodes, SimulationSettings(), seed=1).bytes_used
+        for nodes in (64, 128, 192)
+    ]
+    assert used[2] - used[1] == used[1] - used[0] > 0

@@ -1,0 +1,134 @@
+"""The kill campaign: what it reads of a node, what it counts, and a few kills for real."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import DaemonError
+from stallward.actuator.kernel.paths import Paths
+from stallward.evaluation.bench import kills as module
+from stallward.evaluation.bench.kernel_settings import changed, read_settings
+from stallward.evaluation.bench.kill_tally import MEANINGS, WHO, Kill, Tally
+from stallward.evaluation.bench.kills import bench_kills
+from stallward.evaluation.cli import main
+
+
+def test_every_writable_setting_is_read_and_counters_are_not(tmp_path: Path) -> None:
+    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cg")
+    group = paths.cgroup / "memory/stallward-1/slot0"
+    vm = paths.proc / "sys/vm"
+    for folder in (group, vm, paths.cgroup / "unified/stallward-1/slot0"):
+        folder.mkdir(parents=True)
+    for name, mode in (("memory.new_limit", 0o644), ("memory.current", 0o644), ("ro", 0o444)):
+        (group / name).write_text("7\n")
+        (group / name).chmod(mode)
+    (paths.cgroup / "unified/stallward-1/slot0/cgroup.freeze").write_text("0")
+    (vm / "swappiness").write_text("60")
+    (vm / "drop_caches").write_text("0")
+    before = read_settings(["stallward-1/slot0", "gone"], [], paths)
+    assert {Path(name).name for name in before} == {
+        "memory.new_limit",
+        "cgroup.freeze",
+        "swappiness",
+    }
+    (vm / "swappiness").write_text("61")
+    (group / "memory.new_limit").unlink()
+    now = read_settings(["stallward-1/slot0"], [], paths)
+    assert changed(before, now) == (f"{vm}/swappiness is '61', was '60'",)
+
+
+def test_a_process_is_looked_at() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        before = read_settings([], [process.pid], Paths())
+        os.setpriority(os.PRIO_PROCESS, process.pid, 5)
+        Path(f"/proc/{process.pid}/oom_score_adj").write_text("300")
+        found = changed(before, read_settings([], [process.pid], Paths()))
+        process.kill()
+        process.wait()
+        assert len(found) == 2
+        assert changed(before, read_settings([], [process.pid], Paths())) == (), "it is gone"
+
+
+def test_what_is_left_is_counted_by_what_was_killed() -> None:
+    tally = Tally(
+        kills=[
+            Kill(who="loop", held=True, restore_s=0.1),
+            Kill(who="guardian", held=True, left=("x", "y")),
+            Kill(who="service", held=True, left=("the loop is gone",)),
+            Kill(who="all", held=False, restore_s=2.0),
+        ]
+    )
+    found = tally.figures()
+    assert found.keys() == MEANINGS.keys()
+    assert (found["kills"], found["found_held"]) == (4.0, 3.0)
+    assert (found["left_after_1_s"], found["loop_lost"]) == (1.0, 1.0)
+    assert found["restore_max_ms"] == pytest.approx(100.0)
+    assert found["restart_max_ms"] == pytest.approx(2000.0)
+    assert sum(share for share, _ in WHO.values()) == pytest.approx(1.0)
+
+
+class Interrupted:
+    """A campaign that is interrupted at its third kill."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.kills = 0
+
+    def kill(self, who: str) -> Kill:
+        self.kills += 1
+        if self.kills == 3:
+            raise self.error
+        return Kill(who=who, held=True, left=("memory.high is '1'",))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (SystemExit(143), 143), (DaemonError("It is gone."), 2)],
+)
+def test_what_was_counted_is_printed_however_a_campaign_ends(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+) -> None:
+    def nothing(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(module, "open_sandbox", nothing)
+    monkeypatch.setattr(module, "_programs", nothing)
+    monkeypatch.setattr(module, "Campaign", lambda *_: contextlib.nullcontext(Interrupted(error)))
+    assert main(["bench", "kills", "--kills", "5", "--json"]) == code
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert (found["interrupted"], found["kills"], found["found_held"]) == (True, 2.0, 2.0)
+    assert printed.err.count("memory.high is '1'") == 2
+    assert main(["bench", "kills", "--kills", "5"]) == code
+    assert "Interrupted after 2 kills." in capsys.readouterr().out.splitlines()
+    assert main(["bench", "kills", "--kills", "2", "--json"]) == 1, "something was left"
+    assert json.loads(capsys.readouterr().out)["interrupted"] is False
+
+
+def test_a_campaign_that_never_began_has_nothing_to_print(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "bench_kills", interrupted)
+    assert main(["bench", "kills", "--json"]) == 130
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.live
+@pytest.mark.timeout(120)
+def test_a_few_kills_under_pressure_leave_nothing() -> None:
+    tally = Tally()
+    bench_kills(tally, kills=4, seed=2)
+    assert [kill.left for kill in tally.kills] == [()] * 4
+    assert any(kill.held for kill in tally.kills)

@@ -1,0 +1,189 @@
+"""Live blocks: policies activated over gRPC, the remote arm, interruption, nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from stallward.env.recording.recording import load_recording
+from stallward.env.scenario.file import load_scenario, scenarios_dir
+from stallward.evaluation.arms import Arm
+from stallward.evaluation.bench.onset import write_reflex_policy
+from stallward.evaluation.blocks.live import LiveSession, open_session
+from stallward.evaluation.blocks.request import RunRequest
+from stallward.evaluation.measures.block_measures import measure_recording
+from stallward.models.registry import find_twin
+
+pytestmark = pytest.mark.live
+CGROUPS = (Path("/sys/fs/cgroup/memory/stallward"), Path("/sys/fs/cgroup/unified/stallward"))
+
+
+def _groups() -> set[str]:
+    return {str(p) for root in CGROUPS if root.exists() for p in root.iterdir() if p.is_dir()}
+
+
+def _knobs() -> dict[str, str]:
+    names = (
+        "swappiness",
+        "dirty_bytes",
+        "dirty_ratio",
+        "dirty_background_bytes",
+        "dirty_background_ratio",
+        "overcommit_memory",
+    )
+    return {name: Path("/proc/sys/vm", name).read_text() for name in names}
+
+
+def _swaps() -> set[str]:
+    return {line.split()[0] for line in Path("/proc/swaps").read_text().splitlines()}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[LiveSession]:
+    with open_session(load_scenario("detector-anon")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def reflex(tmp_path: Path) -> Path:
+    path = tmp_path / "reflex.onnx"
+    write_reflex_policy(path)
+    return path
+
+
+def _request(arm: Arm, policy: Path) -> RunRequest:
+    return RunRequest(
+        condition="together",
+        arm=arm,
+        policy=policy,
+        slo_ms=100.0,
+        duration_s=6.0,
+        burn_in_s=4.0,
+        seed=1,
+    )
+
+
+def test_a_policy_is_loaded_and_activated_over_grpc_and_pauses_the_hogs(
+    session: LiveSession, tmp_path: Path, reflex: Path
+) -> None:
+    knobs = _knobs()
+    request = _request(Arm(label="onnx", spec=f"onnx:path={reflex}"), reflex)
+    session.run(request, tmp_path / "out")
+    found = load_recording(tmp_path / "out")
+    assert found.run.arm == "onnx"
+    assert found.run.policy_sha256 == request.policy_sha256 != ""
+    assert "MODE_ACTIVE" in set(found.actions["mode"])
+    assert "onnx" in set(found.actions["controller"])
+    assert np.nansum(found.tick("slot0_state_paused")) > 0, "the policy never paused anything"
+    block = measure_recording(tmp_path / "out")
+    assert block.latency_ms.size > 50
+    assert block.paused_s.sum() > 0.0
+    assert _knobs() == knobs
+
+
+def test_the_remote_arm_decides_in_another_process_and_holds_a_lease(
+    session: LiveSession, tmp_path: Path, reflex: Path
+) -> None:
+    session.run(_request(Arm(label="remote", spec="remote"), reflex), tmp_path / "out")
+    found = load_recording(tmp_path / "out")
+    assert "remote" in set(found.actions["controller"])
+    assert "lease held" in set(found.actions["reason"])
+    assert np.nansum(found.tick("slot0_state_paused")) > 0, "no remote pause was applied"
+
+
+def test_the_arm_mpc_plans_beside_the_daemon_for_as_long_as_it_runs(
+    session: LiveSession, tmp_path: Path
+) -> None:
+    """A plan that fails ends the process, and so the lease; what is wanted depends on the node."""
+    arm = Arm(label="mpc", spec="mpc")
+    session.run(_request(arm, find_twin("detector-anon")), tmp_path / "out")
+    found = load_recording(tmp_path / "out")
+    reasons = [str(reason) for reason in found.actions["reason"]]
+    last = len(reasons) - reasons[::-1].index("lease held")
+    planned = reasons[reasons.index("lease held") : last]
+    assert len(planned) > 50
+    assert set(planned) == {"lease held"}, "it lets go at the end and not before"
+
+
+MAIN = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder of a short name: a socket's path must fit into 107 bytes."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_killed_while_its_daemon_starts_it_leaves_no_temporary_folder(
+    tmp_path: Path, temporary: Path
+) -> None:
+    arguments = ["compare", "detector-anon", "--arms", "static:pause=all", "--blocks", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments, "--out", str(tmp_path / "out")],
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        guardians: list[psutil.Process] = []
+        while not guardians and process.poll() is None:
+            time.sleep(0.02)
+            guardians = _guardians(temporary)
+        time.sleep(0.3)  # its children are about to make their files
+        process.kill()
+        _, errors = process.communicate()
+    assert guardians, errors
+    assert psutil.wait_procs(guardians, timeout=20)[1] == []
+    deadline_s = time.monotonic() + 10.0
+    while list(temporary.iterdir()) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert [str(path) for path in temporary.rglob("*")] == []
+
+
+def _guardians(folder: Path) -> list[psutil.Process]:
+    """Guardians whose files are below ``folder``."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "stallward.actuator.guardian" in words and str(folder) in " ".join(words):
+            found.append(process)
+    return found
+
+
+def test_ctrl_c_leaves_a_resumable_directory_and_nothing_else(tmp_path: Path) -> None:
+    before, knobs = _groups(), _knobs()
+    swaps = _swaps()
+    out = tmp_path / "out"
+    scenario = tmp_path / "detector-anon.toml"
+    shipped = (scenarios_dir() / scenario.name).read_text()
+    scenario.write_text(shipped.replace("calibration_s = 135", "calibration_s = 5"))
+    assert scenario.read_text() != shipped
+    arguments = ["compare", str(scenario), "--arms", "static:pause=all", "--blocks", "1"]
+    arguments += ["--block-seconds", "4", "--burn-in-seconds", "1", "--out", str(out)]
+    with subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments], stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline_s = time.monotonic() + 90.0
+        while not list(out.glob("blocks/*/block.json")) and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        time.sleep(4.0)  # into the next block
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    finished = list(out.glob("blocks/*"))
+    assert finished
+    assert all((p / "block.json").exists() for p in finished)
+    assert _groups() == before
+    assert _knobs() == knobs
+    assert _swaps() == swaps

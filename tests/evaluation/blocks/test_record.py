@@ -1,0 +1,311 @@
+"""Recording a plan: the shipped one, strict reading, one target, parts made again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stallward.actuator.errors import ActuatorError
+from stallward.actuator.kernel.paths import Paths
+from stallward.env.errors import RecordingError
+from stallward.env.recording.recording import Requests, Units, write_recording
+from stallward.env.recording.run_info import CONDITIONS, NodeInfo, RunInfo, load_run
+from stallward.env.recording.split import load_split
+from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import Scenario
+from stallward.evaluation.blocks import live
+from stallward.evaluation.blocks.live import open_session
+from stallward.evaluation.blocks.record import ORDER_NAME, record_all, record_one
+from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
+from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
+from stallward.proto.v1 import stallward_pb2 as pb
+
+NAMES = ("none", "latd", "ample")
+
+
+def test_the_shipped_plan_has_enough_of_everything() -> None:
+    runs = load_plan(None).runs
+    together = [run for run in runs if run.condition == "together"]
+    assert len([run for run in together if run.seconds >= 60.0]) >= 80
+    assert len({run.scenario for run in runs}) >= 10
+    assert len({run.arm for run in together}) >= 7
+    assert {"none", "excite", "latd", "latd-cgroup", "psi-hold"} <= {run.arm for run in together}
+    assert len({run.name for run in runs}) == len(runs), "two runs share a directory"
+    split = load_split()
+    for name in {run.scenario for run in runs}:
+        arms = {run.arm for run in together if run.scenario == name}
+        part = split.part_of(load_scenario(name))
+        assert len(arms) == {"train": 11, "validation": 8, "test": 5}[part]
+        assert {run.condition for run in runs if run.scenario == name} == set(CONDITIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("runs = [", "cannot be read"),
+        ("second = 60\nruns = []", "unknown key 'second'"),
+        ("seconds = 60", "lacks a key"),
+        ('[[runs]]\nscenarios = ["x"]\narm = "none"', "unknown key 'arm'"),
+        ('[[runs]]\narms = ["none"]', "lacks a key"),
+        ('seconds = "long"\n[[runs]]\nscenarios = ["x"]\narms = ["none"]', "wrong type"),
+        ('[[runs]]\nscenarios = "xyz"\narms = ["none"]', "wrong type"),
+        ("order_seed = 1.5\nruns = []", "order_seed is no whole number"),
+    ],
+)
+def test_plans_with_mistakes_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(PlanError, match=says):
+        load_plan(path)
+
+
+def test_a_run_has_one_arm_and_a_known_condition() -> None:
+    with pytest.raises(UsageError, match="several arms"):
+        RecordRequest(scenario="x", arm="none,latd")
+    with pytest.raises(UsageError, match="no condition"):
+        RecordRequest(scenario="x", condition="lonely")
+
+
+@dataclass
+class KnownSession:
+    """Writes real recordings of invented blocks, as a live session does."""
+
+    scenario: Scenario
+    node: NodeInfo
+    scratch: Path
+    ran: list[RunRequest] = field(default_factory=list)
+    troubles: list[Troubles] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+        self.ran.append(request)
+        at_s = np.arange(0.0, request.burn_in_s + request.duration_s, 0.1)
+        sojourn_s = np.full(at_s.size, 0.01 * len(self.ran))
+        write_recording(
+            out,
+            run=RunInfo(
+                scenario=self.scenario.name,
+                condition=request.condition,
+                arm=request.arm.label,
+                seed=request.seed,
+                start_s=0.0,
+                end_s=request.burn_in_s + request.duration_s,
+                burn_in_s=request.burn_in_s,
+                sandbox_bytes=1 << 29,
+                slo_ms=request.slo_ms,
+                node=self.node,
+                scenario_parameters=self.scenario.content,
+            ),
+            ticks=[pb.TickRecord(sequence=i, time_s=float(t)) for i, t in enumerate(at_s)],
+            requests=Requests(
+                scheduled_s=at_s,
+                start_s=at_s,
+                end_s=at_s + sojourn_s,
+                ok=np.ones(at_s.size, dtype=bool),
+            ),
+            units=Units.empty(),
+        )
+        return self.troubles.pop(0) if self.troubles else Troubles()
+
+
+@pytest.fixture
+def node() -> NodeInfo:
+    return NodeInfo(kind="none", kernel="test", cpu_count=2, memory_total_bytes=1 << 33)
+
+
+@pytest.fixture
+def session(node: NodeInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownSession:
+    known = KnownSession(scenario=load_scenario("detector-anon"), node=node, scratch=tmp_path)
+    monkeypatch.setattr(live, "open_session", lambda _scenario: contextlib.nullcontext(known))
+    return known
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.toml"
+    runs = (
+        '[[runs]]\nscenarios = ["detector-anon"]\n'
+        'arms = ["none", "latd"]\nconditions = ["ample"]\n'
+    )
+    path.write_text(f"seconds = 5\nburn_in_s = 1\n{runs}")
+    return path
+
+
+def test_all_runs_of_a_scenario_are_told_one_target_measured_long_enough(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    made = record_all(plan, tmp_path / "out")
+    assert {path.name for path in made} == {f"detector-anon-{n}-s1" for n in NAMES}
+    calibration, *runs = session.ran
+    assert (calibration.condition, calibration.duration_s) == ("ample", 135.0)
+    assert [run.slo_ms for run in runs] == [pytest.approx(1.5 * 10.0, rel=1e-3)] * 3
+
+
+def test_recordings_that_stay_give_the_target_to_those_made_again(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    told_ms = load_run(out / "detector-anon-none-s1").slo_ms
+    session.ran.clear()
+    made = record_all(plan, out, only=["*-latd-*"], replace=True)
+    assert [path.name for path in made] == ["detector-anon-latd-s1"]
+    assert [(run.arm.label, run.slo_ms) for run in session.ran] == [("latd", told_ms)]
+    assert record_all(plan, out) == []
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        [ORDER_NAME, *(f"detector-anon-{name}-s1" for name in NAMES)]
+    )
+
+
+def test_the_target_is_measured_again_when_nothing_comparable_stays(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    session.ran.clear()
+    record_all(plan, out, replace=True)
+    assert len(session.ran) == 4, "all are replaced: a new target is due"
+    session.ran.clear()
+    session.node = replace(session.node, cpu_count=64)
+    record_all(plan, out, only=["*-none-*"], replace=True)
+    assert [run.condition for run in session.ran] == ["ample", "together"]
+
+
+def test_what_is_torn_short_or_of_an_older_scenario_is_made_again(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    ticks = out / "detector-anon-none-s1" / "ticks.parquet"
+    ticks.write_bytes(ticks.read_bytes()[:-100])
+    older = out / "detector-anon-ample-s1" / "run.json"
+    older.write_text(older.read_text().replace("detector beside", "a detector beside"))
+    assert {path.name for path in record_all(plan, out)} == {
+        "detector-anon-none-s1",
+        "detector-anon-ample-s1",
+    }
+    plan.write_text(plan.read_text().replace("seconds = 5", "seconds = 9"))
+    assert len(record_all(plan, out)) == 3
+    assert record_all(plan, out) == []
+
+
+def test_each_run_is_noted_with_its_place_in_the_order(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    made = record_all(plan, tmp_path / "out")
+    lines = (tmp_path / "out" / ORDER_NAME).read_text().splitlines()
+    noted = [json.loads(line) for line in lines]
+    assert [note["name"] for note in noted] == [path.name for path in made]
+    assert [note["position"] for note in noted] == [0, 1, 2]
+    assert {note["order_seed"] for note in noted} == {load_plan(plan).order_seed}
+
+
+def test_the_order_is_random_in_blocks_and_comes_from_its_seed() -> None:
+    runs = [
+        RecordRequest(scenario=scenario, arm=arm, seed=seed)
+        for scenario in ("a", "b")
+        for arm in ("none", "latd", "excite", "static:pause=all")
+        for seed in (1, 2)
+    ]
+    orders = [in_blocks(runs, seed) for seed in range(8)]
+    assert in_blocks(runs, 3) == orders[3]
+    for order in orders:
+        assert sorted(order, key=runs.index) == runs
+        blocks = [(run.scenario, run.seed) for run in order]
+        assert len([1 for a, b in itertools.pairwise(blocks) if a != b]) == 3
+    assert len({tuple(run.arm for run in order[:4]) for order in orders}) > 1
+    assert {order[0].scenario for order in orders} == {"a", "b"}
+
+
+def test_a_plan_says_how_long_it_will_take(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    said: list[str] = []
+    record_all(plan, tmp_path / "out", lambda message, _share: said.append(message))
+    assert any(", 1 of 3, about 1 min left" in message for message in said)
+    assert any(", 3 of 3, about 0 min left" in message for message in said)
+
+
+def test_a_failed_run_leaves_the_old_recording(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    before = sorted(out.rglob("*"))
+    session.troubles[:] = [Troubles(oom_kills=1)] * 4
+    with pytest.raises(ComparisonError, match="OOM kills"):
+        record_all(plan, out, only=["*-none-*"], replace=True)
+    assert sorted(out.rglob("*")) == before
+
+
+def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_stays(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    before = len(session.ran)
+    session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(stolen_share=0.019)]
+    record_all(plan, out, only=["*-none-*"], replace=True)
+    assert len(session.ran) == before + 2
+    session.troubles[:] = [Troubles(stolen_share=0.1)] * 9
+    record_all(plan, out, only=["*-none-*"], replace=True)
+    assert len(session.ran) == before + 2 + 4
+
+
+def test_a_target_of_a_busy_host_is_measured_again(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(oom_kills=1)]
+    record_all(plan, tmp_path / "out")
+    conditions = [run.condition for run in session.ran]
+    assert conditions[:3] == ["ample"] * 3
+    # The n-th block of this session takes 10 ms times n.
+    assert session.ran[-1].slo_ms == pytest.approx(1.5 * 30.0, rel=1e-3)
+    session.ran.clear()
+    session.troubles[:] = [Troubles(oom_kills=1)] * 4
+    with pytest.raises(ComparisonError, match="for the target was invalid 4 times"):
+        record_all(plan, tmp_path / "none")
+    assert len(session.ran) == 4
+
+
+def test_what_is_no_recording_is_never_replaced(
+    tmp_path: Path, session: KnownSession, plan: Path
+) -> None:
+    mine = tmp_path / "out" / "detector-anon-latd-s1" / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("x")
+    with pytest.raises(RecordingError, match="not a recording"):
+        record_all(plan, tmp_path / "out", replace=True)
+    with pytest.raises(UsageError, match="exists already"):
+        record_one(RecordRequest(scenario="detector-anon"), mine.parent)
+    assert mine.read_text() == "x"
+    assert session.ran == []
+
+
+def test_patterns_that_match_nothing_are_refused() -> None:
+    runs = load_plan(None).runs
+    assert {run.arm for run in choose(runs, ["memcached-gcc-latd-s*"])} == {"latd"}
+    with pytest.raises(UsageError, match="'mysql-"):
+        choose(runs, ["memcached-*", "mysql-*"])
+
+
+def test_a_machine_that_cannot_hold_a_sandbox_is_refused_before_anything_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup")
+    monkeypatch.setattr(live, "Paths", lambda: bare)
+    with (
+        pytest.raises(ActuatorError, match="cannot be used live"),
+        open_session(load_scenario("detector-anon"), tmp_path / "cache"),
+    ):
+        pytest.fail("it was opened")
+    assert not (tmp_path / "cache").exists()

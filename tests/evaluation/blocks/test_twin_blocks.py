@@ -1,0 +1,163 @@
+"""Comparisons on the twin, end to end: real controllers, guard, recordings, result, report."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stallward.env.recording.recording import load_recording
+from stallward.env.scenario.file import load_scenario
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.env.twin.inputs.parameters import TwinParameters
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.blocks.plan import read_json
+from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.blocks.twin import TwinRunner, open_twin
+from stallward.evaluation.comparison.compare import ComparisonRequest, run_comparison
+from stallward.evaluation.errors import ComparisonError, PlanError
+from stallward.models.registry import find_policy
+
+PAGES_PER_MIB = 256.0
+
+
+@pytest.fixture
+def twin_file(tmp_path: Path) -> Path:
+    """A twin of detector-anon with plain parameters: two hogs that overfill the sandbox."""
+    hog = SlotProgram(
+        name="anon-a", units_per_s=350.0, anon_pages=(300.0 * PAGES_PER_MIB,), cores=0.5
+    )
+    scenario = TwinScenario(
+        name="detector-anon",
+        zone_bytes=600 << 20,
+        swap_bytes=2 << 30,
+        slo_ms=30.0,
+        protected=ProtectedProgram(
+            request_rate_per_s=15.0,
+            service_s=0.008,
+            anon_pages=60.0 * PAGES_PER_MIB,
+            file_pages=150.0 * PAGES_PER_MIB,
+            touch_file_pages=150.0 * PAGES_PER_MIB,
+            touch_anon_pages=1000.0,
+        ),
+        slots=(hog, replace(hog, name="anon-b")),
+    )
+    path = tmp_path / "twin.json"
+    save_fitted(path, FittedTwin(scenario=scenario, draws=(TwinParameters(),), weights=(1.0,)))
+    return path
+
+
+def _request(twin: Path, out: Path, arms: str = "none,static:pause=all,latd") -> ComparisonRequest:
+    return ComparisonRequest(
+        scenario="detector-anon",
+        arms=parse_arms(arms),
+        mode="twin",
+        rounds=2,
+        block_s=8.0,
+        burn_in_s=3.0,
+        seed=3,
+        out=out,
+        twin=str(twin),
+    )
+
+
+def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) -> None:
+    out = tmp_path / "out"
+    result = run_comparison(_request(twin_file, out)).result
+    assert read_json(out / "result.json") == result
+    none, paused = result["arms"]["none"], result["arms"]["static:pause=all"]
+    assert none["impact_p95"]["value"] > 1.0, "no pressure: the comparison says nothing"
+    assert paused["p95_ms"]["value"] < none["p95_ms"]["value"]
+    assert paused["background_work"]["value"] < none["background_work"]["value"]
+    assert paused["paused_share"]["value"] > 0.5
+    assert none["paused_share"]["value"] == 0.0
+    assert result["node"]["kind"] == "twin"
+    page = (out / "report.html").read_text()
+    for part in ("on the twin", "static:pause=all", "PSI some", "anon-a paused", "95 %"):
+        assert part in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page
+
+
+def test_the_twin_is_reproducible(tmp_path: Path, twin_file: Path) -> None:
+    first = run_comparison(_request(twin_file, tmp_path / "a", "latd")).result
+    second = run_comparison(_request(twin_file, tmp_path / "b", "latd")).result
+    assert first == second
+
+
+def test_another_twin_is_another_comparison(tmp_path: Path, twin_file: Path) -> None:
+    run_comparison(_request(twin_file, tmp_path / "a", "none"))
+    twin = load_fitted(twin_file)
+    save_fitted(twin_file, replace(twin, provenance={"fitted": "again"}))
+    with pytest.raises(PlanError, match="twin_sha256"):
+        run_comparison(_request(twin_file, tmp_path / "a", "none"))
+
+
+def test_a_rule_may_terminate_on_the_twin_as_on_a_node_and_the_report_says_so(
+    tmp_path: Path, twin_file: Path
+) -> None:
+    twin = load_fitted(twin_file)
+    # Without file pages a full zone has nothing available, which is when latd terminates.
+    bare = replace(twin.scenario.protected, file_pages=0.0, touch_file_pages=0.0)
+    save_fitted(twin_file, replace(twin, scenario=replace(twin.scenario, protected=bare)))
+    out = tmp_path / "out"
+    result = run_comparison(_request(twin_file, out, "none,latd")).result
+    assert result["arms"]["none"]["terminated_processes"] == 0
+    assert result["arms"]["latd"]["terminated_processes"] == 2  # one in each block
+    page = (out / "report.html").read_text()
+    assert "latd * †" in page
+    assert "latd: 2 in 2 blocks" in page
+
+
+@pytest.mark.parametrize("condition", ["alone", "ample", "background", "together"])
+def test_every_condition_leaves_a_recording(
+    tmp_path: Path, twin_file: Path, condition: str
+) -> None:
+    runner = open_twin(load_scenario("detector-anon"), str(twin_file))
+    request = RunRequest(
+        condition=condition,  # type: ignore[arg-type]
+        slo_ms=30.0,
+        duration_s=4.0,
+        burn_in_s=1.0,
+        seed=1,
+    )
+    assert runner.run_block(request, tmp_path / "block") == Troubles()
+    found = load_recording(tmp_path / "block")
+    assert found.run.condition == condition
+    assert len(found.ticks["time_s"]) == 50
+    assert (found.requests.scheduled_s.size > 0) == (condition != "background")
+    assert (found.units.units.size > 0) == (condition != "alone")
+
+
+def test_the_twin_of_another_scenario_is_refused(tmp_path: Path, twin_file: Path) -> None:
+    twin = load_fitted(twin_file)
+    other = FittedTwin(
+        scenario=replace(twin.scenario, name="else"), draws=twin.draws, weights=twin.weights
+    )
+    save_fitted(tmp_path / "other.json", other)
+    with pytest.raises(ComparisonError, match="twin of 'else'"):
+        open_twin(load_scenario("detector-anon"), str(tmp_path / "other.json"))
+
+
+def test_a_policy_arm_says_which_policy_it_ran_and_is_refused_without(
+    tmp_path: Path, twin_file: Path
+) -> None:
+    runner: TwinRunner = open_twin(load_scenario("detector-anon"), str(twin_file))
+    request = RunRequest(
+        condition="together",
+        arm=parse_arms("ppo")[0],
+        slo_ms=30.0,
+        duration_s=2.0,
+        burn_in_s=0.0,
+        seed=1,
+    )
+    with pytest.raises(ComparisonError, match="no policy file"):
+        runner.run_block(request, tmp_path / "block")
+    assert not (tmp_path / "block").exists()
+    policy = Path(find_policy("default"))
+    assert runner.run_block(replace(request, policy=policy), tmp_path / "block") == Troubles()
+    ran = load_recording(tmp_path / "block").run
+    assert ran.policy_sha256 == hashlib.sha256(policy.read_bytes()).hexdigest()

@@ -1,0 +1,303 @@
+"""Comparisons with a runner whose blocks are known: resuming, invalid blocks, the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stallward.env.recording.recording import Requests, Units, write_recording
+from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import Scenario
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.blocks.plan import BlockStore, Settings, plan_blocks
+from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.comparison.compare import Comparison, ComparisonRequest, run_comparison
+from stallward.evaluation.comparison.summary import METRICS
+from stallward.evaluation.errors import ComparisonError, PlanError
+from stallward.proto.v1 import stallward_pb2 as pb
+
+LATENCY_MS = {"alone": 10.0, "ample": 12.0, "background": 0.0, "none": 200.0, "latd": 20.0}
+
+
+@dataclass
+class KnownRunner:
+    """Writes real recordings of invented blocks."""
+
+    interrupt_at: int = -1
+    oom_first: dict[str, int] = field(default_factory=dict)
+    stolen_shares: dict[str, list[float]] = field(default_factory=dict)
+    kernel: str = "test"
+    ran: list[str] = field(default_factory=list)
+    slo_ms: list[float] = field(default_factory=list)
+    lengths_s: list[float] = field(default_factory=list)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"kind": "none", "kernel": self.kernel}
+
+    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+        name = request.arm.label if request.condition == "together" else request.condition
+        if len(self.ran) == self.interrupt_at:
+            out.mkdir()
+            (out / "half").write_text("x")
+            raise KeyboardInterrupt
+        self.ran.append(name)
+        self.slo_ms.append(request.slo_ms)
+        self.lengths_s.append(request.duration_s)
+        shares = self.stolen_shares.get(name)
+        share = shares.pop(0) if shares else 0.0
+        _record(out, request, name, share)
+        left = self.oom_first.get(name, 0)
+        self.oom_first[name] = max(left - 1, 0)
+        return Troubles(oom_kills=int(left > 0), stolen_share=share)
+
+
+def _record(out: Path, request: RunRequest, name: str, stolen_share: float) -> None:
+    rng = np.random.default_rng([request.seed, len(name)])
+    start, length = 1000.0, request.burn_in_s + request.duration_s
+    scheduled = start + np.arange(0.0, length, 0.04)
+    delay = 1e-3 * LATENCY_MS[name] * np.exp(0.1 * rng.normal(size=scheduled.size))
+    requests = Requests(
+        scheduled_s=scheduled,
+        start_s=scheduled,
+        end_s=scheduled + delay,
+        ok=np.ones(scheduled.size, dtype=bool),
+    )
+    times = start + np.arange(0.0, length, 0.5)
+    slots = np.repeat(np.arange(2, dtype=np.int32), times.size)
+    rate = 0.0 if name == "alone" else {"background": 10.0, "ample": 9.0}.get(name, 5.0)
+    units = Units(slot=slots, time_s=np.tile(times, 2), units=np.tile(rate * (times - start), 2))
+    ticks = []
+    for i in range(int(length * 10)):
+        record = pb.TickRecord(sequence=i, time_s=start + 0.1 * i)
+        record.sample.zone.name = "zone"
+        record.sample.protected.psi.memory_some_us = 30_000 * i if name == "none" else 0
+        for slot in range(2):
+            record.sample.slots.add(name=f"slot{slot}")
+            record.sample.slot_states.add(paused=name == "latd" and slot == 0)
+        ticks.append(record)
+    write_recording(
+        out,
+        run=RunInfo(
+            scenario="detector-anon",
+            condition=request.condition,
+            arm=request.arm.label,
+            seed=request.seed,
+            start_s=start,
+            end_s=start + length,
+            burn_in_s=request.burn_in_s,
+            sandbox_bytes=1 << 29,
+            slo_ms=request.slo_ms,
+            node=NodeInfo(kind="none", kernel="test", cpu_count=2, memory_total_bytes=1 << 33),
+            slot_names=("a", "b"),
+            stolen_share=stolen_share,
+        ),
+        ticks=ticks,
+        requests=Requests.empty() if name == "background" else requests,
+        units=units,
+    )
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return load_scenario("detector-anon")
+
+
+def _comparison(out: Path, rounds: int = 2) -> Comparison:
+    request = ComparisonRequest(
+        scenario="detector-anon",
+        arms=parse_arms("none,latd"),
+        mode="twin",
+        rounds=rounds,
+        block_s=6.0,
+        burn_in_s=2.0,
+        seed=5,
+        out=out,
+    )
+    settings = Settings(
+        scenario="detector-anon",
+        scenario_sha256="",
+        mode="twin",
+        arms=("none", "latd"),
+        block_s=6.0,
+        burn_in_s=2.0,
+        seed=5,
+    )
+    return Comparison(
+        request=request,
+        store=BlockStore(out, settings),
+        blocks=plan_blocks(request.arms, rounds, 5),
+        policies={"none": None, "latd": None},
+    )
+
+
+def _run(comparison: Comparison, runner: KnownRunner, scenario: Scenario) -> None:
+    @contextmanager
+    def opened() -> Iterator[KnownRunner]:
+        yield runner
+
+    comparison.run(opened, scenario, lambda _message, _share: None)
+
+
+def test_the_result_has_the_form_and_the_numbers(tmp_path: Path, scenario: Scenario) -> None:
+    comparison, runner = _comparison(tmp_path / "out"), KnownRunner()
+    _run(comparison, runner, scenario)
+    result = comparison.compared(scenario).result
+    json.dumps(result, allow_nan=False)
+    assert {"schema", "mode", "scenario", "node", "slo_ms", "alone", "ample", "arms"} <= set(
+        result
+    )
+    assert (result["schema"], result["mode"], result["scenario"]) == (1, "twin", "detector-anon")
+    for reference in ("alone", "ample"):
+        protected = result[reference]["protected"]
+        assert set(protected) == {"p50_ms", "p95_ms", "p99_ms", "mean_ms", "requests"}
+        assert "units_per_s" in result[reference]["background"]
+    assert list(result["arms"]) == ["none", "latd"]
+    for arm in result["arms"].values():
+        assert arm["blocks"] == 2
+        assert all(set(arm[name]) == {"value", "low", "high"} for name in METRICS)
+    none, latd = result["arms"]["none"], result["arms"]["latd"]
+    assert none["impact_mean"]["value"] == pytest.approx(19.0, rel=0.05)
+    assert none["background_work"]["value"] == pytest.approx(0.5, rel=0.01)
+    assert none["psi_some_share"]["value"] == pytest.approx(0.3, rel=0.03)
+    assert latd["paused_share"]["value"] == pytest.approx(0.5, abs=0.02)
+    assert latd["budgets_lifted"] is True
+    assert none["slo_attainment"]["value"] == 0.0
+
+
+def test_controllers_are_told_a_target_measured_with_ample_memory(
+    tmp_path: Path, scenario: Scenario
+) -> None:
+    comparison, runner = _comparison(tmp_path / "out"), KnownRunner()
+    _run(comparison, runner, scenario)
+    assert runner.ran[0] == "ample"
+    expected = comparison.controller_slo_ms(scenario)
+    assert expected == pytest.approx(1.5 * 12.0 * np.exp(0.1 * 2.33), rel=0.1)
+    assert runner.slo_ms[1:] == [expected] * (len(runner.ran) - 1)
+    assert scenario.protected.slo.calibration_s == 135.0
+    assert runner.lengths_s[0] == 135.0
+    assert set(runner.lengths_s[1:]) == {comparison.request.block_s}
+
+
+def test_interrupted_comparisons_run_only_what_is_missing(
+    tmp_path: Path, scenario: Scenario
+) -> None:
+    first, whole = KnownRunner(interrupt_at=4), KnownRunner()
+    with pytest.raises(KeyboardInterrupt):
+        _run(_comparison(tmp_path / "out"), first, scenario)
+    assert not list((tmp_path / "out" / "blocks").glob("*.partial"))
+    second = KnownRunner()
+    resumed = _comparison(tmp_path / "out")
+    _run(resumed, second, scenario)
+    straight = _comparison(tmp_path / "straight")
+    _run(straight, whole, scenario)
+    assert first.ran + second.ran == whole.ran
+    assert resumed.compared(scenario).result == straight.compared(scenario).result
+
+
+def test_more_rounds_reuse_the_finished_ones(tmp_path: Path, scenario: Scenario) -> None:
+    _run(_comparison(tmp_path / "out"), KnownRunner(), scenario)
+    more = KnownRunner()
+    _run(_comparison(tmp_path / "out", rounds=3), more, scenario)
+    assert len(more.ran) == 5
+
+
+def test_blocks_with_oom_kills_are_counted_and_run_again(
+    tmp_path: Path, scenario: Scenario
+) -> None:
+    comparison, runner = _comparison(tmp_path / "out"), KnownRunner(oom_first={"none": 2})
+    _run(comparison, runner, scenario)
+    result = comparison.compared(scenario).result
+    assert result["arms"]["none"]["invalid_blocks"] == 2
+    assert result["arms"]["none"]["blocks"] == 2
+    assert result["arms"]["latd"]["invalid_blocks"] == 0
+
+
+def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_stays(
+    tmp_path: Path, scenario: Scenario
+) -> None:
+    busy = {"none": [0.05, 0.0], "latd": [0.021, 0.03, 0.04, 0.05], "ample": [0.019]}
+    comparison, runner = _comparison(tmp_path / "out"), KnownRunner(stolen_shares=busy)
+    _run(comparison, runner, scenario)
+    arms = comparison.compared(scenario).result["arms"]
+    assert (arms["none"]["invalid_blocks"], arms["none"]["stolen_share_worst"]) == (1, 0.0)
+    assert (arms["latd"]["invalid_blocks"], arms["latd"]["stolen_share_worst"]) == (3, 0.05)
+    assert runner.ran.count("ample") == 3, "less is endured"
+
+
+def test_endless_oom_kills_end_the_comparison(tmp_path: Path, scenario: Scenario) -> None:
+    with pytest.raises(ComparisonError, match="OOM kills"):
+        _run(_comparison(tmp_path / "out"), KnownRunner(oom_first={"latd": 99}), scenario)
+    assert not list((tmp_path / "out" / "blocks").glob("*latd*"))
+
+
+def test_kills_count_over_all_attempts_to_go_on(tmp_path: Path, scenario: Scenario) -> None:
+    with pytest.raises(ComparisonError, match="OOM kills"):
+        _run(_comparison(tmp_path / "out"), KnownRunner(oom_first={"latd": 99}), scenario)
+    again = KnownRunner()
+    with pytest.raises(ComparisonError, match="OOM kills"):
+        _run(_comparison(tmp_path / "out"), again, scenario)
+    assert "latd" not in str(again.ran), "its attempts are used up"
+
+
+def test_a_comparison_that_never_got_further_than_kills_can_be_taken_up(
+    tmp_path: Path, scenario: Scenario
+) -> None:
+    comparison = _comparison(tmp_path / "out")
+    comparison.store.note_spoiled(comparison.blocks[0])
+    comparison.store.forget_if_empty()
+    resumed = _comparison(tmp_path / "out")
+    assert resumed.store.spoiled(resumed.blocks[0]) == 1
+    _run(resumed, KnownRunner(), scenario)
+    assert resumed.compared(scenario).result["arms"]["none"]["blocks"] == 2
+
+
+def test_blocks_of_another_machine_are_told_apart(tmp_path: Path, scenario: Scenario) -> None:
+    _run(_comparison(tmp_path / "out"), KnownRunner(), scenario)
+    other = KnownRunner(kernel="another")
+    more = _comparison(tmp_path / "out", rounds=3)
+    _run(more, other, scenario)
+    result = more.compared(scenario).result
+    assert result["node"]["kernel"] == "test"
+    assert [node["kernel"] for node in result["other_nodes"]] == ["another"]
+
+
+@pytest.mark.parametrize(("block_s", "burn_in_s"), [(1.0, 2.0), (5.0, -1.0), (float("nan"), 0.0)])
+def test_lengths_that_cannot_be_measured_are_refused(
+    tmp_path: Path, block_s: float, burn_in_s: float
+) -> None:
+    with pytest.raises(PlanError, match="cannot be measured"):
+        ComparisonRequest(
+            scenario="x",
+            arms=parse_arms("none"),
+            mode="twin",
+            rounds=1,
+            block_s=block_s,
+            burn_in_s=burn_in_s,
+            seed=1,
+            out=tmp_path / "out",
+        )
+
+
+def test_mistakes_leave_no_directory_behind(tmp_path: Path) -> None:
+    request = ComparisonRequest(
+        scenario="detector-anom",
+        arms=parse_arms("none"),
+        mode="twin",
+        rounds=1,
+        block_s=5.0,
+        burn_in_s=1.0,
+        seed=1,
+        out=tmp_path / "out",
+    )
+    with pytest.raises(Exception, match="detector-anon"):
+        run_comparison(request)
+    assert not (tmp_path / "out").exists()

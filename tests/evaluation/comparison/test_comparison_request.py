@@ -1,0 +1,52 @@
+"""What a comparison's directory is resumed with: the same files behind the same names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stallward.env.scenario.file import load_scenario
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.blocks.plan import BlockStore
+from stallward.evaluation.comparison.compare import ComparisonRequest
+from stallward.evaluation.comparison.request import arm_files, settings_of
+from stallward.evaluation.errors import PlanError
+from stallward.models.registry import find_policy, find_thresholds
+
+
+def request(out: Path, arms: str) -> ComparisonRequest:
+    return ComparisonRequest(
+        scenario="detector-anon",
+        arms=parse_arms(arms),
+        mode="live",
+        rounds=1,
+        block_s=6.0,
+        burn_in_s=0.0,
+        seed=1,
+        out=out,
+    )
+
+
+def test_thresholds_that_changed_make_it_another_comparison(tmp_path: Path) -> None:
+    file = tmp_path / "rule.toml"
+    shutil.copy(find_thresholds("rule"), file)
+    wanted = request(tmp_path / "out", f"none,rule:path={file}")
+    scenario = load_scenario("detector-anon")
+    BlockStore(wanted.out, settings_of(wanted, scenario, {}))
+    BlockStore(wanted.out, settings_of(wanted, scenario, {}))  # the same again
+    file.write_text(file.read_text() + "\n# tuned again\n")
+    with pytest.raises(PlanError):
+        BlockStore(wanted.out, settings_of(wanted, scenario, {}))
+
+
+def test_every_arm_that_runs_a_file_names_it(tmp_path: Path) -> None:
+    arms = request(tmp_path, "none,rule,rule#2,pi,ppo").arms
+    policy = find_policy()
+    assert arm_files(arms, {"none": None, "ppo": policy}) == {
+        "rule": find_thresholds("rule"),
+        "rule#2": find_thresholds("rule"),
+        "pi": find_thresholds("pi"),
+        "ppo": policy,
+    }

@@ -1,0 +1,133 @@
+"""The hindsight oracle: the grid, its screening on the twin, and who wins a comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stallward.agent.controller import NodeContext
+from stallward.agent.controllers.static import StaticController
+from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS
+from stallward.env.testing import small_twin
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.comparison.oracle import (
+    Hindsight,
+    Screened,
+    Setting,
+    best_meeting_target,
+    grid,
+    oracle_of,
+    screen,
+    shortlist,
+)
+from stallward.evaluation.errors import EvaluationError
+
+TWIN = small_twin()
+
+
+@pytest.mark.parametrize(("slots", "count"), [(1, 36), (2, 324), (4, 540)])
+def test_every_setting_of_the_grid_is_an_arm_and_an_action_of_its_own(
+    slots: int, count: int
+) -> None:
+    settings = grid(slots)
+    assert len(settings) == count == len({s.spec for s in settings})
+    assert len(parse_arms(",".join(s.spec for s in settings))) == count
+    actions = np.array([s.action() for s in settings])
+    assert len(np.unique(actions, axis=0)) == count
+    assert (actions < np.array(ACTION_SIZES)).all()
+
+
+def test_the_arm_of_a_setting_does_what_its_action_does() -> None:
+    setting = Setting(levels=(0, 3), paused=(0,), profile=1)
+    assert setting.spec == f"static:limit=1+{LIMIT_RATIOS[3]:g},pause=0,profile=flush"
+    arguments = dict(part.split("=") for part in setting.spec.partition(":")[2].split(","))
+    StaticController(arguments).reset(NodeContext(zone_limit_bytes=0, slot_names=("a", "b")))
+    assert setting.action().tolist() == [1, 0, 0, 3, 0, 0, 0, 0, 1]
+
+
+def test_a_setting_of_four_slots_is_cut_to_those_that_a_scenario_has() -> None:
+    setting = Setting(levels=(0, 3, 1, 2), paused=(0, 3), profile=1)
+    assert setting.for_slots(2) == Setting(levels=(0, 3), paused=(0,), profile=1)
+    assert setting.for_slots(4) == setting
+
+
+def test_screening_sees_that_a_hog_hurts_until_it_is_limited() -> None:
+    settings = [Setting(levels=(level,)) for level in (0, 5)]
+    free, tight = screen(TWIN, settings, nodes=4, seconds=10.0)
+    assert free.violated > 0.5 > tight.violated
+    assert free.background_work > tight.background_work
+
+
+def test_the_shortlist_takes_the_best_that_keep_the_target_and_the_best_that_nearly_do() -> None:
+    def one(level: int, work: float, violated: float) -> Screened:
+        return Screened(setting=Setting(levels=(level,)), background_work=work, violated=violated)
+
+    whole = [
+        one(0, 0.9, 0.8), one(1, 0.8, 0.12), one(2, 0.7, 0.11), one(3, 0.6, 0.04),
+        one(4, 0.5, 0.0), one(5, 0.4, 0.0),
+    ]  # fmt: skip
+    found = shortlist(whole, allowed=0.05, count=4)
+    assert [s.setting.levels[0] for s in found] == [3, 4, 1, 2]
+    assert len(shortlist(whole, allowed=0.05, count=6)) == 6
+    assert shortlist(whole[:1], allowed=0.05, count=3) == whole[:1]
+
+
+def test_of_the_same_limits_and_pauses_only_the_best_profile_is_taken() -> None:
+    def one(level: int, profile: int, work: float, violated: float) -> Screened:
+        return Screened(
+            setting=Setting(levels=(level,), profile=profile),
+            background_work=work,
+            violated=violated,
+        )
+
+    keeping = [one(1, 0, 0.80, 0.01), one(1, 1, 0.81, 0.02), one(1, 2, 0.9, 0.06)]
+    missing = [one(2, 0, 0.7, 0.5), one(2, 1, 0.6, 0.4)]
+    other = [one(3, 0, 0.5, 0.0)]
+    found = shortlist(keeping + missing + other, allowed=0.05, count=3)
+    assert found == [keeping[1], other[0], missing[1]]
+
+
+def result(**arms: tuple[str, float, float | None]) -> dict[str, Any]:
+    """A comparison's result: label -> (controller, attainment, background work)."""
+    return {
+        "scenario": "small",
+        "references": {"ample": {"slo_attainment": {"value": 0.99}}},
+        "arms": {
+            label: {
+                "controller": controller,
+                "slo_attainment": {"value": kept},
+                "background_work": {"value": work},
+            }
+            for label, (controller, kept, work) in arms.items()
+        },
+    }
+
+
+def test_the_oracle_is_the_static_arm_that_works_most_while_keeping_the_target() -> None:
+    arms = {
+        "a": ("static:limit=0.8", 0.95, 0.9),
+        "b": ("static:limit=0.6", 0.986, 0.7),
+        "c": ("static:limit=0.4", 0.99, 0.6),
+        "d": ("static:pause=0", 0.99, None),
+        "e": ("ppo", 1.0, 1.0),
+    }
+    assert best_meeting_target(result(**arms)) == Hindsight(arm="b", meets_target=True)
+    missing = best_meeting_target(result(a=arms["a"], e=arms["e"]))
+    assert missing == Hindsight(arm="a", meets_target=False)
+    with pytest.raises(EvaluationError, match="No static arm"):
+        best_meeting_target(result(e=arms["e"]))
+
+
+def test_a_result_is_read_from_its_file_and_anything_else_refused(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(result(a=("static", 1.0, 1.0))))
+    assert oracle_of(file, "small").arm == "a"
+    with pytest.raises(EvaluationError, match="not of 'large'"):
+        oracle_of(file, "large")
+    file.write_text("[]")
+    with pytest.raises(EvaluationError, match="no result"):
+        oracle_of(file, "small")

@@ -1,0 +1,237 @@
+"""The table of a comparison, from blocks whose numbers are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stallward.evaluation.comparison.summary import METRICS, tabulate
+from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.measures.block_measures import BlockMeasures
+from stallward.evaluation.measures.estimates import Blocks, estimate
+
+
+def block(
+    latency_ms: float,
+    *,
+    units: tuple[float, ...] = (),
+    psi: float = 0.0,
+    paused: float = 0.0,
+    seconds: int = 10,
+    seed: int = 0,
+    spread: float = 0.0,
+) -> BlockMeasures:
+    """A block with 25 requests a second of about ``latency_ms``."""
+    rng = np.random.default_rng(seed)
+    scheduled = np.arange(25 * seconds) / 25.0
+    return BlockMeasures(
+        duration_s=float(seconds),
+        scheduled_s=scheduled,
+        latency_ms=latency_ms * np.exp(spread * rng.normal(size=scheduled.size)),
+        ok=np.ones(scheduled.size, dtype=bool),
+        units=np.tile(np.asarray(units, dtype=np.float64), (seconds, 1)),
+        psi_some_s=np.full(seconds, psi),
+        paused_s=np.full(seconds, paused),
+    )
+
+
+def _blocks(rounds: int, spread: float = 0.0) -> dict[str, list[BlockMeasures]]:
+    made = range(rounds)
+    return {
+        "alone": [block(10.0, seed=r, spread=spread) for r in made],
+        "ample": [block(12.0, units=(8.0, 1.0), seed=r + 10, spread=spread) for r in made],
+        "background": [block(1.0, units=(10.0, 2.0)) for _ in made],
+        "none": [
+            block(100.0, units=(10.0, 1.0), psi=0.4, seed=r + 20, spread=spread) for r in made
+        ],
+        "latd": [
+            block(15.0, units=(5.0, 0.0), paused=0.75, seed=r + 30, spread=spread) for r in made
+        ],
+    }
+
+
+def summarise(
+    blocks: Mapping[str, Blocks],
+    arms: list[str],
+    *,
+    slo_ms: float | None,
+    seed: int,
+    slo_quantile: float = 0.95,
+) -> dict[str, Any]:
+    found = estimate(blocks, arms, slo_ms=slo_ms, seed=seed, slo_quantile=slo_quantile)
+    return tabulate(found, told=slo_ms is not None)
+
+
+def test_metrics_are_those_of_the_design() -> None:
+    found = summarise(_blocks(3), ["none", "latd"], slo_ms=None, seed=1)
+    assert found["slo_ms"] == pytest.approx(18.0)  # 1.5 x the p99 ample
+    assert found["resampled"] == "blocks"
+    assert found["alone"]["protected"]["p95_ms"] == pytest.approx(10.0)
+    assert found["alone"]["protected"]["requests"] == 750
+    assert found["alone"]["background"]["units_per_s"] == pytest.approx(12.0)
+    none, latd = found["arms"]["none"], found["arms"]["latd"]
+    assert none["blocks"] == 3
+    assert none["p95_ms"]["value"] == pytest.approx(100.0)
+    assert none["impact_p95"]["value"] == pytest.approx(9.0)
+    assert none["impact_ample_mean"]["value"] == pytest.approx(100.0 / 12.0 - 1.0)
+    assert none["slo_attainment"]["value"] == 0.0
+    assert latd["slo_attainment"]["value"] == 1.0
+    assert none["background_work"]["value"] == pytest.approx((1.0 + 0.5) / 2)
+    assert latd["background_work"]["value"] == pytest.approx(0.25)
+    assert none["psi_some_share"]["value"] == pytest.approx(0.4)
+    assert latd["paused_share"]["value"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_every_metric_has_an_interval_around_it(rounds: int) -> None:
+    found = summarise(_blocks(rounds, spread=0.5), ["none", "latd"], slo_ms=18.0, seed=1)
+    for arm in found["arms"].values():
+        assert set(METRICS) <= set(arm)
+        for name in METRICS:
+            metric = arm[name]
+            assert metric["low"] <= metric["value"] <= metric["high"], name
+        assert arm["p95_ms"]["low"] < arm["p95_ms"]["high"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_failures_with_ample_memory_do_not_make_the_target_easier() -> None:
+    blocks = _blocks(2)
+    calm = summarise(blocks, ["none"], slo_ms=None, seed=1)
+    blocks["ample"] = [
+        replace(
+            b,
+            ok=np.arange(b.ok.size) % 10 > 0,
+            latency_ms=np.where(np.arange(b.ok.size) % 10 > 0, b.latency_ms, 10_000.0),
+        )
+        for b in blocks["ample"]
+    ]
+    found = summarise(blocks, ["none"], slo_ms=None, seed=1)
+    assert found["slo_ms"] == calm["slo_ms"]
+    assert found["references"]["ample"]["slo_attainment"]["value"] == 0.0
+    blocks["ample"] = [replace(b, ok=np.zeros_like(b.ok)) for b in blocks["ample"]]
+    with pytest.raises(MeasureError, match="answered"):
+        summarise(blocks, ["none"], slo_ms=None, seed=1)
+
+
+def test_the_quantile_of_the_target_is_what_is_judged() -> None:
+    blocks = _blocks(2)
+    late = [
+        replace(b, latency_ms=np.where(np.arange(b.ok.size) % 40, 10.0, 90.0))
+        for b in blocks["none"]
+    ]
+    blocks["none"] = late
+    met = {
+        q: summarise(blocks, ["none"], slo_ms=50.0, slo_quantile=q, seed=1)["arms"]["none"][
+            "slo_attainment"
+        ]["value"]
+        for q in (0.95, 0.99)
+    }
+    assert met == {0.95: 1.0, 0.99: 0.0}
+
+
+def test_one_round_says_that_it_resampled_inside_its_block() -> None:
+    found = summarise(_blocks(1, spread=0.5), ["none"], slo_ms=18.0, seed=1)
+    assert found["resampled"] == "windows"
+
+
+def test_windows_longer_than_a_second_are_fewer_units() -> None:
+    """With few requests a second a window lasts until there are 20: attainment knows less."""
+    blocks = _blocks(1, spread=0.5)
+    long = {name: [_thinned(one[0])] for name, one in blocks.items()}
+    found = summarise(long, ["none", "latd"], slo_ms=60.0, seed=1)
+    estimated = estimate(long, ["none", "latd"], slo_ms=60.0, seed=1)
+    assert len(estimated.known["none"].met[0]) == 5, "of two seconds"
+    (contrast,) = found["contrasts"]
+    assert contrast["p95_ratio"]["low"] is not None, "two runs of five seconds"
+    assert contrast["slo_attainment_difference"]["low"] is None, "one run of five windows"
+
+
+def _thinned(one: BlockMeasures) -> BlockMeasures:
+    """The same with 12.5 requests a second."""
+    return replace(
+        one,
+        scheduled_s=one.scheduled_s[::2],
+        latency_ms=one.latency_ms[::2],
+        ok=one.ok[::2],
+    )
+
+
+def test_resampling_is_reproducible() -> None:
+    blocks = _blocks(3, spread=0.5)
+    first = summarise(blocks, ["none"], slo_ms=18.0, seed=1)
+    assert summarise(blocks, ["none"], slo_ms=18.0, seed=1) == first
+
+
+def test_an_impact_carries_the_luck_of_its_reference() -> None:
+    """``none`` never varies here; its impact must, because ``alone`` does."""
+    blocks = _blocks(4)
+    blocks["alone"] = [block(level) for level in (8.0, 10.0, 12.0, 14.0)]
+    metric = summarise(blocks, ["none"], slo_ms=18.0, seed=1)["arms"]["none"]
+    assert metric["p95_ms"]["low"] == pytest.approx(metric["p95_ms"]["high"])
+    assert metric["impact_mean"]["high"] - metric["impact_mean"]["low"] > 1.0
+
+
+def test_unknown_units_and_psi_are_null() -> None:
+    blocks = _blocks(2)
+    nan = float("nan")
+    blocks["none"] = [block(100.0, units=(nan, nan), psi=nan) for _ in range(2)]
+    metric = summarise(blocks, ["none"], slo_ms=18.0, seed=1)["arms"]["none"]
+    assert metric["background_work"] == {"value": None, "low": None, "high": None}
+    assert metric["psi_some_share"]["value"] is None
+
+
+def test_missing_conditions_and_requests_are_errors() -> None:
+    blocks = _blocks(2)
+    with pytest.raises(MeasureError, match="no finished block of 'ppo'"):
+        summarise(blocks, ["ppo"], slo_ms=1.0, seed=1)
+    blocks["alone"] = [block(1.0, seconds=1) for _ in range(2)]
+    empty = blocks["alone"][0]
+    blank = BlockMeasures(
+        duration_s=1.0,
+        scheduled_s=empty.scheduled_s[:0],
+        latency_ms=empty.latency_ms[:0],
+        ok=empty.ok[:0],
+        units=empty.units,
+        psi_some_s=empty.psi_some_s,
+        paused_s=empty.paused_s,
+    )
+    blocks["alone"] = [blank, blank]
+    with pytest.raises(MeasureError, match="No request"):
+        summarise(blocks, ["none"], slo_ms=1.0, seed=1)
+
+
+def test_arms_are_held_against_each_other_round_by_round() -> None:
+    blocks = _blocks(4)
+    # Each round is twice as slow as the one before, for both: only the contrast is certain.
+    for name, ms, seed in (("none", 100.0, 0), ("latd", 80.0, 9)):
+        blocks[name] = [
+            block(ms * 2.0**r, units=(5.0, 1.0), seed=seed + r, spread=0.1) for r in range(4)
+        ]
+    found = summarise(blocks, ["none", "latd"], slo_ms=212.0, seed=1)
+    (contrast,) = found["contrasts"]
+    assert (contrast["arm"], contrast["against"]) == ("none", "latd")
+    ratio = contrast["p95_ratio"]
+    assert ratio["value"] == pytest.approx(1.25, rel=0.05)
+    assert 1.1 < ratio["low"] < ratio["value"] < ratio["high"] < 1.4
+    none, latd = (found["arms"][name]["p95_ms"] for name in ("none", "latd"))
+    assert none["low"] < latd["high"], "by themselves the intervals overlap"
+    assert contrast["background_work_ratio"]["value"] == pytest.approx(1.0)
+    difference = contrast["slo_attainment_difference"]
+    assert difference["value"] == pytest.approx(-0.25, abs=0.1)
+
+
+def test_how_much_an_arm_varies_is_said_over_rounds() -> None:
+    blocks = _blocks(3)
+    blocks["none"] = [block(12.0 * (1.0 + r), seed=r) for r in range(3)]
+    found = summarise(blocks, ["none", "latd"], slo_ms=30.0, seed=1)["arms"]["none"]["spread"]
+    assert found["impact_ample_p99_sd"] == pytest.approx(1.0)  # of 0, 1 and 2
+    assert found["impact_ample_p99_worst"] == pytest.approx(2.0)
+    assert found["slo_attainment_worst"] == 0.0
+    single = summarise(_blocks(1), ["none", "latd"], slo_ms=30.0, seed=1)
+    assert single["arms"]["none"]["spread"]["impact_ample_p99_sd"] is None
+    assert len(single["contrasts"]) == 1

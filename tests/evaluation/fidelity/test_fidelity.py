@@ -1,0 +1,478 @@
+"""Fidelity's arithmetic, and its whole path with a fit that is known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stallward.env.recording.run_info import load_run
+from stallward.env.scenario.file import load_scenario
+from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
+from stallward.env.twin.inputs.parameters import TwinParameters
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.blocks.request import NO_ARM, RunRequest, file_sha256
+from stallward.evaluation.blocks.twin import TwinRunner
+from stallward.evaluation.cli.compare import fidelity
+from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.fidelity import fits as fidelity_fits
+from stallward.evaluation.fidelity.distances import ArmFidelity, noise_floor, summarise_fidelity
+from stallward.evaluation.fidelity.fits import Fits
+from stallward.evaluation.fidelity.measure import measure_fidelity, run_on_twin
+from stallward.evaluation.fidelity.observed import Observed
+from stallward.evaluation.fidelity.page import render_page
+from stallward.evaluation.fidelity.signals import distances, scales_of
+from stallward.evaluation.fidelity.table import fidelity_rows, signal_rows
+from stallward.evaluation.fidelity.targets import TARGETS, judge_fidelity
+from stallward.evaluation.measures.block_measures import BlockMeasures
+from stallward.evaluation.measures.bootstrap import spearman
+from stallward.evaluation.node_facts import node_info
+from stallward.models.registry import find_policy
+
+
+def test_spearman_ranks_ties_and_refuses_too_little() -> None:
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    assert spearman(x, x**3) == pytest.approx(1.0)
+    assert spearman(x, -x) == pytest.approx(-1.0)
+    assert spearman(np.array([1.0, 1.0, 2.0]), np.array([5.0, 5.0, 9.0])) == pytest.approx(1.0)
+    assert np.isnan(spearman(x[:2], x[:2]))
+
+
+def test_the_floor_of_one_recording_is_between_its_halves() -> None:
+    scheduled = np.arange(0.0, 10.0, 0.1)
+    block = BlockMeasures(
+        duration_s=10.0,
+        scheduled_s=scheduled,
+        latency_ms=np.where(scheduled < 5.0, 10.0, 20.0),
+        ok=np.ones(scheduled.size, dtype=bool),
+        units=np.full((10, 1), 3.0),
+        psi_some_s=np.zeros(10),
+        paused_s=np.zeros(10),
+    )
+    floor = noise_floor(Observed(blocks=(block,), own_units_per_s=None))
+    assert floor["p95"] == pytest.approx(np.log(2.0))
+    assert floor["work"] == pytest.approx(0.0)
+
+
+def _block(*units: float) -> BlockMeasures:
+    return BlockMeasures(
+        duration_s=4.0,
+        scheduled_s=np.zeros(0),
+        latency_ms=np.zeros(0),
+        ok=np.zeros(0, dtype=bool),
+        units=np.tile(np.array(units), (4, 1)),
+        psi_some_s=np.zeros(4),
+        paused_s=np.zeros(4),
+    )
+
+
+def test_errors_of_groups_do_not_cancel() -> None:
+    def floor(*blocks: BlockMeasures) -> float:
+        return noise_floor(Observed(blocks=blocks, own_units_per_s=None))["work"]
+
+    assert floor(_block(2.0, 1.0), _block(1.0, 2.0)) == pytest.approx(np.log(2.0))
+    # a group that did nothing in one of them is far off, not left out
+    assert floor(_block(2.0, 0.0), _block(2.0, 1.0)) > 1.0
+
+
+def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
+    live = Observed(blocks=(_block(5.0, 1.0),), own_units_per_s=np.array([10.0, 1.0]))
+    twin = Observed(blocks=(_block(3.0, 2.0),), own_units_per_s=np.array([6.0, 2.0]))
+    assert live.work == pytest.approx([0.75])
+    row = ArmFidelity(scenario="s", arm="none", live=live, twin=twin)
+    # its units/s are far off, but so are those with the node to itself: the share is right
+    assert row.errors["work"] == pytest.approx(0.0)
+    assert row.as_json()["live_work"] == pytest.approx(0.75)
+    json.dumps(row.as_json(), allow_nan=False)  # without requests latencies are null
+    found = summarise_fidelity([row])
+    assert (found["p95_error_median"], found["spearman"], found["effect_signs_right"]) == (
+        (None,) * 3
+    )
+    assert found["background_error_median"] == pytest.approx(0.0)
+    targets = judge_fidelity(found)
+    assert targets["spearman"] == {"value": None, "target": 0.9, "met": None}
+    assert targets["background_error_median"]["met"]
+    headers, rows, _ = fidelity_rows(
+        {"arms": [row.as_json()], "targets": targets, "not_run": [], **found}
+    )
+    assert dict(zip(headers, rows[0], strict=True))["p95 live ms"] == "-"
+
+
+def _served(latency_ms: float, units: float, seed: int = 0) -> BlockMeasures:
+    """40 s at 20 requests a second around ``latency_ms``, a unit rate around ``units``."""
+    rng = np.random.default_rng(seed)
+    scheduled = np.arange(0.0, 40.0, 0.05)
+    return BlockMeasures(
+        duration_s=40.0,
+        scheduled_s=scheduled,
+        latency_ms=latency_ms * np.exp(0.2 * rng.standard_normal(scheduled.size)),
+        ok=np.ones(scheduled.size, dtype=bool),
+        units=units * (1.0 + 0.1 * rng.standard_normal((40, 1))),
+        psi_some_s=np.zeros(40),
+        paused_s=np.zeros(40),
+    )
+
+
+def _row(arm: str, live: tuple[float, float], twin: tuple[float, float]) -> ArmFidelity:
+    own = np.array([10.0])
+    return ArmFidelity(
+        scenario="s",
+        arm=arm,
+        live=Observed(blocks=(_served(*live),), own_units_per_s=own),
+        twin=Observed(blocks=(_served(*twin, seed=1),), own_units_per_s=own),
+    )
+
+
+def test_signs_are_counted_between_all_pairs_of_arms_and_of_work_too() -> None:
+    right = _row("a", (10.0, 5.0), (12.0, 5.0)), _row("b", (50.0, 8.0), (40.0, 7.0))
+    found = summarise_fidelity([*right, _row("c", (20.0, 5.0), (60.0, 5.0))])
+    # Latency: a-b, a-c and b-c; work: a-b and b-c; of b-c's latency the twin has the sign wrong.
+    assert found["effects_counted"] == 5
+    assert found["effect_signs_right"] == pytest.approx(4 / 5)
+    assert found["spearman"] == found["spearman_worst"] == pytest.approx(0.5)
+
+
+def test_coverage_asks_whether_the_live_figure_lies_among_the_twin_s_blocks() -> None:
+    own = np.array([10.0])
+    live = Observed(blocks=(_served(20.0, 5.0),), own_units_per_s=own)
+    around = Observed(
+        blocks=(_served(18.0, 4.0), _served(22.0, 6.0)), own_units_per_s=np.array([10.0])
+    )
+    above = Observed(blocks=(_served(30.0, 6.0), _served(40.0, 7.0)), own_units_per_s=own)
+    row = ArmFidelity(scenario="s", arm="a", live=live, twin=around)
+    assert all(row.covered.values())
+    assert set(row.covered) == {"p50", "p95", "p99", "work"}
+    assert not any(replace(row, twin=above).covered.values())
+
+
+def test_a_target_is_met_up_to_its_bound_or_to_the_floor_where_that_is_larger() -> None:
+    found: dict[str, float | None] = {target.key: target.bound for target in TARGETS}
+    found |= {"p95_floor_median": 0.1, "p99_floor_median": 0.3}
+    assert all(one["met"] for one in judge_fidelity(found).values()), "to the bound"
+    worse = found | {
+        "p95_error_median": 0.16, "p99_error_median": 0.29, "p99_error_worst": 0.26,
+        "spearman": 0.89, "effect_signs_right": 0.99, "distance_vs_replay": None,
+    }  # fmt: skip
+    judged = judge_fidelity(worse)
+    assert {key for key, one in judged.items() if one["met"] is False} == {
+        "p95_error_median", "p99_error_worst", "spearman", "effect_signs_right",
+    }  # fmt: skip
+    assert judged["p99_error_median"] == {"value": 0.29, "target": 0.3, "met": True}
+    assert judged["distance_vs_replay"]["met"] is None
+
+
+def test_an_arm_without_answers_on_the_twin_is_off_by_a_factor_of_ten() -> None:
+    silent = Observed(blocks=(_block(5.0),), own_units_per_s=np.array([10.0]))
+    row = replace(_row("a", (10.0, 5.0), (10.0, 5.0)), twin=silent)
+    assert row.errors["p95"] == pytest.approx(np.log(10.0))
+    assert summarise_fidelity([row])["p95_error_worst"] == pytest.approx(np.log(10.0))
+
+
+def test_distances_are_areas_between_distributions_in_units_of_the_signal_s_range() -> None:
+    live = {"x": np.linspace(0.0, 1.0, 500), "flat": np.ones(500)}
+    scales = scales_of([live])
+    assert set(scales) == {"x"}, "what does not vary cannot be predicted"
+    assert scales["x"] == pytest.approx(0.9, rel=0.01)
+    moved = {"x": live["x"][::-1] + 0.3}
+    assert distances(live, moved, scales) == {"x": pytest.approx(0.3 / 0.9, rel=0.01)}
+    assert distances(live, {"x": live["x"][::-1]}, scales)["x"] == pytest.approx(0.0, abs=1e-9)
+    row = replace(
+        _row("a", (10.0, 5.0), (10.0, 5.0)),
+        live=Observed(blocks=(), own_units_per_s=None, signals=(live, moved)),
+        twin=Observed(blocks=(), own_units_per_s=None, signals=(moved,)),
+        replay={"x": live["x"] + 3.0},
+        scales=scales,
+    )
+    assert row.twin_distances["x"] < 0.1 * row.replay_distances["x"]
+    assert row.floor_distances["x"] == pytest.approx(0.3 / 0.9, rel=0.01)
+    once = replace(row, live=replace(row.live, signals=(live,)))
+    # One run has a floor of its own: its second half lies half the range above its first.
+    assert once.floor_distances["x"] == pytest.approx(0.5 / 0.9, rel=0.01)
+
+
+@pytest.fixture
+def twin() -> FittedTwin:
+    hog = SlotProgram(name="anon-a", units_per_s=350.0, anon_pages=(77_000.0,), cores=0.5)
+    scenario = TwinScenario(
+        name="detector-anon",
+        zone_bytes=600 << 20,
+        swap_bytes=2 << 30,
+        slo_ms=30.0,
+        protected=ProtectedProgram(
+            request_rate_per_s=15.0,
+            service_s=0.008,
+            anon_pages=15_000.0,
+            file_pages=38_000.0,
+            touch_file_pages=38_000.0,
+            touch_anon_pages=1000.0,
+        ),
+        slots=(hog, replace(hog, name="anon-b")),
+    )
+    return FittedTwin(scenario=scenario, draws=(TwinParameters(),), weights=(1.0,))
+
+
+@pytest.fixture
+def recordings(tmp_path: Path, twin: FittedTwin) -> Path:
+    """Three arms, run on the twin itself."""
+    runner = TwinRunner(
+        twin=twin, scenario=load_scenario("detector-anon"), node=node_info(tmp_path)
+    )
+    folder = tmp_path / "recordings"
+    for number, arm in enumerate(parse_arms("none,static:pause=all,static:limit=0.4")):
+        request = RunRequest(
+            condition="together", arm=arm, slo_ms=30.0, duration_s=20.0, burn_in_s=8.0, seed=9
+        )
+        runner.run_block(request, folder / f"{number}")
+    runner.run_block(replace(request, condition="background", arm=NO_ARM), folder / "own")
+    return folder
+
+
+def test_runs_on_the_twin_leave_no_folder_and_clear_those_of_the_killed(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with subprocess.Popen(["true"]) as dead:
+        dead.wait()
+    (temporary / f"stallward-twin-{dead.pid}-x/0").mkdir(parents=True)
+    assert len(run_on_twin(twin, load_run(recordings / "0"), NO_ARM, blocks=1, seed=1)) == 1
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
+    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted_to: list[int] = []
+
+    def fit(paths: list[Path], **_: object) -> FittedTwin:
+        fitted_to.append(len(paths))
+        return twin
+
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
+    found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+    assert fitted_to == [3, 3, 3], "the arm itself must be left out"
+    json.dumps(found, allow_nan=False)
+    assert len(found["arms"]) == 3
+    assert 0.0 <= found["p95_error_median"] <= found["p95_error_worst"]
+    assert found["p95_error_median"] < 0.5
+    assert found["p99_error_median"] <= found["p99_error_worst"]
+    assert found["background_error_median"] < 0.2
+    assert found["effect_signs_right"] == 1.0
+    assert found["spearman"] == found["scenarios"]["detector-anon"]["spearman"]
+    none = next(row for row in found["arms"] if row["arm"] == "none")
+    assert 0.1 < none["live_work"] < 1.1, "a share of the rate with the node to itself"
+    scenario = found["scenarios"]["detector-anon"]
+    assert scenario["effects_right"] == scenario["effects_counted"] > 0
+    assert found["distance_vs_replay"] < 0.45
+    assert found["left_out_scenarios"] is None
+    headers, rows, notes = fidelity_rows(found)
+    assert all(len(row) == len(headers) for row in rows)
+    assert any("right sign" in note and "(target 1.00: met)" in note for note in notes)
+    assert found["targets"]["distance_vs_replay"]["met"]
+    signal_headers, signals_of = signal_rows(found)
+    assert {row[0] for row in signals_of} == set(none["distances"]["twin"])
+    assert all(len(row) == len(signal_headers) for row in signals_of)
+    page = render_page(found)
+    assert page.count("<circle") == 2 * 3, "latency and work of each arm"
+    assert "naive replay" in page
+    signals = sum(len(row["distances"]["twin"]) for row in found["arms"])
+    assert page.count("live from live ") == signals, "a cell for each"
+    assert "<script" not in page
+
+
+def test_one_arm_alone_can_be_left_out(
+    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
+    found = measure_fidelity(recordings, fits=Fits(generations=1), arm="none", workers=1)
+    assert [row["arm"] for row in found["arms"]] == ["none"]
+    with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
+        measure_fidelity(recordings, fits=Fits(generations=1), arm="latd-grow", workers=1)
+
+
+def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_is_fitted(
+    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", None)
+    other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
+    found = measure_fidelity(recordings, twins=[other, twin], workers=1)
+    arms = [row["arm"] for row in found["arms"]]
+    assert arms == ["none", "static:pause=all", "static:limit=0.4"]
+    assert found["p95_error_median"] < 0.5
+    assert "Twins as they are" in render_page(found)
+    one = measure_fidelity(recordings, twins=[twin], arm="none", workers=1)
+    assert [row["arm"] for row in one["arms"]] == ["none"], "one arm is enough"
+    for twins, arm in (([other], ""), ([twin], "latd-grow")):
+        with pytest.raises(EvaluationError, match="can be laid beside the twins of"):
+            measure_fidelity(recordings, twins=twins, arm=arm, workers=1)
+
+
+def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
+    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
+    file = recordings / "2" / "run.json"
+    for digest, there in ((file_sha256(Path(find_policy("default"))), True), ("0" * 64, False)):
+        file.write_text(
+            json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
+        )
+        found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+        assert ("ppo" in [row["arm"] for row in found["arms"]]) == there
+        assert found["not_run"] == ([] if there else ["detector-anon ppo"])
+        said = [note for note in fidelity_rows(found)[2] if "not run" in note]
+        assert len(said) == (0 if there else 1), "nobody is left out in silence"
+        with_twin = measure_fidelity(recordings, twins=[twin], workers=1)
+        assert with_twin["not_run"] == found["not_run"]
+
+
+def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange = replace(twin, scenario=replace(twin.scenario, name="redis-sort"))
+    runner = TwinRunner(
+        twin=strange, scenario=load_scenario("redis-sort"), node=node_info(tmp_path)
+    )
+    request = RunRequest(
+        condition="together", arm=NO_ARM, slo_ms=30.0, duration_s=20.0, burn_in_s=8.0, seed=9
+    )
+    runner.run_block(request, recordings / "redis-none")
+    for condition in ("ample", "background"):
+        runner.run_block(replace(request, condition=condition), recordings / f"redis-{condition}")
+    fitted_to: list[list[str]] = []
+
+    def fit(paths: list[Path], **_: object) -> FittedTwin:
+        fitted_to.append([path.name for path in paths])
+        return twin
+
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
+    found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+    assert not any("redis" in name for names in fitted_to for name in names)
+    assert len(found["arms"]) == 3
+    (row,) = found["left_out_scenarios"]["arms"]
+    assert (row["scenario"], row["arm"]) == ("redis-sort", "none")
+    assert row["errors"]["p95"] < 1.0, "its own sizes, its zone under pressure"
+    assert "left out of every fit" in render_page(found)
+
+
+def test_arms_left_out_side_by_side_come_back_in_order(recordings: Path) -> None:
+    heard: list[float] = []
+    found = measure_fidelity(
+        recordings,
+        fits=Fits(generations=1),
+        workers=2,
+        report=lambda _, share: heard.append(share),
+    )
+    arms = [row["arm"] for row in found["arms"]]
+    assert arms == ["none", "static:pause=all", "static:limit=0.4"]
+    assert found["p95_error_worst"] > 0.0
+    assert heard[-1] == 1.0
+    assert heard == sorted(heard)
+
+
+def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    (recordings / "0").rename(only / "0")
+    with pytest.raises(EvaluationError, match="two arms"):
+        measure_fidelity(only, fits=Fits(generations=1))
+
+
+def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = Fits(generations=1, directory=tmp_path / "fits")
+    fitted_to: list[list[Path]] = []
+
+    def fit(paths: list[Path], **_: object) -> FittedTwin:
+        fitted_to.append(paths)
+        if len(fitted_to) == 3:
+            raise KeyboardInterrupt
+        return twin
+
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
+    with pytest.raises(KeyboardInterrupt):
+        measure_fidelity(recordings, fits=fits, workers=1)
+    kept = sorted((tmp_path / "fits").iterdir())
+    assert len(kept) == 2
+    kept[0].write_text("{}")
+    found = measure_fidelity(recordings, fits=fits, workers=1)
+    assert len(fitted_to) == 3 + 2, "the one that was under way, and one that cannot be read"
+    assert fitted_to[3] in fitted_to[:2]
+    assert fitted_to[4] == fitted_to[2]
+    fits.forget()
+    assert not (tmp_path / "fits").exists(), "nothing of it is taken for the next measure's"
+    assert found == measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+
+
+def test_fits_to_something_else_are_not_taken(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 0
+
+    def fit(*_: object, **__: object) -> FittedTwin:
+        nonlocal count
+        count += 1
+        return twin
+
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
+    fits = Fits(generations=1, directory=tmp_path / "fits")
+    two = [recordings / "0", recordings / "1"]
+    assert fits.fit(two) == twin
+    assert fits.fit(two[::-1]) == twin
+    assert count == 1
+    for other in (replace(fits, seed=2), replace(fits, generations=2)):
+        other.fit(two)
+    fits.fit([*two, recordings / "2"])
+    assert count == 4
+    run = two[0] / "run.json"
+    run.write_text(run.read_text() + "\n")
+    fits.fit(two)
+    assert count == 5, "another recording under the same name"
+    monkeypatch.setattr(fidelity_fits, "_code", lambda: "a twin that computes otherwise")
+    fits.fit(two)
+    assert count == 6, "a fit by an older version is of another twin"
+
+
+def test_measuring_something_else_leaves_kept_fits_alone(
+    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
+    out = tmp_path / "out"
+    asked: list[Fits] = []
+
+    def measure(*_: object, fits: Fits, **__: object) -> dict[str, Any]:
+        asked.append(fits)
+        if fits.directory is not None:
+            fits.fit([recordings / "0"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stallward.evaluation.fidelity.measure.measure_fidelity", measure)
+    with pytest.raises(KeyboardInterrupt):
+        fidelity(recordings, out=out)
+    with pytest.raises(KeyboardInterrupt):
+        fidelity(recordings, out=out, generations=7)
+    places = [fits.directory for fits in asked]
+    assert None not in places
+    assert len(set(places)) == 2, "whoever is done removes its own"
+    save_fitted(tmp_path / "detector-anon.json", twin)
+    with pytest.raises(KeyboardInterrupt):
+        fidelity(recordings, out=out, twin=[str(tmp_path / "detector-anon.json")])
+    assert asked[-1].directory is None, "twins as they are need no fits, and have none to remove"
+
+
+def test_a_signal_that_moves_by_pages_is_no_measure_of_anything() -> None:
+    ramp = np.linspace(0.0, 1.0, 500)
+    live = {
+        "protected memory": 64e6 * ramp,
+        "protected file pages": 1e6 * ramp,
+        "zone stalled": 0.1 * ramp,
+        "protected stalled for memory": 0.003 * ramp,
+    }
+    assert set(scales_of([live])) == {"protected memory", "zone stalled"}

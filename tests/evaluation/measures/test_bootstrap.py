@@ -1,0 +1,204 @@
+"""Statistics against closed forms and against their own promise (coverage)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stallward.evaluation.measures.bootstrap import (
+    block_counts,
+    bootstrap_quantiles,
+    bootstrap_ratio,
+    moving_block_counts,
+    pooled_quantiles,
+)
+from stallward.evaluation.measures.intervals import (
+    Scale,
+    half_width,
+    impact_interval,
+    interval,
+    share_interval,
+    student_975,
+)
+from stallward.evaluation.measures.slo import slo_windows, slo_windows_met
+
+
+def test_pooled_quantiles_pool_requests_not_block_quantiles() -> None:
+    pools = [np.array([1.0, 2.0, 3.0]), np.array([100.0])]
+    assert pooled_quantiles(pools, [0.5])[0] == 2.5  # the mean of block medians would be 51
+    assert np.isnan(pooled_quantiles([np.array([])], [0.5])[0])
+
+
+@pytest.mark.parametrize("size", [7, 500])
+def test_bootstrap_quantiles_equal_quantiles_of_the_resampled_values(size: int) -> None:
+    rng = np.random.default_rng(1)
+    pools = [rng.exponential(size=size + k) for k in range(4)]
+    counts = block_counts(4, 50, rng)
+    got = bootstrap_quantiles(pools, [0.5, 0.95, 0.99], counts)
+    for row, count in zip(got, counts, strict=True):
+        values = np.concatenate([np.tile(p, c) for p, c in zip(pools, count, strict=True)])
+        np.testing.assert_allclose(row, np.quantile(values, [0.5, 0.95, 0.99]))
+
+
+def test_bootstrap_quantiles_of_many_requests_stay_exact_in_the_tail() -> None:
+    rng = np.random.default_rng(2)
+    pools = [rng.lognormal(size=30_000) for _ in range(5)]
+    counts = block_counts(5, 20, rng)
+    got = bootstrap_quantiles(pools, [0.5, 0.99], counts)
+    for row, count in zip(got, counts, strict=True):
+        values = np.concatenate([np.tile(p, c) for p, c in zip(pools, count, strict=True)])
+        np.testing.assert_allclose(row, np.quantile(values, [0.5, 0.99]), rtol=2e-3)
+
+
+def test_resample_counts_always_hold_as_many_blocks() -> None:
+    rng = np.random.default_rng(3)
+    assert (block_counts(5, 100, rng).sum(axis=1) == 5).all()
+    counts = moving_block_counts(20, 6, 100, rng)
+    assert (counts.sum(axis=1) == 20).all()
+
+
+def test_moving_blocks_keep_neighbours_together() -> None:
+    rng = np.random.default_rng(4)
+    counts = moving_block_counts(40, 10, 4000, rng).astype(float)
+    neighbours = np.corrcoef(counts[:, 10], counts[:, 11])[0, 1]
+    strangers = np.corrcoef(counts[:, 10], counts[:, 30])[0, 1]
+    assert neighbours > 0.7
+    assert strangers < 0.1
+
+
+def test_bootstrap_ratio_is_a_ratio_of_sums() -> None:
+    counts = np.array([[1, 1], [2, 0], [0, 2]])
+    got = bootstrap_ratio(np.array([1.0, 9.0]), np.array([1.0, 3.0]), counts)
+    np.testing.assert_allclose(got, [10 / 4, 1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("degrees", "expected"), [(1, 12.7062), (4, 2.7764), (12, 2.1788), (30, 2.0423)]
+)
+def test_student_quantiles(degrees: int, expected: float) -> None:
+    assert student_975(degrees) == pytest.approx(expected, abs=1e-3)
+
+
+def test_intervals_reach_further_with_fewer_blocks() -> None:
+    assert half_width(3) > half_width(6) > half_width(20) > half_width(200)
+    assert half_width(200) == pytest.approx(1.96, abs=0.02)
+
+
+def test_mean_interval_of_a_normal_is_students() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(10.0, 1.0, size=12)
+    draws = bootstrap_ratio(x, np.ones(12), block_counts(12, 20_000, rng))
+    found = interval(float(x.mean()), draws, blocks=12, scale=Scale.LINEAR)
+    half = student_975(11) * x.std(ddof=1) / np.sqrt(12)
+    assert found.low == pytest.approx(x.mean() - half, abs=0.03)
+    assert found.high == pytest.approx(x.mean() + half, abs=0.03)
+
+
+@pytest.mark.parametrize(("blocks", "at_least"), [(2, 0.93), (3, 0.92), (6, 0.91), (12, 0.91)])
+def test_intervals_of_p95_cover(blocks: int, at_least: float) -> None:
+    """Blocks share a luck of +-20 %; the interval must find the true p95 about 95 % of times."""
+    rng = np.random.default_rng(blocks)
+    luck = np.exp(0.2 * rng.normal(size=20_000))
+    truth = float(np.quantile(luck * rng.exponential(size=20_000), 0.95))
+    hits = 0
+    for _ in range(300):
+        pools = [np.exp(0.2 * rng.normal()) * rng.exponential(size=300) for _ in range(blocks)]
+        draws = bootstrap_quantiles(pools, [0.95], block_counts(blocks, 300, rng))[:, 0]
+        value = float(pooled_quantiles(pools, [0.95])[0])
+        found = interval(value, draws, blocks=blocks, scale=Scale.LOG)
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= truth <= found.high
+    assert at_least <= hits / 300 <= 0.995
+
+
+def test_one_block_has_a_value_and_no_interval() -> None:
+    found = interval(3.0, np.array([3.0, 3.0]), blocks=1, scale=Scale.LOG)
+    assert (found.value, found.low, found.high) == (3.0, None, None)
+
+
+def test_a_ratio_to_what_was_nothing_in_some_blocks_has_no_interval() -> None:
+    draws = np.array([1.0, 1.1, 0.9, 1.0] * 20)
+    assert interval(1.0, draws, blocks=4, scale=Scale.LOG).high is not None
+    draws[:20] = np.inf
+    found = interval(1.0, draws, blocks=4, scale=Scale.LOG)
+    assert (found.value, found.low, found.high) == (1.0, None, None)
+
+
+def test_nothing_measured_is_absent_not_zero() -> None:
+    found = interval(float("nan"), np.array([1.0]), blocks=5, scale=Scale.LOG)
+    assert found.as_json() == {"value": None, "low": None, "high": None}
+
+
+def test_shares_stay_between_zero_and_one() -> None:
+    draws = np.array([0.8, 0.9, 0.95, 1.0])
+    found = interval(0.9, draws, blocks=3, scale=Scale.SHARE)
+    assert found.high == 1.0
+    assert found.low is not None
+    assert 0.0 <= found.low < 0.7
+
+
+def test_impact_is_the_ratio_minus_one_and_never_below_minus_one() -> None:
+    found = impact_interval(0.5, np.array([0.1, 0.5, 2.0]), blocks=2)
+    assert found.value == -0.5
+    assert found.low is not None
+    assert found.low > -1.0
+
+
+def _requests(per_s: list[int]) -> np.ndarray:
+    return np.concatenate([s + np.linspace(0, 0.99, n) for s, n in enumerate(per_s)])
+
+
+def test_windows_are_one_second_where_requests_are_dense() -> None:
+    windows = slo_windows(_requests([20, 30, 25]), 0.0, 3.0)
+    assert np.bincount(windows).tolist() == [20, 30, 25]
+
+
+def test_windows_grow_until_twenty_requests_and_the_rest_joins_the_last() -> None:
+    windows = slo_windows(_requests([15, 15, 15, 15, 15]), 0.0, 5.0)
+    assert np.bincount(windows).tolist() == [30, 45]
+
+
+def test_a_quiet_block_is_one_window() -> None:
+    assert np.bincount(slo_windows(_requests([3, 3]), 0.0, 2.0)).tolist() == [6]
+
+
+@pytest.mark.parametrize(
+    ("slow", "failed", "met"), [(0, 0, 2), (1, 0, 2), (2, 0, 1), (0, 2, 1), (1, 1, 1)]
+)
+def test_attainment_counts_slow_and_unfinished_requests(slow: int, failed: int, met: int) -> None:
+    scheduled = _requests([20, 20])
+    latency = np.full(40, 10.0)
+    latency[:slow] = 1000.0
+    ok = np.ones(40, dtype=bool)
+    ok[slow : slow + failed] = False
+    got = slo_windows_met(scheduled, latency, ok, start_s=0.0, end_s=2.0, slo_ms=100.0)
+    assert (got.sum(), got.size) == (met, 2)
+
+
+def test_a_window_of_p99_holds_a_hundred_requests_and_allows_one_slow_one() -> None:
+    scheduled = _requests([50] * 4)
+    assert np.bincount(slo_windows(scheduled, 0.0, 4.0, quantile=0.99)).tolist() == [100, 100]
+    latency = np.full(200, 10.0)
+    latency[[0, 100, 101]] = 1000.0
+    ok = np.ones(200, dtype=bool)
+    judged = {
+        q: slo_windows_met(
+            scheduled, latency, ok, start_s=0.0, end_s=4.0, slo_ms=100.0, quantile=q
+        ).tolist()
+        for q in (0.95, 0.99)
+    }
+    assert judged == {0.95: [True] * 4, 0.99: [True, False]}
+
+
+def test_no_requests_is_unknown_not_perfect_attainment() -> None:
+    empty = np.array([])
+    met = slo_windows_met(empty, empty, empty.astype(bool), start_s=0.0, end_s=2.0, slo_ms=1.0)
+    assert share_interval(int(met.sum()), met.size, np.array([1.0]), units=3).value is None
+
+
+def test_never_seen_is_not_impossible() -> None:
+    always = share_interval(60, 60, np.ones(10), units=3)
+    assert (always.value, always.low, always.high) == (1.0, 0.95, 1.0)
+    never = share_interval(0, 60, np.zeros(10), units=3)
+    assert (never.value, never.low, never.high) == (0.0, 0.0, 0.05)

@@ -1,0 +1,36 @@
+"""The charts that compare arms."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from stallward.evaluation.report.charts import styles, trade_chart
+
+
+def figures(p95_ms: float, work: float) -> dict[str, Any]:
+    return {
+        "p95_ms": {"value": p95_ms, "low": 0.8 * p95_ms, "high": 1.3 * p95_ms},
+        "background_work": {"value": work, "low": work - 0.04, "high": work + 0.04},
+    }
+
+
+def test_no_label_of_the_trade_lies_on_another_arm_s_dot() -> None:
+    """An arm with a little more work and as much latency has its dot where the label would be."""
+    arms = {"none": figures(963.0, 0.48), "latd": figures(78.4, 0.51), "ppo": figures(85.9, 0.53)}
+    result = {"arms": arms, "alone": {"protected": {"p95_ms": 60.4}}, "slo_ms": 112.0}
+    picture = trade_chart(result, styles(list(arms)))
+    dots, labels = {}, {}
+    for label in arms:
+        group = picture[picture.index(f'data-arm="{label}"') :]
+        found = re.search(r'<circle[^>]*cx="([^"]+)" cy="([^"]+)"', group)
+        named = re.search(rf'<text x="([^"]+)" y="([^"]+)"[^>]*>{label}<', group)
+        assert found
+        assert named
+        dots[label] = float(found[1]), float(found[2])
+        labels[label] = float(named[1]), float(named[2])
+    (x, y), (dot_x, dot_y) = labels["latd"], dots["ppo"]
+    assert x - 8 < dot_x < x + 28, "the dot is where the letters are"
+    assert not y - 14 < dot_y < y + 5, "above it or below, then"
+    # As near to its own dot as it can be.
+    assert abs(labels["none"][1] - dots["none"][1]) < 10

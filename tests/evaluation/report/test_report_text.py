@@ -1,0 +1,118 @@
+"""Numbers as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stallward.evaluation.report.text import (
+    COLUMNS,
+    Kind,
+    cell,
+    headline,
+    number,
+    result_rows,
+    seconds,
+    short,
+    target,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (None, "ms", "-"),
+        (1.234, "ms", "1.23"),
+        (12.34, "ms", "12.3"),
+        (866.1, "ms", "866"),
+        (0.5, "share", "50 %"),
+        (0.023, "share", "2.3 %"),
+        (1.0, "share", "100 %"),
+        (-0.031, "ratio", "-0.03x"),
+        (112.4, "ratio", "+112x"),
+        (8.91e13, "ms", "9e13"),
+        (4.4e6, "ratio", "4e6x"),
+    ],
+)
+def test_numbers(value: float | None, kind: Kind, text: str) -> None:
+    assert number(value, kind) == text
+
+
+def test_cells_carry_their_interval_or_none() -> None:
+    assert cell({"value": 0.5, "low": 0.4, "high": 0.62}, "share") == "50 % [40..62 %]"
+    assert cell({"value": 5.0, "low": None, "high": None}, "ms") == "5.00"
+
+
+def test_a_target_names_its_quantile() -> None:
+    assert target({"slo_ms": 60.0, "slo_quantile": 0.999}) == "p99.9 at most 60.0 ms"
+    assert target({"slo_ms": 60.0}) == "p95 at most 60.0 ms", "results written before it was said"
+
+
+def _arm(p95: float, work: float, met: float) -> dict[str, Any]:
+    same = {c.metric: {"value": 1.0, "low": 0.9, "high": 1.1} for c in COLUMNS}
+    return same | {
+        "p95_ms": {"value": p95, "low": p95, "high": p95},
+        "background_work": {"value": work, "low": work, "high": work},
+        "slo_attainment": {"value": met, "low": met, "high": met},
+    }
+
+
+def _result() -> dict[str, Any]:
+    protected = {"p50_ms": 5.0, "p95_ms": 7.8, "p99_ms": 9.0, "mean_ms": 5.5, "requests": 10}
+    return {
+        "mode": "live",
+        "alone": {"protected": protected},
+        "ample": {"protected": protected},
+        "references": {"alone": _arm(7.8, 0.0, 1.0), "ample": _arm(9.0, 0.95, 1.0)},
+        "arms": {
+            "none": _arm(866.0, 0.9, 0.05),
+            "latd": _arm(10.0, 0.1, 0.99),
+            "ppo": _arm(11.0, 0.6, 0.97),
+        },
+    }
+
+
+def test_the_headline_names_the_best_trade_and_its_price() -> None:
+    text = headline(_result())
+    assert "7.80 ms alone and 866 ms beside the background" in text
+    assert "ppo brings it to 11.0 ms while the background does 60 % of its work" in text
+    assert "latd 10.0 ms at 10 %" in text
+
+
+def test_rows_list_references_and_arms_in_order() -> None:
+    headers, rows = result_rows(_result())
+    assert [row[0] for row in rows] == ["alone", "ample", "none", "latd", "ppo"]
+    assert all(len(row) == len(headers) for row in rows)
+    work = headers.index("background")
+    assert (rows[0][work], rows[1][work]) == ("", "95 % [95..95 %]")
+    assert "terminated" not in headers
+
+
+def test_rows_say_how_many_processes_an_arm_ended() -> None:
+    result = _result()
+    result["arms"]["latd"]["terminated_processes"] = 3
+    headers, rows = result_rows(result)
+    assert headers[-1] == "terminated"
+    assert [row[-1] for row in rows] == ["", "", "0", "3", "0"]
+    assert "latd 10.0 ms at 10 % (3 processes terminated)" in headline(result)
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("none#2", "none#2"),
+        ("static:pause=0,limit=0.4", "static:pause=0,limit=0.4"),
+        ("onnx:path=/a/b/p.onnx", "onnx:p.onnx"),
+        ("onnx:path=/a/a-very-long-name-of-a-policy.onnx", "onnx:a-very-long-name-of-…"),
+    ],
+)
+def test_long_labels_are_shortened_where_there_is_no_room(label: str, shown: str) -> None:
+    assert short(label) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(7.56673, "7.6 s"), (30.0, "30 s"), (0.0, "0 s"), (86_400.0, "86400 s")]
+)
+def test_lengths_are_to_a_tenth(value: float, text: str) -> None:
+    assert seconds(value) == text

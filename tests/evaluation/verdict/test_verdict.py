@@ -1,0 +1,542 @@
+"""The verdict: what it runs and in which order, and what it makes of known comparisons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stallward.agent.desired import LIMIT_RATIOS
+from stallward.env.recording.split import load_split
+from stallward.env.scenario.file import load_scenario
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.blocks.plan import write_json
+from stallward.evaluation.comparison.compare import Compared, ComparisonRequest
+from stallward.evaluation.comparison.oracle import Hindsight, Setting
+from stallward.evaluation.errors import ComparisonError, EvaluationError, PlanError
+from stallward.evaluation.measures.block_measures import BlockMeasures
+from stallward.evaluation.measures.estimates import Estimated, estimate
+from stallward.evaluation.verdict import verdict
+from stallward.evaluation.verdict.figures import FIGURES, Scene, judge, what_was_run
+from stallward.evaluation.verdict.plan import VerdictPlan, load_verdict_plan
+from stallward.evaluation.verdict.score import score
+from stallward.evaluation.verdict.tables import verdict_tables
+from stallward.evaluation.verdict.verdict import load_verdict, run_verdict, static_best
+
+ORACLE = Hindsight(arm="static:limit=0.35", meets_target=True)
+LEVELS = {
+    # condition: latency in ms, units of two groups per second
+    "alone": (10.0, ()),
+    "ample": (11.0, (10.0, 2.0)),
+    "background": (1.0, (10.0, 2.0)),
+    "latd": (12.0, (4.0, 0.8)),
+    "rule": (12.0, (5.0, 1.0)),
+    "ppo": (11.5, (6.0, 1.2)),
+    "ppo#2": (11.5, (6.0, 1.2)),
+    "static:limit=0.6": (60.0, (9.0, 1.8)),
+    "static:limit=0.35": (12.0, (7.0, 1.4)),
+}
+ARMS = tuple(LEVELS)[3:]
+Level = tuple[float, tuple[float, ...]]
+
+
+def block(latency_ms: float, units: tuple[float, ...], seed: int) -> BlockMeasures:
+    rng = np.random.default_rng(seed)
+    scheduled = np.arange(0.0, 20.0, 0.04)
+    return BlockMeasures(
+        duration_s=20.0,
+        scheduled_s=scheduled,
+        latency_ms=latency_ms * np.exp(0.05 * rng.standard_normal(scheduled.size)),
+        ok=np.ones(scheduled.size, dtype=bool),
+        units=np.tile(np.asarray(units) * np.exp(0.02 * rng.standard_normal()), (20, 1)),
+        psi_some_s=np.zeros(20),
+        paused_s=np.zeros(20),
+    )
+
+
+def scene(
+    rounds: int = 4,
+    *,
+    oracle: Hindsight | None = ORACLE,
+    without: str = "",
+    odd: Mapping[int, Level] | None = None,
+    **changed: Level,
+) -> Scene:
+    """A comparison; ``odd`` are the rounds in which ``ppo`` did otherwise."""
+    levels = {**LEVELS, **changed}
+    levels.pop(without, None)
+    blocks = {
+        name: [
+            block(*((odd or {}).get(r, level) if name == "ppo" else level), seed=17 * r + k)
+            for r in range(rounds)
+        ]
+        for k, (name, level) in enumerate(levels.items())
+    }
+    arms = [arm for arm in ARMS if arm in levels]
+    roles = {arm: arm for arm in arms if not arm.startswith("static")}
+    return Scene(found=estimate(blocks, arms, slo_ms=None, seed=1), roles=roles, oracle=oracle)
+
+
+def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() -> None:
+    plan = load_verdict_plan()
+    split = load_split()
+    assert all(split.part_of(load_scenario(name)) == "test" for name in plan.scenarios)
+    assert len(plan.scenarios) == 4
+    wanted = {"none", "none#2", "latd", "latd-cgroup", "rule", "pi", "ppo", "ppo#2"}
+    assert set(plan.arms) == wanted
+    assert plan.hindsight_settings > 0
+    assert plan.block_seconds >= 60.0
+    assert plan.block_seconds % 30.0 == 0.0, "whole periods of the scenarios that come and go"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rounds = [", "cannot be read"),
+        ("round = 3", "lacks the key|unknown key"),
+        ('seed = "x"', "wrong type"),
+        ("scenarios = [1]", "wrong type"),
+        ("rounds = 0", "runs nothing"),
+        ('arms = ["nobody"]', "nobody"),
+    ],
+)
+def test_plans_that_cannot_be_run_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    plan = load_verdict_plan()
+    values: dict[str, object] = {
+        name: getattr(plan, name) for name in VerdictPlan.__dataclass_fields__
+    }
+    lines = [
+        f"{name} = {json.dumps(value)}"
+        for name, value in values.items()
+        if not text.startswith(name)
+    ]
+    path = tmp_path / "plan.toml"
+    path.write_text("\n".join([*lines, text]))
+    with pytest.raises(Exception, match=said):
+        load_verdict_plan(path)
+    path.write_text("\n".join(lines))
+    if text.startswith("round "):
+        assert load_verdict_plan(path) == plan
+    else:
+        with pytest.raises(PlanError, match="lacks the key"):
+            load_verdict_plan(path)
+
+
+def test_figures_are_those_of_the_policy_beside_the_others() -> None:
+    found = judge({"s": scene()})
+    figures = found["scenarios"]["s"]["arms"]["ppo"]
+    assert figures["impact_ample_mean"]["value"] == pytest.approx(11.5 / 11.0 - 1.0, abs=0.01)
+    assert figures["impact_p99"]["value"] == pytest.approx(11.5 / 10.0 - 1.0, abs=0.03)
+    assert figures["work"]["value"] == pytest.approx(0.6, rel=0.02)
+    assert figures["work_of_oracle"]["value"] == pytest.approx(6.0 / 7.0, rel=0.05)
+    assert figures["work_of_latd"]["value"] == pytest.approx(1.5, rel=0.05)
+    assert figures["p99_of_latd"]["value"] == pytest.approx(11.5 / 12.0, rel=0.03)
+    for name in ("work_of_rule", "impact_ample_p99", "score_over_rule", "impact_p99_sd"):
+        assert figures[name]["low"] < figures[name]["value"] < figures[name]["high"], name
+    points = figures["slo_points"]
+    assert points["value"] == 0.0
+    assert points["low"] == -points["high"] == pytest.approx(-3.0 / 80.0), (
+        "never once in 80 windows"
+    )
+    over = found["arms"]["ppo"]
+    assert over["work_of_latd"]["met"] is True
+    assert over["impact_ample_mean"]["met"] is True
+    assert over["impact_mean"]["met"] is None, "no target"
+    assert "impact_ample_p99" not in found["arms"]["ample"], "nothing is held against itself"
+    assert "work_of_latd" not in found["arms"]["latd"]
+    again = found["again"]["ppo#2"]["work_ratio"]
+    assert again["low"] < 1.0 < again["high"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_the_score_takes_off_what_is_suffered_beyond_what_is_allowed() -> None:
+    calm = judge({"s": scene()})["arms"]
+    # 12 ms is 9.1 % more than with ample memory, of which 5 % are allowed, and one request in
+    # seven is slower than 1.15 times ample's p99 of about 12.4.
+    assert calm["ppo"]["score"]["value"] == pytest.approx(0.6, abs=0.02)
+    assert calm["rule"]["score"]["value"] == pytest.approx(0.5 - 2.0 * 0.041, abs=0.02)
+    slow = judge({"s": scene(ppo=(60.0, (9.0, 1.8)))})["arms"]["ppo"]["score"]["value"]
+    missed, excess, late = 10.0 * 0.995, 2.0 * (60.0 / 11.0 - 1.05), 10.0 * 0.99
+    assert slow == pytest.approx(0.9 - missed - excess - late, abs=0.1)
+
+
+def test_a_score_varies_with_what_is_usual() -> None:
+    """Where only ample varies from round to round, so does what is held against an arm."""
+
+    def varied(spread: float) -> Estimated:
+        rng = np.random.default_rng(5)
+        factors = np.exp(spread * rng.standard_normal(6))
+        levels = {"alone": 10.0, "background": 1.0, "ppo": 13.0}
+        blocks = {
+            name: [block(ms, (10.0, 2.0), seed=3) for _ in factors] for name, ms in levels.items()
+        }
+        blocks["ample"] = [block(11.0 * f, (10.0, 2.0), seed=4) for f in factors]
+        return estimate(blocks, ["ppo"], slo_ms=1e3, seed=1)
+
+    for spread in (0.0, 0.1):
+        found = varied(spread)
+        got = score(found, "ppo")
+        ms = found.conditions["ppo"].blocks[0].latency_ms
+        usual = found.known["ample"].estimates["mean_ms"].value
+        tail = 1.15 * found.known["ample"].estimates["p99_ms"].value
+        slow = 10.0 * max(float(np.mean(ms > tail)) - 0.01, 0.0)
+        excess = 2.0 * max(float(ms.mean()) / usual - 1.05, 0.0)
+        work = found.known["ppo"].estimates["background_work"].value
+        assert got.value == pytest.approx(work - slow - excess, abs=1e-9)
+        assert (got.draws.std() > 0.02) == (spread > 0.0)
+
+
+def test_the_policy_ships_only_if_it_is_certainly_better_than_the_rule() -> None:
+    assert judge({"s": scene()})["ships"]["controller"] == "ppo"
+    like = judge({"s": scene(ppo=(12.0, (5.0, 1.0)))})
+    assert like["arms"]["ppo"]["score_over_rule"]["met"] is False
+    assert like["ships"]["controller"] == "rule"
+    once = judge({"s": scene(rounds=1)})
+    assert once["arms"]["ppo"]["score_over_rule"]["value"] > 0.0
+    assert once["ships"]["controller"] == "rule", "one round has no interval"
+
+
+def test_more_work_than_latd_counts_only_at_no_worse_p99() -> None:
+    slower = judge({"s": scene(ppo=(14.0, (6.0, 1.2)))})["arms"]["ppo"]
+    assert slower["work_of_latd"]["value"] > 1.3
+    assert slower["p99_of_latd"]["met"] is False
+    assert slower["work_of_latd"]["met"] is False
+
+
+def test_an_arm_that_did_nothing_can_be_compared_with() -> None:
+    killed: Level = (11.5, (0.0, 0.0))
+    found = judge({"one": scene(latd=killed), "two": scene()})
+    assert found["scenarios"]["one"]["arms"]["ppo"]["work_of_latd"]["value"] is None
+    assert found["scenarios"]["one"]["arms"]["ppo"]["work_of_latd"]["beyond"] is True
+    over = found["arms"]["ppo"]["work_of_latd"]
+    assert over["value"] == pytest.approx(2 * 0.6 / 0.4, rel=0.05), "that of the sums"
+    assert over["low"] < over["value"] < over["high"]
+    assert "more than nothing" in str(verdict_tables(found)[0].rows)
+
+
+def test_scenarios_count_alike() -> None:
+    found = judge({"one": scene(), "two": scene(ppo=(11.5, (3.0, 0.6)))})
+    each = [found["scenarios"][name]["arms"]["ppo"]["score"] for name in ("one", "two")]
+    mean = found["arms"]["ppo"]["score"]
+    assert mean["value"] == pytest.approx(np.mean([one["value"] for one in each]))
+    assert mean["worst"] == each[1]["value"]
+    for table in verdict_tables(found):
+        assert all(len(row) == len(table.headers) for row in table.rows)
+    assert len(verdict_tables(found)[0].rows) == len(FIGURES)
+
+
+def test_one_bad_round_shows_in_the_worst_and_in_the_spread() -> None:
+    bad = judge({"s": scene(odd={2: (60.0, (6.0, 1.2))})})["arms"]
+    assert bad["ppo"]["slo_points_worst"]["value"] == pytest.approx(1.0)
+    assert bad["ppo"]["slo_points"]["value"] == pytest.approx(0.25)
+    assert bad["ample"]["slo_points_worst"]["value"] == 0.0
+    # three rounds at about 1 and one at 5.2 times ample's p99
+    assert bad["ppo"]["impact_p99_sd"]["value"] == pytest.approx(2.1, rel=0.1)
+    assert bad["ppo"]["impact_p99_sd"]["met"] is False
+
+
+def test_other_seeds_count_in_the_spread_over_seeds() -> None:
+    levels = {**LEVELS, "onnx:path=2.onnx": (11.5 * 1.5, (6.0, 1.2))}
+    blocks = {
+        name: [block(*level, seed=17 * r + k) for r in range(4)]
+        for k, (name, level) in enumerate(levels.items())
+    }
+    arms = list(levels)[3:]
+    both = Scene(
+        found=estimate(blocks, arms, slo_ms=None, seed=1), roles={arm: arm for arm in arms}
+    )
+    figures = judge({"s": both})["arms"]["ppo"]
+    # Eight ratios of p99, four of about 1.05 and four of 1.57.
+    assert figures["impact_p99_sd_seeds"]["value"] == pytest.approx(0.28, abs=0.03)
+    assert figures["impact_p99_sd"]["value"] < 0.1
+    alone = judge({"s": scene()})["arms"]["ppo"]["impact_p99_sd_seeds"]
+    assert alone["value"] is alone["met"] is None, "one seed says nothing"
+    assert "impact_p99_sd_seeds" not in judge({"s": scene()})["arms"]["rule"]
+
+
+def test_the_worst_run_is_of_one_scenario_against_ample_in_the_same_round() -> None:
+    calm, odd = scene(), scene(odd={2: (60.0, (6.0, 1.2))})
+    both = judge({"one": calm, "two": odd})["arms"]["ppo"]["slo_points_worst"]
+    assert both["value"] == pytest.approx(1.0), "not halved by the scenario without it"
+    assert both["met"] is False
+
+
+def test_the_worst_scenario_is_that_with_the_longest_latency_and_the_least_work() -> None:
+    slower = scene(ppo=(14.0, (5.0, 1.0)))
+    figures = judge({"one": scene(), "two": slower})
+    over, two = figures["arms"]["ppo"], figures["scenarios"]["two"]["arms"]["ppo"]
+    for name in ("p99_of_rule", "impact_p99", "impact_ample_mean", "work_of_rule", "score"):
+        assert over[name]["worst"] == two[name]["value"], name
+
+
+def test_what_is_met_by_the_value_alone_is_not_certain() -> None:
+    rounds = {r: (11.5 * factor, (6.0, 1.2)) for r, factor in enumerate((0.8, 1.2, 0.8, 1.2))}
+    found = judge({"s": scene(odd=rounds)})
+    shaky = found["arms"]["ppo"]["impact_ample_mean"]
+    assert shaky["met"] is True
+    assert shaky["surely"] is False
+    calm = judge({"s": scene(ppo=(11.0, (6.0, 1.2)))})["arms"]["ppo"]["impact_ample_mean"]
+    assert calm["met"] is calm["surely"] is True
+    said = [row[3] for row in verdict_tables(found)[0].rows]
+    assert {"met", "missed", "met, not certainly", ""} >= set(said)
+    assert "met, not certainly" in said
+
+
+def test_work_counts_against_the_oracle_only_where_the_target_is_kept() -> None:
+    found = judge({"s": scene(odd={2: (60.0, (9.0, 1.8))})})["arms"]["ppo"]
+    assert found["work_of_oracle"]["value"] > 0.85
+    assert found["slo_points"]["met"] is False
+    assert found["work_of_oracle"]["met"] is False
+
+
+def test_an_oracle_that_misses_the_target_is_no_measure() -> None:
+    missing = Hindsight(arm="static:limit=0.35", meets_target=False)
+    found = judge({"one": scene(oracle=missing), "two": scene()})
+    assert found["scenarios"]["one"]["arms"]["ppo"]["work_of_oracle"]["value"] is None
+    over = found["arms"]["ppo"]["work_of_oracle"]
+    assert over["value"] == found["scenarios"]["two"]["arms"]["ppo"]["work_of_oracle"]["value"]
+    assert over["left_out_scenarios"] == 1
+    assert "misses the target" in verdict_tables(found)[0].title
+    nowhere = judge({"one": scene(oracle=None)})["arms"]["ppo"]["work_of_oracle"]
+    assert nowhere["value"] is nowhere["met"] is None
+
+
+def test_what_was_not_measured_is_unknown() -> None:
+    found = judge({"s": scene(without="rule")})
+    assert found["arms"]["ppo"]["score_over_rule"]["value"] is None
+    assert found["arms"]["ppo"]["score_over_rule"]["met"] is None
+    assert found["ships"]["why"].endswith("was not compared with the tuned rule")
+    assert found["ships"]["controller"] == "rule"
+    with pytest.raises(EvaluationError, match="no arm 'ppo'"):
+        judge({"s": scene(without="ppo")})
+
+
+@pytest.fixture
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, VerdictPlan]:
+    """A plan of two scenarios, with hindsight known and comparisons that are not run."""
+    plan = replace(
+        load_verdict_plan(), scenarios=("redis-mix", "redis-sort"), arms=("none", "ppo"), rounds=2
+    )
+    out = tmp_path / "verdict"
+    for name in plan.scenarios:
+        write_json_in(out / "hindsight" / name, ["static:limit=0.6", "mpc:path=twin.json"])
+    monkeypatch.setattr(verdict, "make_arms", tuple)
+    fixed = Setting(levels=(0, 0, 0, 0), paused=(0, 3))
+    monkeypatch.setattr(verdict, "static_best", lambda _policy: fixed)
+    monkeypatch.setattr(verdict, "judge", lambda scenes: {"scenarios": dict.fromkeys(scenes)})
+    return out, plan
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[ComparisonRequest]:
+    """The comparisons that a verdict asks for, which come to nothing."""
+    asked: list[ComparisonRequest] = []
+
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
+        asked.append(request)
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    return asked
+
+
+def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
+    tmp_path: Path, ran: list[ComparisonRequest], staged: tuple[Path, VerdictPlan]
+) -> None:
+    _, plan = staged
+    chosen: dict[str, Any] = {
+        "redis-mix": {"oracle": {"arm": "static:limit=0.25", "meets_target": True}},
+        "redis-sort": {"oracle": {"arm": "static:limit=0.35", "meets_target": False}},
+    }
+    (first := tmp_path / "first").mkdir()
+    write_json(first / "verdict.json", {"scenarios": chosen})
+    out = tmp_path / "second"
+    run_verdict(replace(plan, rounds=1), out, recordings=tmp_path, oracle_of=first)
+    assert [r.arms[-1] for r in ran] == ["static:limit=0.25", "static:limit=0.35"]  # type: ignore[comparison-overlap]
+    assert not any("mpc" in str(r.arms) for r in ran)
+    run_verdict(plan, out, recordings=tmp_path)
+    assert ran[-1].arms == ran[1].arms, "going on needs not be told again"
+    run_verdict(plan, out, recordings=tmp_path, oracle_of=first)
+    chosen["redis-mix"]["oracle"]["arm"] = "static:limit=0.8"
+    write_json(first / "verdict.json", {"scenarios": chosen})
+    with pytest.raises(EvaluationError, match="begun with another oracle for redis-mix"):
+        run_verdict(plan, out, recordings=tmp_path, oracle_of=first)
+    write_json(first / "verdict.json", {"scenarios": {"redis-mix": chosen["redis-mix"]}})
+    with pytest.raises(EvaluationError, match="names no oracle for redis-sort"):
+        run_verdict(plan, tmp_path / "third", recordings=tmp_path, oracle_of=first)
+
+
+def test_what_is_measured_does_not_choose_another_oracle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    """The setting that did best in training runs, too, and may have been luckier here."""
+    _, plan = staged
+    taken, lucky = "static:limit=0.25", "static:pause=0"
+
+    def static(label: str, work: float) -> dict[str, Any]:
+        values = {"slo_attainment": {"value": 1.0}, "background_work": {"value": work}}
+        more = {"invalid_blocks": 0, "stolen_share_worst": 0.0, "terminated_processes": 0}
+        return {"controller": label, **values, **more}
+
+    result = {
+        "arms": {taken: static(taken, 0.3), lucky: static(lucky, 0.6)},
+        "references": {"ample": {"slo_attainment": {"value": 1.0}}},
+        "other_nodes": [],
+    }
+    judged: list[Mapping[str, Scene]] = []
+    monkeypatch.setattr(
+        verdict, "run_comparison", lambda *_: Compared(result=result, found=scene().found)
+    )
+
+    def keep(scenes: Mapping[str, Scene]) -> dict[str, Any]:
+        judged.append(dict(scenes))
+        return {}
+
+    monkeypatch.setattr(verdict, "judge", keep)
+    (first := tmp_path / "first").mkdir()
+    oracle = {"oracle": {"arm": taken, "meets_target": False}}
+    write_json(first / "verdict.json", {"scenarios": dict.fromkeys(plan.scenarios, oracle)})
+    run_verdict(plan, tmp_path / "second", recordings=tmp_path, oracle_of=first)
+    assert {s.oracle for s in judged[-1].values()} == {Hindsight(arm=taken, meets_target=True)}
+    write_json_in(place := tmp_path / "third" / "hindsight" / "redis-mix", [taken])
+    write_json_in(place.with_name("redis-sort"), [taken])
+    run_verdict(plan, tmp_path / "third", recordings=tmp_path)
+    assert {s.oracle for s in judged[-1].values()} == {Hindsight(arm=lucky, meets_target=True)}
+
+
+def test_scenarios_take_turns_and_hindsight_is_decided_once(
+    tmp_path: Path, ran: list[ComparisonRequest], staged: tuple[Path, VerdictPlan]
+) -> None:
+    out, plan = staged
+    run_verdict(plan, out, recordings=tmp_path)
+    assert [(r.scenario, r.rounds) for r in ran] == [
+        ("redis-mix", 1), ("redis-sort", 1), ("redis-mix", 2), ("redis-sort", 2),
+    ]  # fmt: skip
+    mixed = ("none", "ppo", "static:pause=0", "static:limit=0.6", "mpc:path=twin.json")
+    assert ran[0].arms == mixed, "of three slots the fourth is not paused"  # type: ignore[comparison-overlap]
+    assert ran[0].mode == "live"
+    assert set(load_verdict(out)["scenarios"]) == {"redis-mix", "redis-sort"}
+    with pytest.raises(EvaluationError, match="no recording of redis-sort"):
+        run_verdict(
+            replace(plan, scenarios=("redis-sort",)), tmp_path / "new", recordings=tmp_path
+        )
+    with pytest.raises(EvaluationError, match="no verdict"):
+        load_verdict(tmp_path)
+
+
+def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
+        if request.scenario == "redis-mix":
+            raise ComparisonError("killed four times")
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+
+    out, plan = staged
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    found = run_verdict(plan, out, recordings=tmp_path)
+    assert list(found["scenarios"]) == ["redis-sort"]
+    assert found["failed"] == {"redis-mix": "killed four times"}
+    assert load_verdict(out) == found
+    with pytest.raises(EvaluationError, match="No scenario could be run"):
+        run_verdict(replace(plan, scenarios=("redis-mix",)), out, recordings=tmp_path)
+
+
+def test_going_on_shows_at_once_what_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    out, plan = staged
+    ran: list[tuple[str, int]] = []
+
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
+        ran.append((request.scenario, request.rounds))
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+
+    def interrupted(request: ComparisonRequest, *_: object) -> Compared:
+        if (request.scenario, request.rounds) == ("redis-mix", 3):
+            raise KeyboardInterrupt
+        return compare(request)
+
+    monkeypatch.setattr(verdict, "rounds_done", lambda request: 2)
+    monkeypatch.setattr(verdict, "run_comparison", interrupted)
+    write_json(out / "verdict.json", {"scenarios": {"redis-mix": None, "redis-sort": None}})
+    with pytest.raises(KeyboardInterrupt):
+        run_verdict(replace(plan, rounds=3), out, recordings=tmp_path)
+    assert ran == [("redis-mix", 2), ("redis-sort", 2)]
+    assert set(load_verdict(out)["scenarios"]) == {"redis-mix", "redis-sort"}
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    run_verdict(replace(plan, rounds=3), out, recordings=tmp_path)
+    assert ran[4:] == [("redis-mix", 3), ("redis-sort", 3)], "nothing else is run again"
+
+
+def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
+        if (request.scenario, request.rounds) == ("redis-mix", 2):
+            raise ComparisonError("killed four times")
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+
+    out, plan = staged
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    found = run_verdict(plan, out, recordings=tmp_path)
+    assert list(found["scenarios"]) == ["redis-sort"], "fewer rounds of one would be those of all"
+
+
+def test_what_was_run_again_and_ended_is_said_of_every_arm() -> None:
+    troubled = replace(
+        scene(),
+        spoiled={"ppo": 2, "rule": 0},
+        ended={"latd": 3},
+        stolen={"ppo": 0.01, "rule": 0.05},
+        nodes=2,
+    )
+    found = judge({"s": troubled})
+    assert found["scenarios"]["s"]["spoiled_blocks"] == {"ppo": 2}
+    assert found["scenarios"]["s"]["ended_programs"] == {"latd": 3}
+    title = verdict_tables(found)[0].title
+    assert "on 2 machines, run again: ppo 2, ended: latd 3" in title
+    assert title.endswith(", disturbed by the host: rule 5 %)")
+    assert found["scenarios"]["s"]["stolen_share_worst"] == {"ppo": 0.01, "rule": 0.05}
+
+
+def test_a_verdict_says_what_was_judged_and_where() -> None:
+    method = {"block_s": 60.0, "burn_in_s": 12.0, "seed": 30, "files_sha256": {"ppo": "ab12"}}
+    said = what_was_run({"node": {"kernel": "6.18"}, "method": {**method, "summary": "..."}})
+    assert said == {"node": {"kernel": "6.18"}, **method}
+    assert judge({"s": replace(scene(), run=said)})["scenarios"]["s"]["run"] == said
+
+
+def test_a_setting_that_is_two_things_is_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    ran: list[tuple[str, ...]] = []
+
+    def compare(request: ComparisonRequest, *_: object) -> Compared:
+        ran.append(request.arms)  # type: ignore[arg-type]
+        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+
+    out, plan = staged
+    fixed = Setting(levels=(LIMIT_RATIOS.index(0.6), 3, 3, 3))
+    monkeypatch.setattr(verdict, "static_best", lambda _policy: fixed)
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    run_verdict(replace(plan, scenarios=("redis-sort",), rounds=1), out, recordings=tmp_path)
+    assert ran == [("none", "ppo", "static:limit=0.6", "mpc:path=twin.json")]
+
+
+def test_the_shipped_policy_says_which_setting_was_its_measure() -> None:
+    setting = static_best("default")
+    assert setting is not None
+    assert parse_arms(setting.spec)[0].controller == "static"
+    action = np.array([1, 2, 0, 0, 0, 5, 0, 0, 2])
+    assert (Setting.of_action(action.tolist()).action() == action).all()
+
+
+def write_json_in(folder: Path, arms: list[str]) -> None:
+    folder.mkdir(parents=True)
+    write_json(folder / "arms.json", {"arms": arms})
