@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stallward.actuator.config.daemon_config import (
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import (
     ControlConfig,
-    DaemonConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,

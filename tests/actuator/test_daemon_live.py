@@ -26,9 +26,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
-from stallward.actuator.config.daemon_config import (
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.tables import (
     ControlConfig,
-    DaemonConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,
@@ -36,7 +37,6 @@ from stallward.actuator.config.daemon_config import (
     RestartConfig,
     ServiceConfig,
     SlotConfig,
-    config_toml,
 )
 from stallward.actuator.engine.engine import EngineSettings
 from stallward.actuator.engine.replay import replay
@@ -54,10 +54,11 @@ from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.record.wire import record_from_wire
-from stallward.agent.controller import NodeContext, make_controller
+from stallward.agent.controller import NodeContext
 from stallward.agent.desired import ACTION_SIZES, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.errors import PolicyError, StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.registry import make_controller
 from stallward.proto.v1 import stallward_pb2 as pb
 
 pytestmark = pytest.mark.live

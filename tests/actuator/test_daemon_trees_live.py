@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.client.daemon_process import Daemon
-from stallward.actuator.config.daemon_config import (
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import (
     ControlConfig,
-    DaemonConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,

@@ -9,24 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.actuator.config.daemon_config import (
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.tables import (
     ControlConfig,
-    DaemonConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,
     ServiceConfig,
     SlotConfig,
-    config_toml,
 )
 from stallward.actuator.errors import FramesError
 from stallward.actuator.latency.config import LinesLatency
 from stallward.actuator.record.frames import FrameWriter
-from stallward.agent.errors import StallwardError
+from stallward.agent.errors import StallwardError, UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.evaluation.cli import main
-from stallward.evaluation.errors import UsageError
 from stallward.evaluation.measures.block_measures import measure_recording
 from stallward.evaluation.node_recording import Converted, convert_frames
 from stallward.proto.v1 import stallward_pb2 as pb

@@ -11,7 +11,8 @@ import pytest
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.pipeline import fit_twin, load_twins
+from stallward.evaluation.pipeline import load_twins
+from stallward.training.pipeline.fit import fit_twin
 
 
 def test_a_directory_stands_for_its_twins_of_a_part(tmp_path: Path) -> None:

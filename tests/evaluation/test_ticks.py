@@ -9,6 +9,7 @@ import pytest
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
 from stallward.agent.controller import Decision
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
+from stallward.agent.errors import UsageError
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,
@@ -17,7 +18,6 @@ from stallward.agent.sample import (
     Sample,
     SlotState,
 )
-from stallward.evaluation.errors import UsageError
 from stallward.evaluation.ticks import TickPrinter, parse_desired
 
 

@@ -15,7 +15,7 @@ from fuzz_mutations import JSON_VALUES, TOML_VALUES, Material
 from fuzz_target import Folder, Target, sound_signed
 from fuzz_targets_kernel import sample
 
-from stallward.actuator.config.daemon_config import config_toml, load_config, parse_config
+from stallward.actuator.config.load import config_toml, load_config, parse_config
 from stallward.actuator.errors import ConfigError, FramesError, JournalError
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import (

@@ -24,7 +24,7 @@ from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
-from stallward.evaluation.blocks.plan import read_json
+from stallward.evaluation.blocks.store import read_json
 
 _RUN: Final = RunInfo(
     scenario="detector-anon",

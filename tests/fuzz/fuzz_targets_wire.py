@@ -26,10 +26,10 @@ from stallward.actuator.loop.commands import CommandDesk
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.record import wire as convert
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.agent import controller as controller_module
-from stallward.agent.controller import make_controller
+from stallward.agent import registry as controller_module
 from stallward.agent.errors import ControllerError, StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.registry import make_controller
 from stallward.agent.testing import CONTEXT, make_sample
 from stallward.env.recording.program_lines import parse_requests, parse_units
 from stallward.env.scenario.scenario import LatencyLines, UnitLines

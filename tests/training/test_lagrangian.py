@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallward.training.constraints import PENALTIES, PriceRange, moved_prices
+from stallward.env.objective import PENALTIES
+from stallward.training.lagrangian import PriceRange, moved_prices
 
 ALLOWED = np.array([[0.01], [0.05], [0.01]])
 BOUNDS = PriceRange()

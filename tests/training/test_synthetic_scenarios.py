@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallward.env.simulation.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.simulation.nuisance import NO_NUISANCE
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin

@@ -19,9 +19,9 @@ from pressed_zone import MIB, Zone, wait_for
 import stallward.models
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
-from stallward.actuator.config.daemon_config import (
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import (
     ControlConfig,
-    DaemonConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,
@@ -40,8 +40,8 @@ from stallward.actuator.node.node import Node
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.actuator.record.wire import record_from_wire
-from stallward.agent.controller import make_controller
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.registry import make_controller
 from stallward.proto.v1 import stallward_pb2 as pb
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]

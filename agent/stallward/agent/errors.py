@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from stallward.evaluation.errors import EvaluationError
+
 _LONGEST: Final = 2000
 """Characters of a cause, and of a next step."""
 
@@ -70,3 +72,7 @@ class PolicyError(StallwardError):
 
 class ThresholdError(StallwardError):
     """Raised when a file or a list of a rule's thresholds cannot be used."""
+
+
+class UsageError(EvaluationError):
+    """Raised when a command line is well-formed but cannot be meant."""

@@ -9,7 +9,11 @@ speed with nothing to pay.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stallward.env.errors import ScenarioError
 from stallward.env.twin.simd.elementary import log
@@ -104,3 +108,72 @@ def reward(progress: float, paid: float, moved: float, switch_cost: float) -> fl
         switch_cost: Of one lever moving once.
     """
     return progress - paid - switch_cost * moved
+
+
+SUFFERED: Final = ("window_violated", "excess", "slow")
+"""What a comparison holds against a policy: windows over the target, the mean, and the tail."""
+
+
+Array = NDArray[np.float64]
+
+
+PENALTIES: Final = np.array([10.0, 2.0, 10.0])
+"""A hundredth of all windows or requests beyond those allowed costs a tenth of full speed, and so
+does a mean that is 5 % longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slack:
+    """How far a policy may go beyond ample memory: the figures of the live verdict."""
+
+    windows: float = 0.005
+    """Share of windows that miss the target, beyond those with ample memory."""
+    excess: float = 0.05
+    """By how many times the mean latency is longer."""
+    slow: float = 0.01
+    """Share of requests slower than 1.15 times the p99 with ample memory."""
+
+    def as_array(self) -> Array:
+        """In the order of ``SUFFERED``, ``(len(SUFFERED), 1)``."""
+        return np.array([[self.windows], [self.excess], [self.slow]])
+
+
+def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
+    """Progress less penalties for what was suffered beyond what is allowed.
+
+    Args:
+        progress: Of any shape.
+        suffered: The same with each of ``SUFFERED`` before.
+        allowed: That fits it.
+    """
+    beyond = np.maximum(suffered - allowed, 0.0)
+    return np.asarray(progress - np.tensordot(PENALTIES, beyond, axes=1))
+
+
+def constrained_score(
+    progress: Array, suffered: Array, scenario: NDArray[np.int64], allowed: Array
+) -> tuple[float, float]:
+    """Progress less penalties for what is suffered beyond what is allowed.
+
+    What is allowed is a share over all episodes of a scenario: held against each episode, bad
+    luck in one would cost what good luck in another does not give back.
+
+    Args:
+        progress: Of each episode.
+        suffered: In each, ``(len(SUFFERED), episodes)``.
+        scenario: Which it was, an index into ``allowed``.
+        allowed: For each scenario, ``(len(SUFFERED), scenarios)``.
+
+    Returns:
+        The mean over the scenarios that there are, and its standard error.
+    """
+    scores, variances = [], []
+    for index in np.unique(scenario):
+        mine = scenario == index
+        means = suffered[:, mine].mean(axis=1)
+        scores.append(float(scored(progress[mine].mean(), means, allowed[:, index])))
+        priced = np.where(means > allowed[:, index], PENALTIES, 0.0)
+        parts = progress[mine] - priced @ suffered[:, mine]
+        count = int(mine.sum())
+        variances.append(float(parts.var(ddof=1)) / count if count > 1 else 0.0)
+    return float(np.mean(scores)), float(np.sqrt(np.sum(variances)) / len(scores))

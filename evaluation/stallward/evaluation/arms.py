@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from stallward.agent.controller import make_controller
+from stallward.agent.controllers.onnx import OnnxController
+from stallward.agent.registry import make_controller
+from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import PlanError
 
 POLICY_ARMS: Final = ("ppo", "onnx", "remote", "mpc")
@@ -124,3 +127,45 @@ def _check(arm: Arm) -> None:
         raise PlanError(
             "The arm 'onnx' needs the file of a policy.", next_step="Write onnx:path=FILE.onnx."
         )
+
+
+def find_policy_of(arm: Arm, default: str, scenario: str = "") -> Path | None:
+    """The file that an arm runs, checked; ``None`` for arms that run none.
+
+    Args:
+        arm: A policy file is looked for, or the fitted twin that ``mpc`` plans with.
+        default: The policy of arms that name none, file or name.
+        scenario: Whose twin it is where ``mpc`` names none.
+
+    Raises:
+        PolicyError: If it is missing or cannot be run here.
+        TwinError: If it is no fitted twin.
+        RegistryError: If there is no such file.
+    """
+    if not arm.runs_policy:
+        return None
+    if arm.controller == "mpc":
+        from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - needs no node
+
+        twin = find_twin_of(scenario, arm.arguments.get("path", "default"))
+        load_fitted(twin)
+        return twin
+    from stallward.models.registry import find_policy  # noqa: PLC0415
+
+    named = arm.arguments.get("path", default)
+    path = Path(named) if Path(named).is_file() else Path(find_policy(named))
+    OnnxController(path)  # refuses what does not fit, before anything is started
+    return path
+
+
+ALONE: Final = "alone"
+
+
+AMPLE: Final = "ample"
+
+
+BACKGROUND: Final = "background"
+"""The background with the node to itself: what its work is measured against."""
+
+
+REFERENCES: Final = (ALONE, AMPLE, BACKGROUND)

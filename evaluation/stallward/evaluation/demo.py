@@ -16,13 +16,9 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.agent.errors import StallwardError
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.plan import PLAN_FILE
-from stallward.evaluation.comparison.compare import (
-    REPORT_FILE,
-    RESULT_FILE,
-    ComparisonRequest,
-    run_comparison,
-)
+from stallward.evaluation.blocks.store import PLAN_FILE
+from stallward.evaluation.comparison.compare import REPORT_FILE, RESULT_FILE, run_comparison
+from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.progress import Report
@@ -222,14 +218,10 @@ def _make_policy(
     settings: DemoSettings, scenario: str, recordings: Path, budget: Budget, stages: _Stages
 ) -> Path:
     """Fit, train and export; returns the policy's file."""
-    from stallward.evaluation.pipeline import (  # noqa: PLC0415 - torch takes seconds
-        export_policy,
-        fit_twin,
-        load_twins,
-        recordings_of,
-        train_policy,
-    )
+    from stallward.evaluation.pipeline import export_policy, load_twins, train_policy  # noqa: PLC0415 - torch takes seconds
     from stallward.training.parallel import worker_count  # noqa: PLC0415
+    from stallward.training.pipeline.fit import fit_twin  # noqa: PLC0415 - torch takes seconds
+    from stallward.training.pipeline.recordings import recordings_of  # noqa: PLC0415 - torch takes seconds
 
     twin, run, policy = (settings.out / name for name in ("twin.json", "run", "policy.onnx"))
     chosen = recordings_of([recordings], scenario)

@@ -31,9 +31,5 @@ class ComparisonError(EvaluationError):
     """Raised when blocks cannot be run."""
 
 
-class UsageError(EvaluationError):
-    """Raised when a command line is well-formed but cannot be meant."""
-
-
 class BenchError(EvaluationError):
     """Raised when something cannot be measured on this machine."""

@@ -17,16 +17,17 @@ from typing import Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from stallward.actuator.config.daemon_config import DaemonConfig, load_config
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import load_config
 from stallward.actuator.errors import FramesError
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.record.frames import FRAMES_NAME, extent, read_frames
+from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.program_lines import parse_requests
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.scenario import LatencyLines
-from stallward.evaluation.errors import UsageError
 from stallward.evaluation.node_facts import node_info, versions
 from stallward.proto.v1 import stallward_pb2 as pb
 

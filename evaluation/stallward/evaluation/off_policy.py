@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from stallward.agent.controller import make_controller
+from stallward.agent.registry import make_controller
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.split import load_split
+from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
-from stallward.evaluation.blocks.twin import find_twin_of
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.pipeline import recordings_of
 from stallward.evaluation.progress import Report, silent
 from stallward.training.off_policy.dataset import LoggedRecording, ask, check_askable, read_logged
 from stallward.training.off_policy.estimators import (
@@ -26,6 +25,7 @@ from stallward.training.off_policy.estimators import (
     OffPolicySettings,
     OffPolicyValue,
 )
+from stallward.training.pipeline.recordings import recordings_of
 
 PRICE: Final = 6.0
 """Of every window missing the target by far, in units of full background speed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from stallward.evaluation.errors import UsageError
+from stallward.agent.errors import UsageError
 
 _OTHER = "Name another one with --out."
 

@@ -2,195 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stallward.agent.control_law.thresholds import read_thresholds, thresholds_text
+from stallward.agent.errors import UsageError
 from stallward.env.errors import SplitError
-from stallward.env.recording.recording import load_recording
-from stallward.env.recording.run_info import load_run
-from stallward.env.recording.split import Part, choose_part, load_split
-from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
-from stallward.evaluation.errors import EvaluationError, UsageError
+from stallward.env.recording.split import Part, load_split
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.outputs import check_file, check_writable
 from stallward.evaluation.progress import Report, silent
+from stallward.training.pipeline.recordings import _USES
 
 if TYPE_CHECKING:
     from stallward.training.selection.selection import MakeAct
 
 _LEARNING_SHARE: Final = 0.75
 """The rest goes to the search before training and the evaluation after it."""
-_USES: Final = {"train": "learn from", "validation": "choose by", None: "look at"}
-
-
-def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
-    """Every recording in ``places`` (recordings, or directories of them).
-
-    Raises:
-        EvaluationError: If a place does not exist.
-        RecordingError: If one cannot be opened.
-    """
-    found: list[Path] = []
-    for place in places:
-        if not place.is_dir():
-            raise EvaluationError(
-                f"There is no directory {place}.", next_step="Name recordings or their directory."
-            )
-        inside = {file.parent for file in place.glob("**/run.json")}
-        # Hidden ones are being written.
-        found += sorted(path for path in inside if not path.name.startswith("."))
-    return [path for path in found if scenario in ("", load_run(path).scenario)]
-
-
-def fit_recordings(
-    paths: Sequence[Path],
-    *,
-    seconds: float = math.inf,
-    generations: int | None = None,
-    seed: int = 1,
-    start: FittedTwin | None = None,
-    report: Report = silent,
-) -> FittedTwin:
-    """Fit a twin to recordings of one scenario.
-
-    Args:
-        paths: The recordings.
-        seconds: At most.
-        generations: At most, as many as usual by default.
-        seed: Of the search.
-        start: A twin at which it begins.
-        report: Told how far it is.
-
-    Raises:
-        EvaluationError: If there is none, or they are of several scenarios.
-        DatasetError: If they cannot describe the scenario.
-    """
-    # Not installed on a node.
-    from stallward.training.twin_fit.fit import FitSettings, fit_scenario  # noqa: PLC0415
-
-    recordings = [load_recording(path) for path in paths]
-    scenarios = sorted({recording.run.scenario for recording in recordings})
-    if len(scenarios) != 1:
-        raise EvaluationError(
-            f"One twin cannot be fitted to {len(scenarios)} scenarios ({', '.join(scenarios)})."
-        )
-    settings = FitSettings(max_seconds=seconds, seed=seed)
-    if generations is not None:
-        settings = replace(settings, generations=generations)
-    return fit_scenario(recordings, settings, report, start=start)
-
-
-def fit_twin(
-    places: Sequence[Path],
-    *,
-    out: Path,
-    seconds: float = math.inf,
-    generations: int | None = None,
-    leave_out: str = "",
-    held_out: bool = False,
-    seed: int = 1,
-    start: FittedTwin | None = None,
-    report: Report = silent,
-) -> list[Path]:
-    """Fit one twin for every scenario recorded in ``places``, those held out for tests left out.
-
-    Args:
-        places: Recordings, or directories of them.
-        out: The file, where there is one scenario; else the directory of the files.
-        seconds: At most, for all of them.
-        generations: At most, of each fit; as many as usual by default.
-        leave_out: Arm whose recordings are not used.
-        held_out: Fit to those too (``stallward.env.recording.split``), to look at the twin.
-        seed: Seeds the search.
-        start: A fitted twin of the only scenario, at which the search begins.
-        report: Told how far it is.
-
-    Returns:
-        The files written.
-
-    Raises:
-        StallwardError: If there is nothing to fit.
-    """
-    by_scenario: dict[str, list[Path]] = {}
-    found = recordings_of(places)
-    # By twins of the validation scenarios policies are chosen; they are trained on none of them.
-    parts: tuple[Part, ...] = ("train", "validation")
-    for path in learnable(found, parts=parts, held_out=held_out, report=report):
-        run = load_run(path)
-        if not leave_out or run.arm != leave_out or run.condition != "together":
-            by_scenario.setdefault(run.scenario, []).append(path)
-    if not by_scenario:
-        raise EvaluationError(
-            f"There is no recording in {', '.join(str(p) for p in places)}.",
-            next_step="Record some with `stallward record`.",
-        )
-    if start is not None and list(by_scenario) != [start.scenario.name]:
-        raise UsageError(
-            f"The search cannot begin at the twin of {start.scenario.name!r}: these are "
-            f"recordings of {', '.join(by_scenario)}.",
-            next_step="Name recordings of that scenario, or begin without --start.",
-        )
-    if len(by_scenario) > 1 and out.suffix == ".json":
-        raise UsageError(
-            f"These are recordings of {len(by_scenario)} scenarios.",
-            next_step="Name a directory with --out; it gets one twin for each.",
-        )
-    files = {
-        scenario: out if out.suffix == ".json" else out / f"{scenario}.json"
-        for scenario in by_scenario
-    }
-    for file in files.values():
-        check_file(file, kind="a fitted twin", mark=b'"draws"')
-    from stallward.training.parallel import side_by_side, time_for_each  # noqa: PLC0415
-
-    each_s = time_for_each(seconds, len(files))
-    fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
-    return side_by_side([partial(_fit_to, fit, files[n], by_scenario[n]) for n in files], report)
-
-
-def learnable(
-    paths: Sequence[Path],
-    *,
-    parts: Sequence[Part] = ("train",),
-    held_out: bool = False,
-    report: Report = silent,
-) -> Sequence[Path]:
-    """The recordings that may be learned from; those held out are taken out, saying so.
-
-    Args:
-        paths: Recordings.
-        parts: Of the split, that are taken.
-        held_out: Take all of them.
-        report: Told what was left out.
-
-    Raises:
-        SplitError: If all of them are held out.
-    """
-    if held_out:
-        return paths
-    chosen = choose_part(paths, parts)
-    if chosen.left_out and not chosen.kept:
-        raise SplitError(
-            f"All these recordings are held out: {chosen.note}.",
-            next_step="Name recordings to train on; --held-out fits a twin to look at, "
-            "which `stallward train` does not take.",
-        )
-    if chosen.left_out:
-        report(chosen.note, 0.0)
-    return chosen.kept
-
-
-def _fit_to(
-    fit: Callable[..., FittedTwin], file: Path, paths: Sequence[Path], report: Report
-) -> Path:
-    """Fit one scenario; its file is written at once, whatever becomes of the others."""
-    save_fitted(file, fit(paths, report=report))
-    return file
 
 
 def load_twins(names: Sequence[str], part: Part | None = "train") -> tuple[FittedTwin, ...]:
@@ -247,7 +79,7 @@ def _rules(thresholds: Sequence[Path], ticks_per_action: int) -> dict[str, MakeA
         UsageError: If a file has the name of no rule.
     """
     from stallward.models.registry import find_thresholds  # noqa: PLC0415
-    from stallward.training.tuning.search import TUNABLE  # noqa: PLC0415
+    from stallward.training.tuning.settings import TUNABLE  # noqa: PLC0415
 
     given = {path.stem: path for path in thresholds}
     for name in given.keys() - TUNABLE.keys():
@@ -305,7 +137,8 @@ def train_policy(
     check_writable(out)
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
-    from stallward.training.ppo.train import Args, train  # noqa: PLC0415 - torch takes seconds
+    from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
+    from stallward.training.ppo.train import train  # noqa: PLC0415 - torch takes seconds
     from stallward.training.synthetic_scenarios import Composing  # noqa: PLC0415
 
     args = Args(seed=seed, seeds=seeds, composing=Composing(per_twin=composed))
@@ -370,7 +203,8 @@ def tune_rule(
             use.
     """
     from stallward.training.synthetic_scenarios import Composing  # noqa: PLC0415
-    from stallward.training.tuning.search import TuneSettings, find_tunable, tune  # noqa: PLC0415
+    from stallward.training.tuning.search import tune  # noqa: PLC0415
+    from stallward.training.tuning.settings import TuneSettings, find_tunable  # noqa: PLC0415
 
     find_tunable(rule)
     file = out or Path("build") / f"{rule}.toml"

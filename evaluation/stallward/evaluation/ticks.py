@@ -10,8 +10,8 @@ from typing import Any, Final
 from stallward.actuator.client import DaemonStatus
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
+from stallward.agent.errors import UsageError
 from stallward.agent.sample import GroupSample, Sample, SlotState
-from stallward.evaluation.errors import UsageError
 
 _MOST_MIB: Final = float(1 << 40)
 

@@ -13,10 +13,10 @@ from stallward.agent.control_law.thresholds import (
     read_thresholds,
     spans,
 )
-from stallward.agent.controller import ControllerEntry, number
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
+from stallward.agent.plugin import ControllerEntry, number
 from stallward.models.registry import find_policy, find_thresholds
 
 

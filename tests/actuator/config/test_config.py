@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallward.actuator.config.daemon_config import (
-    DaemonConfig,
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml, load_config, parse_config
+from stallward.actuator.config.tables import (
     JournalConfig,
     NodeConfig,
     PolicyConfig,
@@ -19,9 +20,6 @@ from stallward.actuator.config.daemon_config import (
     RecordConfig,
     ServiceConfig,
     SlotConfig,
-    config_toml,
-    load_config,
-    parse_config,
 )
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.guard.budgets import Budgets

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.config.daemon_config import (
-    DaemonConfig,
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import (
     JournalConfig,
     NodeConfig,
     ProtectedConfig,

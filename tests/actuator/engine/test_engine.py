@@ -13,8 +13,9 @@ from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record import wire
 from stallward.actuator.record.tick_record import Mode, TickRecord
-from stallward.agent.controller import Controller, Decision, NodeContext, make_controller
+from stallward.agent.controller import Controller, Decision, NodeContext
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire, Tuning
+from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
 from stallward.agent.testing import CONTEXT, make_sample
 from stallward.proto.v1 import stallward_pb2 as pb

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from around_the_guardian import config_in
 
-from stallward.actuator.config.daemon_config import RestartConfig, config_toml
+from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.tables import RestartConfig
 from stallward.actuator.guardian.child import Child, Launch
 from stallward.actuator.guardian.guardian import EXIT_GAVE_UP, Guardian
 from stallward.actuator.ipc.channels import EXIT_USER

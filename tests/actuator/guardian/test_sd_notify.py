@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.config.daemon_config import (
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.tables import (
     ControlConfig,
-    DaemonConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,
     RestartConfig,
     ServiceConfig,
     SlotConfig,
-    config_toml,
 )
 from stallward.actuator.guardian.loop_watch import LoopHealth
 from stallward.actuator.guardian.sd_notify import Notifier

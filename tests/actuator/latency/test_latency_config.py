@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallward.actuator.config.daemon_config import DaemonConfig, config_toml, parse_config
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml, parse_config
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.latency.config import (
     GrpcLatency,

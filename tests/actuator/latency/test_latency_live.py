@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry, Histogram, MetricsHandler
 from stallward.actuator.client import ActuatorClient, LatencyInfo
 from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
-from stallward.actuator.config.daemon_config import (
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import (
     ControlConfig,
-    DaemonConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from stallward.actuator.config.daemon_config import (
-    DaemonConfig,
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import (
     JournalConfig,
     ProtectedConfig,
     ServiceConfig,
@@ -27,7 +27,8 @@ from stallward.actuator.loop.commands import CommandDesk
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.loop.status import MISSING_S, LoopStatus, StatusSources
 from stallward.actuator.node.node import Node
-from stallward.agent.controller import NodeContext, make_controller
+from stallward.agent.controller import NodeContext
+from stallward.agent.registry import make_controller
 
 
 class ToldNode:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stallward.actuator.loop.pacing import Pacer, Rates, Rhythm
+from stallward.actuator.config.tables import Rates
+from stallward.actuator.loop.pacing import Pacer, Rhythm
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, LatencySample, NodeSample, PsiTotals, Sample
 

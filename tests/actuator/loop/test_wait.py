@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.config.tables import Rates
 from stallward.actuator.ipc.channels import GuardianLink
-from stallward.actuator.loop.pacing import Rates, Rhythm
+from stallward.actuator.loop.pacing import Rhythm
 from stallward.actuator.loop.wait import Waiter, Woken
 from stallward.actuator.node.stall_watch import StallWatch
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.actuator.config.daemon_config import (
-    DaemonConfig,
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import (
     JournalConfig,
     NodeConfig,
     ProtectedConfig,
@@ -28,8 +28,8 @@ from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.node.node import Node
-from stallward.agent.controller import make_controller
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
+from stallward.agent.registry import make_controller
 
 PROC = Path("/proc")
 # A shell with two children of which one has a child of its own.

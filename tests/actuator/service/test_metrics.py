@@ -28,14 +28,14 @@ from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecor
 from stallward.actuator.record.wire import record_to_wire
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import TickCounts
+from stallward.actuator.service.metrics.counts import About, TickCounts
 from stallward.actuator.service.metrics.exposition import DaemonMetrics
 from stallward.actuator.service.metrics.labels import fallback_reason, guard_rule
 from stallward.actuator.service.metrics.server import MetricsServer
-from stallward.actuator.service.metrics.serving import About
 from stallward.actuator.service.metrics.table import METRICS, metrics_page
-from stallward.agent.controller import Decision, NodeContext, make_controller
+from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import RELEASED, DesiredState, ProcessRef, SlotDesire
+from stallward.agent.registry import make_controller
 from stallward.agent.sample import LatencySample, LeverState, Sample, SlotState
 from stallward.agent.testing import make_sample
 from stallward.proto.v1 import stallward_pb2 as pb

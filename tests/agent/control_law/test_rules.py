@@ -31,7 +31,6 @@ from stallward.agent.control_law.thresholds import (
     thresholds_text,
     to_unit,
 )
-from stallward.agent.controller import make_controller
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.psi_hold import PsiHoldLaw, PsiHoldThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
@@ -43,6 +42,7 @@ from stallward.agent.observation.encoder import (
     ObservationEncoder,
 )
 from stallward.agent.observation.raw import to_raw
+from stallward.agent.registry import make_controller
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 
 AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stallward.agent.controller import (
-    Controller,
-    Decision,
-    NodeContext,
-    controllers,
-    make_controller,
-)
+from stallward.agent.controller import Controller, Decision, NodeContext
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.controllers.latd import LatdController
 from stallward.agent.controllers.none import NoneController
@@ -22,6 +16,7 @@ from stallward.agent.controllers.static import SETTLE_S
 from stallward.agent.desired import MIB, DesiredState, ProcessRef
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.registry import controllers, make_controller
 from stallward.agent.sample import Sample
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 

@@ -23,12 +23,8 @@ from stallward.env.errors import TwinError
 from stallward.env.gym.twin_env import TwinEnv
 from stallward.env.gym.vec_env import Others, TwinVec
 from stallward.env.objective import excess, mean_progress, reward, severity, window_severity
-from stallward.env.simulation.simulation import (
-    NO_NUISANCE,
-    Nuisance,
-    Simulation,
-    SimulationSettings,
-)
+from stallward.env.simulation.nuisance import NO_NUISANCE, Nuisance
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
-from stallward.env.simulation.nuisance import MISSING_SHARE, NUMBERS, SENSES, draw_sensors
-from stallward.env.simulation.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.simulation.nuisance import (
+    MISSING_SHARE,
+    NO_NUISANCE,
+    NUMBERS,
+    SENSES,
+    draw_sensors,
+)
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.exogenous import SlotProgram
 

@@ -14,6 +14,7 @@ from stallward.agent.observation.encoder import (
     ObservationEncoder,
 )
 from stallward.agent.observation.raw import RawFrame
+from stallward.env.simulation.nuisance import Nuisance
 from stallward.env.simulation.observe import (
     ENCODER,
     Observations,
@@ -21,7 +22,7 @@ from stallward.env.simulation.observe import (
     encoder_at,
     write_observation,
 )
-from stallward.env.simulation.simulation import Nuisance, Simulation, SimulationSettings
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.env.twin.frame import FRAME, frame_at, raw_frames
 from stallward.env.twin.simd.layout import Arrays

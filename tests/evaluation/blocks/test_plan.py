@@ -9,15 +9,9 @@ from pathlib import Path
 import pytest
 
 from stallward.agent.errors import ControllerError
-from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.plan import (
-    REFERENCES,
-    BlockStore,
-    PlannedBlock,
-    Settings,
-    plan_blocks,
-    write_json,
-)
+from stallward.evaluation.arms import REFERENCES, parse_arms
+from stallward.evaluation.blocks.plan import PlannedBlock, Settings, plan_blocks
+from stallward.evaluation.blocks.store import BlockStore, write_json
 from stallward.evaluation.errors import PlanError
 
 SETTINGS = Settings(

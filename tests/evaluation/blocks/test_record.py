@@ -15,6 +15,7 @@ import pytest
 
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.kernel.paths import Paths
+from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import CONDITIONS, NodeInfo, RunInfo, load_run
@@ -26,7 +27,7 @@ from stallward.evaluation.blocks.live import open_session
 from stallward.evaluation.blocks.record import ORDER_NAME, record_all, record_one
 from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
 from stallward.evaluation.blocks.request import RunRequest, Troubles
-from stallward.evaluation.errors import ComparisonError, PlanError, UsageError
+from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.proto.v1 import stallward_pb2 as pb
 
 NAMES = ("none", "latd", "ample")

@@ -14,10 +14,11 @@ from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, T
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.plan import read_json
 from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.blocks.store import read_json
 from stallward.evaluation.blocks.twin import TwinRunner, open_twin
-from stallward.evaluation.comparison.compare import ComparisonRequest, run_comparison
+from stallward.evaluation.comparison.compare import run_comparison
+from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.models.registry import find_policy
 

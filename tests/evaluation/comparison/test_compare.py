@@ -17,9 +17,11 @@ from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.plan import BlockStore, Settings, plan_blocks
+from stallward.evaluation.blocks.plan import Settings, plan_blocks
 from stallward.evaluation.blocks.request import RunRequest, Troubles
-from stallward.evaluation.comparison.compare import Comparison, ComparisonRequest, run_comparison
+from stallward.evaluation.blocks.store import BlockStore
+from stallward.evaluation.comparison.compare import Comparison, run_comparison
+from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.comparison.summary import METRICS
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.proto.v1 import stallward_pb2 as pb

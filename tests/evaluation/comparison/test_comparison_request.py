@@ -9,9 +9,8 @@ import pytest
 
 from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.plan import BlockStore
-from stallward.evaluation.comparison.compare import ComparisonRequest
-from stallward.evaluation.comparison.request import arm_files, settings_of
+from stallward.evaluation.blocks.store import BlockStore
+from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
 from stallward.evaluation.errors import PlanError
 from stallward.models.registry import find_policy, find_thresholds
 

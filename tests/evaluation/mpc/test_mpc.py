@@ -11,18 +11,17 @@ import pytest
 from numpy.typing import NDArray
 
 from stallward.actuator.guard.budgets import Budgets
-from stallward.agent.controller import make_controller
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.registry import make_controller
 from stallward.agent.sample import LatencySample, Sample
 from stallward.agent.testing import CONTEXT, make_sample
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.node import TwinNode
 from stallward.env.twin.physics.pages import ANON, FILE
-from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.comparison.compare import find_policy_of
+from stallward.evaluation.arms import find_policy_of, parse_arms
 from stallward.evaluation.mpc.controller import (
     MpcController,
     MpcSettings,

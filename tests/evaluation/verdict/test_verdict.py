@@ -15,17 +15,19 @@ from stallward.agent.desired import LIMIT_RATIOS
 from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.plan import write_json
-from stallward.evaluation.comparison.compare import Compared, ComparisonRequest
+from stallward.evaluation.blocks.store import write_json
+from stallward.evaluation.comparison.compare import Compared
 from stallward.evaluation.comparison.oracle import Hindsight, Setting
+from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, EvaluationError, PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures
 from stallward.evaluation.measures.estimates import Estimated, estimate
 from stallward.evaluation.verdict import verdict
-from stallward.evaluation.verdict.figures import FIGURES, Scene, judge, what_was_run
+from stallward.evaluation.verdict.figures import Scene, judge, what_was_run
 from stallward.evaluation.verdict.plan import VerdictPlan, load_verdict_plan
 from stallward.evaluation.verdict.score import score
 from stallward.evaluation.verdict.tables import verdict_tables
+from stallward.evaluation.verdict.targets import FIGURES
 from stallward.evaluation.verdict.verdict import load_verdict, run_verdict, static_best
 
 ORACLE = Hindsight(arm="static:limit=0.35", meets_target=True)

@@ -12,15 +12,18 @@ from stable_baselines3 import PPO
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.env.gym.vec_env import TwinVec
-from stallward.env.simulation.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.objective import Slack
+from stallward.env.simulation.nuisance import NO_NUISANCE
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.exogenous import SlotProgram
-from stallward.training.constraints import PriceRange, Slack
 from stallward.training.imitation.behaviour_cloning import imitate, likeliest
 from stallward.training.imitation.teacher import Teacher, Teaching, teach
+from stallward.training.lagrangian import PriceRange
 from stallward.training.network.slot_policy import SlotPolicy
 from stallward.training.network.softmax_heads import Heads
-from stallward.training.ppo.train import Args, train
+from stallward.training.ppo.args import Args
+from stallward.training.ppo.train import train
 from stallward.training.selection.static_settings import make_constraints
 
 SETTINGS = SimulationSettings()

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stallward.agent.controller import make_controller
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.observation.raw import to_raw
+from stallward.agent.registry import make_controller
+from stallward.env.recording.raw_rows import recorded_frames
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.file import load_scenario
 from stallward.env.testing import small_twin
@@ -24,7 +25,7 @@ from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.evaluation.node_facts import node_info
 from stallward.models.registry import find_twin
 from stallward.training.errors import DatasetError
-from stallward.training.off_policy.dataset import LoggedRun, ask, read_logged, recorded_frames
+from stallward.training.off_policy.dataset import LoggedRun, ask, read_logged
 from stallward.training.off_policy.estimators import OffPolicy, OffPolicySettings
 from stallward.training.off_policy.validation import RandomLaw, check_on_twin
 

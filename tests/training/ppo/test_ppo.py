@@ -10,22 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stallward.env.objective import Slack, constrained_score
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.models.registry import load_policy
-from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy
 from stallward.training.imitation.teacher import Teaching
 from stallward.training.network.arrays import TrainedPolicy
-from stallward.training.ppo.train import Args, train
-from stallward.training.selection.rollout import (
-    Act,
-    Outcome,
-    constant,
-    constrained_score,
-    evaluate,
-)
+from stallward.training.ppo.args import Args
+from stallward.training.ppo.train import train
+from stallward.training.selection.rollout import Act, Outcome, constant, evaluate
 from stallward.training.selection.selection import (
     Judge,
     MakeAct,

@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.controllers.rule import RuleThresholds
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import HOG, small_twin
-from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.selection.rollout import evaluate, rollout_steps
 from stallward.training.selection.selection import worst_low
 from stallward.training.selection.static_settings import make_constraints
-from stallward.training.tuning.search import TuneResult, TuneSettings, as_act, tune
+from stallward.training.tuning.search import tune
+from stallward.training.tuning.settings import TuneResult, TuneSettings, as_act
 
 TWIN = small_twin()
 SETTINGS = TuneSettings(

@@ -12,7 +12,8 @@ from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
-from stallward.training.twin_fit.exogenous import describe, running
+from stallward.training.twin_fit.exogenous import describe
+from stallward.training.twin_fit.exogenous_background import running
 
 RECORDINGS = Path(__file__).parents[3] / "recordings"
 MIB = 1 << 20

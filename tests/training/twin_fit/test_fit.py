@@ -10,7 +10,7 @@ import pytest
 
 from stallward.actuator.engine.engine import Engine, EngineSettings
 from stallward.actuator.guard.budgets import Budgets
-from stallward.agent.controller import make_controller
+from stallward.agent.registry import make_controller
 from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording
 from stallward.env.recording.run_info import Condition, NodeInfo, RunInfo
 from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario

@@ -12,62 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.env.objective import TAIL
-from stallward.env.simulation.simulation import SUFFERED, Simulation, SimulationSettings
+from stallward.env.objective import SUFFERED, TAIL, Array
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.physics.latency import pooled_quantiles
 
-Array = NDArray[np.float64]
-
 BURN_IN_STEPS: Final = 25
 """Decisions before anything is measured."""
-PENALTIES: Final = np.array([10.0, 2.0, 10.0])
-"""A hundredth of all windows or requests beyond those allowed costs a tenth of full speed, and so
-does a mean that is 5 % longer."""
-_PACE: Final = 0.02
-"""A share that is so much over what is allowed moves its price as fast as may be."""
 _NODES: Final = 128
 _PLENTY: Final = 20.0
 """So many times its memory is ample for any zone."""
 _AMPLE_STEPS: Final = 200
 _NO_ACTION: Final = np.zeros(len(ACTION_SIZES), dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceRange:
-    """Bounds of the prices that follow what an application suffers.
-
-    The score takes no more off than ``PENALTIES``: much higher prices would buy what nobody asks
-    for with the background's progress. The severity of a missed window is about a quarter.
-    """
-
-    least: float = 0.05
-    most: tuple[float, float, float] = (40.0, 4.0, 20.0)
-    """For each of ``COSTS``."""
-
-    def clip(self, prices: Array) -> Array:
-        """Prices of each of ``COSTS``, ``(len(COSTS), ...)``, within the bounds."""
-        most = np.reshape(self.most, (-1,) + (1,) * (prices.ndim - 1))
-        return np.asarray(np.clip(prices, self.least, most))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slack:
-    """How far a policy may go beyond ample memory: the figures of the live verdict."""
-
-    windows: float = 0.005
-    """Share of windows that miss the target, beyond those with ample memory."""
-    excess: float = 0.05
-    """By how many times the mean latency is longer."""
-    slow: float = 0.01
-    """Share of requests slower than 1.15 times the p99 with ample memory."""
-
-    def as_array(self) -> Array:
-        """In the order of ``SUFFERED``, ``(len(SUFFERED), 1)``."""
-        return np.array([[self.windows], [self.excess], [self.slow]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,40 +84,6 @@ class Constraints:
             name: dict(zip(SUFFERED, self.allowed[:, k].tolist(), strict=True))
             for k, name in enumerate(names)
         }
-
-
-def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
-    """Progress less penalties for what was suffered beyond what is allowed.
-
-    Args:
-        progress: Of any shape.
-        suffered: The same with each of ``SUFFERED`` before.
-        allowed: That fits it.
-    """
-    beyond = np.maximum(suffered - allowed, 0.0)
-    return np.asarray(progress - np.tensordot(PENALTIES, beyond, axes=1))
-
-
-def moved_prices(
-    prices: Array, suffered: Array, allowed: Array, rate: float, bounds: PriceRange
-) -> Array:
-    """Prices a step later: higher where more is suffered than is allowed, lower where less is.
-
-    Args:
-        prices: In force, ``(len(COSTS), ...)``; the rest fits it. What is not known moves nothing.
-        suffered: Since the step before.
-        allowed: Of it.
-        rate: By how much a price moves at most, as a logarithm.
-        bounds: Of the prices.
-    """
-    over = np.nan_to_num(suffered - allowed) / np.maximum(allowed, _PACE)
-    return bounds.clip(prices * np.exp(rate * np.clip(over, -1.0, 1.0)))
-
-
-def smoothed(before: Array, new: Array, weight: float) -> Array:
-    """``before`` moved towards ``new`` by ``weight``; what one does not know the other says."""
-    known = np.where(np.isnan(before), new, before)
-    return np.asarray(known + weight * (np.where(np.isnan(new), known, new) - known))
 
 
 def measure_ample(

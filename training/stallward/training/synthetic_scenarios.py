@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.desired import SLOTS
-from stallward.env.simulation.simulation import NO_NUISANCE, SimulationSettings
+from stallward.env.simulation.nuisance import NO_NUISANCE
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import RANGES, TwinParameters

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 import psutil
 
-from stallward.actuator.config.daemon_config import DaemonConfig, config_toml
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml
 from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavailableError
 from stallward.actuator.owned_folder import remove_folder
 from stallward.actuator.runtime.temporary_folders import make_passing

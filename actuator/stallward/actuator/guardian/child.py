@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from stallward.actuator.config.daemon_config import RestartConfig
+from stallward.actuator.config.tables import RestartConfig
 
 YOUNG_S: Final = 2.0
 """A process that dies younger than this is started again more slowly each time."""

@@ -10,7 +10,9 @@ import os
 import socket
 from dataclasses import dataclass
 
-from stallward.actuator.config.daemon_config import DaemonConfig, RecordConfig, config_toml
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.tables import RecordConfig
 from stallward.actuator.guardian.child import Launch
 from stallward.actuator.ipc.channels import LOOP_DIED
 from stallward.actuator.latency.config import (

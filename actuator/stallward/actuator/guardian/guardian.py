@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.config.daemon_config import DaemonConfig, load_config
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import load_config
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.guardian.child import YOUNG_S, Child, Launch
 from stallward.actuator.guardian.children import Inheritance, Wiring

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.config.daemon_config import load_config
+from stallward.actuator.config.load import load_config
 from stallward.actuator.errors import ActuatorError, ConfigError, JournalError
 from stallward.actuator.guardian.held_journal import unreadable
 from stallward.actuator.ipc.shared_memory import close_journal, in_force, read_touched

@@ -30,7 +30,8 @@ from dataclasses import dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Final  # noqa: E402
 
-from stallward.actuator.config.daemon_config import DaemonConfig, load_config  # noqa: E402
+from stallward.actuator.config.daemon_config import DaemonConfig  # noqa: E402
+from stallward.actuator.config.load import load_config  # noqa: E402
 from stallward.actuator.engine.engine import Engine  # noqa: E402
 from stallward.actuator.engine.lease import LeaseDesk  # noqa: E402
 from stallward.actuator.errors import JournalError  # noqa: E402
@@ -44,9 +45,10 @@ from stallward.actuator.loop.tick import Ticker  # noqa: E402
 from stallward.actuator.loop.wait import Waiter  # noqa: E402
 from stallward.actuator.node.node import Node  # noqa: E402
 from stallward.actuator.record.tick_record import Mode  # noqa: E402
-from stallward.agent.controller import Controller, make_controller  # noqa: E402
+from stallward.agent.controller import Controller  # noqa: E402
 from stallward.agent.errors import StallwardError  # noqa: E402
 from stallward.agent.inference import import_runtime  # noqa: E402
+from stallward.agent.registry import make_controller  # noqa: E402
 
 EXIT_FAILED: Final = 1
 _JOURNAL_START_S: Final = 10.0

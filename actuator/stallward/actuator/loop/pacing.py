@@ -6,9 +6,9 @@ Deadlines are absolute, so that lateness never adds up. Pure: time comes in.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
+from stallward.actuator.config.tables import Rates
 from stallward.agent.desired import DesiredState, does_nothing
 from stallward.agent.sample import Sample
 
@@ -49,22 +49,6 @@ class Pacer:
     def restart(self, start_s: float, period_s: float) -> None:
         """Deadlines from ``start_s`` on, ``period_s`` apart."""
         self._start_s, self._period_s, self._count = start_s, period_s, 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """How often the loop looks."""
-
-    tick_s: float = 0.1
-    """Between two ticks under pressure."""
-    calm_tick_s: float = 0.5
-    """Between two ticks of a calm node."""
-    calm_after_s: float = 2.0
-    """How long a node shows no sign of pressure before it counts as calm."""
-    watch_s: float = 0.025
-    """At most between two looks at the protected application's stall after recent pressure."""
-    calm_watch_s: float = 0.039
-    """The same long after."""
 
 
 class Rhythm:

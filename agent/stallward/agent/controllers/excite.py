@@ -16,16 +16,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import (
-    MAX_SEED,
-    ControllerEntry,
-    Decision,
-    NodeContext,
-    number,
-    register,
-)
+from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, SLOTS, decode_action
 from stallward.agent.errors import ControllerError
+from stallward.agent.plugin import MAX_SEED, ControllerEntry, number
+from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import ControllerEntry, Decision, NodeContext, register
+from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import (
     RELEASED,
     DesiredState,
@@ -22,6 +22,8 @@ from stallward.agent.desired import (
     SlotDesire,
     Tuning,
 )
+from stallward.agent.plugin import ControllerEntry
+from stallward.agent.registry import register
 from stallward.agent.sample import ProcessSample, Sample
 
 _TERMINATE_RATIO: Final = 0.001

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import ControllerEntry, Decision, NodeContext, register
+from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import RELEASED
+from stallward.agent.plugin import ControllerEntry
+from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import ControllerEntry, Decision, NodeContext, register
+from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, RELEASED, decode_action
 from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.inference import import_runtime
@@ -28,6 +28,8 @@ from stallward.agent.observation.encoder import (
     schema,
     schema_hash,
 )
+from stallward.agent.plugin import ControllerEntry
+from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 _PREFIX = "stallward."

@@ -19,7 +19,8 @@ from stallward.agent.control_law import staircase
 from stallward.agent.control_law.law import LawController
 from stallward.agent.control_law.signals import Observations, present_slots, stall_share
 from stallward.agent.control_law.thresholds import Span, spans, tuned
-from stallward.agent.controller import ControllerEntry, number, register
+from stallward.agent.plugin import ControllerEntry, number
+from stallward.agent.registry import register
 
 _DECAY = 0.5
 """Of the hold-off, for every hold-off of calm (sideloader's constant)."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import ControllerEntry, Decision, register
+from stallward.agent.controller import Decision
 from stallward.agent.controllers.none import NoneController
 from stallward.agent.desired import RELEASED
+from stallward.agent.plugin import ControllerEntry
+from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 

@@ -8,15 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import (
-    ControllerEntry,
-    Decision,
-    NodeContext,
-    number,
-    register,
-)
+from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire, Tuning
 from stallward.agent.errors import ControllerError
+from stallward.agent.plugin import ControllerEntry, number
+from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 

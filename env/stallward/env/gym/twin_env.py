@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.simulation.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
+from stallward.env.twin.inputs.find import load_twins
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
-from stallward.models.registry import find_twin, twin_names
+from stallward.models.registry import find_twin
 
 
 def spaces() -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[NDArray[np.int64]]]:
@@ -26,17 +27,6 @@ def spaces() -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[NDAr
         dtype=np.float32,
     )
     return box, gymnasium.spaces.MultiDiscrete(np.array(ACTION_SIZES, dtype=np.int64))
-
-
-def load_twins(names: Sequence[str | Path] | None = None) -> tuple[FittedTwin, ...]:
-    """Fitted twins by name or path; all shipped ones by default.
-
-    Raises:
-        TwinError: If one cannot be read.
-        RegistryError: If one is not there.
-    """
-    chosen = twin_names() if names is None else names
-    return tuple(load_fitted(find_twin(name)) for name in chosen)
 
 
 class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):

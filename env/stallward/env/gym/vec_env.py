@@ -15,12 +15,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvS
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.twin_env import spaces
-from stallward.env.simulation.simulation import (
-    OBSERVATION_BOUND,
-    SUFFERED,
-    Simulation,
-    SimulationSettings,
-)
+from stallward.env.objective import SUFFERED
+from stallward.env.simulation.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
 from stallward.env.simulation.step import COSTS
 from stallward.env.twin.inputs.fitted import FittedTwin
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from stallward.actuator.config.daemon_config import ControlConfig
+from stallward.actuator.config.tables import ControlConfig
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.kernel.paths import Paths

@@ -121,3 +121,47 @@ def draw_sensors(numbers: Array, amount: float) -> tuple[Gains, Gains]:
     exact = np.ones((1, numbers.shape[1]))
     gains = np.concatenate([factor, exact])[_SENSE_OF].T.astype(np.float32)
     return gains, np.concatenate([offset, 0.0 * exact])[_SENSE_OF].T.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nuisance:
+    """What varies from episode to episode beyond the fitted draws."""
+
+    rate_ratio: tuple[float, float] = (0.7, 1.4)
+    """Request rate, times the scenario's."""
+    zone_ratio: tuple[float, float] = (0.85, 1.2)
+    slot_missing_share: float = 0.15
+    """Chance that a slot is absent (one at least stays)."""
+    late_share: float = 0.02
+    """Chance that a decision sees the observation before the newest."""
+    slow_lever_share: float = 0.1
+    """Chance of an episode whose actions take hold a tick late."""
+    paused_before: float = 0.78
+    """Largest share of the minute before an episode for which a slot was paused. An episode is
+    as long as the minute that the guard's budget counts: with the whole budget left at its start
+    a policy would learn to live on what it cannot have for long."""
+    sensing: float = 1.0
+    """How much sensors are off: 1 for as much as was measured."""
+    used_before: float = 0.5
+    """Chance that a slot is known to have used more before an episode than it holds at its
+    start. Where nothing is known a policy would learn to catch every program as it starts and
+    to keep it from ever showing what it uses, on which limits are counted."""
+    usual_known: float = 0.5
+    """Chance that the usual latency is known from before an episode."""
+    usual_ratio: tuple[float, float] = (0.8, 1.1)
+    """What is known of it, times the mean latency with ample memory: the least of many averages
+    is less, and it drifts up where it has not been reached for long."""
+
+
+NO_NUISANCE: Final = Nuisance(
+    rate_ratio=(1.0, 1.0),
+    zone_ratio=(1.0, 1.0),
+    slot_missing_share=0.0,
+    late_share=0.0,
+    slow_lever_share=0.0,
+    paused_before=0.0,
+    sensing=0.0,
+    used_before=0.0,
+    usual_known=0.0,
+    usual_ratio=(1.0, 1.0),
+)

@@ -19,11 +19,10 @@ import numpy as np
 
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.file import load_scenario
-from stallward.evaluation.arms import Arm
+from stallward.evaluation.arms import Arm, find_policy_of
 from stallward.evaluation.bench.overhead import WORST_SCENARIO
 from stallward.evaluation.blocks.live import open_session
 from stallward.evaluation.blocks.request import RunRequest
-from stallward.evaluation.comparison.compare import find_policy_of
 from stallward.evaluation.progress import Report, silent
 
 if TYPE_CHECKING:

@@ -131,7 +131,7 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     from stallward.training.network.actor import policy_settings  # noqa: PLC0415
     from stallward.training.network.log_features import FINE  # noqa: PLC0415
     from stallward.training.network.slot_policy import SlotPolicy  # noqa: PLC0415
-    from stallward.training.ppo.train import Args  # noqa: PLC0415
+    from stallward.training.ppo.args import Args  # noqa: PLC0415
 
     torch.set_num_threads(1)
     env = TwinVec(twins, _BATCH, tells_critic=True, seed=1)

@@ -17,9 +17,10 @@ from typing import Final
 import psutil
 
 from stallward.actuator.client.daemon_process import Daemon, DaemonPids
-from stallward.actuator.config.daemon_config import (
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.tables import (
     ControlConfig,
-    DaemonConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,
@@ -27,7 +28,6 @@ from stallward.actuator.config.daemon_config import (
     RestartConfig,
     ServiceConfig,
     SlotConfig,
-    config_toml,
 )
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.guard.budgets import Budgets

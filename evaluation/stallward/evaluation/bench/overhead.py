@@ -24,12 +24,11 @@ from stallward.actuator.client.daemon_process import Daemon, DaemonPids
 from stallward.agent.errors import StallwardError
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario
-from stallward.evaluation.arms import Arm
+from stallward.evaluation.arms import Arm, find_policy_of
 from stallward.evaluation.bench import sample_cost
 from stallward.evaluation.bench.earlyoom import Earlyoom
 from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.evaluation.blocks.request import Condition, RunRequest
-from stallward.evaluation.comparison.compare import find_policy_of
 from stallward.evaluation.progress import Report, silent
 
 Array = NDArray[np.float64]

@@ -11,7 +11,8 @@ from typing import Any
 
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
-from stallward.actuator.config.daemon_config import ControlConfig, DaemonConfig, RecordConfig
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import ControlConfig, RecordConfig
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths

@@ -18,17 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.scenario.file import load_scenario
-from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.arms import find_policy_of, parse_arms
 from stallward.evaluation.blocks.calibration import calibrate_ms, recorded_ms
 from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
 from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.blocks.rerun import run_undisturbed
-from stallward.evaluation.comparison.compare import find_policy_of
-from stallward.evaluation.errors import UsageError
 from stallward.evaluation.progress import Report, part, silent, timed
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from stallward.agent.errors import StallwardError
+from stallward.agent.errors import StallwardError, UsageError
 from stallward.agent.schema.toml_file import read_toml
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import Condition
-from stallward.evaluation.errors import PlanError, UsageError
+from stallward.evaluation.errors import PlanError
 
 _LONGEST_S: Final = 7 * 86_400.0
 _SEEDS: Final = 1 << 32

@@ -14,13 +14,15 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.actuator.record.wire import record_to_wire
-from stallward.agent.controller import Controller, make_controller
+from stallward.agent.controller import Controller
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import DesiredState
+from stallward.agent.registry import make_controller
 from stallward.env.recording.recording import Requests, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
 from stallward.evaluation.blocks.request import Condition, RunRequest, Troubles
@@ -121,15 +123,6 @@ def open_twin(scenario: Scenario, named: str) -> TwinRunner:
             next_step=f"Fit one with `stallward fit` on recordings of {scenario.name}.",
         )
     return TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
-
-
-def find_twin_of(scenario: str, named: str) -> Path:
-    """The file of a fitted twin: a path, a name, or ``default`` for the scenario's own."""
-    if Path(named).is_file():
-        return Path(named)
-    from stallward.models.registry import find_twin  # noqa: PLC0415
-
-    return Path(find_twin(scenario if named == "default" else named))
 
 
 def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[pb.TickRecord]:

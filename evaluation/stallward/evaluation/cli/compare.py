@@ -76,7 +76,8 @@ def compare(
     raising --blocks adds rounds.
     """
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
-    from stallward.evaluation.comparison.compare import ComparisonRequest, run_comparison  # noqa: PLC0415
+    from stallward.evaluation.comparison.compare import run_comparison  # noqa: PLC0415
+    from stallward.evaluation.comparison.request import ComparisonRequest  # noqa: PLC0415
     from stallward.evaluation.report.text import result_rows, target  # noqa: PLC0415
 
     request = ComparisonRequest(
@@ -121,8 +122,8 @@ def oracle(
     A grid of limits, pauses and profiles is tried on the twin; compare what it prints live,
     then ask again with --result.
     """
+    from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
-    from stallward.evaluation.blocks.twin import find_twin_of  # noqa: PLC0415
     from stallward.evaluation.comparison.oracle import oracle_of, screen_scenario  # noqa: PLC0415
 
     if result is not None:
@@ -179,7 +180,7 @@ def fidelity(
     nothing is fitted: all that was recorded is laid beside twins that there are. Interrupted, the
     same command goes on with the fits that it has finished.
     """
-    from stallward.evaluation.blocks.plan import write_json  # noqa: PLC0415
+    from stallward.evaluation.blocks.store import write_json  # noqa: PLC0415
     from stallward.evaluation.fidelity.fits import Fits  # noqa: PLC0415
     from stallward.evaluation.fidelity.measure import measure_fidelity  # noqa: PLC0415
     from stallward.evaluation.fidelity.page import write_page  # noqa: PLC0415

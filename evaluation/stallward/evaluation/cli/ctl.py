@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stallward.agent.errors import UsageError
 from stallward.evaluation.cli import output
 from stallward.evaluation.cli.options import Json
-from stallward.evaluation.errors import UsageError
 
 if TYPE_CHECKING:
     from stallward.actuator.client import ActuatorClient

@@ -44,7 +44,8 @@ def fit(
     The result is a distribution of parameters; for recordings of several scenarios one each.
     Recordings held out for test are left out.
     """
-    from stallward.evaluation.pipeline import fit_twin, load_twins  # noqa: PLC0415
+    from stallward.evaluation.pipeline import load_twins  # noqa: PLC0415
+    from stallward.training.pipeline.fit import fit_twin  # noqa: PLC0415
 
     with output.progress("fit") as report:
         written = fit_twin(

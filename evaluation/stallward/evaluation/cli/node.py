@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from stallward.agent.errors import UsageError
 from stallward.evaluation.cli import output
 from stallward.evaluation.cli.options import Json
-from stallward.evaluation.errors import UsageError
 
 DEFAULT_CONFIG = Path("/etc/stallward/stallward.toml")
 
@@ -38,7 +38,7 @@ def serve(
     it stops.
     """
     check_config(config)
-    from stallward.actuator.config.daemon_config import load_config  # noqa: PLC0415
+    from stallward.actuator.config.load import load_config  # noqa: PLC0415
 
     socket = load_config(config).service.socket
     output.note(f"serving; ask it with `stallward ctl status --socket {socket}`, Ctrl-C ends it")
@@ -99,7 +99,7 @@ def doctor(
     """
     from dataclasses import asdict  # noqa: PLC0415
 
-    from stallward.actuator.config.daemon_config import load_config  # noqa: PLC0415
+    from stallward.actuator.config.load import load_config  # noqa: PLC0415
     from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
     from stallward.actuator.kernel.paths import Paths  # noqa: PLC0415
 

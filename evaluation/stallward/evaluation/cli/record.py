@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from stallward.agent.errors import UsageError
 from stallward.evaluation.cli import output
 from stallward.evaluation.cli.node import DEFAULT_CONFIG, check_config
 from stallward.evaluation.cli.options import LONGEST_S, Seed
-from stallward.evaluation.errors import UsageError
 
 DEFAULT_OUT = Path("recordings")
 

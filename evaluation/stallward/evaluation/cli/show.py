@@ -13,7 +13,7 @@ def arms(as_json: Json = False) -> None:
 
     An arm is NAME or NAME:key=value,key=value; NAME#2 is a second arm of the same kind.
     """
-    from stallward.agent.controller import controllers  # noqa: PLC0415
+    from stallward.agent.registry import controllers  # noqa: PLC0415
 
     entries = controllers()
     if as_json:

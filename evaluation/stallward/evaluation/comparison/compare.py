@@ -6,32 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from stallward.agent.controllers.onnx import OnnxController
 from stallward.env.recording.run_info import load_run
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
-from stallward.env.twin.inputs.fitted import load_fitted
-from stallward.evaluation.arms import Arm
+from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, find_policy_of
 from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_ms
-from stallward.evaluation.blocks.plan import (
-    ALONE,
-    AMPLE,
-    BACKGROUND,
-    CALIBRATION_ROUND,
-    PLAN_FILE,
-    REFERENCES,
-    BlockStore,
-    PlannedBlock,
-    plan_blocks,
-    write_json,
-)
+from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, plan_blocks
 from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
 from stallward.evaluation.blocks.rerun import ATTEMPTS, given_up, is_spoiled
-from stallward.evaluation.comparison.request import arm_files, settings_of
+from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore, write_json
+from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
 from stallward.evaluation.comparison.summary import tabulate
-from stallward.evaluation.errors import PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
 from stallward.evaluation.measures.estimates import Estimated, estimate
 from stallward.evaluation.progress import Report, part, silent, timed
@@ -39,57 +26,11 @@ from stallward.evaluation.progress import Report, part, silent, timed
 SCHEMA: Final = 1
 RESULT_FILE: Final = "result.json"
 REPORT_FILE: Final = "report.html"
-_DAY_S: Final = 86400.0
 _CONDITIONS: Final[Mapping[str, Condition]] = {
     ALONE: "alone",
     AMPLE: "ample",
     BACKGROUND: "background",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonRequest:
-    """What the user asked for.
-
-    Args:
-        scenario: Name or file.
-        arms: Controllers to compare.
-        mode: On this machine, or on its twin.
-        rounds: Blocks per condition.
-        block_s: Measured seconds per block.
-        burn_in_s: Seconds before that, after every switch.
-        seed: Seeds order, load and resampling.
-        out: Directory, new or resumable.
-        policy: File or name for the arms that run a policy and name none.
-        twin: Fitted twin, file or name.
-        calibration_s: Least length of the block that gives the target that controllers are told;
-            ``None`` means the scenario's.
-    """
-
-    scenario: str
-    arms: tuple[Arm, ...]
-    mode: Literal["live", "twin"]
-    rounds: int
-    block_s: float
-    burn_in_s: float
-    seed: int
-    out: Path
-    policy: str = "default"
-    twin: str = "default"
-    calibration_s: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse lengths that cannot be measured.
-
-        Raises:
-            PlanError: If a length makes no sense.
-        """
-        if not 2.0 <= self.block_s <= _DAY_S or not 0.0 <= self.burn_in_s <= _DAY_S:
-            raise PlanError(
-                f"Blocks of {self.block_s:g} s after {self.burn_in_s:g} s cannot be measured.",
-                next_step="Use --block-seconds 2 or more and --burn-in-seconds 0 or more, "
-                "both at most a day.",
-            )
 
 
 OpenRunner = Callable[[], Any]
@@ -164,35 +105,6 @@ def open_runner(request: ComparisonRequest, scenario: Scenario) -> Iterator[Runn
         from stallward.evaluation.blocks.twin import open_twin  # noqa: PLC0415 - needs no node
 
         yield open_twin(scenario, request.twin)
-
-
-def find_policy_of(arm: Arm, default: str, scenario: str = "") -> Path | None:
-    """The file that an arm runs, checked; ``None`` for arms that run none.
-
-    Args:
-        arm: A policy file is looked for, or the fitted twin that ``mpc`` plans with.
-        default: The policy of arms that name none, file or name.
-        scenario: Whose twin it is where ``mpc`` names none.
-
-    Raises:
-        PolicyError: If it is missing or cannot be run here.
-        TwinError: If it is no fitted twin.
-        RegistryError: If there is no such file.
-    """
-    if not arm.runs_policy:
-        return None
-    if arm.controller == "mpc":
-        from stallward.evaluation.blocks.twin import find_twin_of  # noqa: PLC0415 - needs no node
-
-        twin = find_twin_of(scenario, arm.arguments.get("path", "default"))
-        load_fitted(twin)
-        return twin
-    from stallward.models.registry import find_policy  # noqa: PLC0415
-
-    named = arm.arguments.get("path", default)
-    path = Path(named) if Path(named).is_file() else Path(find_policy(named))
-    OnnxController(path)  # refuses what does not fit, before anything is started
-    return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final, Literal
 
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.blocks.plan import Settings
 from stallward.evaluation.blocks.request import file_sha256
+from stallward.evaluation.errors import PlanError
 from stallward.models.registry import find_thresholds, rule_names
-
-if TYPE_CHECKING:
-    from stallward.evaluation.comparison.compare import ComparisonRequest
 
 
 def settings_of(
@@ -69,6 +68,54 @@ def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[
 def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
     if request.mode == "live":
         return ""
-    from stallward.evaluation.blocks.twin import find_twin_of  # noqa: PLC0415 - needs no node
+    from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - needs no node
 
     return file_sha256(find_twin_of(scenario.name, request.twin))
+
+
+_DAY_S: Final = 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest:
+    """What the user asked for.
+
+    Args:
+        scenario: Name or file.
+        arms: Controllers to compare.
+        mode: On this machine, or on its twin.
+        rounds: Blocks per condition.
+        block_s: Measured seconds per block.
+        burn_in_s: Seconds before that, after every switch.
+        seed: Seeds order, load and resampling.
+        out: Directory, new or resumable.
+        policy: File or name for the arms that run a policy and name none.
+        twin: Fitted twin, file or name.
+        calibration_s: Least length of the block that gives the target that controllers are told;
+            ``None`` means the scenario's.
+    """
+
+    scenario: str
+    arms: tuple[Arm, ...]
+    mode: Literal["live", "twin"]
+    rounds: int
+    block_s: float
+    burn_in_s: float
+    seed: int
+    out: Path
+    policy: str = "default"
+    twin: str = "default"
+    calibration_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse lengths that cannot be measured.
+
+        Raises:
+            PlanError: If a length makes no sense.
+        """
+        if not 2.0 <= self.block_s <= _DAY_S or not 0.0 <= self.burn_in_s <= _DAY_S:
+            raise PlanError(
+                f"Blocks of {self.block_s:g} s after {self.burn_in_s:g} s cannot be measured.",
+                next_step="Use --block-seconds 2 or more and --burn-in-seconds 0 or more, "
+                "both at most a day.",
+            )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stallward.evaluation.blocks.plan import ALONE, AMPLE, BACKGROUND
+from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND
 from stallward.evaluation.measures.block_measures import Array
 from stallward.evaluation.measures.bootstrap import RUN_WINDOWS
 from stallward.evaluation.measures.contrasts import Estimates, contrasts, spread

@@ -18,7 +18,7 @@ where it goes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,22 +29,26 @@ from stallward.actuator.runtime.temporary_folders import passing_folder
 from stallward.agent.errors import StallwardError
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import RunInfo, load_run
-from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import scenario_from
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.evaluation.arms import Arm, make_arms
+from stallward.evaluation.arms import Arm, find_policy_of, make_arms
 from stallward.evaluation.blocks.request import NO_ARM, Condition, RunRequest, file_sha256
 from stallward.evaluation.blocks.twin import TwinRunner
-from stallward.evaluation.comparison.compare import find_policy_of
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.fidelity.distances import ArmFidelity, summarise_fidelity
 from stallward.evaluation.fidelity.fits import USUAL_FITS, Fits
 from stallward.evaluation.fidelity.observed import Observed
-from stallward.evaluation.fidelity.signals import Signals, pooled, scales_of, signals_of
+from stallward.evaluation.fidelity.recorded import (
+    ByScenario,
+    Recorded,
+    _divided,
+    _recorded,
+    load_recorded,
+)
+from stallward.evaluation.fidelity.signals import pooled, scales_of
 from stallward.evaluation.fidelity.targets import judge_fidelity
-from stallward.evaluation.measures.block_measures import Array, BlockMeasures, reduce, series_of
+from stallward.evaluation.measures.block_measures import Array, BlockMeasures
 from stallward.evaluation.node_facts import node_info
-from stallward.evaluation.pipeline import recordings_of
 from stallward.evaluation.progress import Report, part, silent
 from stallward.training.parallel import side_by_side
 from stallward.training.twin_fit.exogenous import describe
@@ -56,19 +60,6 @@ _REPLAYED: Final = "none"
 """Naive replay plays back what was recorded under this arm."""
 _OWN_BLOCKS: Final = 2
 """Of the background by itself, which varies little."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A live recording of an arm."""
-
-    path: Path
-    run: RunInfo
-    measures: BlockMeasures
-    signals: Signals
-
-
-ByScenario = Mapping[str, Sequence[Recorded]]
 
 
 def measure_fidelity(
@@ -202,46 +193,6 @@ def _as_it_is(
 ) -> ArmFidelity:
     report(f"{twin.scenario.name}, {arm}", 0.0)
     return _compared(mine, arm, twin, seed)
-
-
-def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:
-    """All recordings below ``directory``, measured.
-
-    Raises:
-        EvaluationError: If there is none.
-        RecordingError: If one cannot be opened.
-    """
-    if not directory.is_dir():
-        raise EvaluationError(
-            f"There is no directory {directory}.", next_step="Name a directory of recordings."
-        )
-    runs = [(path, load_run(path)) for path in recordings_of([directory])]
-    chosen = [(p, r) for p, r in runs if scenario in ("", r.scenario)]
-    if not chosen:
-        what = f" of {scenario!r}" if scenario else ""
-        raise EvaluationError(
-            f"There is no recording{what} below {directory}.",
-            next_step="Record some with `stallward record`.",
-        )
-    return [_recorded(path, run) for path, run in chosen]
-
-
-def _recorded(path: Path, run: RunInfo) -> Recorded:
-    recording = load_recording(path)
-    measures = reduce(series_of(recording))
-    return Recorded(path=path, run=run, measures=measures, signals=signals_of(recording, measures))
-
-
-def _divided(found: ByScenario) -> tuple[ByScenario, ByScenario]:
-    """The scenarios that twins may be fitted to, and held-out ones that have references."""
-    split = load_split()
-    learned = {n: mine for n, mine in found.items() if split.part_of_name(n) == "train"}
-    strange = {
-        name: mine
-        for name, mine in found.items()
-        if name not in learned and any(r.run.condition == "ample" for r in mine)
-    }
-    return learned, strange
 
 
 def _arms(mine: Sequence[Recorded]) -> list[str]:

@@ -12,7 +12,8 @@ import numpy as np
 from stallward.evaluation.fidelity.heat_map import heat
 from stallward.evaluation.fidelity.table import fidelity_notes, fidelity_rows, mean_distances
 from stallward.evaluation.report.charts import COLOURS
-from stallward.evaluation.report.html import page_of, put_page, section
+from stallward.evaluation.report.html import page_of
+from stallward.evaluation.report.page import put_page, section
 from stallward.evaluation.report.svg import (
     Scale,
     line,

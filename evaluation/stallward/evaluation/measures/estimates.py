@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.evaluation.blocks.plan import ALONE, AMPLE, BACKGROUND
+from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
 from stallward.evaluation.measures.bootstrap import (

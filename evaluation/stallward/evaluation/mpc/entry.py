@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stallward.agent.controller import Controller, ControllerEntry
+from stallward.agent.controller import Controller
 from stallward.agent.errors import ControllerError
+from stallward.agent.plugin import ControllerEntry
 
 
 def _refuse(_arguments: Mapping[str, str]) -> Controller:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import GroupSample, Sample
-from stallward.env.simulation.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.simulation.nuisance import NO_NUISANCE
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram, TwinScenario
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stallward.env.recording.recording import load_recording
-from stallward.evaluation.blocks.plan import BLOCK_FILE, read_json
+from stallward.evaluation.blocks.store import BLOCK_FILE, read_json
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.measures.block_measures import reduce, series_of
 from stallward.evaluation.report.charts import (
@@ -22,6 +21,8 @@ from stallward.evaluation.report.charts import (
     trade_chart,
     work_chart,
 )
+from stallward.evaluation.report.method_text import _method
+from stallward.evaluation.report.page import asset, put_page, section
 from stallward.evaluation.report.text import (
     COLUMNS,
     REFERENCES,
@@ -29,10 +30,8 @@ from stallward.evaluation.report.text import (
     headline,
     number,
     reference_cell,
-    seconds,
     short,
     span,
-    target,
 )
 from stallward.evaluation.report.timeline import Timeline, timeline_chart, timeline_of
 
@@ -57,13 +56,6 @@ def write_report(directory: Path) -> Path:
     path = directory / REPORT_FILE
     put_page(path, page)
     return path
-
-
-def put_page(path: Path, page: str) -> None:
-    """Write a page so that a reader sees all of it or the old one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(path)
 
 
 def page_of(title: str, body: str, script: str = "") -> str:
@@ -138,18 +130,6 @@ def render_report(
     ]
     script = f"<script>{asset('report.js')}</script>"
     return page_of(str(result["scenario"]), "".join(body), script)
-
-
-def asset(name: str) -> str:
-    """The text of a shipped file that pages hold."""
-    folder = resources.files("stallward.evaluation.report")
-    return (folder / name).read_text(encoding="utf-8")
-
-
-def section(title: str, what: str, content: str) -> str:
-    """A titled part of a page; ``what`` says how to read it."""
-    note = f'<p class="what">{escape(what)}</p>' if what else ""
-    return f"<section><h2>{escape(title)}</h2>{note}{content}</section>"
 
 
 def _header(result: Mapping[str, Any]) -> str:
@@ -278,74 +258,3 @@ def _sure(metric: Mapping[str, float | None], kind: Kind) -> str:
     low, high = metric["low"], metric["high"]
     none = 0.0 if kind == "share" else 1.0
     return "unsure" if low is None or high is None or low <= none <= high else "sure"
-
-
-def _method(result: Mapping[str, Any]) -> str:
-    method, node = result["method"], dict(result["node"])
-    memory = node.pop("memory_total_bytes", None)
-    facts = [
-        ("node", _in_words(node)),
-        *(("and, since it went on", _in_words(other)) for other in result.get("other_nodes", ())),
-        ("memory", f"{memory / 2**30:.1f} GiB" if memory else ""),
-        ("sandbox", f"{method['sandbox_limit_bytes'] / 2**20:.0f} MiB"),
-        (
-            "background",
-            ", ".join(
-                f"{name} ({unit})"
-                for name, unit in zip(method["groups"], method["units"], strict=True)
-            ),
-        ),
-        (
-            "SLO",
-            f"{target(result)} in each window ({result['slo_source']}); controllers were "
-            f"told {number(method['controller_slo_ms'], 'ms')} ms",
-        ),
-        (
-            "blocks",
-            f"{method['rounds']} rounds of {seconds(method['block_s'])} after "
-            f"{seconds(method['burn_in_s'])} of burn-in, order drawn from seed "
-            f"{method['seed']}",
-        ),
-        ("intervals", _intervals(result)),
-        ("invalid blocks", _invalid(result)),
-        ("policies", ", ".join(f"{k}: {v}" for k, v in method["policies"].items())),
-        (
-            "* budgets lifted",
-            ", ".join(label for label, arm in result["arms"].items() if arm.get("budgets_lifted")),
-        ),
-        ("† background processes terminated", _terminated(result)),
-    ]
-    return (
-        "<dl>"
-        + "".join(
-            f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts if value
-        )
-        + "</dl>"
-    )
-
-
-def _intervals(result: Mapping[str, Any]) -> str:
-    if result["resampled"] == "blocks":
-        return (
-            "95 %, rounds resampled 2000 times jointly for arm and references, t-corrected for "
-            "the number of rounds"
-        )
-    return "95 %, windows inside the single block resampled; variation between blocks is missing"
-
-
-def _in_words(node: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in node.items() if value not in ("", None))
-
-
-def _terminated(result: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{label}: {count} in {arm['blocks']} blocks"
-        for label, arm in result["arms"].items()
-        if (count := arm.get("terminated_processes", 0))
-    )
-
-
-def _invalid(result: Mapping[str, Any]) -> str:
-    found = {label: arm.get("invalid_blocks", 0) for label, arm in result["arms"].items()}
-    text = ", ".join(f"{label} {count}" for label, count in found.items() if count)
-    return f"{text} (out-of-memory kills; run again)" if text else "none"

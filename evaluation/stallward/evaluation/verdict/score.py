@@ -12,12 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.objective import MOST_EXCESS, TAIL
-from stallward.evaluation.blocks.plan import AMPLE
+from stallward.env.objective import MOST_EXCESS, TAIL, Slack, scored
+from stallward.evaluation.arms import AMPLE
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.measures.contrasts import Estimate
 from stallward.evaluation.measures.estimates import Condition, Estimated
-from stallward.training.constraints import Slack, scored
 
 _ALLOWED: Final = Slack().as_array()
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stallward.evaluation.blocks.request import MOST_STOLEN_SHARE
 from stallward.evaluation.report.text import Kind, cell
-from stallward.evaluation.verdict.figures import AGAIN, FIGURES, POLICY, Figure, How
+from stallward.evaluation.verdict.targets import AGAIN, FIGURES, POLICY, Figure, How
 
 _EACH: Final = (
     "impact_ample_mean", "impact_ample_p99", "slo_points", "slo_points_worst", "work",

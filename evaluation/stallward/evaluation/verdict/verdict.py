@@ -18,25 +18,21 @@ from typing import Any, Final
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.evaluation.arms import make_arms
-from stallward.evaluation.blocks.plan import read_json, write_json
-from stallward.evaluation.comparison.compare import (
-    Compared,
-    ComparisonRequest,
-    rounds_done,
-    run_comparison,
-)
+from stallward.evaluation.blocks.store import read_json, write_json
+from stallward.evaluation.comparison.compare import Compared, rounds_done, run_comparison
 from stallward.evaluation.comparison.oracle import (
     Hindsight,
     Setting,
     best_meeting_target,
     screen_scenario,
 )
+from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, EvaluationError
-from stallward.evaluation.pipeline import fit_recordings, recordings_of
 from stallward.evaluation.progress import Report, part, silent
 from stallward.evaluation.verdict.figures import Scene, judge, what_was_run
 from stallward.evaluation.verdict.plan import VerdictPlan
 from stallward.models.registry import find_policy, load_policy
+from stallward.training.pipeline.recordings import fit_recordings, recordings_of
 
 VERDICT_FILE: Final = "verdict.json"
 STATIC_BEST: Final = "static best"

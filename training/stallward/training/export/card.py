@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
+from stallward.env.objective import SUFFERED
 from stallward.env.scenario.file import find_scenarios
-from stallward.env.simulation.simulation import SUFFERED
 from stallward.training.network.arrays import TrainedPolicy
 
 _COLUMNS: Final = (

@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.env.simulation.simulation import SUFFERED
-from stallward.training.constraints import Array
+from stallward.env.objective import SUFFERED, Array
 
 LESSONS_FILE: Final = "lessons.npz"
 _RECIPE: Final = "recipe"

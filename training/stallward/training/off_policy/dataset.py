@@ -7,7 +7,6 @@ slow requests, whose prices follow a training, and moving levers are not charged
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,43 +16,20 @@ from numpy.typing import NDArray
 from stallward.agent.controller import Controller, NodeContext
 from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS, limit_level
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEncoder
-from stallward.agent.observation.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+from stallward.agent.observation.raw import NODE, RawFrame
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
 from stallward.env.objective import window_severity
+from stallward.env.recording.raw_rows import Array, recorded_frames
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.inputs.exogenous import TwinScenario
 from stallward.training.errors import DatasetError
 
-Array = NDArray[np.float64]
 Actions = NDArray[np.int64]
 _TICK_S: Final = 0.1
 _RATE_S: Final = 0.5
 """Work is counted over this long on either side of a tick: programs report it now and then."""
 _FASTEST: Final = 1.5
 """Progress above full speed is a report that came late."""
-
-_NODE_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "zone_usage_bytes": ("zone_memory_usage_bytes",),
-    "zone_limit_bytes": ("zone_memory_limit_bytes",),
-    "zone_dirty_bytes": ("zone_dirty_bytes", "zone_writeback_bytes"),
-    "swap_in_pages": ("node_swap_in_pages",),
-    "swap_out_pages": ("node_swap_out_pages",),
-    "protected_usage_bytes": ("protected_memory_usage_bytes",),
-    "protected_refault_pages": ("protected_refault_file_pages", "protected_refault_anon_pages"),
-    "latency_age_s": ("latency_last_completion_age_s",),
-}
-"""Raw columns whose name in a recording is another, or which are sums."""
-_SLOT_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "usage_bytes": ("memory_usage_bytes",),
-    "refault_pages": ("refault_file_pages", "refault_anon_pages"),
-    **{
-        name: (f"state_{name}",)
-        for name in (
-            "paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes",
-            "reference_bytes",
-        )
-    },
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,33 +124,6 @@ def _logged_actions(recording: Recording) -> tuple[Actions, Array]:
         else:
             propensity[row] = np.nan
     return actions, propensity
-
-
-def recorded_frames(recording: Recording) -> list[RawFrame]:
-    """The raw frame of every tick, as the node had it."""
-    count = len(recording.ticks["time_s"])
-
-    def total(names: tuple[str, ...]) -> Array:
-        parts = np.array([recording.tick(name) for name in names])
-        known = np.isfinite(parts).any(axis=0)
-        return np.where(known, np.nansum(parts, axis=0), np.nan)
-
-    node = np.full((count, len(NODE_COLUMNS)), np.nan)
-    for name in NODE_COLUMNS:
-        node[:, NODE[name]] = total(_NODE_SUMS.get(name, (name,)))
-    swap = recording.tick("node_swap_total_bytes"), recording.tick("node_swap_free_bytes")
-    node[:, NODE["swap_used_ratio"]] = 1.0 - swap[1] / np.where(swap[0] > 0.0, swap[0], np.nan)
-    index = {profile.name: float(i) for i, profile in enumerate(PROFILES)}
-    node[:, NODE["profile_index"]] = [index.get(str(p), 0.0) for p in recording.ticks["profile"]]
-    slots = np.full((count, SLOTS, len(SLOT_COLUMNS)), np.nan)
-    slots[:, :, SLOT["present"]] = 0.0
-    for i in range(len(recording.run.slot_names)):
-        for name in SLOT_COLUMNS:
-            names = _SLOT_SUMS.get(name, (name,))
-            slots[:, i, SLOT[name]] = total(tuple(f"slot{i}_{part}" for part in names))
-        slots[:, i, SLOT["present"]] = 1.0
-    pairs = zip(node.tolist(), slots.tolist(), strict=True)
-    return [RawFrame(node=row, slots=of_slots) for row, of_slots in pairs]
 
 
 def _rewards(

@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 
+from stallward.env.recording.raw_rows import Array
 from stallward.training.errors import DatasetError
-from stallward.training.off_policy.dataset import Actions, Array, LoggedRun, features
+from stallward.training.off_policy.dataset import Actions, LoggedRun, features
 
 _BLOCK: Final = 50
 """Ticks of a block: 5 s."""

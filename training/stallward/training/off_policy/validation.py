@@ -18,9 +18,11 @@ from stallward.agent.control_law.law import Law
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.env.simulation.simulation import NO_NUISANCE, Simulation, SimulationSettings
+from stallward.env.recording.raw_rows import Array
+from stallward.env.simulation.nuisance import NO_NUISANCE
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.off_policy.dataset import Actions, Array, LoggedRun
+from stallward.training.off_policy.dataset import Actions, LoggedRun
 from stallward.training.off_policy.estimators import (
     Estimate,
     OffPolicy,

@@ -15,16 +15,10 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.vec_env import TwinVec
-from stallward.env.simulation.simulation import SUFFERED
-from stallward.training.constraints import (
-    Array,
-    Constraints,
-    PriceRange,
-    moved_prices,
-    scored,
-    smoothed,
-)
+from stallward.env.objective import SUFFERED, Array, scored
+from stallward.training.constraints import Constraints
 from stallward.training.imitation.behaviour_cloning import is_actor, likeliest
+from stallward.training.lagrangian import PriceRange, moved_prices, smoothed
 from stallward.training.network.actor import actor_arrays
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import Act

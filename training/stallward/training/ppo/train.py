@@ -13,16 +13,12 @@ soon as it is trained: an interrupted run goes on with the seeds that are missin
 
 from __future__ import annotations
 
-import hashlib
-import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -30,15 +26,13 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.env.gym.vec_env import Others, TwinVec
-from stallward.env.simulation.simulation import SUFFERED, SimulationSettings
-from stallward.env.twin.inputs.exogenous import scenario_to_json
+from stallward.env.gym.vec_env import TwinVec
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import Constraints, PriceRange, Slack, set_standards
+from stallward.training.constraints import Constraints, set_standards
 from stallward.training.errors import TrainingError
 from stallward.training.imitation.behaviour_cloning import imitate, likeliest
 from stallward.training.imitation.demonstrations import LESSONS_FILE, Lessons
-from stallward.training.imitation.teacher import Teaching, teach
+from stallward.training.imitation.teacher import teach
 from stallward.training.network.actor import policy_settings
 from stallward.training.network.arrays import (
     POLICY_FILE,
@@ -50,9 +44,11 @@ from stallward.training.network.arrays import (
 from stallward.training.network.log_features import FINE, magnified
 from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
 from stallward.training.parallel import parts_of, side_by_side, time_for_each
+from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.callback import Best, Clock, Follow, Ranges, reward_scales
+from stallward.training.ppo.provenance import _provenance, _recipe
 from stallward.training.progress import Report
-from stallward.training.selection.rollout import Outcome, constant
+from stallward.training.selection.rollout import constant
 from stallward.training.selection.selection import (
     MakeAct,
     Selection,
@@ -61,7 +57,7 @@ from stallward.training.selection.selection import (
     memoryless,
 )
 from stallward.training.selection.static_settings import Statics, make_constraints
-from stallward.training.synthetic_scenarios import Composing, compose, is_composed
+from stallward.training.synthetic_scenarios import compose
 
 _MIN_SCALE: Final = 0.05
 """A feature that hardly moved before training must not blow up when it does."""
@@ -70,96 +66,6 @@ _PUPIL_SEED: Final = 30_000
 _LOOK_SEED: Final = 40_000
 _LOOK_NODES: Final = 128
 """Of each scenario, on which actors are compared while they learn."""
-_TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
-"""What a policy says of the twins it was trained on; the rest is in their own files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Args:
-    """The recipe's settings."""
-
-    seed: int = 1
-    """First seed; further ones count up."""
-    seeds: int = 1
-    """How many trainings; the best of them is kept."""
-    total_steps: int = 4_000_000
-    """Decisions per seed, over all environments; with more, applications that nobody has met
-    may fare worse."""
-    max_seconds: float = float("inf")
-    """Wall time for all seeds together; training stops early, evaluation comes on top, and the
-    same seed gives another policy."""
-    n_envs: int = 512
-    """Twin nodes stepped together."""
-    n_steps: int = 32
-    """Decisions per node and rollout."""
-    batch_size: int = 4096
-    """Decisions per gradient step."""
-    n_epochs: int = 3
-    """Passes over a rollout; most of the time goes there."""
-    learning_rate: float = 1e-3
-    """At the start; falls linearly to a tenth as the steps or the time run out."""
-    gamma: float = 0.99
-    """Discount per decision of 0.2 s: a horizon of some 20 s, as long as a burst."""
-    gae_lambda: float = 0.95
-    """Of the generalised advantage estimate."""
-    ent_coef: float = 0.0
-    """Entropy bonus; what imitation leaves to chance is enough to explore with."""
-    clip_range: float = 0.2
-    """PPO's trust region."""
-    slack: Slack = field(default_factory=Slack)
-    """What is allowed beyond ample memory: what the live verdict asks for."""
-    price_range: PriceRange = field(default_factory=PriceRange)
-    """Bounds of every price."""
-    price_rate: float = 0.03
-    """How fast prices follow, per rollout."""
-    teaching: Teaching = field(default_factory=Teaching)
-    """What the actor learns before it goes on by itself."""
-    pupil_lessons: int = 20
-    """Lessons on where the pupil itself gets to."""
-    composing: Composing = field(default_factory=Composing)
-    """Scenarios that are trained on beside the recorded ones."""
-    others: Others = field(default_factory=lambda: Others(share=0.5))
-    """Who holds nodes before the policy does while it learns."""
-    smoothing: float = 0.05
-    """What it leaves to chance where it was taught, to explore with."""
-    imitation_steps: int = 1500
-    """Gradient steps in which it learns."""
-    critic_rollouts: int = 20
-    """Rollouts from which the critic alone learns, before the actor goes on."""
-    evaluation_episodes: int = 1024
-    """Fresh draws for the choice between seeds, over all scenarios."""
-    settings: SimulationSettings = field(
-        default_factory=lambda: SimulationSettings(excess_price=0.5, slow_price=2.0)
-    )
-    """Episodes, reward and nuisance."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot run.
-
-        Raises:
-            TrainingError: If a size is not positive or the batch does not divide the rollout.
-        """
-        if min(self.seeds, self.total_steps, self.n_envs, self.n_steps, self.batch_size) < 1:
-            raise TrainingError("Training sizes must be positive.")
-        if (self.n_envs * self.n_steps) % self.batch_size:
-            raise TrainingError(
-                f"A rollout of {self.n_envs * self.n_steps} decisions is no multiple of the "
-                f"batch of {self.batch_size}.",
-                next_step="Choose a batch size that divides n_envs x n_steps.",
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResult:
-    """The policy kept, and how it and others did on the same draws, by which none was chosen.
-
-    ``evaluation`` has ``ppo``, ``static`` (the best static setting, found with a search of its
-    own), ``none`` and rules, each by scenario: those judged on, then those trained on.
-    """
-
-    policy: TrainedPolicy
-    evaluation: dict[str, dict[str, Outcome]]
-    steps_per_s: float
 
 
 def train(
@@ -252,15 +158,6 @@ def train(
         evaluation=evaluation,
         steps_per_s=float(np.mean([policy.provenance["steps_per_s"] for policy in candidates])),
     )
-
-
-def _recipe(twins: Sequence[FittedTwin], args: Args) -> str:
-    """A hash of what a seed's policy follows from, beside the seed."""
-    settings = {k: v for k, v in asdict(args).items() if k not in ("seed", "seeds")}
-    worlds = [
-        [scenario_to_json(t.scenario), [asdict(d) for d in t.draws], t.weights] for t in twins
-    ]
-    return hashlib.sha256(json.dumps([settings, worlds]).encode()).hexdigest()
 
 
 def _kept_seeds(
@@ -433,36 +330,3 @@ def _measure(
     variance = pooled_over_slots(np.square(flat - mean).mean(axis=0))
     scale = np.maximum(np.sqrt(variance), _MIN_SCALE)
     return mean.astype(np.float32), scale.astype(np.float32)
-
-
-def _provenance(
-    twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, prices: NDArray[np.float64]
-) -> dict[str, Any]:
-    recorded = [twin for twin in twins if not is_composed(twin)]
-    return {
-        "algorithm": "PPO (stable-baselines3)",
-        "seed": seed,
-        "steps": steps,
-        "prices": {
-            twin.scenario.name: dict(zip(SUFFERED, prices[:, k].tolist(), strict=True))
-            for k, twin in enumerate(twins)
-        },
-        "args": {**asdict(args), "settings": asdict(args.settings)},
-        "twins": {
-            t.scenario.name: {k: v for k, v in t.provenance.items() if k in _TWIN_FACTS}
-            for t in recorded
-        },
-        "composed": {
-            t.scenario.name: {**t.provenance, "zone_mib": t.scenario.zone_bytes >> 20}
-            for t in twins
-            if is_composed(t)
-        },
-        "groups": {t.scenario.name: len(t.scenario.slots) for t in twins},
-        "versions": {
-            "python": platform.python_version(),
-            **{
-                name: version(name)
-                for name in ("stallward", "stable-baselines3", "torch", "numpy")
-            },
-        },
-    }

@@ -9,15 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.env.simulation.simulation import SUFFERED, SimulationSettings
+from stallward.env.objective import SUFFERED, constrained_score
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import (
-    BURN_IN_STEPS,
-    PENALTIES,
-    Array,
-    Constraints,
-    scored,
-)
+from stallward.training.constraints import BURN_IN_STEPS, Constraints
 
 Act = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 """Observations ``(N, OBSERVATION_SIZE)`` to actions ``(N, len(ACTION_SIZES))``."""
@@ -93,35 +88,6 @@ def evaluate(
 def rollout_steps(seconds: float, settings: SimulationSettings) -> int:
     """Decisions that :func:`evaluate` spends on a node, its burn-in included."""
     return BURN_IN_STEPS + round(seconds * 10.0 / settings.ticks_per_action)
-
-
-def constrained_score(
-    progress: Array, suffered: Array, scenario: NDArray[np.int64], allowed: Array
-) -> tuple[float, float]:
-    """Progress less penalties for what is suffered beyond what is allowed.
-
-    What is allowed is a share over all episodes of a scenario: held against each episode, bad
-    luck in one would cost what good luck in another does not give back.
-
-    Args:
-        progress: Of each episode.
-        suffered: In each, ``(len(SUFFERED), episodes)``.
-        scenario: Which it was, an index into ``allowed``.
-        allowed: For each scenario, ``(len(SUFFERED), scenarios)``.
-
-    Returns:
-        The mean over the scenarios that there are, and its standard error.
-    """
-    scores, variances = [], []
-    for index in np.unique(scenario):
-        mine = scenario == index
-        means = suffered[:, mine].mean(axis=1)
-        scores.append(float(scored(progress[mine].mean(), means, allowed[:, index])))
-        priced = np.where(means > allowed[:, index], PENALTIES, 0.0)
-        parts = progress[mine] - priced @ suffered[:, mine]
-        count = int(mine.sum())
-        variances.append(float(parts.var(ddof=1)) / count if count > 1 else 0.0)
-    return float(np.mean(scores)), float(np.sqrt(np.sum(variances)) / len(scores))
 
 
 def constant(action: NDArray[np.int64]) -> Act:

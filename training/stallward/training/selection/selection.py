@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import Constraints, Slack
+from stallward.training.constraints import Constraints
 from stallward.training.selection.rollout import Act, Outcome, evaluate
 from stallward.training.selection.static_settings import make_constraints
 

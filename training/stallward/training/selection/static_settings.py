@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS
-from stallward.env.simulation.simulation import SUFFERED, SimulationSettings
+from stallward.env.objective import PENALTIES, SUFFERED, Array, Slack, scored
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.constraints import (
     BURN_IN_STEPS,
-    PENALTIES,
     Ample,
-    Array,
     Constraints,
-    Slack,
     measure_ample,
-    scored,
     simulate,
 )
 

@@ -10,8 +10,8 @@ one is chosen as policies are (``stallward.training.selection.selection``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -20,94 +20,25 @@ import numpy as np
 from cmaes import CMA
 from numpy.typing import NDArray
 
-from stallward.agent.control_law.law import Law
 from stallward.agent.control_law.thresholds import as_values, from_unit, spans, to_unit
-from stallward.agent.controllers.pi import PiLaw, PiThresholds
-from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
-from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import Slack
 from stallward.training.errors import TrainingError
 from stallward.training.parallel import side_by_side, time_for_each
 from stallward.training.progress import Report
-from stallward.training.selection.rollout import Act, Outcome, evaluate, rollout_steps
-from stallward.training.selection.selection import MakeAct, make_selection
+from stallward.training.selection.rollout import Outcome, evaluate, rollout_steps
+from stallward.training.selection.selection import make_selection
 from stallward.training.selection.static_settings import make_constraints
-from stallward.training.synthetic_scenarios import Composing, compose
+from stallward.training.synthetic_scenarios import compose
+from stallward.training.tuning.settings import (
+    Tunable,
+    TuneResult,
+    TuneSettings,
+    as_act,
+    find_tunable,
+)
 
-_TICK_S: Final = 0.1
 _FRESH_SEED: Final = 10_000
 """As for policies: nodes that the search has not seen."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tunable:
-    """A rule that can be tuned."""
-
-    name: str
-    thresholds: type[Any]
-    law: Callable[[Sequence[Any], int], Law]
-
-    def maker(self, thresholds: Any, ticks_per_action: int) -> MakeAct:
-        """Makes the rule for so many nodes."""
-        return lambda nodes: as_act(self.law([thresholds], nodes), ticks_per_action)
-
-
-TUNABLE: Final = {
-    "rule": Tunable(name="rule", thresholds=RuleThresholds, law=RuleLaw),
-    "pi": Tunable(name="pi", thresholds=PiThresholds, law=PiLaw),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneSettings:
-    """How thresholds are searched."""
-
-    seed: int = 1
-    seeds: int = 5
-    """Searches, of which one is kept."""
-    total_steps: int = 30_000_000
-    """Decisions on the twin for each seed, evaluation included."""
-    max_seconds: float = float("inf")
-    """Wall time for all searches; the final evaluation comes on top."""
-    episodes: int = 128
-    """Nodes each candidate meets."""
-    seconds: float = 20.0
-    """How long it runs on each, after a burn-in."""
-    sigma: float = 0.25
-    """First spread of the search, in the unit cube."""
-    slack: Slack = field(default_factory=Slack)
-    """As for PPO: what is allowed beyond ample memory."""
-    evaluation_episodes: int = 256
-    """Fresh nodes for each finalist."""
-    evaluation_seconds: float = 40.0
-    """How long each finalist runs on them."""
-    finalists: int = 6
-    """Best of the later generations that are evaluated beside the middle and the defaults."""
-    judged_episodes: int = 1024
-    """As for PPO: fresh nodes for the choice between seeds, over all scenarios."""
-    composing: Composing = field(default_factory=Composing)
-    """As for PPO: scenarios beside the recorded ones."""
-    settings: SimulationSettings = field(default_factory=SimulationSettings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneResult:
-    """What the searches found.
-
-    Attributes:
-        thresholds: The rule's dataclass.
-        outcomes: How it did in each scenario that it was chosen by, on nodes that chose nothing.
-        default: How the rule with its defaults did on the same.
-        steps: Decisions spent, over all seeds.
-        provenance: For the file: strings and numbers only.
-    """
-
-    thresholds: Any
-    outcomes: dict[str, Outcome]
-    default: dict[str, Outcome]
-    steps: int
-    provenance: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,19 +51,6 @@ class _Found:
     """On fresh nodes of the twins it was searched on."""
     steps: int
     generations: int
-
-
-def as_act(law: Law, ticks_per_action: int) -> Act:
-    """A law as ``rollout.evaluate`` takes it; fresh for each evaluation."""
-    elapsed_s = 0.0
-
-    def act(observations: NDArray[np.float32]) -> NDArray[np.int64]:
-        nonlocal elapsed_s
-        chosen = law.act(observations, elapsed_s)
-        elapsed_s = _TICK_S * ticks_per_action
-        return chosen
-
-    return act
 
 
 def tune(
@@ -222,20 +140,6 @@ def _search(
 ) -> _Found:
     """One search, in a process of its own."""
     return _Search(find_tunable(name), twins, settings, seed, max_seconds, report).run()
-
-
-def find_tunable(name: str) -> Tunable:
-    """The rule ``name``.
-
-    Raises:
-        TrainingError: If there is no such rule.
-    """
-    if name not in TUNABLE:
-        raise TrainingError(
-            f"{name!r} is no rule that can be tuned.",
-            next_step=f"Choose one of: {', '.join(TUNABLE)}.",
-        )
-    return TUNABLE[name]
 
 
 class _Search:

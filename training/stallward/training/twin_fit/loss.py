@@ -17,7 +17,7 @@ from stallward.env.recording.recording import Recording
 from stallward.env.twin.inputs.exogenous import TwinScenario
 from stallward.env.twin.physics.latency import Array
 from stallward.env.twin.physics.pages import GROUPS
-from stallward.training.twin_fit.exogenous import rate_while_on
+from stallward.training.twin_fit.exogenous_background import rate_while_on
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 SEGMENT_S: Final = 10.0

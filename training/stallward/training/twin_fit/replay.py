@@ -17,7 +17,7 @@ from stallward.env.twin.inputs.exogenous import PAGE_BYTES, TwinScenario
 from stallward.env.twin.physics.latency import Array, pooled_quantiles
 from stallward.env.twin.physics.pages import GROUPS
 from stallward.env.twin.physics.randomness import keys_of
-from stallward.training.twin_fit.exogenous import running
+from stallward.training.twin_fit.exogenous_background import running
 from stallward.training.twin_fit.loss import QUANTILES, log_share, segment_edges_s
 
 _PROFILE: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}

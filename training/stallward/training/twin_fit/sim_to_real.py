@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from stallward.agent.errors import StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, ObservationEncoder
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame
+from stallward.env.recording.raw_rows import recorded_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.twin.batch import TICK_S, TwinBatch
@@ -35,7 +36,6 @@ from stallward.env.twin.physics.state import node_at
 from stallward.env.twin.simd.jit import kernel
 from stallward.env.twin.simd.vectors import WIDTH
 from stallward.training.errors import DatasetError
-from stallward.training.off_policy.dataset import recorded_frames
 from stallward.training.parallel import side_by_side
 from stallward.training.progress import Report
 from stallward.training.twin_fit.replay import as_it_ran, ended_slots, replay_levers

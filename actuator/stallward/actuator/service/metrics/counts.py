@@ -92,3 +92,13 @@ class TickCounts:
         # A loop that was started again counts from zero.
         self.requests += total - self._completed if total >= self._completed else total
         self._completed = total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What metrics say of the configuration."""
+
+    slots: tuple[str, ...]
+    """Names of the background slots."""
+    slo_ms: float
+    """The latency target."""

@@ -18,8 +18,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import TickCounts
-from stallward.actuator.service.metrics.serving import About
+from stallward.actuator.service.metrics.counts import About, TickCounts
 from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S
 from stallward.proto.v1 import stallward_pb2 as pb
 

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import TickCounts
+from stallward.actuator.service.metrics.counts import About, TickCounts
 from stallward.actuator.service.metrics.server import MetricsServer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """What metrics say of the configuration."""
-
-    slots: tuple[str, ...]
-    """Names of the background slots."""
-    slo_ms: float
-    """The latency target."""
 
 
 async def serve_metrics(

@@ -1,0 +1,48 @@
+"""From a TOML file to a checked configuration, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.errors import ConfigError
+from stallward.actuator.toml_schema import from_table, to_toml
+from stallward.agent.schema.toml_file import read_toml
+
+
+def parse_config(text: str, name: str = "config") -> DaemonConfig:
+    """Parse a configuration.
+
+    Args:
+        text: TOML.
+        name: What messages call it, e.g. the file's path.
+
+    Raises:
+        ConfigError: If anything is unknown, missing, mistyped or out of range.
+    """
+    try:
+        table = read_toml(text)
+    except ValueError as error:
+        raise ConfigError(f"{name} is not TOML: {error}.") from error
+    try:
+        return from_table(DaemonConfig, table, "config")
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error.cause}", next_step=error.next_step) from error
+
+
+def load_config(path: Path) -> DaemonConfig:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: If it cannot be read or used.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+    return parse_config(text, str(path))
+
+
+def config_toml(config: DaemonConfig) -> str:
+    """The file of a configuration; parsing it gives the same value."""
+    return to_toml(config)

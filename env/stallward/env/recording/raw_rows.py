@@ -1,0 +1,68 @@
+"""The raw values of every tick of a recording, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.desired import PROFILES, SLOTS
+from stallward.agent.observation.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+from stallward.env.recording.recording import Recording
+
+Array = NDArray[np.float64]
+
+
+_NODE_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "zone_usage_bytes": ("zone_memory_usage_bytes",),
+    "zone_limit_bytes": ("zone_memory_limit_bytes",),
+    "zone_dirty_bytes": ("zone_dirty_bytes", "zone_writeback_bytes"),
+    "swap_in_pages": ("node_swap_in_pages",),
+    "swap_out_pages": ("node_swap_out_pages",),
+    "protected_usage_bytes": ("protected_memory_usage_bytes",),
+    "protected_refault_pages": ("protected_refault_file_pages", "protected_refault_anon_pages"),
+    "latency_age_s": ("latency_last_completion_age_s",),
+}
+"""Raw columns whose name in a recording is another, or which are sums."""
+
+
+_SLOT_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "usage_bytes": ("memory_usage_bytes",),
+    "refault_pages": ("refault_file_pages", "refault_anon_pages"),
+    **{
+        name: (f"state_{name}",)
+        for name in (
+            "paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes",
+            "reference_bytes",
+        )
+    },
+}  # fmt: skip
+
+
+def recorded_frames(recording: Recording) -> list[RawFrame]:
+    """The raw frame of every tick, as the node had it."""
+    count = len(recording.ticks["time_s"])
+
+    def total(names: tuple[str, ...]) -> Array:
+        parts = np.array([recording.tick(name) for name in names])
+        known = np.isfinite(parts).any(axis=0)
+        return np.where(known, np.nansum(parts, axis=0), np.nan)
+
+    node = np.full((count, len(NODE_COLUMNS)), np.nan)
+    for name in NODE_COLUMNS:
+        node[:, NODE[name]] = total(_NODE_SUMS.get(name, (name,)))
+    swap = recording.tick("node_swap_total_bytes"), recording.tick("node_swap_free_bytes")
+    node[:, NODE["swap_used_ratio"]] = 1.0 - swap[1] / np.where(swap[0] > 0.0, swap[0], np.nan)
+    index = {profile.name: float(i) for i, profile in enumerate(PROFILES)}
+    node[:, NODE["profile_index"]] = [index.get(str(p), 0.0) for p in recording.ticks["profile"]]
+    slots = np.full((count, SLOTS, len(SLOT_COLUMNS)), np.nan)
+    slots[:, :, SLOT["present"]] = 0.0
+    for i in range(len(recording.run.slot_names)):
+        for name in SLOT_COLUMNS:
+            names = _SLOT_SUMS.get(name, (name,))
+            slots[:, i, SLOT[name]] = total(tuple(f"slot{i}_{part}" for part in names))
+        slots[:, i, SLOT["present"]] = 1.0
+    pairs = zip(node.tolist(), slots.tolist(), strict=True)
+    return [RawFrame(node=row, slots=of_slots) for row, of_slots in pairs]

@@ -1,0 +1,1 @@
+"""From recordings to a policy file: the steps as commands use them."""

@@ -1,0 +1,93 @@
+"""From recordings to a fitted twin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from stallward.agent.errors import UsageError
+from stallward.env.recording.run_info import load_run
+from stallward.env.recording.split import Part
+from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
+from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.outputs import check_file
+from stallward.evaluation.progress import Report, silent
+from stallward.training.pipeline.recordings import fit_recordings, learnable, recordings_of
+
+
+def fit_twin(
+    places: Sequence[Path],
+    *,
+    out: Path,
+    seconds: float = math.inf,
+    generations: int | None = None,
+    leave_out: str = "",
+    held_out: bool = False,
+    seed: int = 1,
+    start: FittedTwin | None = None,
+    report: Report = silent,
+) -> list[Path]:
+    """Fit one twin for every scenario recorded in ``places``, those held out for tests left out.
+
+    Args:
+        places: Recordings, or directories of them.
+        out: The file, where there is one scenario; else the directory of the files.
+        seconds: At most, for all of them.
+        generations: At most, of each fit; as many as usual by default.
+        leave_out: Arm whose recordings are not used.
+        held_out: Fit to those too (``stallward.env.recording.split``), to look at the twin.
+        seed: Seeds the search.
+        start: A fitted twin of the only scenario, at which the search begins.
+        report: Told how far it is.
+
+    Returns:
+        The files written.
+
+    Raises:
+        StallwardError: If there is nothing to fit.
+    """
+    by_scenario: dict[str, list[Path]] = {}
+    found = recordings_of(places)
+    # By twins of the validation scenarios policies are chosen; they are trained on none of them.
+    parts: tuple[Part, ...] = ("train", "validation")
+    for path in learnable(found, parts=parts, held_out=held_out, report=report):
+        run = load_run(path)
+        if not leave_out or run.arm != leave_out or run.condition != "together":
+            by_scenario.setdefault(run.scenario, []).append(path)
+    if not by_scenario:
+        raise EvaluationError(
+            f"There is no recording in {', '.join(str(p) for p in places)}.",
+            next_step="Record some with `stallward record`.",
+        )
+    if start is not None and list(by_scenario) != [start.scenario.name]:
+        raise UsageError(
+            f"The search cannot begin at the twin of {start.scenario.name!r}: these are "
+            f"recordings of {', '.join(by_scenario)}.",
+            next_step="Name recordings of that scenario, or begin without --start.",
+        )
+    if len(by_scenario) > 1 and out.suffix == ".json":
+        raise UsageError(
+            f"These are recordings of {len(by_scenario)} scenarios.",
+            next_step="Name a directory with --out; it gets one twin for each.",
+        )
+    files = {
+        scenario: out if out.suffix == ".json" else out / f"{scenario}.json"
+        for scenario in by_scenario
+    }
+    for file in files.values():
+        check_file(file, kind="a fitted twin", mark=b'"draws"')
+    from stallward.training.parallel import side_by_side, time_for_each  # noqa: PLC0415
+
+    each_s = time_for_each(seconds, len(files))
+    fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
+    return side_by_side([partial(_fit_to, fit, files[n], by_scenario[n]) for n in files], report)
+
+
+def _fit_to(
+    fit: Callable[..., FittedTwin], file: Path, paths: Sequence[Path], report: Report
+) -> Path:
+    """Fit one scenario; its file is written at once, whatever becomes of the others."""
+    save_fitted(file, fit(paths, report=report))
+    return file

@@ -1,0 +1,108 @@
+"""The recordings that a fit or a training may use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from stallward.env.errors import SplitError
+from stallward.env.recording.recording import load_recording
+from stallward.env.recording.run_info import load_run
+from stallward.env.recording.split import Part, choose_part
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.progress import Report, silent
+
+_USES: Final = {"train": "learn from", "validation": "choose by", None: "look at"}
+
+
+def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
+    """Every recording in ``places`` (recordings, or directories of them).
+
+    Raises:
+        EvaluationError: If a place does not exist.
+        RecordingError: If one cannot be opened.
+    """
+    found: list[Path] = []
+    for place in places:
+        if not place.is_dir():
+            raise EvaluationError(
+                f"There is no directory {place}.", next_step="Name recordings or their directory."
+            )
+        inside = {file.parent for file in place.glob("**/run.json")}
+        # Hidden ones are being written.
+        found += sorted(path for path in inside if not path.name.startswith("."))
+    return [path for path in found if scenario in ("", load_run(path).scenario)]
+
+
+def fit_recordings(
+    paths: Sequence[Path],
+    *,
+    seconds: float = math.inf,
+    generations: int | None = None,
+    seed: int = 1,
+    start: FittedTwin | None = None,
+    report: Report = silent,
+) -> FittedTwin:
+    """Fit a twin to recordings of one scenario.
+
+    Args:
+        paths: The recordings.
+        seconds: At most.
+        generations: At most, as many as usual by default.
+        seed: Of the search.
+        start: A twin at which it begins.
+        report: Told how far it is.
+
+    Raises:
+        EvaluationError: If there is none, or they are of several scenarios.
+        DatasetError: If they cannot describe the scenario.
+    """
+    # Not installed on a node.
+    from stallward.training.twin_fit.fit import FitSettings, fit_scenario  # noqa: PLC0415
+
+    recordings = [load_recording(path) for path in paths]
+    scenarios = sorted({recording.run.scenario for recording in recordings})
+    if len(scenarios) != 1:
+        raise EvaluationError(
+            f"One twin cannot be fitted to {len(scenarios)} scenarios ({', '.join(scenarios)})."
+        )
+    settings = FitSettings(max_seconds=seconds, seed=seed)
+    if generations is not None:
+        settings = replace(settings, generations=generations)
+    return fit_scenario(recordings, settings, report, start=start)
+
+
+def learnable(
+    paths: Sequence[Path],
+    *,
+    parts: Sequence[Part] = ("train",),
+    held_out: bool = False,
+    report: Report = silent,
+) -> Sequence[Path]:
+    """The recordings that may be learned from; those held out are taken out, saying so.
+
+    Args:
+        paths: Recordings.
+        parts: Of the split, that are taken.
+        held_out: Take all of them.
+        report: Told what was left out.
+
+    Raises:
+        SplitError: If all of them are held out.
+    """
+    if held_out:
+        return paths
+    chosen = choose_part(paths, parts)
+    if chosen.left_out and not chosen.kept:
+        raise SplitError(
+            f"All these recordings are held out: {chosen.note}.",
+            next_step="Name recordings to train on; --held-out fits a twin to look at, "
+            "which `stallward train` does not take.",
+        )
+    if chosen.left_out:
+        report(chosen.note, 0.0)
+    return chosen.kept
