@@ -35,10 +35,10 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.record.frames import MAGIC, FrameWriter, encode_frame, extent, read_frames
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import ScenarioError
+from stallward.env.recording.from_frames import read_ticks, since_boot
 from stallward.env.scenario.file import parse_scenario
 from stallward.evaluation.blocks.record_plan import load_plan
 from stallward.evaluation.errors import PlanError
-from stallward.evaluation.node_recording import read_ticks, since_boot
 from stallward.proto.v1 import stallward_pb2 as pb
 
 ENTRIES: Final[tuple[JournalEntry, ...]] = (

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stallward.env.simulation.constraints import measure_ample
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import RANGES, TwinParameters
-from stallward.training.constraints import measure_ample
 from stallward.training.synthetic_scenarios import Composing, compose, is_composed
 
 SETTINGS = SimulationSettings(nuisance=NO_NUISANCE)

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stallward.evaluation.errors import EvaluationError
-
 _LONGEST: Final = 2000
 """Characters of a cause, and of a next step."""
 
@@ -74,5 +72,5 @@ class ThresholdError(StallwardError):
     """Raised when a file or a list of a rule's thresholds cannot be used."""
 
 
-class UsageError(EvaluationError):
+class UsageError(StallwardError):
     """Raised when a command line is well-formed but cannot be meant."""

@@ -15,12 +15,12 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.agent.errors import StallwardError
+from stallward.env.recording.node_facts import node_info
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.store import PLAN_FILE
 from stallward.evaluation.comparison.compare import REPORT_FILE, RESULT_FILE, run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.progress import Report
 from stallward.evaluation.report.text import headline, result_rows
 from stallward.models.registry import twin_names
@@ -218,10 +218,10 @@ def _make_policy(
     settings: DemoSettings, scenario: str, recordings: Path, budget: Budget, stages: _Stages
 ) -> Path:
     """Fit, train and export; returns the policy's file."""
-    from stallward.evaluation.pipeline import export_policy, load_twins, train_policy  # noqa: PLC0415 - torch takes seconds
     from stallward.training.parallel import worker_count  # noqa: PLC0415
     from stallward.training.pipeline.fit import fit_twin  # noqa: PLC0415 - torch takes seconds
     from stallward.training.pipeline.recordings import recordings_of  # noqa: PLC0415 - torch takes seconds
+    from stallward.training.pipeline.train import export_policy, load_twins, train_policy  # noqa: PLC0415 - torch takes seconds
 
     twin, run, policy = (settings.out / name for name in ("twin.json", "run", "policy.onnx"))
     chosen = recordings_of([recordings], scenario)
@@ -259,7 +259,7 @@ def _make_policy(
 
 
 def _conclude(out: Path, result: dict[str, Any], say: Say, took_s: float) -> None:
-    from stallward.evaluation.cli import output  # noqa: PLC0415 - prints the same table
+    from stallward.actuator.cli import output  # noqa: PLC0415 - prints the same table
 
     say("")
     output.table(*result_rows(result))

@@ -7,7 +7,7 @@ The tree::
         ├── MeasureError       a block or recording that cannot be reduced to measures
         ├── PlanError          a comparison that cannot be planned or resumed
         ├── ComparisonError    a comparison that could not be carried out
-        └── UsageError         a command line that makes no sense
+        └── BenchError         something that cannot be measured on this machine
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.recording.split import PARTS, choose_part, load_split
 from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_from
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
-from stallward.evaluation.pipeline import train_policy
 from stallward.models.registry import find_twin
 from stallward.training.pipeline.fit import fit_twin
 from stallward.training.pipeline.recordings import learnable
+from stallward.training.pipeline.train import train_policy
 
 GOOD = """
 [application]

@@ -13,6 +13,7 @@ from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
+from stallward.env.recording.node_facts import node_info
 from stallward.evaluation.bench.onset import OnsetDetector, write_reflex_policy
 from stallward.evaluation.bench.overhead import (
     MEANINGS,
@@ -21,7 +22,6 @@ from stallward.evaluation.bench.overhead import (
     _memory_mib,
     bench_rows,
 )
-from stallward.evaluation.node_facts import node_info
 
 
 def _feed(detector: OnsetDetector, readings: list[tuple[float, int, str]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.run_info import load_run
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
@@ -33,7 +34,6 @@ from stallward.evaluation.fidelity.table import fidelity_rows, signal_rows
 from stallward.evaluation.fidelity.targets import TARGETS, judge_fidelity
 from stallward.evaluation.measures.block_measures import BlockMeasures
 from stallward.evaluation.measures.bootstrap import spearman
-from stallward.evaluation.node_facts import node_info
 from stallward.models.registry import find_policy
 
 

@@ -17,6 +17,7 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import LatencySample, Sample
 from stallward.agent.testing import CONTEXT, make_sample
+from stallward.env.simulation.constraints import measure_ample
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.node import TwinNode
@@ -29,7 +30,6 @@ from stallward.evaluation.mpc.controller import (
     PlanningController,
 )
 from stallward.evaluation.mpc.state import NOMINAL, open_simulation, world_now
-from stallward.training.constraints import measure_ample
 
 TWIN = small_twin(HOG, SlotProgram(name="small", units_per_s=10.0, anon_pages=(4_000.0,)))
 QUICK = MpcSettings(plans=32, draws=1, parts=(3, 7))

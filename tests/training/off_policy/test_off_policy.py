@@ -13,6 +13,7 @@ from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.observation.raw import to_raw
 from stallward.agent.registry import make_controller
+from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.raw_rows import recorded_frames
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.file import load_scenario
@@ -22,7 +23,6 @@ from stallward.env.twin.node import TwinNode
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.blocks.twin import TwinRunner
-from stallward.evaluation.node_facts import node_info
 from stallward.models.registry import find_twin
 from stallward.training.errors import DatasetError
 from stallward.training.off_policy.dataset import LoggedRun, ask, read_logged

@@ -17,12 +17,12 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.desired import SLOTS
+from stallward.env.simulation.constraints import measure_ample
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import RANGES, TwinParameters
-from stallward.training.constraints import measure_ample
 
 _MOST_CORES: Final = 1.5
 """Of all programs together: more would slow the application down with any memory."""

@@ -18,6 +18,8 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.record.frames import FRAMES_NAME
 from stallward.actuator.record.tick_record import Mode
+from stallward.env.recording.from_frames import read_ticks
+from stallward.env.recording.node_facts import node_info, versions
 from stallward.env.recording.recording import write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.sandbox.block import (
@@ -33,8 +35,6 @@ from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.blocks.request import RunRequest, Troubles
 from stallward.evaluation.errors import ComparisonError
-from stallward.evaluation.node_facts import node_info, versions
-from stallward.evaluation.node_recording import read_ticks
 from stallward.evaluation.remote import remote_controller
 from stallward.proto.v1 import stallward_pb2 as pb
 

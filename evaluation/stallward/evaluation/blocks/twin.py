@@ -18,6 +18,7 @@ from stallward.agent.controller import Controller
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import DesiredState
 from stallward.agent.registry import make_controller
+from stallward.env.recording.node_facts import node_info, versions
 from stallward.env.recording.recording import Requests, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.scenario import Scenario
@@ -28,7 +29,6 @@ from stallward.env.twin.node import TwinNode
 from stallward.evaluation.blocks.request import Condition, RunRequest, Troubles
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.mpc.controller import MpcController
-from stallward.evaluation.node_facts import node_info, versions
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _NEVER_LATE_S = 1e9

@@ -7,18 +7,9 @@ from typing import Annotated
 
 import typer
 
-from stallward.evaluation.cli import (
-    bench,
-    compare,
-    learn,
-    node,
-    off_policy,
-    output,
-    record,
-    show,
-    verdict,
-)
-from stallward.evaluation.cli.ctl import ctl
+from stallward.actuator.cli import node, output
+from stallward.actuator.cli.ctl import ctl
+from stallward.evaluation.cli import bench, compare, learn, off_policy, record, show, verdict
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import LONGEST_S, Json, Seed
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import LONGEST_S, Json, Seed
 
 if TYPE_CHECKING:
     from stallward.evaluation.bench.kill_tally import Tally

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import typer
 
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import Json, Seed
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import Json, Seed
 
 
 def demo(
@@ -185,8 +185,8 @@ def fidelity(
     from stallward.evaluation.fidelity.measure import measure_fidelity  # noqa: PLC0415
     from stallward.evaluation.fidelity.page import write_page  # noqa: PLC0415
     from stallward.evaluation.fidelity.table import fidelity_rows, signal_rows  # noqa: PLC0415
-    from stallward.evaluation.outputs import check_writable  # noqa: PLC0415
-    from stallward.evaluation.pipeline import load_twins  # noqa: PLC0415
+    from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
+    from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
 
     check_writable(out)
     twins = load_twins(twin, None) if twin else ()

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import LONGEST_S, Seed
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import LONGEST_S, Seed
 
 
 def fit(
@@ -44,8 +44,8 @@ def fit(
     The result is a distribution of parameters; for recordings of several scenarios one each.
     Recordings held out for test are left out.
     """
-    from stallward.evaluation.pipeline import load_twins  # noqa: PLC0415
     from stallward.training.pipeline.fit import fit_twin  # noqa: PLC0415
+    from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
 
     with output.progress("fit") as report:
         written = fit_twin(
@@ -108,7 +108,7 @@ def train(
     The same seed gives the same policy, unless time cuts it short. An interrupted run goes on
     with the same command. Curves: tensorboard --logdir OUT/tensorboard.
     """
-    from stallward.evaluation.pipeline import train_policy  # noqa: PLC0415
+    from stallward.training.pipeline.train import train_policy  # noqa: PLC0415
 
     with output.progress("train") as report:
         train_policy(
@@ -148,7 +148,7 @@ def tune(
 
     They are searched, scored and chosen like policies. Use them as the arm RULE:path=FILE.
     """
-    from stallward.evaluation.pipeline import tune_rule  # noqa: PLC0415
+    from stallward.training.pipeline.train import tune_rule  # noqa: PLC0415
 
     with output.progress("tune") as report:
         written = tune_rule(
@@ -174,7 +174,7 @@ def export(
 
     Its card goes beside it, with the ending .md.
     """
-    from stallward.evaluation.pipeline import export_policy  # noqa: PLC0415
+    from stallward.training.pipeline.train import export_policy  # noqa: PLC0415
 
     export_policy(run, out=out)
     output.line(f"{out}")

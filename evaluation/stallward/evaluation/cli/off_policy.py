@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import Json, Seed
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import Json, Seed
 
 REFUSED = 1
 
@@ -40,8 +40,8 @@ def ope(
     reference; a pass proves nothing.
     """
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
-    from stallward.evaluation.off_policy import HEADERS, judge, off_policy_rows  # noqa: PLC0415
     from stallward.training.off_policy.estimators import OffPolicySettings  # noqa: PLC0415
+    from stallward.training.off_policy.gate import HEADERS, judge, off_policy_rows  # noqa: PLC0415
 
     with output.progress("ope") as report:
         found = judge(

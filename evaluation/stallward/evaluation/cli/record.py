@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from stallward.actuator.cli import output
+from stallward.actuator.cli.node import DEFAULT_CONFIG, check_config
+from stallward.actuator.cli.options import LONGEST_S, Seed
 from stallward.agent.errors import UsageError
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.node import DEFAULT_CONFIG, check_config
-from stallward.evaluation.cli.options import LONGEST_S, Seed
 
 DEFAULT_OUT = Path("recordings")
 
@@ -94,7 +94,7 @@ def _all(plan: Path | None, out: Path, only: Sequence[str], *, replace: bool) ->
 def _convert(
     source: Path, out: Path | None, *, config: Path, requests: Path | None, name: str
 ) -> None:
-    from stallward.evaluation.node_recording import convert_frames  # noqa: PLC0415
+    from stallward.env.recording.from_frames import convert_frames  # noqa: PLC0415
 
     if out is None:
         raise UsageError(

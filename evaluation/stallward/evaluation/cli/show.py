@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import Json
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import Json
 
 
 def arms(as_json: Json = False) -> None:

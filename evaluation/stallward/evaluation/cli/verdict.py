@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import Json
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import Json
 
 
 def verdict(

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES
+from stallward.env.simulation.constraints import measure_ample
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.errors import EvaluationError
-from stallward.training.constraints import measure_ample
 
 _SETTINGS: Final = SimulationSettings(episode_s=1e6, nuisance=NO_NUISANCE)
 _BURN_IN_STEPS: Final = 40

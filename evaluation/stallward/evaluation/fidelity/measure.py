@@ -27,6 +27,7 @@ import numpy as np
 
 from stallward.actuator.runtime.temporary_folders import passing_folder
 from stallward.agent.errors import StallwardError
+from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.scenario.file import scenario_from
@@ -48,7 +49,6 @@ from stallward.evaluation.fidelity.recorded import (
 from stallward.evaluation.fidelity.signals import pooled, scales_of
 from stallward.evaluation.fidelity.targets import judge_fidelity
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
-from stallward.evaluation.node_facts import node_info
 from stallward.evaluation.progress import Report, part, silent
 from stallward.training.parallel import side_by_side
 from stallward.training.twin_fit.exogenous import describe

@@ -28,10 +28,10 @@ from stallward.agent.control_law import staircase
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, RELEASED, SLOTS, decode_action
 from stallward.agent.sample import Sample
+from stallward.env.simulation.constraints import Ample, measure_ample, set_standards
 from stallward.env.twin.inputs.exogenous import TwinScenario
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.mpc.state import NOMINAL, open_simulation, world_now
-from stallward.training.constraints import Ample, measure_ample, set_standards
 
 Array = NDArray[np.float64]
 Actions = NDArray[np.int64]

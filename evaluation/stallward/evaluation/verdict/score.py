@@ -1,7 +1,8 @@
 """The score by which policies are trained, chosen and tuned, of live blocks. Pure.
 
 Background work less ten times the share of windows that miss the target and of slow requests, and
-twice the mean excess of latency, beyond what is allowed (``stallward.training.constraints``). What
+twice the mean excess of latency, beyond what is allowed
+(``stallward.env.simulation.constraints``). What
 is usual and what is slow comes from the blocks with ample memory, and varies with them: each
 resample takes its own.
 """

@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 from stallward.env.objective import SUFFERED, Array
+from stallward.env.simulation.constraints import Constraints
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import Constraints
 from stallward.training.imitation.demonstrations import Actions, Lessons
 from stallward.training.lagrangian import PriceRange, moved_prices, smoothed
 from stallward.training.selection.rollout import Act

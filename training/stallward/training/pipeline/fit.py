@@ -11,9 +11,9 @@ from stallward.agent.errors import UsageError
 from stallward.env.recording.run_info import load_run
 from stallward.env.recording.split import Part
 from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
-from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.outputs import check_file
 from stallward.evaluation.progress import Report, silent
+from stallward.training.errors import TrainingError
+from stallward.training.pipeline.outputs import check_file
 from stallward.training.pipeline.recordings import fit_recordings, learnable, recordings_of
 
 
@@ -57,7 +57,7 @@ def fit_twin(
         if not leave_out or run.arm != leave_out or run.condition != "together":
             by_scenario.setdefault(run.scenario, []).append(path)
     if not by_scenario:
-        raise EvaluationError(
+        raise TrainingError(
             f"There is no recording in {', '.join(str(p) for p in places)}.",
             next_step="Record some with `stallward record`.",
         )

@@ -13,8 +13,8 @@ from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.recording.split import Part, choose_part
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.progress import Report, silent
+from stallward.training.errors import TrainingError
 
 _USES: Final = {"train": "learn from", "validation": "choose by", None: "look at"}
 
@@ -23,13 +23,13 @@ def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
     """Every recording in ``places`` (recordings, or directories of them).
 
     Raises:
-        EvaluationError: If a place does not exist.
+        TrainingError: If a place does not exist.
         RecordingError: If one cannot be opened.
     """
     found: list[Path] = []
     for place in places:
         if not place.is_dir():
-            raise EvaluationError(
+            raise TrainingError(
                 f"There is no directory {place}.", next_step="Name recordings or their directory."
             )
         inside = {file.parent for file in place.glob("**/run.json")}
@@ -58,7 +58,7 @@ def fit_recordings(
         report: Told how far it is.
 
     Raises:
-        EvaluationError: If there is none, or they are of several scenarios.
+        TrainingError: If there is none, or they are of several scenarios.
         DatasetError: If they cannot describe the scenario.
     """
     # Not installed on a node.
@@ -67,7 +67,7 @@ def fit_recordings(
     recordings = [load_recording(path) for path in paths]
     scenarios = sorted({recording.run.scenario for recording in recordings})
     if len(scenarios) != 1:
-        raise EvaluationError(
+        raise TrainingError(
             f"One twin cannot be fitted to {len(scenarios)} scenarios ({', '.join(scenarios)})."
         )
     settings = FitSettings(max_seconds=seconds, seed=seed)

@@ -16,7 +16,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.objective import SUFFERED, Array, scored
-from stallward.training.constraints import Constraints
+from stallward.env.simulation.constraints import Constraints
 from stallward.training.imitation.behaviour_cloning import is_actor, likeliest
 from stallward.training.lagrangian import PriceRange, moved_prices, smoothed
 from stallward.training.network.actor import actor_arrays

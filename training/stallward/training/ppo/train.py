@@ -27,8 +27,8 @@ from stable_baselines3 import PPO
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.env.gym.vec_env import TwinVec
+from stallward.env.simulation.constraints import Constraints, set_standards
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import Constraints, set_standards
 from stallward.training.errors import TrainingError
 from stallward.training.imitation.behaviour_cloning import imitate, likeliest
 from stallward.training.imitation.demonstrations import LESSONS_FILE, Lessons

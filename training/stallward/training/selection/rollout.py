@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.objective import SUFFERED, constrained_score
+from stallward.env.simulation.constraints import BURN_IN_STEPS, Constraints
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import BURN_IN_STEPS, Constraints
 
 Act = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 """Observations ``(N, OBSERVATION_SIZE)`` to actions ``(N, len(ACTION_SIZES))``."""

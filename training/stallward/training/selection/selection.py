@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from stallward.env.objective import Slack
+from stallward.env.simulation.constraints import Constraints
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import Constraints
 from stallward.training.selection.rollout import Act, Outcome, evaluate
 from stallward.training.selection.static_settings import make_constraints
 

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS
 from stallward.env.objective import PENALTIES, SUFFERED, Array, Slack, scored
-from stallward.env.simulation.simulation import SimulationSettings
-from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.constraints import (
+from stallward.env.simulation.constraints import (
     BURN_IN_STEPS,
     Ample,
     Constraints,
     measure_ample,
     simulate,
 )
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
 
 _STEPS: Final = 150
 _DRAWS: Final = 16

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import Json
 from stallward.agent.errors import UsageError
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import Json
 
 if TYPE_CHECKING:
     from stallward.actuator.client import ActuatorClient
@@ -40,7 +40,7 @@ def _connect(socket: Path) -> ActuatorClient:
 @ctl.command(epilog="Example: stallward ctl status --json")
 def status(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
     """Print what the daemon is doing now."""
-    from stallward.evaluation.ticks import status_rows, status_values  # noqa: PLC0415
+    from stallward.actuator.cli.tick_text import status_rows, status_values  # noqa: PLC0415
 
     with _connect(socket) as client:
         found = client.status()
@@ -61,7 +61,7 @@ def watch(
 
     It has the inputs of the decision, the decision and what the guard said.
     """
-    from stallward.evaluation.ticks import TickPrinter  # noqa: PLC0415
+    from stallward.actuator.cli.tick_text import TickPrinter  # noqa: PLC0415
 
     with _connect(socket) as client:
         printer = TickPrinter(as_json=as_json, names=client.status().slots)
@@ -84,7 +84,7 @@ def apply(
     holder: Annotated[str, typer.Option(help="Name of the lease's holder.")] = "stallward ctl",
 ) -> None:
     """Hold a desired state on the node for the time of a lease."""
-    from stallward.evaluation.ticks import parse_desired  # noqa: PLC0415
+    from stallward.actuator.cli.tick_text import parse_desired  # noqa: PLC0415
 
     with _connect(socket) as client:
         slots = len(client.status().slots)

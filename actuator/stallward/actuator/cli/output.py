@@ -6,15 +6,16 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 
-from stallward.evaluation.progress import Report
-
 _LINE_EVERY_S = 10.0
+
+Report = Callable[[str, float], None]
+"""What a long step says: a message, and the share that is done, 0 to 1."""
 
 
 def line(text: str = "") -> None:

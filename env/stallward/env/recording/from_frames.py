@@ -24,11 +24,11 @@ from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.record.frames import FRAMES_NAME, extent, read_frames
 from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
+from stallward.env.recording.node_facts import node_info, versions
 from stallward.env.recording.program_lines import parse_requests
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.scenario import LatencyLines
-from stallward.evaluation.node_facts import node_info, versions
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _CLOCKS_APART_S: Final = 1e6

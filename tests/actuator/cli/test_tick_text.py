@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from stallward.actuator.cli.tick_text import TickPrinter, parse_desired
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
 from stallward.agent.controller import Decision
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
@@ -18,7 +19,6 @@ from stallward.agent.sample import (
     Sample,
     SlotState,
 )
-from stallward.evaluation.ticks import TickPrinter, parse_desired
 
 
 def _record(sequence: int, stalled_us: int) -> TickRecord:

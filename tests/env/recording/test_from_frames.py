@@ -24,10 +24,10 @@ from stallward.actuator.latency.config import LinesLatency
 from stallward.actuator.record.frames import FrameWriter
 from stallward.agent.errors import StallwardError, UsageError
 from stallward.env.errors import RecordingError
+from stallward.env.recording.from_frames import Converted, convert_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.evaluation.cli import main
 from stallward.evaluation.measures.block_measures import measure_recording
-from stallward.evaluation.node_recording import Converted, convert_frames
 from stallward.proto.v1 import stallward_pb2 as pb
 
 GIB = 1 << 30

@@ -16,8 +16,8 @@ from stallward.env.recording.recording import load_recording
 from stallward.env.recording.split import load_split
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
-from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.progress import Report, silent
+from stallward.training.errors import TrainingError
 from stallward.training.off_policy.dataset import LoggedRecording, ask, check_askable, read_logged
 from stallward.training.off_policy.estimators import (
     Estimate,
@@ -157,7 +157,7 @@ def _logged_recordings(
         world = load_fitted(find_twin_of(name, twin)).scenario
         found.setdefault(name, []).append(read_logged(recording, world, price))
     if not found:
-        raise EvaluationError(
+        raise TrainingError(
             f"No recording in {', '.join(map(str, places))} has propensities"
             + (f" (held out: {', '.join(sorted(held_out))})." if held_out else "."),
             next_step="Record some with `stallward record SCENARIO --arm excite`.",

@@ -10,9 +10,9 @@ import pytest
 
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
-from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.pipeline import load_twins
+from stallward.training.errors import TrainingError
 from stallward.training.pipeline.fit import fit_twin
+from stallward.training.pipeline.train import load_twins
 
 
 def test_a_directory_stands_for_its_twins_of_a_part(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_directory_stands_for_its_twins_of_a_part(tmp_path: Path) -> None:
     assert len(load_twins([str(tmp_path)], None)) == 4, "whatever the part"
     both = load_twins([str(tmp_path), "detector-file"])
     assert names(both) == ["detector-anon", "mine", "detector-file"]
-    with pytest.raises(EvaluationError, match="no fitted twin to choose by"):
+    with pytest.raises(TrainingError, match="no fitted twin to choose by"):
         load_twins([str(empty)], "validation")
 
 
@@ -48,7 +48,7 @@ def test_a_fit_bounded_by_generations_is_the_same_twin_again(tmp_path: Path) -> 
         Path(f"recordings/detector-anon-{name}-s1")
         for name in ("ample", "background", "static-limit-0.35")
     ]
-    places = [Path(__file__).parents[2] / path for path in recordings]
+    places = [Path(__file__).parents[3] / path for path in recordings]
     files = [
         fit_twin(places, out=tmp_path / f"{name}.json", generations=2)[0] for name in ("a", "b")
     ]

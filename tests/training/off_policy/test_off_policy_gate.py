@@ -10,7 +10,7 @@ import pytest
 
 from stallward.evaluation.cli import main
 
-RECORDINGS = str(Path(__file__).parents[2] / "recordings")
+RECORDINGS = str(Path(__file__).parents[3] / "recordings")
 
 
 def test_a_candidate_that_looks_worse_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

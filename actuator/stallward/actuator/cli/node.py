@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import Json
 from stallward.agent.errors import UsageError
-from stallward.evaluation.cli import output
-from stallward.evaluation.cli.options import Json
 
 DEFAULT_CONFIG = Path("/etc/stallward/stallward.toml")
 

@@ -13,9 +13,9 @@ from stallward.agent.errors import UsageError
 from stallward.env.errors import SplitError
 from stallward.env.recording.split import Part, load_split
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
-from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.outputs import check_file, check_writable
 from stallward.evaluation.progress import Report, silent
+from stallward.training.errors import TrainingError
+from stallward.training.pipeline.outputs import check_file, check_writable
 from stallward.training.pipeline.recordings import _USES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def load_twins(names: Sequence[str], part: Part | None = "train") -> tuple[Fitte
 
     wanted = [twin for name in names for twin in _named(name, part)]
     if not wanted:
-        raise EvaluationError(
+        raise TrainingError(
             f"There is no fitted twin to {_USES[part]} in {', '.join(names)}.",
             next_step="Fit one with `stallward fit recordings`.",
         )
