@@ -22,8 +22,8 @@ from stallward.evaluation.demo import (
     why_not_live,
 )
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.progress import Report, silent
 from stallward.models.registry import load_policy
+from stallward.training.progress import Report, silent
 
 
 @pytest.mark.parametrize("minutes", [6.0, 8.0, 10.5, 20.0, 40.0])

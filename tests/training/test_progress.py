@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from stallward.evaluation.progress import part, timed
+from stallward.training.progress import part, timed
 
 
 def test_a_timed_step_reports_while_it_runs_and_not_after() -> None:

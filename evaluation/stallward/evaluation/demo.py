@@ -21,9 +21,9 @@ from stallward.evaluation.blocks.store import PLAN_FILE
 from stallward.evaluation.comparison.compare import REPORT_FILE, RESULT_FILE, run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.progress import Report
 from stallward.evaluation.report.text import headline, result_rows
 from stallward.models.registry import twin_names
+from stallward.training.progress import Report
 
 DEMO_SCENARIO: Final = "detector-anon"
 DEMO_ARMS: Final = "none,latd,ppo"

@@ -17,7 +17,7 @@ from around_the_guardian import config_in
 
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guardian.guardian import Guardian
-from stallward.actuator.guardian_pauses import PauseLimit
+from stallward.actuator.guardian.loop_watch import PauseLimit
 from stallward.actuator.ipc.channels import BEAT, SILENCE_S
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.journal.entries import FileValue, Stopped, to_line

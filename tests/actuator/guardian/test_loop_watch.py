@@ -12,7 +12,7 @@ import pytest
 from around_the_guardian import config_in
 
 from stallward.actuator.guardian.guardian import Guardian
-from stallward.actuator.guardian_dying import is_dying, tells_death
+from stallward.actuator.guardian.loop_watch import is_dying, tells_death
 from stallward.actuator.journal.entries import FileValue, to_line
 
 LINGERS = """

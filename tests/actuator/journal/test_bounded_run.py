@@ -16,7 +16,7 @@ from stallward.actuator.journal.bounded_run import run_bounded
 from stallward.actuator.journal.entries import FileValue, Frozen
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.owned_folder import remove_folder
+from stallward.actuator.runtime.temporary_folders import remove_folder
 
 
 def test_what_blocks_holds_up_nothing_else(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.sensors.files.meminfo import MemoryInfo
-from stallward.actuator.sensors.machine import machine_zone
+from stallward.actuator.sensors.node_reader import machine_zone
 from stallward.actuator.sensors.processes.tree_process import parse_used
 from stallward.actuator.sensors.tree_reader import READ_PER_SAMPLE, TreeReader
 from stallward.agent.observation.encoder import ObservationEncoder

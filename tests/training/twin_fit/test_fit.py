@@ -13,12 +13,12 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.registry import make_controller
 from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording
 from stallward.env.recording.run_info import Condition, NodeInfo, RunInfo
+from stallward.env.recording.split import dataset_hash
 from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array, to_unit
 from stallward.env.twin.node import TwinNode
 from stallward.proto.v1 import stallward_pb2 as pb
-from stallward.training.dataset import dataset_hash
 from stallward.training.errors import DatasetError
 from stallward.training.twin_fit.exogenous import describe
 from stallward.training.twin_fit.fit import FitSettings, fit_scenario

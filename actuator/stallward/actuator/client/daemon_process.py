@@ -18,8 +18,7 @@ import psutil
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavailableError
-from stallward.actuator.owned_folder import remove_folder
-from stallward.actuator.runtime.temporary_folders import make_passing
+from stallward.actuator.runtime.temporary_folders import make_passing, remove_folder
 
 if TYPE_CHECKING:
     from stallward.actuator.client.client import ActuatorClient

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from stallward.actuator.config.tables import (
     ControlConfig,
@@ -15,9 +18,12 @@ from stallward.actuator.config.tables import (
     ServiceConfig,
     SlotConfig,
 )
-from stallward.actuator.config_checks import check_config
+from stallward.actuator.errors import ConfigError, GroupError
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.latency.config import LatencyConfig
+from stallward.actuator.kernel.cgroups import parse_name
+from stallward.actuator.kernel.process_spec import check_target
+from stallward.actuator.latency.config import LatencyConfig, LinesLatency
+from stallward.actuator.runtime.addresses import parse_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +44,137 @@ class DaemonConfig:
 
     def __post_init__(self) -> None:
         check_config(self)
+
+
+_PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
+
+
+def check_config(config: DaemonConfig) -> None:
+    """Check everything that one value alone does not show.
+
+    Raises:
+        ConfigError: Naming the first thing that is wrong.
+    """
+    _check_groups(config)
+    _check_numbers(config)
+    _check_names(config)
+    _check_paths(config)
+
+
+def _inside(inner: str, outer: str) -> bool:
+    return outer in {"", inner} or inner.startswith(f"{outer}/")
+
+
+def _group(place: str, name: str) -> str:
+    try:
+        return parse_name(name)
+    except GroupError as error:
+        raise ConfigError(f"config.{place}: {error.cause}", next_step=error.next_step) from error
+
+
+def _check_groups(config: DaemonConfig) -> None:
+    zone = _group("node.zone", config.node.zone)
+    protected: dict[str, str] = {}
+    check_target("protected", config.protected.group, config.protected.processes)
+    if config.protected.group is not None:
+        protected["protected.group"] = _group("protected.group", config.protected.group)
+    for i, name in enumerate(config.protected.groups):
+        protected[f"protected.groups[{i}]"] = _group(f"protected.groups[{i}]", name)
+    if "" in protected.values():
+        raise ConfigError("config.protected: the whole machine cannot be the protected group.")
+    seen: dict[str, str] = {}
+    for i, slot in enumerate(config.background):
+        check_target(f"background[{i}]", slot.group, slot.processes)
+        if slot.group is None:
+            continue  # which processes a tree has is known on the node only
+        place = f"background[{i}].group"
+        group = _group(place, slot.group)
+        if not group or not _inside(group, zone) or group == zone:
+            raise ConfigError(
+                f"config.{place} is {slot.group!r}, not below the zone {config.node.zone!r}."
+            )
+        for other_place, other in {**protected, **seen}.items():
+            if _inside(group, other) or _inside(other, group):
+                raise ConfigError(
+                    f"config.{place} ({slot.group!r}) and config.{other_place} overlap.",
+                    next_step="Put the background into groups of its own.",
+                )
+        seen[place] = group
+    names = [slot.name for slot in config.background]
+    for i, name in enumerate(names):
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in names[:i]:
+            raise ConfigError(
+                f"config.background[{i}].name is {name!r}.",
+                next_step="Use letters, digits, '.', '_' and '-', each name once.",
+            )
+
+
+def _check_numbers(config: DaemonConfig) -> None:
+    guard, control, restart = config.guard, config.control, config.restart
+    bounds: list[tuple[str, float, float, float]] = [
+        ("guard.max_pause_s", guard.max_pause_s, 0.1, 3600),
+        ("guard.max_pause_share", guard.max_pause_share, 0, 1),
+        ("guard.min_run_s", guard.min_run_s, 0, 60),
+        ("guard.late_allowance_s", guard.late_allowance_s, 0, 10),
+        ("guard.hard_limit_margin_bytes", guard.hard_limit_margin_bytes, 0, 2**62),
+        ("guard.kill_wait_s", guard.kill_wait_s, 0, 7 * 86400),
+        ("guard.min_cpu_cores", guard.min_cpu_cores, 0.001, 1024),
+        ("guard.min_io_bytes_per_s", guard.min_io_bytes_per_s, 1, 2**62),
+        ("guard.stale_s", guard.stale_s, 0.01, 60),
+        ("guard.return_after_ticks", guard.return_after_ticks, 0, 100_000),
+        ("control.slo_ms", control.slo_ms, 1e-3, 1e6),
+        ("control.tick_period_s", control.tick_period_s, 0.02, 10),
+        ("control.calm_tick_period_s", control.calm_tick_period_s, 0.02, 10),
+        ("control.calm_after_s", control.calm_after_s, 0, 3600),
+        ("control.watch_period_s", control.watch_period_s, 0.002, 1),
+        ("control.calm_watch_period_s", control.calm_watch_period_s, 0.002, 1),
+        ("control.foreign_wait_s", control.foreign_wait_s, 1, 86400),
+        ("control.seed", control.seed, 0, 2**32 - 1),
+        ("restart.delay_s", restart.delay_s, 0, 60),
+        ("restart.max_delay_s", restart.max_delay_s, restart.delay_s, 3600),
+        ("restart.max_per_minute", restart.max_per_minute, 0, 10_000),
+    ]
+    bounds += [
+        (f"background[{i}].floor_bytes", slot.floor_bytes, 4096, 2**62)
+        for i, slot in enumerate(config.background)
+    ]
+    bounds += [
+        (f"protected.pids[{i}]", pid, 1, 2**31 - 1) for i, pid in enumerate(config.protected.pids)
+    ]
+    for name, value, low, high in bounds:
+        if not low <= value <= high:
+            raise ConfigError(f"config.{name} is {value:g}, outside {low:g}..{high:g}.")
+
+
+def _check_names(config: DaemonConfig) -> None:
+    if config.node.page_cache not in _PAGE_CACHE_MODES:
+        raise ConfigError(
+            f"config.node.page_cache is {config.node.page_cache!r}.",
+            next_step=f"Use one of {', '.join(_PAGE_CACHE_MODES)}.",
+        )
+
+
+def _check_paths(config: DaemonConfig) -> None:
+    lines = config.latency
+    paths: list[tuple[str, Path | None]] = [
+        ("node.proc", config.node.proc),
+        ("node.cgroup", config.node.cgroup),
+        ("service.socket", config.service.socket),
+        ("journal.path", config.journal.path),
+        ("record.dir", config.record.dir if config.record else None),
+        ("policy.dir", config.policy.dir if config.policy else None),
+        ("latency.path", lines.path if isinstance(lines, LinesLatency) else None),
+    ]
+    for name, path in paths:
+        if path is not None and not path.is_absolute():
+            raise ConfigError(
+                f"config.{name} is {str(path)!r}, a relative path.",
+                next_step="Write the whole path, from /.",
+            )
+    parse_address(str(config.service.socket), "config.service.socket")
+    metrics = config.service.metrics_address
+    if metrics is not None and not (metrics.is_local or config.service.metrics_public):
+        raise ConfigError(
+            f"config.service.metrics is {config.service.metrics!r}, which other machines reach.",
+            next_step="Serve on 127.0.0.1 or a Unix socket, or write metrics_public = true.",
+        )

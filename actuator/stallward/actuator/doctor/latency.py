@@ -20,7 +20,7 @@ from stallward.actuator.latency.open_source import describe
 from stallward.actuator.latency.prometheus_histogram import HistogramParser
 from stallward.actuator.latency.prometheus_scraper import why_nothing
 from stallward.actuator.latency.series_selector import parse_selector
-from stallward.actuator.latency.statsd_receiver import listen
+from stallward.actuator.latency.statsd import listen
 
 _MOST_S: Final = 2.0
 """An endpoint that takes longer is no source of latencies."""

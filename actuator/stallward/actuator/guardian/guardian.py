@@ -25,21 +25,23 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.guardian.child import YOUNG_S, Child, Launch
-from stallward.actuator.guardian.children import Inheritance, Wiring
+from stallward.actuator.guardian.children import Family, Inheritance, Wiring
 from stallward.actuator.guardian.held_journal import HeldJournal
-from stallward.actuator.guardian.loop_watch import LoopHealth
+from stallward.actuator.guardian.loop_watch import (
+    LOOK_S,
+    Hearing,
+    LoopHealth,
+    PauseLimit,
+    is_dying,
+)
 from stallward.actuator.guardian.sd_notify import Notifier
-from stallward.actuator.guardian_dying import LOOK_S, is_dying
-from stallward.actuator.guardian_family import Family
-from stallward.actuator.guardian_hearing import Hearing
-from stallward.actuator.guardian_pauses import PauseLimit
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.pause_memory import kept_since
 from stallward.actuator.journal.disk import Journal
-from stallward.actuator.owned_folder import remove_folder
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
 from stallward.actuator.runtime.process_setup import run_first, stay_in_memory
 from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.runtime.temporary_folders import remove_folder
 from stallward.agent.errors import StallwardError
 
 EXIT_GAVE_UP: Final = 1

@@ -33,7 +33,7 @@ from stallward.actuator.kernel.hierarchies import detect, unescape
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import send_signal, start_time_ticks
 from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
-from stallward.actuator.owned_folder import remove_folder
+from stallward.actuator.runtime.temporary_folders import remove_folder
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR})
 _BUSY_TRIES: Final = 5

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.paths import Paths
 
 NICE: Final = "nice"
 CPUS: Final = "cpus"
@@ -69,3 +71,18 @@ def _failure(verb: str, what: str, tid: int, error: Exception) -> KernelFileErro
     number = getattr(error, "errno", None) or 0
     reason = os.strerror(number) if number else str(error)
     return KernelFileError(f"thread {tid}", f"cannot {verb} its {what} ({reason})", number=number)
+
+
+def read_online_cpus(paths: Paths) -> frozenset[int] | None:
+    """The CPUs that are online; ``None`` if there is no telling.
+
+    Raises:
+        KernelFileError: If the file is there but cannot be read.
+    """
+    words = (
+        line.split(b" ", 1)[0] for line in (read_bytes(paths.proc / "stat") or b"").split(b"\n")
+    )
+    found = frozenset(
+        int(word[3:]) for word in words if word.startswith(b"cpu") and word[3:].isdigit()
+    )
+    return found or None

@@ -17,7 +17,7 @@ import time
 from typing import Final, Protocol
 
 from stallward.actuator.latency.feed import FLUSH_S, LatencyFeed
-from stallward.actuator.latency.statsd_receiver import StatsdReceiver
+from stallward.actuator.latency.statsd import StatsdReceiver
 from stallward.actuator.runtime.addresses import parse_address
 from stallward.actuator.runtime.process_setup import stay_in_memory
 

@@ -7,10 +7,22 @@ of our business; lines that are none at all are counted.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import re
+import select
+import socket
+import stat
+import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+from stallward.actuator.latency.feed import LatencyFeed
+from stallward.actuator.runtime.addresses import Address
 
 _NUMBER: Final = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _MIN_RATE: Final = 1e-6
@@ -81,3 +93,146 @@ def _take_line(line: bytes, wanted: StatsdFilter, add: Callable[[float, float], 
 
 def _number(text: bytes) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
+
+
+DATAGRAM_BYTES: Final = 1 << 16
+
+
+STEP_DATAGRAMS: Final = 2000
+"""At most so many are read per step (20,000 a second): a flood costs less than half a core."""
+
+
+_BUFFER_BYTES: Final = 1 << 20
+
+
+_SO_RXQ_OVFL: Final = 40
+"""Has the kernel say how many datagrams it dropped (socket(7))."""
+
+
+_ANYBODY: Final = 0o666
+
+
+class StatsdReceiver:
+    """One datagram socket.
+
+    Args:
+        address: Where to listen: UDP, or a path for a Unix datagram socket that anybody on the
+            machine may write to (the rights of its folder may say otherwise).
+        metric: The exact name.
+        tags: Tags that must all be there.
+        unit_ms: Milliseconds per unit of types without a unit of their own.
+        feed: Where latencies go.
+        flush_s: How often what came in is sent.
+        retry_s: How long to wait when the address cannot be had.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: Address,
+        metric: str,
+        tags: tuple[str, ...],
+        unit_ms: float,
+        feed: LatencyFeed,
+        flush_s: float,
+        retry_s: float,
+    ) -> None:
+        self._address = address
+        self._wanted = StatsdFilter(
+            metric=metric.encode(), tags=frozenset(tag.encode() for tag in tags), unit_ms=unit_ms
+        )
+        self._feed = feed
+        self._flush_s, self._retry_s = flush_s, retry_s
+        self._socket: socket.socket | None = None
+        self._dropped = 0
+
+    @property
+    def period_s(self) -> float:
+        """How long a step is to take."""
+        return self._retry_s if self._socket is None else self._flush_s
+
+    def step(self, until_s: float, life_fd: int) -> None:
+        """Take in what arrives until ``until_s``, and send it."""
+        if self._socket is None:
+            try:
+                self._socket = listen(self._address)
+            except OSError as error:
+                self._feed.fault(f"cannot listen ({os.strerror(error.errno or errno.EINVAL)})")
+                select.select([life_fd], [], [], max(until_s - time.monotonic(), 0.0))
+                return
+            until_s = time.monotonic() + self._flush_s
+        left = STEP_DATAGRAMS
+        while (left_s := until_s - time.monotonic()) > 0.0:
+            sources = [life_fd] if left == 0 else [life_fd, self._socket.fileno()]
+            ready, _, _ = select.select(sources, [], [], left_s)
+            if life_fd in ready:
+                break
+            if ready:
+                left = self._take_in(self._socket, left)
+        self._feed.flush()
+
+    def _take_in(self, source: socket.socket, left: int) -> int:
+        """Read at most ``left`` datagrams; returns how many more may be read."""
+        while left > 0:
+            try:
+                datagram, told, _, _ = source.recvmsg(DATAGRAM_BYTES, 64)
+            except OSError:
+                break
+            left -= 1
+            self._note_dropped(told)
+            self._feed.malformed += take_datagram(datagram, self._wanted, self._feed.add)
+        return left
+
+    def _note_dropped(self, told: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in told:
+            if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL) and len(data) >= 4:
+                dropped = struct.unpack("=I", data[:4])[0]
+                self._feed.lost += max(dropped - self._dropped, 0)
+                self._dropped = dropped
+
+    def close(self) -> None:
+        """Close the socket and remove its name."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            if self._address.path:
+                with contextlib.suppress(OSError):
+                    Path(self._address.path).unlink()
+
+
+def listen(address: Address) -> socket.socket:
+    """A socket that listens there; a socket left by one that was killed is replaced.
+
+    Raises:
+        OSError: If the address cannot be had.
+    """
+    made = socket.socket(address.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        if address.path:
+            _remove_abandoned(address.path)
+        else:
+            with contextlib.suppress(OSError):
+                made.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        made.bind(address.bindable)
+        if address.path:
+            Path(address.path).chmod(_ANYBODY)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _remove_abandoned(path: str) -> None:
+    """Remove a socket that nobody listens on any more; anything else stays."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+    except OSError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()

@@ -12,6 +12,7 @@ from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
@@ -19,7 +20,6 @@ from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
-from stallward.actuator.sensors.online_cpus import read_online_cpus
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.controller import NodeContext

@@ -7,14 +7,16 @@ behind; whoever makes one for the same purpose removes those of the dead first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from stallward.actuator.errors import ActuatorError
-from stallward.actuator.owned_folder import PREFIX, remove_folder
 
 
 def make_passing(kind: str, parent: Path | None = None, *, stale_s: float = 0.0) -> Path:
@@ -51,3 +53,44 @@ def _remove_stale(parent: Path, prefix: str, stale_s: float) -> None:
             old = time.time() - folder.lstat().st_mtime >= stale_s
             if old and owner.isdigit() and not Path("/proc", owner).exists():
                 remove_folder(folder)
+
+
+PREFIX: Final = "stallward-"
+
+
+_TRIES: Final = 10
+
+
+_BETWEEN_S: Final = 0.02
+
+
+_BUSY: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY})
+"""Somebody else removes it too, or a process that is about to end still writes into it."""
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder of our own with all that is in it; harmless if it is gone.
+
+    Raises:
+        ActuatorError: If it is not ours by name and owner, or something in it stays.
+    """
+    import shutil  # noqa: PLC0415 - costs memory that a waiting keeper does not need
+
+    try:
+        found = path.lstat()  # looked at once: somebody else may be removing it too
+    except FileNotFoundError:
+        return
+    ours = path.name.startswith(PREFIX) and stat.S_ISDIR(found.st_mode)
+    if not ours or found.st_uid != os.geteuid():
+        raise ActuatorError(f"The folder {path} is not ours; it was left alone.")
+    for left in reversed(range(_TRIES)):
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if not path.exists():
+                return
+            if left and error.errno in _BUSY:
+                time.sleep(_BETWEEN_S)
+                continue
+            raise ActuatorError(f"Cannot remove {path} ({error.strerror}).") from error
+        return

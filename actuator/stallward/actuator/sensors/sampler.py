@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -12,7 +13,6 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.latency.source import LatencySource
-from stallward.actuator.sensors.file_limit import allow_open_files
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import (
     FAR_SLOT,
@@ -23,8 +23,7 @@ from stallward.actuator.sensors.group_reader import (
     EveryTick,
     GroupReader,
 )
-from stallward.actuator.sensors.machine import machine_zone
-from stallward.actuator.sensors.node_reader import NodeReader
+from stallward.actuator.sensors.node_reader import NodeReader, machine_zone
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import members_of
 from stallward.actuator.sensors.processes.pss import PssReader
@@ -243,3 +242,18 @@ class Sampler:
         self._turns.close()
         if self.latency_source is not None:
             self.latency_source.close()
+
+
+_OTHERS: Final = 256
+"""Sockets, levers and what else the process opens."""
+
+
+def allow_open_files(count: int) -> None:
+    """Raise the soft limit, if need be and as far as the hard one allows, for ``count`` files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _OTHERS
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY:
+        wanted = max(min(wanted, hard), soft)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

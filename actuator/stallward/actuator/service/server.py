@@ -38,7 +38,7 @@ from stallward.actuator.service.latency_reports import (
 )
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import About
-from stallward.actuator.service.metrics.serving import serve_metrics
+from stallward.actuator.service.metrics.server import serve_metrics
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 

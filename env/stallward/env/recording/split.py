@@ -10,6 +10,7 @@ train on.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from stallward.agent.schema.toml_file import read_toml
-from stallward.env.errors import ScenarioError, SplitError
+from stallward.env.errors import RecordingError, ScenarioError, SplitError
 from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.scenario.file import MIB, parse_scenario, scenario_from, scenarios_dir
 from stallward.env.scenario.scenario import Scenario
@@ -206,3 +207,23 @@ def choose_part(
         else:
             left_out[path] = part
     return Chosen(kept=tuple(kept), left_out=left_out)
+
+
+def dataset_hash(paths: Sequence[Path]) -> str:
+    """SHA-256 over the contents of recordings, whatever the order of the paths.
+
+    Raises:
+        RecordingError: If a file cannot be read.
+    """
+    digests = []
+    try:
+        for path in paths:
+            one = hashlib.sha256()
+            for file in sorted(path.iterdir()):
+                if file.suffix in {".parquet", ".json"}:
+                    one.update(file.name.encode())
+                    one.update(file.read_bytes())
+            digests.append(one.hexdigest())
+    except OSError as error:
+        raise RecordingError(f"A recording cannot be read: {error}.") from error
+    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()

@@ -23,7 +23,7 @@ from stallward.evaluation.arms import Arm, find_policy_of
 from stallward.evaluation.bench.overhead import WORST_SCENARIO
 from stallward.evaluation.blocks.live import open_session
 from stallward.evaluation.blocks.request import RunRequest
-from stallward.evaluation.progress import Report, silent
+from stallward.training.progress import Report, silent
 
 if TYPE_CHECKING:
     from stallward.actuator.client.daemon_process import Daemon

@@ -14,8 +14,8 @@ from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
-from stallward.evaluation.progress import Report, silent
 from stallward.models.registry import find_twin, twin_names
+from stallward.training.progress import Report, silent
 
 _BATCH: Final = 1024
 _FEW, _MANY = 128, 8192

@@ -24,7 +24,7 @@ from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.evaluation.bench.kill_campaign import Campaign
 from stallward.evaluation.bench.kill_tally import WHO, Tally
-from stallward.evaluation.progress import Report, silent
+from stallward.training.progress import Report, silent
 
 _MIB: Final = 1 << 20
 _LIMIT_BYTES: Final = 112 * _MIB

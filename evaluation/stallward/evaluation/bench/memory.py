@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.evaluation.progress import Report, silent
+from stallward.training.progress import Report, silent
 
 LOOP_IMPORTS: Final = (
     ("Python itself", "pass"),

@@ -29,7 +29,7 @@ from stallward.evaluation.bench import sample_cost
 from stallward.evaluation.bench.earlyoom import Earlyoom
 from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.evaluation.blocks.request import Condition, RunRequest
-from stallward.evaluation.progress import Report, silent
+from stallward.training.progress import Report, silent
 
 Array = NDArray[np.float64]
 WORST_SCENARIO: Final = "detector-anon"

@@ -28,7 +28,7 @@ from stallward.evaluation.blocks.calibration import calibrate_ms, recorded_ms
 from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
 from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.blocks.rerun import run_undisturbed
-from stallward.evaluation.progress import Report, part, silent, timed
+from stallward.training.progress import Report, part, silent, timed
 
 if TYPE_CHECKING:
     from stallward.evaluation.blocks.live import LiveSession

@@ -21,7 +21,7 @@ from stallward.evaluation.comparison.request import ComparisonRequest, arm_files
 from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
 from stallward.evaluation.measures.estimates import Estimated, estimate
-from stallward.evaluation.progress import Report, part, silent, timed
+from stallward.training.progress import Report, part, silent, timed
 
 SCHEMA: Final = 1
 RESULT_FILE: Final = "result.json"

@@ -14,8 +14,8 @@ import stallward.env.twin
 import stallward.training
 from stallward.env.errors import TwinError
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
-from stallward.evaluation.progress import Report, silent
 from stallward.training.pipeline.recordings import fit_recordings
+from stallward.training.progress import Report, silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

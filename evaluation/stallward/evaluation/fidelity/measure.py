@@ -49,8 +49,8 @@ from stallward.evaluation.fidelity.recorded import (
 from stallward.evaluation.fidelity.signals import pooled, scales_of
 from stallward.evaluation.fidelity.targets import judge_fidelity
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
-from stallward.evaluation.progress import Report, part, silent
 from stallward.training.parallel import side_by_side
+from stallward.training.progress import Report, part, silent
 from stallward.training.twin_fit.exogenous import describe
 from stallward.training.twin_fit.transfer import transfer
 

@@ -28,11 +28,11 @@ from stallward.evaluation.comparison.oracle import (
 )
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, EvaluationError
-from stallward.evaluation.progress import Report, part, silent
 from stallward.evaluation.verdict.figures import Scene, judge, what_was_run
 from stallward.evaluation.verdict.plan import VerdictPlan
 from stallward.models.registry import find_policy, load_policy
 from stallward.training.pipeline.recordings import fit_recordings, recordings_of
+from stallward.training.progress import Report, part, silent
 
 VERDICT_FILE: Final = "verdict.json"
 STATIC_BEST: Final = "static best"

@@ -14,7 +14,12 @@ from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.files import OpenFile, read_bytes, read_text, write_text
 from stallward.actuator.kernel.process_identity import start_time_ticks, stat_fields
 from stallward.actuator.sensors.files.cpu import CpuStat, parse_cpu_stat, parse_throttled_v1
-from stallward.actuator.sensors.files.flat import parse_count, parse_flat, parse_single
+from stallward.actuator.sensors.files.flat import (
+    parse_count,
+    parse_flat,
+    parse_frozen,
+    parse_single,
+)
 from stallward.actuator.sensors.files.memcg import (
     GroupMemory,
     MemoryEvents,
@@ -29,7 +34,6 @@ from stallward.actuator.sensors.files.meminfo import MemoryInfo, parse_meminfo
 from stallward.actuator.sensors.files.psi import PsiReader, parse_psi
 from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
 from stallward.actuator.sensors.files.vmstat import VmStat, parse_vmstat
-from stallward.actuator.sensors.freezer import parse_frozen
 from stallward.agent.sample import PsiTotals
 
 P = Path("/the/file")

@@ -16,7 +16,6 @@ from stallward.env.recording.recording import load_recording
 from stallward.env.recording.split import load_split
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
-from stallward.evaluation.progress import Report, silent
 from stallward.training.errors import TrainingError
 from stallward.training.off_policy.dataset import LoggedRecording, ask, check_askable, read_logged
 from stallward.training.off_policy.estimators import (
@@ -26,6 +25,7 @@ from stallward.training.off_policy.estimators import (
     OffPolicyValue,
 )
 from stallward.training.pipeline.recordings import recordings_of
+from stallward.training.progress import Report, silent
 
 PRICE: Final = 6.0
 """Of every window missing the target by far, in units of full background speed."""

@@ -11,10 +11,10 @@ from stallward.agent.errors import UsageError
 from stallward.env.recording.run_info import load_run
 from stallward.env.recording.split import Part
 from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
-from stallward.evaluation.progress import Report, silent
 from stallward.training.errors import TrainingError
 from stallward.training.pipeline.outputs import check_file
 from stallward.training.pipeline.recordings import fit_recordings, learnable, recordings_of
+from stallward.training.progress import Report, silent
 
 
 def fit_twin(

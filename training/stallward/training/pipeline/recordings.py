@@ -13,8 +13,8 @@ from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.recording.split import Part, choose_part
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.evaluation.progress import Report, silent
 from stallward.training.errors import TrainingError
+from stallward.training.progress import Report, silent
 
 _USES: Final = {"train": "learn from", "validation": "choose by", None: "look at"}
 

@@ -13,10 +13,10 @@ from stallward.agent.errors import UsageError
 from stallward.env.errors import SplitError
 from stallward.env.recording.split import Part, load_split
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
-from stallward.evaluation.progress import Report, silent
 from stallward.training.errors import TrainingError
 from stallward.training.pipeline.outputs import check_file, check_writable
 from stallward.training.pipeline.recordings import _USES
+from stallward.training.progress import Report, silent
 
 if TYPE_CHECKING:
     from stallward.training.selection.selection import MakeAct

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from stallward.env.recording.recording import Recording
+from stallward.env.recording.split import dataset_hash
 from stallward.env.twin.inputs.exogenous import TwinScenario
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import (
@@ -28,7 +29,6 @@ from stallward.env.twin.inputs.parameters import (
     to_unit,
 )
 from stallward.env.twin.physics.latency import Array
-from stallward.training.dataset import dataset_hash
 from stallward.training.progress import Report
 from stallward.training.twin_fit.exogenous import describe
 from stallward.training.twin_fit.loss import NAMES, SEGMENT_S, live_summary, loss

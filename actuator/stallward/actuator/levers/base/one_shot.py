@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Generic, TypeVar
 
+from stallward.actuator.levers.base.lever import QuietLever
 from stallward.actuator.levers.base.worker import PENDING_S, Superseded, Worker
-from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 

@@ -22,12 +22,11 @@ from typing import Final
 from stallward.actuator.errors import ForeignError, KernelFileError, LeverError, NotTakenError
 from stallward.actuator.levers.base.file_lever import ORIGINAL, RETRY_S, Aside
 from stallward.actuator.levers.base.held_setting import HeldSetting
-from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite
+from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite, QuietLever
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import LimitFile, PlainFile
 from stallward.actuator.levers.base.worker import Superseded, Worker
 from stallward.actuator.levers.cgroup.reclaim import STEP_BYTES, STUCK_TRIES, read_usage, reclaim
-from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError

@@ -16,10 +16,9 @@ from stallward.actuator.kernel.cgroups import Group
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.levers.base.exempt_processes import Spared
 from stallward.actuator.levers.base.file_lever import RETRY_S, Aside
-from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite
+from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite, QuietLever
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.cgroup.freezer import find_freezer
-from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState

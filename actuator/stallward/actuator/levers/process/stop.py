@@ -13,9 +13,8 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import send_signal, stat_fields
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.exempt_processes import daemon_pids
-from stallward.actuator.levers.base.lever import PlannedWrite
+from stallward.actuator.levers.base.lever import PlannedWrite, QuietLever
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState, ProcessRef
 from stallward.agent.sample import LeverState

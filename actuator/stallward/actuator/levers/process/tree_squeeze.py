@@ -25,7 +25,7 @@ from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.exempt_processes import Spared
-from stallward.actuator.levers.base.lever import PlannedWrite
+from stallward.actuator.levers.base.lever import PlannedWrite, QuietLever
 from stallward.actuator.levers.base.worker import Superseded, Worker
 from stallward.actuator.levers.process.page_advice import (
     Advise,
@@ -33,7 +33,6 @@ from stallward.actuator.levers.process.page_advice import (
     process_madvise,
     why_no_advice,
 )
-from stallward.actuator.levers.quiet import QuietLever
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, DesiredState
 

@@ -124,3 +124,15 @@ class FlatLayout:
             )
             self._count = len(lines)
         return found
+
+
+def parse_frozen(content: bytes, path: Path) -> bool | None:
+    """Whether every process of the group is frozen; ``None`` before kernel 5.2.
+
+    Raises:
+        SensorError: If it is malformed or cut short.
+    """
+    value = count_of(parse_flat(content, path), b"frozen", path)
+    if value not in {None, 0, 1}:
+        raise SensorError(path, f"frozen is {value}, neither 0 nor 1")
+    return None if value is None else bool(value)

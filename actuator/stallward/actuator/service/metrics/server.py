@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.addresses import Address
+from stallward.actuator.service.loop_link import LoopLink
+from stallward.actuator.service.metrics.counts import About, TickCounts
 
 _REQUEST_BYTES: Final = 16 << 10
 _PATIENCE_S: Final = 5.0
@@ -115,3 +117,22 @@ def _make_room(path: Path) -> None:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise FileExistsError(17, "not a socket")
         path.unlink()
+
+
+async def serve_metrics(
+    address: Address, link: LoopLink, refused: Mapping[str, int], about: About
+) -> MetricsServer:
+    """Count what comes through ``link`` from now on, and serve it.
+
+    Raises:
+        DaemonError: If the address cannot be had.
+    """
+    # prometheus_client costs memory: only where metrics are wanted.
+    from stallward.actuator.service.metrics.exposition import DaemonMetrics  # noqa: PLC0415
+
+    counts = TickCounts()
+    link.on_tick = counts.take
+    metrics = DaemonMetrics(counts=counts, link=link, refused=refused, about=about)
+    server = MetricsServer(address, metrics.render)
+    await server.start()
+    return server
