@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from stallward.actuator.loop.commands import CommandDesk
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.record import wire as convert
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.agent import registry as controller_module
 from stallward.agent.errors import ControllerError, StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.registry import make_controller
@@ -261,8 +259,6 @@ def typed(name: str, run: Any, samples: tuple[bytes, ...], errors: Any, check: A
 
 def _typed() -> tuple[Target, ...]:
     """What users type."""
-    # Looking for plugins takes milliseconds, and a wrong name always does.
-    controller_module._plugins = cache(controller_module._plugins)
     specs = (
         b"static:pause=0+1,limit=0.4,profile=flush",
         b"static:limit_mib=200,slots=all",

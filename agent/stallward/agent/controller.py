@@ -1,22 +1,20 @@
-"""The interface of everything that decides, and how a decider is found by name.
+"""The interface of everything that decides.
 
-To write a controller, copy ``controllers/none.py``, register it with one line, and run
+To write a controller, copy ``controllers/none.py``, add its entry to ``controllers/__init__.py``
+(or name it as an entry point of your own package), and run
 :func:`stallward.agent.testing.check_controller` on it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, DesiredState
 from stallward.agent.sample import Sample
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

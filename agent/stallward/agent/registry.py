@@ -1,58 +1,29 @@
-"""Controllers by name: the shipped ones, and those of entry points."""
+"""Controllers by name: the shipped ones, and those that installed packages add."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import functools
+from typing import TYPE_CHECKING
 
 from stallward.agent.controller import Controller
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import PLUGIN_GROUP, ControllerEntry
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
-
-
-_REGISTRY: Final[dict[str, ControllerEntry]] = {}
-
-
-def register(entry: ControllerEntry) -> None:
-    """Add a controller to the registry.
-
-    Raises:
-        ControllerError: If the name is taken.
-    """
-    if entry.name in _REGISTRY:
-        raise ControllerError(f"A controller named {entry.name!r} is registered already.")
-    _REGISTRY[entry.name] = entry
+    from importlib.metadata import EntryPoint, EntryPoints
 
 
 def controllers() -> tuple[ControllerEntry, ...]:
-    """All registered controllers, by name: the shipped ones and installed plugins."""
-    _load()
-    return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
+    """All controllers, by name: the shipped ones and those of installed packages.
 
-
-def _load(name: str | None = None) -> None:
-    """Register the shipped controllers and the plugin ``name`` (all plugins by default)."""
-    import stallward.agent.controllers  # noqa: F401, PLC0415 - registers the shipped ones
-
-    if name in _REGISTRY:
-        return
+    Raises:
+        ControllerError: If an entry point cannot be loaded.
+    """
+    entries = dict(_shipped())
     for point in _plugins():
-        if point.name not in _REGISTRY and name in (None, point.name):
-            try:
-                register(point.load())
-            except ImportError as error:
-                raise ControllerError(
-                    f"The controller {point.name!r} ({point.value}) cannot be imported: {error}.",
-                    next_step="Install what it needs, or remove the package that names it.",
-                ) from error
-
-
-def _plugins() -> EntryPoints:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 2 MiB that the loop can spare
-
-    return entry_points(group=PLUGIN_GROUP)
+        if point.name not in entries:
+            entries[point.name] = _load(point)
+    return tuple(entries[name] for name in sorted(entries))
 
 
 def make_controller(spec: str) -> Controller:
@@ -62,14 +33,7 @@ def make_controller(spec: str) -> Controller:
         ControllerError: If the name or a parameter is unknown, or a value does not parse.
     """
     name, _, rest = spec.partition(":")
-    _load(name)  # only what is asked for: another plugin's fault is not this caller's
-    if name not in _REGISTRY:
-        known = {*_REGISTRY, *(point.name for point in _plugins())}
-        raise ControllerError(
-            f"There is no controller {name!r}.",
-            next_step=f"Choose one of: {', '.join(sorted(known))}.",
-        )
-    entry = _REGISTRY[name]
+    entry = _find(name)
     arguments: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         key, separator, value = part.partition("=")
@@ -81,3 +45,46 @@ def make_controller(spec: str) -> Controller:
             )
         arguments[key] = value
     return entry.make(arguments)
+
+
+def _find(name: str) -> ControllerEntry:
+    shipped = _shipped()
+    if name in shipped:  # without a look at the entry points: 2 MiB that the loop can spare
+        return shipped[name]
+    points = {point.name: point for point in _plugins()}
+    if name not in points:
+        raise ControllerError(
+            f"There is no controller {name!r}.",
+            next_step=f"Choose one of: {', '.join(sorted({*shipped, *points}))}.",
+        )
+    return _load(points[name])  # and no other: its fault is not this caller's
+
+
+@functools.cache
+def _shipped() -> dict[str, ControllerEntry]:
+    from stallward.agent.controllers import SHIPPED  # noqa: PLC0415 - all controllers at once
+
+    return {entry.name: entry for entry in SHIPPED}
+
+
+@functools.cache
+def _plugins() -> EntryPoints:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - see _find
+
+    return entry_points(group=PLUGIN_GROUP)
+
+
+def _load(point: EntryPoint) -> ControllerEntry:
+    try:
+        entry = point.load()
+    except ImportError as error:
+        raise ControllerError(
+            f"The controller {point.name!r} ({point.value}) cannot be imported: {error}.",
+            next_step="Install what it needs, or remove the package that names it.",
+        ) from error
+    if not isinstance(entry, ControllerEntry) or entry.name != point.name:
+        raise ControllerError(
+            f"The entry point {point.name!r} ({point.value}) is no ControllerEntry of that name.",
+            next_step="Give both the same name, or remove the package that names it.",
+        )
+    return entry

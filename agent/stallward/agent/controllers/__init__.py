@@ -1,5 +1,17 @@
-"""The shipped controllers; importing this package registers them."""
+"""The shipped controllers, one file each. To add one, add its entry to ``SHIPPED``."""
+
+from typing import Final
 
 from stallward.agent.controllers import excite, latd, none, onnx, psi_hold, remote, static, storm
+from stallward.agent.plugin import ControllerEntry
 
-__all__ = ["excite", "latd", "none", "onnx", "psi_hold", "remote", "static", "storm"]
+SHIPPED: Final[tuple[ControllerEntry, ...]] = (
+    none.ENTRY,
+    static.ENTRY,
+    psi_hold.ENTRY,
+    *latd.ENTRIES,
+    onnx.ENTRY,
+    remote.ENTRY,
+    excite.ENTRY,
+    storm.ENTRY,
+)

@@ -20,7 +20,6 @@ from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, SLOTS, decode_action
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import MAX_SEED, ControllerEntry, number
-from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 
@@ -96,16 +95,14 @@ class ExciteController:
         )
 
 
-register(
-    ControllerEntry(
-        name="excite",
-        summary="random pauses, limits and profiles with logged propensities",
-        make=ExciteController,
-        parameters={
-            "dwell_s": "mean seconds an action holds (default 3)",
-            "rest": "probability that a redraw releases everything (default 0.2)",
-            "pause": "otherwise, probability of a pause (default 0.35)",
-            "seed": "added to the run's seed (default 0)",
-        },
-    )
+ENTRY = ControllerEntry(
+    name="excite",
+    summary="random pauses, limits and profiles with logged propensities",
+    make=ExciteController,
+    parameters={
+        "dwell_s": "mean seconds an action holds (default 3)",
+        "rest": "probability that a redraw releases everything (default 0.2)",
+        "pause": "otherwise, probability of a pause (default 0.35)",
+        "seed": "added to the run's seed (default 0)",
+    },
 )

@@ -23,7 +23,6 @@ from stallward.agent.desired import (
     Tuning,
 )
 from stallward.agent.plugin import ControllerEntry
-from stallward.agent.registry import register
 from stallward.agent.sample import ProcessSample, Sample
 
 _TERMINATE_RATIO: Final = 0.001
@@ -178,15 +177,18 @@ class LatdGrowController(LatdCgroupController):
         return super()._desired(sample)
 
 
-for _controller, _summary in (
-    (LatdController, "latd Algorithm 1: flush on some, stop the top OOM scorer on full"),
-    (LatdCgroupController, "latd Algorithm 2: limit the background, stop its top scorer on some"),
-    (LatdGrowController, "latd Algorithm 3: as 2, growing the limit of a group that stalls"),
-):
-    register(
-        ControllerEntry(
-            name=_controller.name,
-            summary=_summary,
-            make=lambda _arguments, controller=_controller: controller(),  # type: ignore[misc]
-        )
+ENTRIES = tuple(
+    ControllerEntry(
+        name=controller.name,
+        summary=summary,
+        make=lambda _arguments, controller=controller: controller(),  # type: ignore[misc]
     )
+    for controller, summary in (
+        (LatdController, "latd Algorithm 1: flush on some, stop the top OOM scorer on full"),
+        (
+            LatdCgroupController,
+            "latd Algorithm 2: limit the background, stop its top scorer on some",
+        ),
+        (LatdGrowController, "latd Algorithm 3: as 2, growing the limit of a group that stalls"),
+    )
+)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import RELEASED
 from stallward.agent.plugin import ControllerEntry
-from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 
@@ -26,10 +25,8 @@ class NoneController:
         return Decision(desired=RELEASED, reason="hands off")
 
 
-register(
-    ControllerEntry(
-        name="none",
-        summary="leaves the node alone",
-        make=lambda _arguments: NoneController(),
-    )
+ENTRY = ControllerEntry(
+    name="none",
+    summary="leaves the node alone",
+    make=lambda _arguments: NoneController(),
 )

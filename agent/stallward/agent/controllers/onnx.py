@@ -29,7 +29,6 @@ from stallward.agent.observation.encoder import (
     schema_hash,
 )
 from stallward.agent.plugin import ControllerEntry
-from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 _PREFIX = "stallward."
@@ -270,11 +269,9 @@ def _make(arguments: Mapping[str, str]) -> OnnxController:
     return OnnxController(Path(arguments["path"]))
 
 
-register(
-    ControllerEntry(
-        name="onnx",
-        summary="an exported policy file",
-        make=_make,
-        parameters={"path": "the policy file"},
-    )
+ENTRY = ControllerEntry(
+    name="onnx",
+    summary="an exported policy file",
+    make=_make,
+    parameters={"path": "the policy file"},
 )

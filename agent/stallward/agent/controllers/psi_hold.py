@@ -20,7 +20,6 @@ from stallward.agent.control_law.law import LawController
 from stallward.agent.control_law.signals import Observations, present_slots, stall_share
 from stallward.agent.control_law.thresholds import Span, spans, tuned
 from stallward.agent.plugin import ControllerEntry, number
-from stallward.agent.registry import register
 
 _DECAY = 0.5
 """Of the hold-off, for every hold-off of calm (sideloader's constant)."""
@@ -81,14 +80,12 @@ def _make(arguments: Mapping[str, str]) -> LawController:
     return LawController("psi-hold", lambda: PsiHoldLaw(thresholds))
 
 
-register(
-    ControllerEntry(
-        name="psi-hold",
-        summary="pauses all background while the application stalls, with a growing hold-off",
-        make=_make,
-        parameters={
-            name: f"{span.meaning} (default {getattr(PsiHoldThresholds(), name):g})"
-            for name, span in spans(PsiHoldThresholds).items()
-        },
-    )
+ENTRY = ControllerEntry(
+    name="psi-hold",
+    summary="pauses all background while the application stalls, with a growing hold-off",
+    make=_make,
+    parameters={
+        name: f"{span.meaning} (default {getattr(PsiHoldThresholds(), name):g})"
+        for name, span in spans(PsiHoldThresholds).items()
+    },
 )

@@ -13,7 +13,6 @@ from stallward.agent.controller import Decision
 from stallward.agent.controllers.none import NoneController
 from stallward.agent.desired import RELEASED
 from stallward.agent.plugin import ControllerEntry
-from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 
@@ -27,10 +26,8 @@ class RemoteController(NoneController):
         return Decision(desired=RELEASED, reason="no lease held")
 
 
-register(
-    ControllerEntry(
-        name="remote",
-        summary="does what a client asks by gRPC Apply, for as long as its lease holds",
-        make=lambda _arguments: RemoteController(),
-    )
+ENTRY = ControllerEntry(
+    name="remote",
+    summary="does what a client asks by gRPC Apply, for as long as its lease holds",
+    make=lambda _arguments: RemoteController(),
 )

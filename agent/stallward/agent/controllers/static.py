@@ -12,7 +12,6 @@ from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire, Tuning
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import ControllerEntry, number
-from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 
@@ -140,11 +139,11 @@ PARAMETERS = {
     "slots": "slots the limit is for: all, or numbers joined by + (default all)",
     "profile": "tuning profile: default, flush or keep-cache",
 }
-register(
-    ControllerEntry(
-        name="static",
-        summary="pauses and limits fixed by arguments",
-        make=StaticController,
-        parameters=PARAMETERS,
-    )
+
+
+ENTRY = ControllerEntry(
+    name="static",
+    summary="pauses and limits fixed by arguments",
+    make=StaticController,
+    parameters=PARAMETERS,
 )

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.plugin import MAX_SEED, ControllerEntry, number
-from stallward.agent.registry import register
 from stallward.agent.sample import Sample
 
 _STOPPED_AT_MOST = 4
@@ -102,15 +101,13 @@ class StormController:
         return int(self._generator.integers(low, high + 1)) if self._coin() else None
 
 
-register(
-    ControllerEntry(
-        name="storm",
-        summary="moves every lever at random, to test that everything is put back",
-        make=StormController,
-        parameters={
-            "hold": "probability that a tick keeps the last state (default 0.7)",
-            "idle_s": "seconds in which it does nothing at first (default 0)",
-            "seed": "added to the run's seed (default 0)",
-        },
-    )
+ENTRY = ControllerEntry(
+    name="storm",
+    summary="moves every lever at random, to test that everything is put back",
+    make=StormController,
+    parameters={
+        "hold": "probability that a tick keeps the last state (default 0.7)",
+        "idle_s": "seconds in which it does nothing at first (default 0)",
+        "seed": "added to the run's seed (default 0)",
+    },
 )
