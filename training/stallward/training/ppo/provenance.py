@@ -23,7 +23,7 @@ _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed
 """What a policy says of the twins it was trained on; the rest is in their own files."""
 
 
-def _recipe(twins: Sequence[FittedTwin], args: Args) -> str:
+def recipe_sha256(twins: Sequence[FittedTwin], args: Args) -> str:
     """A hash of what a seed's policy follows from, beside the seed."""
     settings = {k: v for k, v in asdict(args).items() if k not in ("seed", "seeds")}
     worlds = [
@@ -32,9 +32,18 @@ def _recipe(twins: Sequence[FittedTwin], args: Args) -> str:
     return hashlib.sha256(json.dumps([settings, worlds]).encode()).hexdigest()
 
 
-def _provenance(
+def provenance_of(
     twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, prices: NDArray[np.float64]
 ) -> dict[str, Any]:
+    """What a seed's policy file says of its making: recipe, twins, prices and versions.
+
+    Args:
+        twins: All that it was trained on, recorded and synthetic.
+        args: The recipe.
+        seed: Of this policy.
+        steps: Decisions that it has learned from.
+        prices: Of every constraint and twin, shape ``(len(SUFFERED), len(twins))``.
+    """
     recorded = [twin for twin in twins if not is_composed(twin)]
     return {
         "algorithm": "PPO (stable-baselines3)",

@@ -46,7 +46,7 @@ from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
 from stallward.training.parallel import parts_of, side_by_side, time_for_each
 from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.callback import Best, Clock, Follow, Ranges, reward_scales
-from stallward.training.ppo.provenance import _provenance, _recipe
+from stallward.training.ppo.provenance import provenance_of, recipe_sha256
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import constant
 from stallward.training.selection.selection import (
@@ -116,7 +116,7 @@ def train(
         seed=args.seed,
     )
     seeds = range(args.seed, args.seed + args.seeds)
-    recipe = _recipe((*world, *selection.strangers.twins), args)
+    recipe = recipe_sha256((*world, *selection.strangers.twins), args)
     kept = _kept_seeds(folder, seeds, recipe)
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
@@ -287,8 +287,8 @@ def _train_seed(
         high=ranges.high(),
         ticks_per_action=args.settings.ticks_per_action,
         provenance={
-            **_provenance(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
-            "recipe": _recipe((*twins, *selection.strangers.twins), args),
+            **provenance_of(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
+            "recipe": recipe_sha256((*twins, *selection.strangers.twins), args),
             "teacher": lessons.figures([twin.scenario.name for twin in twins]),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
             "curve": follow.curve,

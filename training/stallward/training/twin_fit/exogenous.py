@@ -27,7 +27,7 @@ from stallward.env.twin.inputs.exogenous import (
 )
 from stallward.env.twin.physics.latency import Array
 from stallward.training.errors import DatasetError
-from stallward.training.twin_fit.exogenous_background import _growth_per_s, _largest, _slot
+from stallward.training.twin_fit.exogenous_background import background_slot, growth_per_s, largest
 
 _SLO_FACTOR: Final = 1.5
 _POISSON_SPREAD: Final = 0.5
@@ -86,7 +86,7 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
         ),
         slots=tuple(
             replace(
-                _slot(i, slot_name, unpressed or together, together),
+                background_slot(i, slot_name, unpressed or together, together),
                 floor_bytes=floors[i],
                 restarts=_restarts(made_with, i),
             )
@@ -161,7 +161,7 @@ def _protected(
         raise DatasetError(f"{quiet[0].path} has no requests after its burn-in.")
     gaps = np.concatenate([np.diff(r.requests.scheduled_s) for r in together])
     rate = 1.0 / max(float(gaps.mean()), 1e-9)
-    anon = _largest(quiet, "protected_anon_bytes") / PAGE_BYTES
+    anon = largest(quiet, "protected_anon_bytes") / PAGE_BYTES
     hot, cold, cold_per_s = _hot_and_cold(unpressed)
     service_s = float(np.median(pooled)) * 1e-3
     # Touches are scaled by a fitted factor; a tenth of the set is where the search starts, and
@@ -187,7 +187,7 @@ def _idle_loss_per_s(runs: Sequence[Recording]) -> float:
     The most that a run shows: what counts as idle takes longer than a short run to become so.
     """
     found = [
-        _growth_per_s(run, "protected_refault_file_pages", since_s=run.run.measured_from_s)
+        growth_per_s(run, "protected_refault_file_pages", since_s=run.run.measured_from_s)
         for run in runs
         if run.run.condition in _UNPRESSED
     ]
@@ -228,7 +228,7 @@ def _hot_and_cold(runs: Sequence[Recording]) -> tuple[float, float, float]:
     time_s, file = run.tick("time_s"), run.tick("protected_file_bytes") / PAGE_BYTES
     known = np.isfinite(file)
     if known.sum() < _LEAST_TICKS:
-        return _largest(runs, "protected_file_bytes") / PAGE_BYTES, 0.0, 0.0
+        return largest(runs, "protected_file_bytes") / PAGE_BYTES, 0.0, 0.0
     time_s, file = time_s[known] - time_s[known][0], file[known]
     grown = float(file[-1] - file[0])
     if grown < _LEAST_GROWTH * file[-1]:

@@ -35,16 +35,24 @@ _FILL_PAGES_PER_S: Final = (1e3, 1e6)
 Mask = NDArray[np.bool_]
 
 
-def _slot(
+def background_slot(
     index: int, name: str, free: Sequence[Recording], together: Sequence[Recording]
 ) -> SlotProgram:
+    """The program of one slot, as its recordings show it.
+
+    Args:
+        index: The slot's place.
+        name: Its name.
+        free: Runs in which nothing holds it back.
+        together: Runs beside the application, from which follows when it works.
+    """
     prefix = f"slot{index}_"
     anon, file = _program(free, prefix)
     if max(anon) + max(file) < 1.0:
         anon, file = _program(together, prefix)
     rates = [rate_while_on(r, index) for r in (*free, *together)]
     full = max((rate for rate in rates if rate), default=_LEAST_UNITS)
-    dirty = _largest(free, f"{prefix}dirty_bytes") / PAGE_BYTES
+    dirty = largest(free, f"{prefix}dirty_bytes") / PAGE_BYTES
     held = np.array(anon) + np.array(file)
     program = SlotProgram(
         name=name,
@@ -143,12 +151,12 @@ def _lives(alive: Mask) -> list[tuple[int, int]]:
 
 
 def _cores(runs: Sequence[Recording], prefix: str) -> float:
-    found = [_growth_per_s(run, prefix + "cpu_usage_us") for run in runs]
+    found = [growth_per_s(run, prefix + "cpu_usage_us") for run in runs]
     shares = [1e-6 * rate for rate in found if rate is not None]
     return float(np.clip(np.mean(shares), 0.02, 8.0)) if shares else 1.0
 
 
-def _growth_per_s(run: Recording, column: str, *, since_s: float = -np.inf) -> float | None:
+def growth_per_s(run: Recording, column: str, *, since_s: float = -np.inf) -> float | None:
     """How fast a counter grew from one moment on; ``None`` where that was not seen."""
     counted, time_s = run.tick(column), run.tick("time_s")
     known = np.isfinite(counted) & (time_s >= since_s)
@@ -171,6 +179,7 @@ def _fill_pages_per_s(runs: Sequence[Recording], prefix: str) -> float:
     return float(np.clip(np.median(rates or [0.0]), *_FILL_PAGES_PER_S))
 
 
-def _largest(runs: Sequence[Recording], column: str) -> float:
+def largest(runs: Sequence[Recording], column: str) -> float:
+    """The largest value of a column of ticks over all runs; 0 where nobody has it."""
     values = [np.nanmax(v) for r in runs if np.isfinite(v := r.tick(column)).any()]
     return float(max(values, default=0.0))
