@@ -6,8 +6,11 @@ import ast
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from pathlib import Path
+from typing import Final
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +64,57 @@ def test_no_catch_all_modules() -> None:
 def test_test_files_have_unique_names() -> None:
     names = [p.name for p in tracked("tests/*.py") if p.name.startswith("test_")]
     assert len(names) == len(set(names))
+
+
+FILES_IN_A_FOLDER: Final = 15
+LINES_OF_A_FILE: Final = 300
+LONG_FILES: Final = {
+    "actuator/stallward/actuator/levers/table.py": "a table",
+    "actuator/stallward/actuator/sensors/signal_table.py": "a table",
+    "env/stallward/env/scenario/file.py": "every key of a scenario file",
+    "env/stallward/env/simulation/simulation.py": "one class, just over",
+    "evaluation/stallward/evaluation/fidelity/measure.py": "one measure, read in one go",
+    "evaluation/stallward/evaluation/verdict/figures.py": "every figure of a verdict",
+    "training/stallward/training/ppo/train.py": "a recipe is read in one go",
+}
+"""Files that may be longer, and why."""
+
+
+def shipped() -> list[Path]:
+    """The modules of all packages, without generated ones."""
+    return [
+        path
+        for folder in FOLDERS
+        for path in tracked(f"{folder}/stallward/*.py")
+        if "_pb2" not in path.name
+    ]
+
+
+def test_no_folder_holds_more_files_than_a_reader_can_see() -> None:
+    count = Counter(path.parent for path in shipped() if path.name != "__init__.py")
+    crowded = {str(p.relative_to(ROOT)): n for p, n in count.items() if n > FILES_IN_A_FOLDER}
+    assert crowded == {}
+
+
+def test_a_file_is_short_or_there_is_a_reason() -> None:
+    lines = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in shipped()}
+    too_long = {name for name, count in lines.items() if count > LINES_OF_A_FILE}
+    assert too_long - LONG_FILES.keys() == set()
+    assert LONG_FILES.keys() - too_long == set(), "these need no exception any more"
+
+
+def test_imports_make_no_circle() -> None:
+    """Those inside functions and those for types count: a circle is one design in two files."""
+    graph = grimp.build_graph(*(f"stallward.{folder}" for folder in FOLDERS))
+    left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    while free := [module for module, imports in left.items() if not imports & left.keys()]:
+        for module in free:
+            del left[module]
+    # What is left is in a circle or imports one; take away what nothing in it imports.
+    while ends := left.keys() - set().union(*left.values()):
+        for module in ends:
+            del left[module]
+    assert sorted(left) == []
 
 
 def test_users_mistakes_are_never_asserted() -> None:
