@@ -1,5 +1,5 @@
 # For a newcomer: `make demo` and `make test`.
-.PHONY: demo test test-vm fuzz setup proto recordings policy clean help
+.PHONY: demo test test-vm docs diagrams fuzz setup proto recordings policy clean help
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -15,6 +15,14 @@ test:  ## everything this machine allows; says what it skipped and why
 test-vm:  ## what needs cgroup v2, in an emulated machine (12 minutes); ARGS="-k psi" for some
 	@scripts/setup.sh vm
 	@.venv/bin/python tests/vm/boot.py $(ARGS)
+
+docs:  ## the documentation as a site, in build/site; warnings and broken links are errors
+	@scripts/setup.sh
+	@.venv/bin/python -m sphinx -q -W --keep-going -b html docs build/site
+	@echo "build/site/index.html"
+
+diagrams:  ## draw the diagrams of the site again (npm and Chromium); after one was changed
+	@.venv/bin/python scripts/diagrams.py
 
 fuzz:  ## bad input for every reader, 100,000 each (about an hour; INPUTS=N, TARGETS="a b")
 	@OMP_NUM_THREADS=1 nice -n 19 .venv/bin/python tests/fuzz/fuzz_run.py \
