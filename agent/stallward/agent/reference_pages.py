@@ -39,7 +39,7 @@ def observation_page() -> str:
             "",
             f"An observation has {OBSERVATION_SIZE} numbers (float32, finite): the features of the"
             f" node, those of {SLOTS} background slots, then moving averages ({averages}) of the"
-            " features marked as remembered. What is absent is 0.",
+            " features marked as remembered. A feature that is absent is 0.",
             "",
             "## Node",
             "",
@@ -56,8 +56,8 @@ def observation_page() -> str:
             f"MultiDiscrete `{list(ACTION_SIZES)}`: per slot *paused* (0 or 1) and *limit level*,"
             " then the tuning profile.",
             "",
-            f"Limit level -> share of what the group used when unlimited: {ratios} (level 0 is no"
-            " limit; never under the group's floor).",
+            f"A limit level is a share of what the group used when unlimited: {ratios}. Level 0 is"
+            " no limit, and no limit is below the group's floor.",
             "",
             "| profile | name | settings |",
             "| --- | --- | --- |",

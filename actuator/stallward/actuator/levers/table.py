@@ -246,47 +246,51 @@ LEVERS: Final = (
 _INTRODUCTION: Final = """\
 # Levers
 
-What the daemon can change on a node, and how it is undone. Each lever is looked for when the
-daemon starts; `stallward ctl status` lists those that are missing, and why.
+What the daemon can change on a node, and how it is undone. The daemon looks for each lever when it
+starts; `stallward ctl status` lists those that are missing, and why.
 
-What holds for all of them:
+All levers have this in common:
 
-- **Saved first.** Before the first change the original goes to the guardian and its journal.
-  Without an acknowledgement nothing is changed.
-- **Read back.** What is reported and held is what the kernel took. Rounding to pages is no
+- **Saved first.** Before a setting is changed for the first time, the guardian has its original in
+  the journal. A setting that cannot be journaled is not changed.
+- **Read back.** The daemon reports and holds what the kernel took. Rounding to pages is no
   failure; another value is.
-- **Never waiting.** What may block is written by a thread of its own. A write that takes longer
-  than 2 s is reported as pending, and does not keep the other levers from being restored. Where
-  there is no room for another thread that is reported, and tried again at every tick.
+- **Never waiting.** A write that may block is done by a thread of its own. One that takes longer
+  than 2 s is reported as pending, and does not keep the other levers from being restored. If no
+  thread can be started, that is reported, and tried again at every tick.
 - **Never more than before.** A limit is not raised above the group's own.
-- **Left to others.** Every held setting is read again in turn, one a tick. If somebody else has
-  changed it, the daemon leaves it alone until the controller wants something else or
-  `control.foreign_wait_s` has passed. The tick record says so (`levers`, `foreign`), it is
-  counted, and restoring leaves the other's value. A group that was removed and made anew is no
-  such change.
-- **Restored.** On stop, on a lapsed lease and after a crash, all of them, even if some fail.
-- **Dry run.** With `control.dry_run = true` the daemon decides and records but changes nothing;
+- **Foreign changes are respected.** The daemon reads every held setting again in turn, one a tick.
+  A setting that something else has changed is left alone until the controller wants another value
+  or `control.foreign_wait_s` has passed. The tick record says so (`levers`, `foreign`), the change
+  is counted, and restoring keeps the foreign value. A group that was removed and made anew does
+  not count as a foreign change.
+- **Restored.** All levers are put back on stop, on a lapsed lease and after a crash, even if some
+  of them fail.
+- **Dry run.** With `control.dry_run = true` the daemon decides and records but changes nothing.
   `applied` in the tick record says what would have been done, marked `dry_run`.
+
+The column *thread* says whether a thread of its own writes the lever, because the write may block.
 
 """
 _NOTES: Final = """
 Notes:
 
 - A hard limit is never written below what the group uses: memory is reclaimed first, and what
-  cannot be reclaimed is reported. So lowering it kills nobody; growing into it does.
-- v1 has memory.force_empty, but that takes everything. A limit for a moment takes what is asked.
-- v1 CPU and disk levers need the group in that controller's hierarchy. A group that is not there
-  has the lever missing. The daemon makes no groups of others there.
+  cannot be reclaimed is reported. So lowering a hard limit kills nothing; growing into it does.
+- v1 has memory.force_empty, but that takes everything. A limit that is set for a moment takes what
+  is asked for.
+- v1 CPU and disk levers need the group in the hierarchy of that controller. Where the group is not
+  in it, the lever is missing. The daemon makes no groups there.
 - The nice value orders threads of the same CPU group (and, with autogroup, of the same session).
   It needs CAP_SYS_NICE, without which it could not be undone.
-- Weights of the disk act only where its scheduler (or iocost) knows them; elsewhere the lever is
-  missing, whatever files there are.
+- Disk weights act only where the disk's scheduler (or iocost) knows them. Elsewhere the lever is
+  missing, even if the files exist.
 - Paging out (`limit` on a process tree, `pages` with pageout) takes anonymous pages only as far as
-  there is swap: they go through the swap cache to swap, and without swap, or once it is full,
-  nothing happens to them. process_madvise(2) says nothing of it; a limit on a process tree looks
-  at what stays resident and reports that. Unchanged pages of files are dropped either way.
-- The first rate limit of a disk makes the kernel empty its queue, which may take a while: a
-  thread waits for it. Loop devices, zram and mappings are not limited, what is below them is.
+  there is swap. Without swap, or once it is full, nothing happens to them, and process_madvise(2)
+  reports no error. So a limit on a process tree looks at what stays resident, and reports that.
+  Unchanged file pages are dropped in any case.
+- The first rate limit of a disk makes the kernel empty its queue, which may take a while: a thread
+  waits for it. Loop devices, zram and device mappings are not limited; the disks below them are.
 """
 
 

@@ -115,10 +115,10 @@ GROUP_SIGNALS: Final = (
         hybrid="memory.stat",
         none="/proc/PID/status",
     ),
-    _stat("dirty_bytes", "bytes", "page cache to be written"),
+    _stat("dirty_bytes", "bytes", "page cache that has yet to be written"),
     _stat("writeback_bytes", "bytes", "page cache being written"),
-    _stat("refault_file_pages", "pages", "file pages read again after they had been evicted"),
-    _stat("refault_anon_pages", "pages", "anonymous pages swapped in after they had been evicted"),
+    _stat("refault_file_pages", "pages", "file pages read again after eviction"),
+    _stat("refault_anon_pages", "pages", "anonymous pages read again after eviction"),
     _stat("major_faults", "faults", "page faults that waited for a disk", "/proc/PID/stat"),
     Signal(
         name="cpu_usage_us",
@@ -131,7 +131,7 @@ GROUP_SIGNALS: Final = (
     Signal(
         name="oom_kills",
         unit="kills",
-        meaning="processes killed for want of memory",
+        meaning="processes that the kernel killed for lack of memory",
         v2="memory.events",
         hybrid="memory.oom_control",
         when=TURN,
@@ -148,14 +148,14 @@ GROUP_SIGNALS: Final = (
     Signal(
         name="working_set_bytes",
         unit="bytes",
-        meaning="what it needs so as not to refault, estimated; absent without refaults",
+        meaning="memory that it needs so as not to refault, estimated; absent without refaults",
         v2="memory.stat, memory.current",
         hybrid="memory.stat, memory.usage_in_bytes, /proc/PID/io",
     ),
     Signal(
         name="high_events",
         unit="times",
-        meaning="memory.high held the group back",
+        meaning="memory.high throttled the group",
         v2="memory.events",
         when=TURN,
     ),
@@ -170,7 +170,7 @@ GROUP_SIGNALS: Final = (
     Signal(
         name="cpu_throttled_us",
         unit="us",
-        meaning="time for which a CPU limit held the group back",
+        meaning="time for which a CPU limit throttled the group",
         v2="cpu.stat",
         hybrid="cpu/cpu.stat",
         when=TURN,
@@ -233,7 +233,7 @@ GROUP_SIGNALS: Final = (
     Signal(
         name="turn_read_s",
         unit="s",
-        meaning="when what is read in turn was read (CLOCK_MONOTONIC)",
+        meaning="when the signals that are read in turn were read (CLOCK_MONOTONIC)",
         v2="the clock",
         hybrid="the clock",
         when=TURN,
@@ -266,8 +266,8 @@ NODE_SIGNALS: Final = (
         meaning="always absent: not defined for a whole machine, where the kernel writes 0",
     ),
     _node("memory_total_bytes", "bytes", "memory of the machine", _MEMINFO),
-    _node("memory_available_bytes", "bytes", "what can be had without swapping", _MEMINFO),
-    _node("dirty_bytes", "bytes", "page cache to be written", _MEMINFO),
+    _node("memory_available_bytes", "bytes", "memory available without swapping", _MEMINFO),
+    _node("dirty_bytes", "bytes", "page cache that has yet to be written", _MEMINFO),
     _node("writeback_bytes", "bytes", "page cache being written", _MEMINFO),
     _node("swap_total_bytes", "bytes", "size of all swap", _MEMINFO),
     _node("swap_free_bytes", "bytes", "swap not in use", _MEMINFO),
@@ -275,14 +275,16 @@ NODE_SIGNALS: Final = (
     _node("swap_out_pages", "pages", "written to swap", _VMSTAT),
     _node("major_faults", "faults", "page faults that waited for a disk", _VMSTAT),
     _node("refault_file_pages", "pages", "file pages read again after eviction", _VMSTAT),
-    _node("refault_anon_pages", "pages", "anonymous pages wanted again", _VMSTAT),
-    _node("scan_kswapd_pages", "pages", "looked at by kswapd", _VMSTAT),
-    _node("scan_direct_pages", "pages", "looked at by tasks that wanted memory", _VMSTAT),
+    _node("refault_anon_pages", "pages", "anonymous pages read again after eviction", _VMSTAT),
+    _node("scan_kswapd_pages", "pages", "scanned by kswapd", _VMSTAT),
+    _node("scan_direct_pages", "pages", "scanned by tasks that needed memory", _VMSTAT),
     _node("steal_kswapd_pages", "pages", "reclaimed by kswapd", _VMSTAT),
-    _node("steal_direct_pages", "pages", "reclaimed by tasks that wanted memory", _VMSTAT),
-    _node("allocation_stalls", "times", "a task had to reclaim before it got memory", _VMSTAT),
+    _node("steal_direct_pages", "pages", "reclaimed by tasks that needed memory", _VMSTAT),
+    _node(
+        "allocation_stalls", "times", "a task had to reclaim memory before it got some", _VMSTAT
+    ),
     _node("page_cache_hits", "lookups", "page-cache lookups that found the page", EBPF),
-    _node("page_cache_misses", "lookups", "page-cache lookups that did not", EBPF),
+    _node("page_cache_misses", "lookups", "page-cache lookups that did not find the page", EBPF),
 )
 
 
@@ -295,8 +297,15 @@ def _of_process(name: str, unit: str, meaning: str, file: str, when: str = PROCE
 
 PROCESS_SIGNALS: Final = (
     _of_process("pid", "", "the process", "stat"),
-    _of_process("start_time_ticks", "ticks", "when it started; with the pid it names it", "stat"),
-    _of_process("slot", "", "its slot; -1: the protected application, never acted on", "stat"),
+    _of_process(
+        "start_time_ticks",
+        "ticks",
+        "when it started; with the pid it identifies the process",
+        "stat",
+    ),
+    _of_process(
+        "slot", "", "its slot; -1 is the protected application, which is never acted on", "stat"
+    ),
     _of_process("oom_score", "", "the kernel's out-of-memory score", "oom_score"),
     _of_process("stopped", "yes or no", "whether it is stopped (SIGSTOP)", "status"),
     _of_process("rss_bytes", "bytes", "resident memory", "status"),
@@ -306,7 +315,9 @@ PROCESS_SIGNALS: Final = (
     _of_process("swap_bytes", "bytes", "its memory in swap", "status"),
     _of_process("run_delay_us", "us", "time that its threads waited for a CPU", "schedstat"),
     _of_process("page_cache_hits", "lookups", "page-cache lookups that found the page", EBPF),
-    _of_process("page_cache_misses", "lookups", "page-cache lookups that did not", EBPF),
+    _of_process(
+        "page_cache_misses", "lookups", "page-cache lookups that did not find the page", EBPF
+    ),
     _of_process("read_s", "s", "when it was read (CLOCK_MONOTONIC)", "stat"),
 )
 LATENCY_SIGNALS: Final = (

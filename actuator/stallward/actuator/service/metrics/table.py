@@ -36,7 +36,7 @@ METRICS: Final = (
     Metric(
         name="stallward_loop_silence_seconds",
         kind="gauge",
-        help="Time since the last tick; it grows while the loop is not there.",
+        help="Time since the last tick; it grows while there is no loop.",
     ),
     Metric(
         name="stallward_loop_restarts_total",
@@ -71,25 +71,25 @@ METRICS: Final = (
     Metric(
         name="stallward_fallback_ticks_total",
         kind="counter",
-        help="Ticks at which the default controller decided instead, by the fault that was found.",
+        help="Ticks at which the default controller decided instead, by fault.",
         labels=("reason",),
     ),
     Metric(
         name="stallward_guard_interventions_total",
         kind="counter",
-        help="Times that the guard granted less than was wanted, by its rule.",
+        help="Times that the guard granted less than was wanted, by guard rule.",
         labels=("rule",),
     ),
     Metric(
         name="stallward_lever_moves_total",
         kind="counter",
-        help="Attempts to move a lever, and whether they succeeded.",
+        help="Attempts to move a lever, by success.",
         labels=("lever", "ok"),
     ),
     Metric(
         name="stallward_step_asides_total",
         kind="counter",
-        help="Times that a lever was found changed by somebody else, and left alone.",
+        help="Times that something else had changed a lever, which was then left alone.",
         labels=("lever",),
     ),
     Metric(
@@ -152,13 +152,13 @@ METRICS: Final = (
     Metric(
         name="stallward_latency_source_up",
         kind="gauge",
-        help="1 while latencies come in; absent without a source.",
+        help="1 while latencies arrive; absent without a source.",
         labels=("source",),
     ),
     Metric(
         name="stallward_latency_rejected_total",
         kind="counter",
-        help="What came from the source of latencies and did not become one.",
+        help="Values from the latency source that were not accepted as latencies.",
         labels=("reason",),
     ),
     Metric(
@@ -169,7 +169,7 @@ METRICS: Final = (
     Metric(
         name="stallward_records_dropped_total",
         kind="counter",
-        help="Tick records that a watcher or the recorder was too slow for.",
+        help="Tick records dropped because a watcher or the recorder was too slow.",
     ),
     Metric(
         name="stallward_refused_calls_total",
