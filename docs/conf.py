@@ -39,9 +39,8 @@ html_show_sphinx = False
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_class_signature = "separated"
+autodoc_class_signature = "mixed"
 autodoc_default_options = {"members": True, "undoc-members": True}
-autodoc_use_type_comments = False
 python_use_unqualified_type_names = True
 napoleon_google_docstring = True
 napoleon_use_ivar = True

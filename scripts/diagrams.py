@@ -25,7 +25,9 @@ MERMAID: Final = "mermaid@11.17.2"
 _DIAGRAM: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SETTINGS: Final = """{
   startOnLoad: false, theme: "neutral", htmlLabels: false, deterministicIds: true,
-  flowchart: {htmlLabels: false, useMaxWidth: true}, themeVariables: {fontSize: "15px"}
+  flowchart: {htmlLabels: false, wrappingWidth: 420},
+  sequence: {actorMargin: 24, width: 110, height: 44, mirrorActors: false},
+  themeVariables: {fontSize: "15px"}
 }"""
 
 
@@ -81,7 +83,12 @@ def _draw(browser: str, library: Path, name: str, text: str) -> str:
     found = re.search(r'<textarea id="drawn">(.*?)</textarea>', dump, re.DOTALL)
     if found is None:
         raise SystemExit(f"diagrams: Mermaid could not draw this:\n{text}")
-    return html.unescape(found.group(1)).strip()
+    picture = html.unescape(found.group(1)).strip()
+    size = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', picture)
+    if size is None:
+        return picture
+    width, height = (f"{float(number):.0f}" for number in size.groups())
+    return picture.replace('width="100%"', f'width="{width}" height="{height}"', 1)
 
 
 if __name__ == "__main__":

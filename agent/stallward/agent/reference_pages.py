@@ -38,8 +38,10 @@ def observation_page() -> str:
             "Generated from `stallward.agent`; a test fails when this page is stale.",
             "",
             f"An observation has {OBSERVATION_SIZE} numbers (float32, finite): the features of the"
-            f" node, those of {SLOTS} background slots, then moving averages ({averages}) of the"
-            " features marked as remembered. A feature that is absent is 0.",
+            f" node, those of {SLOTS}",
+            f"background slots, then moving averages ({averages}) of the features marked as"
+            " remembered. A",
+            "feature that is absent is 0.",
             "",
             "## Node",
             "",
@@ -56,8 +58,9 @@ def observation_page() -> str:
             f"MultiDiscrete `{list(ACTION_SIZES)}`: per slot *paused* (0 or 1) and *limit level*,"
             " then the tuning profile.",
             "",
-            f"A limit level is a share of what the group used when unlimited: {ratios}. Level 0 is"
-            " no limit, and no limit is below the group's floor.",
+            "A limit level is a share of what the group used when unlimited:",
+            f"{ratios}.",
+            "Level 0 is no limit, and no limit is below the group's floor.",
             "",
             "| profile | name | settings |",
             "| --- | --- | --- |",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -269,11 +270,14 @@ All levers have this in common:
 - **Dry run.** With `control.dry_run = true` the daemon decides and records but changes nothing.
   `applied` in the tick record says what would have been done, marked `dry_run`.
 
-The column *thread* says whether a thread of its own writes the lever, because the write may block.
+## What each lever changes
+
+The column *thread* says whether the lever is written by a thread of its own, because the write may
+block.
 
 """
 _NOTES: Final = """
-Notes:
+## Notes
 
 - A hard limit is never written below what the group uses: memory is reclaimed first, and what
   cannot be reclaimed is reported. So lowering a hard limit kills nothing; growing into it does.
@@ -296,13 +300,24 @@ Notes:
 
 def render() -> str:
     """The page docs/reference/levers.md."""
-    columns = ("lever", "field", "unit", "cgroup v2", "hybrid", "no cgroups", "thread", "undone")
+    what = [
+        (f"`{row.name}`", f"`{row.field}`", row.unit, "yes" if row.blocking else "no", row.undone)
+        for row in LEVERS
+    ]
+    where = [(f"`{row.name}`", row.v2, row.hybrid, row.none) for row in LEVERS]
+    return (
+        _INTRODUCTION
+        + _table(("lever", "field of the desired state", "unit", "thread", "undone"), what)
+        + "\n## Where each lever acts\n\n"
+        + _table(("lever", "cgroup v2", "hybrid", "no cgroups"), where)
+        + _NOTES
+    )
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
-    for row in LEVERS:
-        thread = "yes" if row.blocking else "no"
-        cells = (f"`{row.name}`", f"`{row.field}`", row.unit, row.v2, row.hybrid, row.none)
-        lines.append(f"| {' | '.join((*cells, thread, row.undone))} |")
-    return _INTRODUCTION + "\n".join(lines) + "\n" + _NOTES
+    lines += [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
