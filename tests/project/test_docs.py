@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from stallward.actuator.config import parse_config
 from stallward.agent.describe import observation_page
+from stallward.evaluation.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^ *```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 WIDTH = 100
+PACKAGES = ("proto", "agent", "models", "actuator", "env", "training", "evaluation")
+PATH = re.compile(r"`([\w./-]+(?:\.py|\.toml|\.yml|\.proto|\.onnx|/))`")
+EXAMPLES = ("NAME", "DATE", "pause_first", "build/")
+"""Parts of paths that stand for something a reader makes."""
 
 
 def name(page: Path) -> str:
@@ -75,6 +83,50 @@ def test_every_lab_note_has_its_four_parts() -> None:
         for part in ("Question", "Method", "Result", "Consequence"):
             assert f"**{part}.**" in text, f"{page.name} has no {part.lower()}"
         assert f"({page.name})" in index, f"docs/lab/index.md does not list {page.name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_exists_with_its_options(page: Path) -> None:
+    """What a reader would paste is a command of the program, with options that it has."""
+    for block in SHELL.findall(page.read_text()):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\|\||\|", line):
+                words = shlex.split(part, comments=True)
+                if words[:1] == ["stallward"]:
+                    assert unknown_words(words[1:]) == [], f"{page.name}: {part.strip()}"
+
+
+def unknown_words(words: list[str]) -> list[str]:
+    """The first word that is no command, and the options that the command does not have."""
+    command = typer.main.get_command(app)
+    while subcommands := getattr(command, "commands", {}):
+        if not words or words[0].startswith("-"):
+            break  # a group's own options
+        word, *words = words
+        if word not in subcommands:
+            return [word]
+        command = subcommands[word]
+    known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    given = [word.partition("=")[0] for word in words if word.startswith("--")]
+    return [option for option in given if option not in known]
+
+
+def test_a_command_that_is_not_there_is_found() -> None:
+    assert unknown_words(["compare", "x", "--arms", "none", "--no-such"]) == ["--no-such"]
+    assert unknown_words(["ctl", "wach"]) == ["wach"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_path_exists(page: Path) -> None:
+    if not (ROOT / "actuator/stallward/actuator/guard").is_dir():
+        pytest.skip("the pages name the places that files get with the new layout")
+    for path in PATH.findall(FENCE.sub("", page.read_text())):
+        if "/" in path.rstrip("/") and not any(example in path for example in EXAMPLES):
+            folders = (ROOT, *(ROOT / one / "stallward" for one in PACKAGES))
+            below = tuple(ROOT / one / "stallward" / one for one in PACKAGES)
+            assert any((folder / path).exists() for folder in (*folders, *below)), (
+                f"{page.name} names {path}"
+            )
 
 
 @pytest.mark.slow
