@@ -1,7 +1,7 @@
 # For a newcomer: `make demo` and `make test`.
 .PHONY: demo test test-vm docs diagrams fuzz setup proto recordings policy clean help
 
-help:  ## what there is
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 demo:  ## fit, train and compare on this machine; writes build/demo/report.html

@@ -8,8 +8,8 @@ first replaces those figures::
         stallward record detector-anon --arm $arm --seconds 20 --burn-in-seconds 0 \
             --out build/episode/$arm
     done
-    python scripts/episode_picture.py "nobody decides=build/episode/none" \
-        "the tuned rule decides=build/episode/rule" "the policy decides=build/episode/ppo"
+    python scripts/episode_picture.py "no control=build/episode/none" \
+        "the tuned rule=build/episode/rule" "the policy=build/episode/ppo"
 """
 
 from __future__ import annotations
