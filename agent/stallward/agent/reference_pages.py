@@ -55,8 +55,8 @@ def observation_page() -> str:
             "",
             "## Action",
             "",
-            f"MultiDiscrete `{list(ACTION_SIZES)}`: per slot *paused* (0 or 1) and *limit level*,"
-            " then the tuning profile.",
+            f"MultiDiscrete `{list(ACTION_SIZES)}`:",
+            "for each slot *paused* (0 or 1) and *limit level*, then the tuning profile.",
             "",
             "A limit level is a share of what the group used when unlimited:",
             f"{ratios}.",
