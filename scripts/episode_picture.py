@@ -135,12 +135,13 @@ def _latency(x: Scale, rows: list[dict[str, str]], *, first: bool) -> list[str]:
     parts.append(line(x.start, y(target_ms), x.end, y(target_ms), stroke=MISSED,
                       stroke_dasharray="5 4"))  # fmt: skip
     if first:
-        parts.append(text(x.end, y(target_ms) + 16.0, f"target {target_ms:g} ms", class_="t e"))
+        parts.append(text(x.end, y(target_ms) + 16.0, f"target {target_ms:.0f} ms", class_="t e"))
     points = x.many(time_s), y.many(p95_ms)
+    radius = 3.4 if time_s.size < 20 else 1.8
     parts.append(polyline(*points, stroke=MET, stroke_width=2.0))
     for missed, colour in ((False, MET), (True, MISSED)):
         chosen = (p95_ms > target_ms) == missed
-        parts.append(dots(points[0][chosen], points[1][chosen], 3.4, stroke=colour))
+        parts.append(dots(points[0][chosen], points[1][chosen], radius, stroke=colour))
     return parts
 
 

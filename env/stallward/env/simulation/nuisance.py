@@ -11,8 +11,8 @@ The spreads are those of the logarithm of (live / twin), means of a minute, over
 the scenarios that are trained on or chosen by: the tenth to the ninetieth percentile, divided by
 2.56, and 0.6 at most, for they are larger where one of the two is next to nothing; of rates, which
 are logarithms already, 0.3 at most: at 150 pages/s one standard deviation is 40 to 870
-(``docs/reference/measured.md`` has the table). The method is domain randomisation (Tobin et al.,
-2017).
+(``docs/lab/2026-11-23-sim-to-real-gap.md`` has the table). The method is domain randomisation
+(Tobin et al., 2017).
 """
 
 from __future__ import annotations
