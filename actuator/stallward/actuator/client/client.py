@@ -37,6 +37,7 @@ __all__ = [
     "DaemonStatus",
     "Granted",
     "LatencyInfo",
+    "Mode",
     "PolicyInfo",
     "ReportSummary",
     "Reported",
