@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stallward.env.recording import load_recording
-from stallward.evaluation.svg import (
+from stallward.env.recording.recording import load_recording
+from stallward.evaluation.report.svg import (
     Scale,
     area,
     dots,

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from stallward.actuator.client.client import ActuatorClient, Granted, Watched
+from stallward.actuator.client.latency_reports import Reported, ReportSummary
 from stallward.actuator.client.status import DaemonStatus, LatencyInfo, PolicyInfo
+from stallward.actuator.record.tick_record import Mode
 
-__all__ = ["ActuatorClient", "DaemonStatus", "Granted", "LatencyInfo", "PolicyInfo", "Watched"]
+__all__ = [
+    "ActuatorClient",
+    "DaemonStatus",
+    "Granted",
+    "LatencyInfo",
+    "Mode",
+    "PolicyInfo",
+    "ReportSummary",
+    "Reported",
+    "Watched",
+]

@@ -32,18 +32,6 @@ from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
-__all__ = [
-    "ActuatorClient",
-    "DaemonStatus",
-    "Granted",
-    "LatencyInfo",
-    "Mode",
-    "PolicyInfo",
-    "ReportSummary",
-    "Reported",
-    "Watched",
-]
-
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0
 _RETRY_S: Final = 0.05
