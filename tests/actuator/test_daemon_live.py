@@ -47,7 +47,7 @@ from stallward.actuator.errors import (
     RequestError,
 )
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
@@ -82,9 +82,9 @@ while True:
 class LittleSandbox:
     """A zone with an application and two background groups that press on each other."""
 
-    zone: Group
-    app: Group
-    hogs: tuple[Group, Group]
+    zone: Cgroup
+    app: Cgroup
+    hogs: tuple[Cgroup, Cgroup]
     pids: tuple[int, ...]
     folder: Path
 
@@ -247,7 +247,7 @@ def write_policy(path: Path, *, paused: bool = True, nan: bool = False, **metada
     return path
 
 
-def frozen(group: Group) -> bool:
+def frozen(group: Cgroup) -> bool:
     assert group.unified_dir is not None
     return "frozen 1" in (group.unified_dir / "cgroup.events").read_text()
 

@@ -13,16 +13,16 @@ from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.file import scenarios_dir
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.exogenous import (
+    Exogenous,
     ProtectedProgram,
     SlotProgram,
-    TwinScenario,
     scenario_from_json,
     scenario_to_json,
 )
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters
 
-SCENARIO = TwinScenario(
+SCENARIO = Exogenous(
     name="p99",
     zone_bytes=1 << 29,
     swap_bytes=1 << 30,

@@ -21,7 +21,7 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema
 from stallward.env.errors import RecordingError, TwinError
 from stallward.env.recording.recording import Requests, Units, load_recording, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
-from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.blocks.store import read_json
@@ -114,7 +114,7 @@ def _recording_check(_content: bytes, value: Any) -> None:
 
 
 def _twin() -> Target:
-    scenario = TwinScenario(
+    scenario = Exogenous(
         name="small",
         zone_bytes=600 << 20,
         swap_bytes=2 << 30,

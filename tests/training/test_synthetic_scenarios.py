@@ -14,7 +14,7 @@ from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import RANGES, TwinParameters
-from stallward.training.synthetic_scenarios import Composing, compose, is_composed
+from stallward.training.synthetic_scenarios import Composing, compose, is_synthetic
 
 SETTINGS = SimulationSettings(nuisance=NO_NUISANCE)
 COMPOSING = Composing(
@@ -59,8 +59,8 @@ def test_programs_bring_their_parameters_and_applications_theirs() -> None:
             assert scale == expected[program.name]
     assert len({len(twin.scenario.slots) for twin in made}) > 2
     assert len({twin.scenario.name for twin in made}) == 12
-    assert all(is_composed(twin) for twin in made)
-    assert not is_composed(ONE)
+    assert all(is_synthetic(twin) for twin in made)
+    assert not is_synthetic(ONE)
 
 
 def test_zones_press_as_those_that_are_shipped_and_targets_follow_from_ample_memory() -> None:

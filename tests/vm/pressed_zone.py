@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 
 MIB = 1 << 20
 
@@ -83,9 +83,9 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 60.0) -> bool:
 class Zone:
     """A limited parent group with an application and two background groups in it."""
 
-    zone: Group
-    app: Group
-    slots: tuple[Group, Group]
+    zone: Cgroup
+    app: Cgroup
+    slots: tuple[Cgroup, Cgroup]
     folder: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -94,16 +94,16 @@ class Zone:
         """Where the groups are."""
         return self.zone.hierarchy
 
-    def file(self, group: Group, name: str) -> Path:
+    def file(self, group: Cgroup, name: str) -> Path:
         """A kernel file of a group."""
         assert group.unified_dir is not None
         return group.unified_dir / name
 
-    def read(self, group: Group, name: str) -> str:
+    def read(self, group: Cgroup, name: str) -> str:
         """What a kernel file of a group says."""
         return self.file(group, name).read_text().strip()
 
-    def number(self, group: Group, name: str, key: str) -> int:
+    def number(self, group: Cgroup, name: str, key: str) -> int:
         """One line of a flat keyed file."""
         table = dict(line.split() for line in self.read(group, name).splitlines())
         return int(table[key])
@@ -128,7 +128,7 @@ class Zone:
         """Whether everything is as in ``before``; processes started since must simply run."""
         return all(value == before.get(key, "runs 0") for key, value in self.settings().items())
 
-    def start(self, group: Group, code: str, *arguments: object) -> subprocess.Popen[bytes]:
+    def start(self, group: Cgroup, code: str, *arguments: object) -> subprocess.Popen[bytes]:
         """Run Python code in a group; returns when it has printed a line."""
         enter = f'echo $$ >"{self.file(group, "cgroup.procs")}"; exec "$@"'
         words = [str(word) for word in arguments]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters
 
@@ -12,7 +12,7 @@ HOG = SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,))
 
 def small_twin(*slots: SlotProgram) -> FittedTwin:
     """400 MiB for an application of 156 MiB and some programs, :data:`HOG` by default."""
-    scenario = TwinScenario(
+    scenario = Exogenous(
         name="small",
         zone_bytes=400 << 20,
         swap_bytes=2 << 30,

@@ -30,7 +30,7 @@ from stallward.actuator.errors import DaemonError, DaemonUnavailableError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guardian.restore_command import restore_left
 from stallward.actuator.journal.disk import Journal
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
@@ -43,8 +43,8 @@ MIB = 1 << 20
 class QuietNode:
     """Groups with two sleeping processes: levers move, nothing is pressed."""
 
-    zone: Group
-    bg: Group
+    zone: Cgroup
+    bg: Cgroup
     frozen_pid: int
     stopped_pid: int
     folder: Path

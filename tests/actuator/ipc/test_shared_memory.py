@@ -23,7 +23,7 @@ from stallward.actuator.ipc.channels import GuardianLink
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.ipc.shared_memory import (
     PLACES,
-    LoopMemory,
+    SharedMemory,
     in_force,
     read_touched,
     touch_path,
@@ -60,7 +60,7 @@ class Setting:
         self.link = GuardianLink(
             ours,
             timeout_s=2.0,
-            memory=LoopMemory(self.memory.fd),
+            memory=SharedMemory(self.memory.fd),
             first_place=self.held.first_place,
         )
         self.thread = threading.Thread(target=self._serve, args=(self.theirs,))

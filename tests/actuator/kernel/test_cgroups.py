@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import GroupError, GroupGoneError, NodeError
-from stallward.actuator.kernel.cgroups import Group, Hierarchy, parse_name
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy, parse_name
 from stallward.actuator.kernel.hierarchies import detect, missing, require
 from stallward.actuator.kernel.paths import Paths
 
@@ -100,7 +100,7 @@ def test_good_names(name: str, canonical: str) -> None:
 )
 def test_names_that_could_leave_the_hierarchy_are_refused(name: str) -> None:
     with pytest.raises(GroupError, match="not a cgroup name"):
-        Group(name=name, hierarchy=Hierarchy())
+        Cgroup(name=name, hierarchy=Hierarchy())
 
 
 def test_which_group_contains_which() -> None:
@@ -222,7 +222,7 @@ def test_the_caller_and_the_machine_are_never_killed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def live_group() -> Iterator[Group]:
+def live_group() -> Iterator[Cgroup]:
     group = require(Paths()).group(f"stallward-test-{os.getpid()}/groups")
     group.create()
     try:
@@ -236,7 +236,7 @@ def live_group() -> Iterator[Group]:
 @pytest.mark.live
 @pytest.mark.parametrize("with_cgroup_kill", [True, False])
 def test_real_processes_are_moved_listed_and_killed(
-    live_group: Group, with_cgroup_kill: bool
+    live_group: Cgroup, with_cgroup_kill: bool
 ) -> None:
     child = live_group.child("deep/er")
     child.create()
@@ -259,7 +259,7 @@ def test_real_processes_are_moved_listed_and_killed(
 
 
 @pytest.mark.live
-def test_a_process_that_is_gone_cannot_be_added(live_group: Group) -> None:
+def test_a_process_that_is_gone_cannot_be_added(live_group: Cgroup) -> None:
     with subprocess.Popen(["true"]) as process:
         pass
     with pytest.raises(GroupError, match="the process is gone"):

@@ -13,7 +13,7 @@ import pytest
 
 from stallward.actuator.errors import JournalError, KernelFileError
 from stallward.actuator.journal.entries import FileValue, Frozen, JournalEntry, OomScore
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.cgroup.pause import PauseLever
@@ -34,9 +34,9 @@ VM = {
 @dataclass(frozen=True)
 class FakeNode:
     paths: Paths
-    zone: Group
-    app: Group
-    slots: tuple[Group, ...]
+    zone: Cgroup
+    app: Cgroup
+    slots: tuple[Cgroup, ...]
     sent: list[JournalEntry]
     released: list[JournalEntry] = field(default_factory=list)
 
@@ -89,7 +89,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNode:
     return FakeNode(paths, zone, groups[1], groups[2:], [])
 
 
-def limit_file(group: Group) -> Path:
+def limit_file(group: Cgroup) -> Path:
     assert group.memory_dir is not None
     v2 = group.hierarchy.kind == "v2"
     return group.memory_dir / ("memory.high" if v2 else "memory.limit_in_bytes")

@@ -23,7 +23,7 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.journal.restore import restore
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.originals import Originals
@@ -59,7 +59,7 @@ class Site:
         self.originals = self.levers.originals()
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, code: str, group: Group | None = None) -> subprocess.Popen[bytes]:
+    def start(self, code: str, group: Cgroup | None = None) -> subprocess.Popen[bytes]:
         """Run Python code in a group; returns when it has printed a line."""
         entries = [str(folder / "cgroup.procs") for folder in (group or self.slot).member_dirs]
         enter = f"import sys,time\nfor e in {entries!r}: open(e,'w').write('0')"

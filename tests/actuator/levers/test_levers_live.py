@@ -14,7 +14,7 @@ import pytest
 
 from stallward.actuator.journal.entries import JournalEntry, OomScore, Stopped
 from stallward.actuator.journal.restore import restore
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
@@ -66,7 +66,7 @@ class Box:
         self.originals = self.levers.originals()
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, code: str, group: Group | None = None) -> subprocess.Popen[bytes]:
+    def start(self, code: str, group: Cgroup | None = None) -> subprocess.Popen[bytes]:
         """Run Python code in a group; returns when the code has printed a line."""
         target = group or self.bg
         enter = (

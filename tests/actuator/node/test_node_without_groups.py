@@ -245,14 +245,14 @@ def test_a_tree_beside_groups(programs: Programs) -> None:
 
 def test_the_protected_tree_keeps_a_group_from_being_paused(programs: Programs) -> None:
     from stallward.actuator.kernel.target import protected_pids  # noqa: PLC0415
-    from stallward.actuator.levers.base.exempt_processes import Spared  # noqa: PLC0415
+    from stallward.actuator.levers.base.exempt_processes import ExemptProcesses  # noqa: PLC0415
 
     node = Node(programs.config(), lambda *_entries: None)
     settle(programs, node)
     app, batch = node._forest.trees
     assert app is not None
     assert batch is not None
-    spared = Spared(frozenset(), lambda: protected_pids(app))
+    spared = ExemptProcesses(frozenset(), lambda: protected_pids(app))
     batch.members.update(app.members)  # as if the group had been given one of its processes
     assert spared.within(batch) in app.pids()
     node.close()

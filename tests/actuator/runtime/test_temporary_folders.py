@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.runtime.temporary_folders import make_passing, passing_folder
+from stallward.actuator.runtime.temporary_folders import make_temporary_folder, temporary_folder
 
 OWNER = """
 import sys, time
@@ -25,11 +25,11 @@ with passing_folder("twin", Path(sys.argv[1])) as folder:
 
 
 def test_a_passing_folder_is_gone_after_its_block(tmp_path: Path) -> None:
-    with passing_folder("twin", tmp_path) as folder:
+    with temporary_folder("twin", tmp_path) as folder:
         (folder / "0").mkdir()
         assert folder.parent == tmp_path
         assert folder.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(KeyError), passing_folder("twin", tmp_path):
+    with pytest.raises(KeyError), temporary_folder("twin", tmp_path):
         raise KeyError
     assert list(tmp_path.iterdir()) == []
 
@@ -40,14 +40,14 @@ def test_what_a_killed_process_left_goes_with_the_next_of_its_kind(tmp_path: Pat
     ) as owner:
         assert owner.stdout is not None
         left = Path(owner.stdout.readline().strip())
-        make_passing("twin", tmp_path).rmdir()
+        make_temporary_folder("twin", tmp_path).rmdir()
         assert left.is_dir(), "its owner lives"
         owner.kill()
         owner.wait()
     assert left.is_dir()
-    make_passing("block", tmp_path).rmdir()
+    make_temporary_folder("block", tmp_path).rmdir()
     assert left.is_dir(), "of another kind"
-    make_passing("twin", tmp_path).rmdir()
+    make_temporary_folder("twin", tmp_path).rmdir()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -65,7 +65,7 @@ def test_folders_of_the_dead_may_have_to_be_old(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         if not name.endswith("young"):
             os.utime(tmp_path / name, (old_s, old_s))
-    make_passing("daemon", tmp_path, stale_s=60.0)
+    make_temporary_folder("daemon", tmp_path, stale_s=60.0)
     assert {name: (tmp_path / name).exists() for name in names} == names
 
 
@@ -76,6 +76,6 @@ def test_a_link_of_that_name_is_left_alone(tmp_path: Path) -> None:
     precious.mkdir()
     link = tmp_path / f"stallward-twin-{dead.pid}-x"
     link.symlink_to(precious)
-    make_passing("twin", tmp_path)
+    make_temporary_folder("twin", tmp_path)
     assert precious.is_dir()
     assert link.is_symlink()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import write_text
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
@@ -135,7 +135,7 @@ LOOP_MIB = 100
 
 
 @pytest.fixture
-def groups() -> Iterator[tuple[Group, Group]]:
+def groups() -> Iterator[tuple[Cgroup, Cgroup]]:
     """A zone and a group in it, removed at the end."""
     zone = require(Paths()).group(f"stallward-test-{os.getpid()}/ws")
     group = zone.child("loop")
@@ -146,7 +146,7 @@ def groups() -> Iterator[tuple[Group, Group]]:
     zone.remove()
 
 
-def _limit(group: Group, limit: int | None) -> None:
+def _limit(group: Cgroup, limit: int | None) -> None:
     assert group.memory_dir is not None
     v2 = group.hierarchy.kind == "v2"
     name = "memory.max" if v2 else "memory.limit_in_bytes"
@@ -163,7 +163,7 @@ def _watch(sampler: Sampler, seconds: float) -> list[GroupSample]:
 
 @pytest.mark.live
 def test_a_real_loop_is_estimated_within_a_tenth(
-    groups: tuple[Group, Group], tmp_path: Path
+    groups: tuple[Cgroup, Cgroup], tmp_path: Path
 ) -> None:
     zone, group = groups
     data = Path("/var/tmp") / f"stallward-test-{os.getpid()}.bin"

@@ -6,20 +6,20 @@ from math import isnan, nan
 
 import pytest
 
-from stallward.agent.observation.latency_baseline import AVERAGED_S, FORGOTTEN_S, UsualLatency
+from stallward.agent.observation.latency_baseline import AVERAGED_S, FORGOTTEN_S, LatencyBaseline
 
 TICK_S = 0.1
 
 
-def after(usual: UsualLatency, mean_ms: float, seconds: float) -> float:
+def after(usual: LatencyBaseline, mean_ms: float, seconds: float) -> float:
     found = nan
     for _ in range(round(seconds / TICK_S)):
         found = usual.follow(mean_ms, TICK_S)
     return found
 
 
-def begun(mean_ms: float) -> UsualLatency:
-    usual = UsualLatency()
+def begun(mean_ms: float) -> LatencyBaseline:
+    usual = LatencyBaseline()
     assert isnan(usual.follow(mean_ms, None))
     return usual
 

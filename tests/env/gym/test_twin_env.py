@@ -25,11 +25,11 @@ from stallward.env.gym.vec_env import Others, TwinVec
 from stallward.env.objective import excess, mean_progress, reward, severity, window_severity
 from stallward.env.simulation.nuisance import NO_NUISANCE, Nuisance
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
-from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
 
-SCENARIO = TwinScenario(
+SCENARIO = Exogenous(
     name="small",
     zone_bytes=600 << 20,
     swap_bytes=2 << 30,

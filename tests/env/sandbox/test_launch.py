@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.env.sandbox.launch import start
 from stallward.env.scenario.scenario import Command, Places
 
@@ -24,7 +24,7 @@ def test_a_program_is_nice_within_its_session_and_its_session_is(
 ) -> None:
     """Else a nice program with a session of its own has as much of a processor as any other."""
     (tmp_path / "app").mkdir()
-    group = Group(name="app", hierarchy=Hierarchy(kind="v2", memory_root=tmp_path))
+    group = Cgroup(name="app", hierarchy=Hierarchy(kind="v2", memory_root=tmp_path))
     places = Places(
         data=tmp_path, run=tmp_path, scratch=tmp_path, python=sys.executable, workloads=tmp_path,
         seed=1,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from stallward.env.errors import TwinError
 from stallward.env.twin.batch import TwinBatch
 from stallward.env.twin.inputs.exogenous import (
+    Exogenous,
     ProtectedProgram,
     SlotProgram,
-    TwinScenario,
     scenario_from_json,
     scenario_to_json,
 )
@@ -35,7 +35,7 @@ from stallward.evaluation.measures.slo import slo_windows_met
 MIB_PAGES = 256.0
 Array = NDArray[np.float64]
 
-DETECTOR = TwinScenario(
+DETECTOR = Exogenous(
     name="detector",
     zone_bytes=600 << 20,
     swap_bytes=2 << 30,
@@ -69,7 +69,7 @@ DETECTOR = TwinScenario(
 )
 
 
-def make(batch: int, scenario: TwinScenario = DETECTOR, seed: int = 0, **values: Any) -> TwinBatch:
+def make(batch: int, scenario: Exogenous = DETECTOR, seed: int = 0, **values: Any) -> TwinBatch:
     twin = TwinBatch([scenario], batch, seed=seed)
     twin.reset(
         np.ones(batch, dtype=bool),

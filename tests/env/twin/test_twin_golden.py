@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.twin.batch import TwinBatch
-from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.parameters import PARAMETER_NAMES, TwinParameters, to_array
 
 Array = NDArray[np.float64]
@@ -31,7 +31,7 @@ KEPT = (
     "swap_in_pages", "swap_out_pages", "cpu_stall_us", "backlog_s",
 )  # fmt: skip
 SCENARIOS = (
-    TwinScenario(
+    Exogenous(
         name="three programs",
         zone_bytes=600 << 20,
         swap_bytes=2 << 30,
@@ -66,7 +66,7 @@ SCENARIOS = (
             ),
         ),
     ),
-    TwinScenario(
+    Exogenous(
         name="a busy server",
         zone_bytes=400 << 20,
         swap_bytes=200 << 20,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.evaluation.bench.sample_cost import sample_cost_ms
@@ -59,7 +59,7 @@ def test_killed_in_the_middle_it_leaves_nothing() -> None:
 def _pids(owner: int) -> set[int]:
     node = detect(Paths())
     names = {path.name for path in left(owner)}
-    groups = [Group(name=f"stallward/{name}", hierarchy=node) for name in names]
+    groups = [Cgroup(name=f"stallward/{name}", hierarchy=node) for name in names]
     return {pid for group in groups for pid in group.pids(recursive=True)}
 
 

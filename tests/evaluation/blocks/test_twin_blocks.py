@@ -10,7 +10,7 @@ import pytest
 
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.file import load_scenario
-from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.arms import parse_arms
@@ -31,7 +31,7 @@ def twin_file(tmp_path: Path) -> Path:
     hog = SlotProgram(
         name="anon-a", units_per_s=350.0, anon_pages=(300.0 * PAGES_PER_MIB,), cores=0.5
     )
-    scenario = TwinScenario(
+    scenario = Exogenous(
         name="detector-anon",
         zone_bytes=600 << 20,
         swap_bytes=2 << 30,

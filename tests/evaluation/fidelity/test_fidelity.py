@@ -15,7 +15,7 @@ import pytest
 from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.run_info import load_run
 from stallward.env.scenario.file import load_scenario
-from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.arms import parse_arms
@@ -200,7 +200,7 @@ def test_distances_are_areas_between_distributions_in_units_of_the_signal_s_rang
 @pytest.fixture
 def twin() -> FittedTwin:
     hog = SlotProgram(name="anon-a", units_per_s=350.0, anon_pages=(77_000.0,), cores=0.5)
-    scenario = TwinScenario(
+    scenario = Exogenous(
         name="detector-anon",
         zone_bytes=600 << 20,
         swap_bytes=2 << 30,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from stallward.training.imitation.demonstrations import LESSONS_FILE, Lessons
+from stallward.training.imitation.demonstrations import LESSONS_FILE, Demonstrations
 
 
 def test_lessons_come_back_whole_and_only_for_the_same_recipe(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    lessons = Lessons(
+    lessons = Demonstrations(
         observations=rng.normal(size=(5, 3)).astype(np.float32),
         actions=rng.integers(3, size=(5, 2)),
         prices=rng.normal(size=(3, 2)),
@@ -19,13 +19,13 @@ def test_lessons_come_back_whole_and_only_for_the_same_recipe(tmp_path: Path) ->
         suffered=rng.normal(size=(3, 2)),
     )
     file = tmp_path / "run" / LESSONS_FILE
-    assert Lessons.load(file, "a") is None
+    assert Demonstrations.load(file, "a") is None
     lessons.save(file, "a")
     assert list(file.parent.iterdir()) == [file]
-    back = Lessons.load(file, "a")
+    back = Demonstrations.load(file, "a")
     assert back is not None
     for name in ("observations", "actions", "prices", "progress", "suffered"):
         np.testing.assert_array_equal(getattr(back, name), getattr(lessons, name))
-    assert Lessons.load(file, "b") is None
+    assert Demonstrations.load(file, "b") is None
     file.write_bytes(file.read_bytes()[:200])
-    assert Lessons.load(file, "a") is None, "cut off"
+    assert Demonstrations.load(file, "a") is None, "cut off"

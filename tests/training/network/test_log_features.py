@@ -10,7 +10,7 @@ from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.training.network.actor import HIDDEN, Normalised, actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
-from stallward.training.network.log_features import FINE, magnified
+from stallward.training.network.log_features import FINE, with_log_features
 from stallward.training.network.slot_policy import SlotPolicy
 
 AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
@@ -30,7 +30,7 @@ def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
     rows = np.zeros((len(shares), OBSERVATION_SIZE), dtype=np.float32)
     rows[:, AT["protected_psi_memory_some_share"]] = shares
     rows[:, AT["zone_usage_ratio"]] = shares
-    seen = magnified(rows, FINE)
+    seen = with_log_features(rows, FINE)
     stalls = seen[:, AT["protected_psi_memory_some_share"]]
     assert (stalls[0], stalls[-1]) == (0.0, 1.0)
     assert (np.diff(stalls) > 0.05).all()
@@ -42,7 +42,7 @@ def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
 
 def test_what_is_below_zero_is_nothing() -> None:
     rows = np.full((1, OBSERVATION_SIZE), -0.5, dtype=np.float32)
-    seen = magnified(rows, FINE)
+    seen = with_log_features(rows, FINE)
     assert (seen[0] == np.where(FINE > 0.0, 0.0, -0.5)).all()
 
 

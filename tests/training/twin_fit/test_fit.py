@@ -14,7 +14,7 @@ from stallward.agent.registry import make_controller
 from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording
 from stallward.env.recording.run_info import Condition, NodeInfo, RunInfo
 from stallward.env.recording.split import dataset_hash
-from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array, to_unit
 from stallward.env.twin.node import TwinNode
@@ -25,7 +25,7 @@ from stallward.training.twin_fit.fit import FitSettings, fit_scenario
 from stallward.training.twin_fit.loss import NAMES, live_summary, loss
 from stallward.training.twin_fit.replay import twin_summaries
 
-SCENARIO = TwinScenario(
+SCENARIO = Exogenous(
     name="small",
     zone_bytes=400 << 20,
     swap_bytes=2 << 30,

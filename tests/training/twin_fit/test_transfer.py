@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from stallward.env.testing import small_twin
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.training.twin_fit.transfer import transfer
 
 
-def described(service_s: float) -> TwinScenario:
+def described(service_s: float) -> Exogenous:
     scenario = small_twin().scenario
     return replace(scenario, protected=replace(scenario.protected, service_s=service_s))
 

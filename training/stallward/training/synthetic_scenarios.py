@@ -102,7 +102,7 @@ def compose(
     )
 
 
-def is_composed(twin: FittedTwin) -> bool:
+def is_synthetic(twin: FittedTwin) -> bool:
     """Whether nobody recorded its scenario."""
     return _MARK in twin.provenance
 

@@ -18,7 +18,7 @@ import psutil
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavailableError
-from stallward.actuator.runtime.temporary_folders import make_passing, remove_folder
+from stallward.actuator.runtime.temporary_folders import make_temporary_folder, remove_folder
 
 if TYPE_CHECKING:
     from stallward.actuator.client.client import ActuatorClient
@@ -96,7 +96,7 @@ class Daemon:
         """
         if self._process is not None:
             raise DaemonError("This daemon has been started already.")
-        self._folder = folder = make_passing("daemon", self._owned, stale_s=_STALE_S)
+        self._folder = folder = make_temporary_folder("daemon", self._owned, stale_s=_STALE_S)
         config_path = folder / "daemon.toml"
         config_path.write_text(config_toml(self.config), encoding="utf-8")
         self._log_path = self._log_path or folder / "daemon.log"

@@ -190,7 +190,7 @@ class Wiring:
         )
 
 
-class Family:
+class Children:
     """The processes of one daemon beside its guardian.
 
     Args:

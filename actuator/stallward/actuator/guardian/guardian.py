@@ -25,7 +25,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.guardian.child import YOUNG_S, Child, Launch
-from stallward.actuator.guardian.children import Family, Inheritance, Wiring
+from stallward.actuator.guardian.children import Children, Inheritance, Wiring
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.guardian.loop_watch import (
     LOOK_S,
@@ -83,7 +83,7 @@ class Guardian:
         """Whether what the dying loop holds was put back before its last thread ended."""
         self._slots = tuple(repr((s.name, s.group, s.processes)) for s in config.background)
         self._stop_status: int | None = None
-        self._family = Family(config, wiring, self._launch_loop)
+        self._family = Children(config, wiring, self._launch_loop)
         self.loop = self._family.loop
 
     def _launch_loop(self) -> Launch:

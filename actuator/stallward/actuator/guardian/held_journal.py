@@ -18,7 +18,7 @@ from typing import Final
 
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.ipc.shared_memory import (
-    LoopMemory,
+    SharedMemory,
     in_force,
     read_touched,
     remove_touched,
@@ -61,7 +61,7 @@ class HeldJournal:
         self._journal = journal
         self._paths = paths
         self._memory_only = memory_only
-        self.memory: LoopMemory | None = None
+        self.memory: SharedMemory | None = None
         self.heir = False
         self._entries: dict[JournalEntry, int] = {}
         """With the number of the message that held each last."""
@@ -117,7 +117,7 @@ class HeldJournal:
             say(str(error))
         return left
 
-    def share(self, slots: Sequence[str]) -> LoopMemory:
+    def share(self, slots: Sequence[str]) -> SharedMemory:
         """Make the memory that is shared with the loops from now on; after :meth:`recover`.
 
         Args:
@@ -127,7 +127,7 @@ class HeldJournal:
             JournalError: If there is no memory.
         """
         try:
-            self.memory = LoopMemory.make(self._journal.path, self._paths, slots)
+            self.memory = SharedMemory.make(self._journal.path, self._paths, slots)
         except OSError as error:
             raise JournalError(f"No memory to share with the loop ({error.strerror}).") from error
         return self.memory

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stallward.actuator.errors import JournalError
-from stallward.actuator.ipc.shared_memory import PLACES, LoopMemory
+from stallward.actuator.ipc.shared_memory import PLACES, SharedMemory
 from stallward.actuator.journal.entries import NOTABLE, JournalEntry, Noted, to_line
 
 EXIT_USER: Final = 2
@@ -106,7 +106,7 @@ class GuardianLink:
         self,
         connection: socket.socket,
         timeout_s: float = 0.05,
-        memory: LoopMemory | None = None,
+        memory: SharedMemory | None = None,
         first_place: int = 0,
     ) -> None:
         self.connection = connection

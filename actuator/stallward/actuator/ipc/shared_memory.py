@@ -34,7 +34,7 @@ _NAMES_BYTES: Final = 8
 """At the end: whose slots these are, a checksum."""
 
 
-class LoopMemory:
+class SharedMemory:
     """The memory of one daemon, as its guardian and its loop see it.
 
     Args:
@@ -48,7 +48,7 @@ class LoopMemory:
         self._map = mmap.mmap(fd, 0)
 
     @classmethod
-    def make(cls, journal: Path, paths: Paths, slots: Sequence[str]) -> LoopMemory:
+    def make(cls, journal: Path, paths: Paths, slots: Sequence[str]) -> SharedMemory:
         """New memory, with nothing touched; a file beside the journal where that is on a tmpfs.
 
         The pauses are those that a dead daemon has left there of the same slots, if it has.

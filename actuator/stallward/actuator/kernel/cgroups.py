@@ -73,13 +73,13 @@ class Hierarchy:
         roots = dict.fromkeys(root for _, root in self.controllers_v1)
         return tuple(root for root in roots if root not in self.roots)
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> Cgroup:
         """The group ``name`` in these hierarchies; it need not exist."""
-        return Group(name=name, hierarchy=self)
+        return Cgroup(name=name, hierarchy=self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Cgroup:
     """One cgroup, by name; it need not exist.
 
     Args:
@@ -136,11 +136,11 @@ class Group:
                 return root / self.name
         return None
 
-    def child(self, name: str) -> Group:
+    def child(self, name: str) -> Cgroup:
         """The group ``name`` below this one."""
-        return Group(name=f"{self.name}/{name}", hierarchy=self.hierarchy)
+        return Cgroup(name=f"{self.name}/{name}", hierarchy=self.hierarchy)
 
-    def contains(self, other: Group) -> bool:
+    def contains(self, other: Cgroup) -> bool:
         """Whether ``other`` is this group or below it."""
         return self.is_root or f"{other.name}/".startswith(f"{self.name}/")
 
@@ -280,7 +280,7 @@ class Group:
             time.sleep(_RETRY_S)
 
 
-def _kill_member(group: Group, pid: int) -> None:
+def _kill_member(group: Cgroup, pid: int) -> None:
     """SIGKILL ``pid`` if it is still in ``group``: a recycled pid is never hit."""
     try:
         fd = os.pidfd_open(pid)

@@ -41,7 +41,7 @@ def no_pids() -> frozenset[int]:
 class ProcessTree:
     """The processes of one tree, as of the last refresh.
 
-    It is used like a :class:`~stallward.actuator.kernel.cgroups.Group` where only the processes
+    It is used like a :class:`~stallward.actuator.kernel.cgroups.Cgroup` where only the processes
     matter.
     """
 
@@ -90,7 +90,7 @@ class Forest:
         self._spared = spared
         self._finder = RootFinder(proc, wanted, before_ticks=before_ticks)
         self._table = ProcessTable(proc)
-        self._own = Family(proc)
+        self._own = Children(proc)
         self.trees = tuple(
             None if one is None else ProcessTree(name=name, refresh=self.refresh)
             for one, name in zip(wanted, names, strict=True)
@@ -245,7 +245,7 @@ class Forest:
             del self._late[pid]
 
 
-class Family:
+class Children:
     """The daemon's own processes: its guardian, its siblings, and whoever started it.
 
     Args:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.process_trees import ProcessTree
 
-AnyTarget: TypeAlias = Group | ProcessTree
+AnyTarget: TypeAlias = Cgroup | ProcessTree
 
 
 class Target(Protocol):
@@ -29,6 +29,6 @@ def protected_pids(protected: AnyTarget) -> frozenset[int]:
 
     Groups do not overlap; a tree's processes may be in any group.
     """
-    if isinstance(protected, Group):
+    if isinstance(protected, Cgroup):
         return frozenset()
     return frozenset(protected.pids())

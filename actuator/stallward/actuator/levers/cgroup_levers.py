@@ -6,10 +6,10 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget
-from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import FileLever
 from stallward.actuator.levers.base.lever import ASIDE_S, Lever, NodeLevers, SlotLimit
 from stallward.actuator.levers.base.originals import Originals
@@ -19,8 +19,12 @@ from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, MemoryLimit
 from stallward.actuator.levers.cgroup.pause import PauseLever
 from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.levers.cgroup.vm_settings import vm_levers
-from stallward.actuator.levers.process.oom_score import OomLever
-from stallward.actuator.levers.process.page_advice import AdviceLever, AdviceSpec, why_no_advice
+from stallward.actuator.levers.process.oom_score import OomScoreLever
+from stallward.actuator.levers.process.page_advice import (
+    PageAdviceLever,
+    PageAdviceSpec,
+    why_no_advice,
+)
 from stallward.actuator.levers.process.stop import ProcessStopLever
 from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
 from stallward.actuator.levers.tree_levers import TreeSlot
@@ -44,11 +48,11 @@ class Site:
 
     paths: Paths
     hierarchy: Hierarchy
-    zone: Group
+    zone: Cgroup
     protected: AnyTarget
     slots: tuple[AnyTarget, ...]
     zone_limit_bytes: int | None
-    spared: Spared
+    spared: ExemptProcesses
     aside_s: float = ASIDE_S
 
 
@@ -56,11 +60,11 @@ def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
     """All levers of a node, of its groups and process trees; each says itself what it lacks."""
     makers = [
         _Slot(site, index, slot, originals)
-        if isinstance(slot, Group)
+        if isinstance(slot, Cgroup)
         else TreeSlot(index, slot, site.paths.proc, originals, site.spared)
         for index, slot in enumerate(site.slots)
     ]
-    protected = site.protected if isinstance(site.protected, Group) else None
+    protected = site.protected if isinstance(site.protected, Cgroup) else None
     limits: list[SlotLimit] = []
     others: list[Lever] = []
     for slot in makers:
@@ -76,23 +80,23 @@ def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
         paths=site.paths,
         zone=site.zone,
         protected=protected,
-        slots=tuple(slot for slot in site.slots if isinstance(slot, Group)),
+        slots=tuple(slot for slot in site.slots if isinstance(slot, Cgroup)),
         zone_limit_bytes=site.zone_limit_bytes,
         originals=originals,
         aside_s=site.aside_s,
     )
-    others += [OomLever(site.paths, site.protected, site.slots, originals)]
+    others += [OomScoreLever(site.paths, site.protected, site.slots, originals)]
     return NodeLevers(
         pauses=tuple(slot.pause() for slot in makers), limits=tuple(limits), others=tuple(others)
     )
 
 
-def _willneed(site: Site) -> AdviceLever:
+def _willneed(site: Site) -> PageAdviceLever:
     def advice(granted: DesiredState) -> PageAdvice | None:
         return "willneed" if granted.protected_willneed else None
 
-    return AdviceLever(
-        AdviceSpec(
+    return PageAdviceLever(
+        PageAdviceSpec(
             name=f"pages:{cpu_and_io.short(site.protected)}",
             members=partial(site.protected.pids, recursive=True),
             advice_of=advice,
@@ -105,7 +109,7 @@ def _willneed(site: Site) -> AdviceLever:
 class _Slot:
     """Makes the levers of one slot."""
 
-    def __init__(self, site: Site, index: int, group: Group, originals: Originals) -> None:
+    def __init__(self, site: Site, index: int, group: Cgroup, originals: Originals) -> None:
         self._site = site
         self._index = index
         self._originals = originals

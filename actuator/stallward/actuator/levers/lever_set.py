@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from stallward.actuator.journal.entries import JournalEntry
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget, protected_pids
-from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.lever import ASIDE_S, Lever, NodeLevers, PlannedWrite
 from stallward.actuator.levers.base.originals import (
     Originals,
@@ -74,7 +74,7 @@ class LeverSet:
         self,
         paths: Paths,
         hierarchy: Hierarchy,
-        zone: Group,
+        zone: Cgroup,
         protected: AnyTarget,
         slots: tuple[AnyTarget, ...],
         zone_limit_bytes: int | None,
@@ -99,7 +99,7 @@ class LeverSet:
             protected=protected,
             slots=slots,
             zone_limit_bytes=zone_limit_bytes,
-            spared=Spared(spared, lambda: protected_pids(protected)),
+            spared=ExemptProcesses(spared, lambda: protected_pids(protected)),
             aside_s=options.aside_s,
         )
         self._levers: NodeLevers = cgroup_levers(site, self._originals)

@@ -10,7 +10,11 @@ from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
 from stallward.actuator.kernel.scheduling import CPUS, NICE, format_cpus
 from stallward.actuator.levers.base.lever import Lever, Members
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.process.page_advice import AdviceLever, AdviceSpec, why_no_advice
+from stallward.actuator.levers.process.page_advice import (
+    PageAdviceLever,
+    PageAdviceSpec,
+    why_no_advice,
+)
 from stallward.actuator.levers.process.terminate import EndLever, EndSpec
 from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
 from stallward.agent.desired import DesiredState, SlotDesire
@@ -66,7 +70,7 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
         )
         for what, value_of in ((NICE, nice), (CPUS, cpus))
     ]
-    advice = AdviceSpec(
+    advice = PageAdviceSpec(
         name=f"pages:{slot.name}",
         members=slot.members,
         advice_of=lambda granted: slot.wish(granted).page_advice,
@@ -82,4 +86,4 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
         proc=slot.proc,
         check=slot.check,
     )
-    return (*threads, AdviceLever(advice), EndLever(end))
+    return (*threads, PageAdviceLever(advice), EndLever(end))

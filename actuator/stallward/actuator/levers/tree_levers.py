@@ -10,7 +10,7 @@ from typing import Final
 
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
-from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.lever import Lever, SlotLimit, SlotPause
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.process.tree_pause import TreePause
@@ -35,7 +35,12 @@ class TreeSlot:
     """
 
     def __init__(
-        self, index: int, tree: ProcessTree, proc: Path, originals: Originals, spared: Spared
+        self,
+        index: int,
+        tree: ProcessTree,
+        proc: Path,
+        originals: Originals,
+        spared: ExemptProcesses,
     ) -> None:
         self._index = index
         self._tree = tree

@@ -37,7 +37,7 @@ from stallward.actuator.engine.lease import LeaseDesk  # noqa: E402
 from stallward.actuator.errors import JournalError  # noqa: E402
 from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, Outlet  # noqa: E402
 from stallward.actuator.ipc.pause_memory import PauseMemory  # noqa: E402
-from stallward.actuator.ipc.shared_memory import LoopMemory  # noqa: E402
+from stallward.actuator.ipc.shared_memory import SharedMemory  # noqa: E402
 from stallward.actuator.loop.commands import CommandDesk  # noqa: E402
 from stallward.actuator.loop.orphan import end_and_restore  # noqa: E402
 from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader  # noqa: E402
@@ -80,7 +80,7 @@ class Loop:
     def __init__(self, options: LoopOptions) -> None:
         config = options.config
         self._options = options
-        self._memory = memory = LoopMemory(options.memory_fd)
+        self._memory = memory = SharedMemory(options.memory_fd)
         self._link = GuardianLink(
             socket.socket(fileno=options.guardian_fd),
             memory=memory,

@@ -9,11 +9,11 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import NodeError
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.hierarchies import detect, unwritable
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
-from stallward.actuator.levers.base.exempt_processes import Spared, daemon_pids
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses, daemon_pids
 
 PROTECTED_NAME: Final = "protected"
 """What the protected application's process tree is called in messages."""
@@ -24,7 +24,7 @@ class Targets:
     """What the sensors read and the levers act on."""
 
     hierarchy: Hierarchy
-    zone: Group
+    zone: Cgroup
     protected: AnyTarget
     slots: tuple[AnyTarget, ...]
     forest: Forest
@@ -51,7 +51,7 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
         for tree, name in zip(forest.trees, names, strict=True)
     )
     for group in (zone, protected, *slots):
-        if isinstance(group, Group) and not _there(group):
+        if isinstance(group, Cgroup) and not _there(group):
             raise NodeError(
                 f"There is no group {group.name or '/'!r} in {hierarchy.why}",
                 next_step="Make it first, or correct the configuration.",
@@ -68,7 +68,7 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
     )
 
 
-def _there(group: Group) -> bool:
+def _there(group: Cgroup) -> bool:
     # Without cgroups the zone is the machine, which has no directory.
     return group.exists() or (group.is_root and group.hierarchy.kind == "none")
 
@@ -134,7 +134,7 @@ def _refuse_own(slot: AnyTarget) -> None:
     Raises:
         NodeError: Naming the process.
     """
-    pid = Spared().within(slot)
+    pid = ExemptProcesses().within(slot)
     if pid is not None:
         raise NodeError(
             f"The background group {slot.name!r} holds process {pid}: "

@@ -11,7 +11,7 @@ from stallward.actuator.engine.engine import EngineSettings
 from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import PauseMemory
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
@@ -205,7 +205,7 @@ class Node:
 
     def stall_watch(self) -> StallWatch:
         """Sees the protected application stall, or the whole machine where it has no PSI."""
-        group = self._protected if isinstance(self._protected, Group) else None
+        group = self._protected if isinstance(self._protected, Cgroup) else None
         folder = None if group is None else group.unified_dir
         path = None if folder is None else folder / "memory.pressure"
         if path is None or not path.exists():

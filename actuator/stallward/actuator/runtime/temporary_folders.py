@@ -19,7 +19,7 @@ from typing import Final
 from stallward.actuator.errors import ActuatorError
 
 
-def make_passing(kind: str, parent: Path | None = None, *, stale_s: float = 0.0) -> Path:
+def make_temporary_folder(kind: str, parent: Path | None = None, *, stale_s: float = 0.0) -> Path:
     """Make a folder that this process owns, and remove those that killed processes left.
 
     Args:
@@ -36,9 +36,9 @@ def make_passing(kind: str, parent: Path | None = None, *, stale_s: float = 0.0)
 
 
 @contextlib.contextmanager
-def passing_folder(kind: str, parent: Path | None = None) -> Iterator[Path]:
-    """A folder for a ``with``; see :func:`make_passing`."""
-    folder = make_passing(kind, parent)
+def temporary_folder(kind: str, parent: Path | None = None) -> Iterator[Path]:
+    """A folder for a ``with``; see :func:`make_temporary_folder`."""
+    folder = make_temporary_folder(kind, parent)
     try:
         yield folder
     finally:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.sensors.files.cpu import CpuStat, parse_cpu_stat, parse_throttled_v1
 from stallward.actuator.sensors.files.flat import parse_frozen
 from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
@@ -64,7 +64,7 @@ class GroupReader:
 
     def __init__(
         self,
-        group: Group,
+        group: Cgroup,
         *,
         every_tick: EveryTick = WHOLE,
         processes: GroupProcesses | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
@@ -27,7 +27,7 @@ from stallward.actuator.sensors.node_reader import NodeReader, machine_zone
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import members_of
 from stallward.actuator.sensors.processes.pss import PssReader
-from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, ProcessTurns
+from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, RoundRobin
 from stallward.actuator.sensors.tree_reader import TreeReader, share_of
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
@@ -72,7 +72,7 @@ class Sampler:
         *,
         paths: Paths,
         hierarchy: Hierarchy,
-        zone: Group,
+        zone: Cgroup,
         protected: AnyTarget,
         slots: Sequence[AnyTarget],
         forest: Forest | None = None,
@@ -86,17 +86,17 @@ class Sampler:
             GroupProcesses(members_of(target), slot, paths.proc)
             for slot, target in enumerate((protected, *slots), PROTECTED_SLOT)
         )
-        self._turns = ProcessTurns(self.processes, 1 + SLOTS, PssReader(paths.proc))
+        self._turns = RoundRobin(self.processes, 1 + SLOTS, PssReader(paths.proc))
         self.zone = GroupReader(zone, every_tick=WHOLE if zone.is_root else ZONE)
-        share = share_of(sum(not isinstance(target, Group) for target in (protected, *slots)))
+        share = share_of(sum(not isinstance(target, Cgroup) for target in (protected, *slots)))
         self.groups = tuple(
             GroupReader(target, every_tick=_every_tick(number), processes=self.processes[number])
-            if isinstance(target, Group)
+            if isinstance(target, Cgroup)
             else TreeReader(paths.proc, target, share)
             for number, target in enumerate((protected, *slots))
         )
         self._in_zone = tuple(
-            isinstance(target, Group) and zone.contains(target) for target in (protected, *slots)
+            isinstance(target, Cgroup) and zone.contains(target) for target in (protected, *slots)
         )
         self._whole_machine = zone.is_root
         self._forest = forest

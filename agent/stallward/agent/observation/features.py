@@ -20,7 +20,7 @@ from stallward.agent.observation.feature_table import (
     Feature,
     Kind,
 )
-from stallward.agent.observation.latency_baseline import UsualLatency
+from stallward.agent.observation.latency_baseline import LatencyBaseline
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame
 
 _SHORTEST_S: Final = 1e-6
@@ -90,7 +90,7 @@ class FrameFeatures:
 
     def __init__(self, slo_ms: float) -> None:
         self._constants = [*(CONSTANTS | {"slo_ms": float(slo_ms)}).values()]
-        self._usual = UsualLatency()
+        self._usual = LatencyBaseline()
         self._before: RawFrame | None = None
 
     def forget(self) -> None:

@@ -15,7 +15,7 @@ FORGOTTEN_S: Final = 600.0
 """In so long the usual latency grows by e where it is not reached again: applications change."""
 
 
-class UsualLatency:
+class LatencyBaseline:
     """Follows the mean latency of one application."""
 
     def __init__(self) -> None:

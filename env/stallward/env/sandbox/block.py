@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.runtime.temporary_folders import passing_folder
+from stallward.actuator.runtime.temporary_folders import temporary_folder
 from stallward.env.recording.run_info import Condition
 from stallward.env.sandbox.block_programs import BlockPrograms
 from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
@@ -126,8 +126,8 @@ def _places(workplace: Workplace, seed: int) -> Iterator[Places]:
     """Folders of one block, gone after it."""
     memory_dir = _MEMORY_DIR if _MEMORY_DIR.is_dir() else None
     with (
-        passing_folder("block", memory_dir) as run,
-        passing_folder("block", workplace.cache_dir) as scratch,
+        temporary_folder("block", memory_dir) as run,
+        temporary_folder("block", workplace.cache_dir) as scratch,
     ):
         for folder in (run, scratch):
             folder.chmod(0o755)  # servers may run as another user

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text
 from stallward.env.errors import WorkloadError
 from stallward.env.recording.program_lines import parse_requests, parse_units
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.sandbox.launch import Program, start, wait_for
-from stallward.env.sandbox.steal_time import StolenTime
+from stallward.env.sandbox.steal_time import StealTime
 from stallward.env.scenario.scenario import Command, Places, expand, running_phases
 
 _READY_TIMEOUT_S: Final = 60.0
@@ -50,7 +50,7 @@ class BlockPrograms:
         for program in self._started:
             program.process.wait()
 
-    def _start(self, name: str, command: Command, group: Group) -> Program:
+    def _start(self, name: str, command: Command, group: Cgroup) -> Program:
         program = start(name, command, group, self._places)
         self._started.append(program)
         return program
@@ -69,7 +69,7 @@ class BlockPrograms:
             start_s = time.monotonic()
             plan = self._plan(burn_in_s + duration_s)
             self._follow(plan, start_s, start_s + burn_in_s)
-            stall_from_us, stolen = self._stalled_us(), StolenTime.from_now()
+            stall_from_us, stolen = self._stalled_us(), StealTime.from_now()
             self._follow(plan, start_s, start_s + burn_in_s + duration_s)
             stall_to_us, end_s = self._stalled_us(), time.monotonic()
             stolen_share = stolen.share()

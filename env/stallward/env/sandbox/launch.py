@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.env.errors import WorkloadError
 from stallward.env.scenario.scenario import Command, Places, expand
 
@@ -67,7 +67,7 @@ class Program:
             self.process.wait()
 
 
-def start(name: str, command: Command, group: Group, places: Places) -> Program:
+def start(name: str, command: Command, group: Cgroup, places: Places) -> Program:
     """Start ``command`` inside ``group``.
 
     Its output goes to ``{run}/NAME.log``, in memory: a program must not stall on writing its

@@ -29,7 +29,7 @@ from stallward.actuator.errors import (
 from stallward.actuator.journal.entries import JournalEntry, OwnedFolder, OwnedGroup, SwapFile
 from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.journal.restore import restore
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
@@ -54,10 +54,10 @@ class Sandbox:
         swap_path: The swap file made for it; ``None`` where the node has swap.
     """
 
-    zone: Group
-    protected: Group
-    slots: tuple[Group, ...]
-    load: Group
+    zone: Cgroup
+    protected: Cgroup
+    slots: tuple[Cgroup, ...]
+    load: Cgroup
     folder: Path
     swap_path: Path | None = None
 
@@ -102,7 +102,7 @@ class Sandbox:
         return sum(_oom_kills(read_text(_memory_file(group, name)) or "") for group in groups)
 
 
-def _memory_file(group: Group, name: str) -> Path:
+def _memory_file(group: Cgroup, name: str) -> Path:
     if group.memory_dir is None:
         raise SandboxError(f"{group.name} has no memory controller: {group.hierarchy.why}")
     return group.memory_dir / name

@@ -8,7 +8,7 @@ from typing import Self
 import psutil
 
 
-class StolenTime:
+class StealTime:
     """Counts from when it is made."""
 
     def __init__(self, begin_s: float, stolen_s: float) -> None:

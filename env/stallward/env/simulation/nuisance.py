@@ -36,7 +36,7 @@ NUMBERS_PER_SENSE: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sense:
+class SensorNuisance:
     """Features that are off together.
 
     Args:
@@ -60,38 +60,45 @@ class Sense:
         )
 
 
-def _of_slot(i: int) -> tuple[Sense, ...]:
+def _of_slot(i: int) -> tuple[SensorNuisance, ...]:
     slot = f"slot{i}_"
     return (
-        Sense(features=(f"{slot}psi_memory_some_share",), spread=0.60, may_miss=True),
-        Sense(features=(f"{slot}psi_io_some_share",), spread=0.35, may_miss=True),
-        Sense(features=(f"{slot}usage_ratio",), spread=0.10),
-        Sense(features=(f"{slot}file_ratio",), spread=0.40),
-        Sense(features=(f"{slot}swap_ratio",), spread=0.25),
-        Sense(features=(f"{slot}refault_rate",), spread=0.30, may_miss=True),
-        Sense(features=(f"{slot}cpu_share",), spread=0.60),
+        SensorNuisance(features=(f"{slot}psi_memory_some_share",), spread=0.60, may_miss=True),
+        SensorNuisance(features=(f"{slot}psi_io_some_share",), spread=0.35, may_miss=True),
+        SensorNuisance(features=(f"{slot}usage_ratio",), spread=0.10),
+        SensorNuisance(features=(f"{slot}file_ratio",), spread=0.40),
+        SensorNuisance(features=(f"{slot}swap_ratio",), spread=0.25),
+        SensorNuisance(features=(f"{slot}refault_rate",), spread=0.30, may_miss=True),
+        SensorNuisance(features=(f"{slot}cpu_share",), spread=0.60),
     )
 
 
 SENSES: Final = (
-    Sense(features=("zone_psi_memory_some_share", "zone_psi_memory_full_share"), spread=0.35),
-    Sense(features=("zone_psi_io_some_share",), spread=0.35),
-    Sense(features=("zone_psi_cpu_some_share",), spread=0.60, most_offset=0.1, may_miss=True),
-    Sense(features=("zone_usage_ratio",), spread=0.035),
-    Sense(features=("zone_file_ratio",), spread=0.40),
-    Sense(features=("zone_dirty_ratio",), spread=0.60, may_miss=True),
-    Sense(features=("swap_used_ratio",), spread=0.40),
-    Sense(features=("swap_in_rate", "swap_out_rate"), spread=0.30),
-    Sense(features=("protected_psi_memory_some_share", "protected_psi_memory_full_share"),
-          spread=0.40, may_miss=True),
-    Sense(features=("protected_psi_io_some_share",), spread=0.50, may_miss=True),
-    Sense(features=("protected_usage_ratio",), spread=0.15),
-    Sense(features=("protected_file_ratio",), spread=0.40),
-    Sense(features=("protected_refault_rate",), spread=0.30, may_miss=True),
-    Sense(features=("protected_fault_rate",), spread=0.30, may_miss=True),
-    Sense(features=("latency_age",), spread=0.0, most_offset=0.1),
+    SensorNuisance(
+        features=("zone_psi_memory_some_share", "zone_psi_memory_full_share"), spread=0.35
+    ),
+    SensorNuisance(features=("zone_psi_io_some_share",), spread=0.35),
+    SensorNuisance(
+        features=("zone_psi_cpu_some_share",), spread=0.60, most_offset=0.1, may_miss=True
+    ),
+    SensorNuisance(features=("zone_usage_ratio",), spread=0.035),
+    SensorNuisance(features=("zone_file_ratio",), spread=0.40),
+    SensorNuisance(features=("zone_dirty_ratio",), spread=0.60, may_miss=True),
+    SensorNuisance(features=("swap_used_ratio",), spread=0.40),
+    SensorNuisance(features=("swap_in_rate", "swap_out_rate"), spread=0.30),
+    SensorNuisance(
+        features=("protected_psi_memory_some_share", "protected_psi_memory_full_share"),
+        spread=0.40,
+        may_miss=True,
+    ),
+    SensorNuisance(features=("protected_psi_io_some_share",), spread=0.50, may_miss=True),
+    SensorNuisance(features=("protected_usage_ratio",), spread=0.15),
+    SensorNuisance(features=("protected_file_ratio",), spread=0.40),
+    SensorNuisance(features=("protected_refault_rate",), spread=0.30, may_miss=True),
+    SensorNuisance(features=("protected_fault_rate",), spread=0.30, may_miss=True),
+    SensorNuisance(features=("latency_age",), spread=0.0, most_offset=0.1),
     *(sense for i in range(SLOTS) for sense in _of_slot(i)),
-)  # fmt: skip
+)
 _SENSE_OF: Final = np.full(OBSERVATION_SIZE, len(SENSES))
 """Which of them each feature is of; those of none come behind the others."""
 for _k, _sense in enumerate(SENSES):

@@ -130,7 +130,7 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
 
 @model
 def _follow_usual(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) -> None:
-    """What :class:`stallward.agent.observation.latency_baseline.UsualLatency` does."""
+    """What :class:`stallward.agent.observation.latency_baseline.LatencyBaseline` does."""
     mean_ms, before_ms = frame.latency_mean_ms, memory.average_ms
     there = negate(is_nan(mean_ms))
     begin_ms = where(first | is_nan(before_ms), mean_ms, before_ms)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.parameters import PARAMETER_NAMES
 from stallward.env.twin.physics import application, background
 from stallward.env.twin.physics import tick as ticking
@@ -26,7 +26,7 @@ from stallward.env.twin.physics.state import (
 )
 from stallward.env.twin.physics.tick import STEP_S, TICK_S
 from stallward.env.twin.physics.window import judge, remember, report
-from stallward.env.twin.scenario_arrays import ScenarioTable
+from stallward.env.twin.scenario_arrays import ScenarioArrays
 from stallward.env.twin.simd.jit import kernel, model
 from stallward.env.twin.simd.layout import Arrays, Columns, copy_tiles, tiles
 from stallward.env.twin.simd.vectors import WIDTH
@@ -106,14 +106,14 @@ class TwinBatch:
 
     def __init__(
         self,
-        scenarios: Sequence[TwinScenario],
+        scenarios: Sequence[Exogenous],
         batch: int,
         *,
         seed: int,
         draws: int | None = None,
     ) -> None:
         self._draws = draws
-        self.table = ScenarioTable(scenarios)
+        self.table = ScenarioArrays(scenarios)
         self.batch = batch
         self.ticks = 0
         size = tiles(batch) * WIDTH

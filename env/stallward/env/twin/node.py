@@ -16,7 +16,7 @@ from stallward.agent.sample import Sample
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.twin.batch import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch, World
 from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
@@ -69,7 +69,7 @@ class TwinNode:
         time_s: Seconds since the start.
     """
 
-    def __init__(self, scenario: TwinScenario, parameters: TwinParameters, *, seed: int) -> None:
+    def __init__(self, scenario: Exogenous, parameters: TwinParameters, *, seed: int) -> None:
         self.scenario = scenario
         self._twin = TwinBatch([scenario], 1, seed=seed)
         self._twin.reset(

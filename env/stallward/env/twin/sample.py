@@ -16,7 +16,7 @@ from stallward.agent.sample import (
     Sample,
     SlotState,
 )
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 
 FIRST_PID: Final = 1000
 """Slot ``i`` of a twin node runs as one process with the pid ``FIRST_PID + i``."""
@@ -34,7 +34,7 @@ def _number(value: float) -> float | None:
 def to_sample(
     frame: RawFrame,
     sequence: int,
-    scenario: TwinScenario,
+    scenario: Exogenous,
     inactive_share: float,
     alive: frozenset[int],
     stopped: frozenset[int],
@@ -149,7 +149,7 @@ def _state(row: list[float]) -> SlotState:
     )
 
 
-def _process(slot: int, row: list[float], scenario: TwinScenario, stopped: bool) -> ProcessSample:
+def _process(slot: int, row: list[float], scenario: Exogenous, stopped: bool) -> ProcessSample:
     # As proc_oom_score of the kernel: whole numbers, so that programs of a few hundred megabytes
     # have the same score on a machine of many gigabytes, and the oldest comes first.
     held_bytes = int(row[SLOT["usage_bytes"]] + row[SLOT["swap_bytes"]])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S
 from stallward.agent.desired import SLOTS
-from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous, SlotProgram
 from stallward.env.twin.inputs.parameters import PARAMETER_INDEX
 from stallward.env.twin.physics.pages import COLD
 from stallward.env.twin.physics.state import NODE
@@ -27,7 +27,7 @@ _REQUEST_TOUCH_SCALES: Final = [
 _SLOT_TOUCH_SCALES: Final = [PARAMETER_INDEX[f"slot{i}_touch_scale"] for i in range(SLOTS)]
 
 
-class ScenarioTable:
+class ScenarioArrays:
     """``K`` scenarios as arrays with the scenario last.
 
     Attributes:
@@ -38,7 +38,7 @@ class ScenarioTable:
         most_bytes: The largest working set of each program, ``(K, SLOTS)``.
     """
 
-    def __init__(self, scenarios: Sequence[TwinScenario]) -> None:
+    def __init__(self, scenarios: Sequence[Exogenous]) -> None:
         self.scenarios = tuple(scenarios)
         count = len(self.scenarios)
         length = max((len(s.anon_pages) for x in self.scenarios for s in x.slots), default=1)
@@ -58,7 +58,7 @@ class ScenarioTable:
                 self.programs[k, i, 1, : len(slot.file_pages)] = slot.file_pages
         self.most_bytes = PAGE_BYTES * self.programs.sum(axis=2).max(axis=2)
 
-    def _describe(self, k: int, scenario: TwinScenario) -> None:
+    def _describe(self, k: int, scenario: Exogenous) -> None:
         """Set what nodes of a scenario begin with."""
         fresh, protected = self._fresh, scenario.protected
         fresh["scenario"][k] = k
@@ -102,7 +102,7 @@ class ScenarioTable:
         nodes["on"] = nodes["present"] * self.running[which, np.arange(SLOTS), second]
 
 
-def _of_node(scenario: TwinScenario) -> dict[str, float]:
+def _of_node(scenario: Exogenous) -> dict[str, float]:
     return {
         "zone_pages": scenario.zone_bytes / PAGE_BYTES,
         "swap_pages": scenario.swap_bytes / PAGE_BYTES,

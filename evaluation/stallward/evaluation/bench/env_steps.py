@@ -11,7 +11,7 @@ import numpy as np
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.errors import StallwardError
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
-from stallward.env.twin.inputs.exogenous import ProtectedProgram, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.models.registry import find_twin, twin_names
@@ -50,7 +50,7 @@ def bench_twins() -> tuple[FittedTwin, ...]:
 
 def _plain() -> FittedTwin:
     hog = SlotProgram(name="hog", units_per_s=300.0, anon_pages=(300.0 * _PAGES_PER_MIB,))
-    scenario = TwinScenario(
+    scenario = Exogenous(
         name="plain",
         zone_bytes=600 << 20,
         swap_bytes=2 << 30,

@@ -15,7 +15,7 @@ import numpy as np
 from stallward.actuator.errors import JournalError
 from stallward.actuator.journal.entries import OwnedGroup
 from stallward.actuator.journal.keeper import Keeper
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.sampler import Sampler
@@ -114,7 +114,7 @@ def _measure(
 
 
 @contextlib.contextmanager
-def _kept(zone: Group, paths: Paths) -> Iterator[None]:
+def _kept(zone: Cgroup, paths: Paths) -> Iterator[None]:
     """Have the zone and all in it removed, whatever ends this process."""
     keeper = Keeper.start(paths, default_state_dir())
     try:
@@ -130,7 +130,7 @@ def _kept(zone: Group, paths: Paths) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sleeping(groups: Sequence[Group], processes: int) -> Iterator[None]:
+def _sleeping(groups: Sequence[Cgroup], processes: int) -> Iterator[None]:
     """Put sleeping processes into new groups, as many into each as into the next."""
     shells: list[subprocess.Popen[bytes]] = []
     read_fd, write_fd = os.pipe()
@@ -150,7 +150,7 @@ def _sleeping(groups: Sequence[Group], processes: int) -> Iterator[None]:
             shell.wait()
 
 
-def _await(groups: Sequence[Group], processes: int) -> None:
+def _await(groups: Sequence[Cgroup], processes: int) -> None:
     deadline_s = time.monotonic() + _START_S
     while (found := sum(len(group.pids()) for group in groups)) < processes:
         if time.monotonic() > deadline_s:

@@ -22,7 +22,7 @@ from stallward.env.recording.node_facts import node_info, versions
 from stallward.env.recording.recording import Requests, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.scenario import Scenario
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
@@ -86,7 +86,7 @@ class TwinRunner:
         )
         return Troubles()
 
-    def _world(self, condition: Condition, slo_ms: float) -> TwinScenario:
+    def _world(self, condition: Condition, slo_ms: float) -> Exogenous:
         world = replace(self.twin.scenario, slo_ms=slo_ms)
         if condition == "alone":
             world = replace(world, slots=())

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stallward.actuator.runtime.temporary_folders import passing_folder
+from stallward.actuator.runtime.temporary_folders import temporary_folder
 from stallward.agent.errors import StallwardError
 from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.recording import load_recording
@@ -316,7 +316,7 @@ def run_on_twin(
     runner = TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
     policy = find_policy_of(arm, "default", run.scenario)
     found = []
-    with passing_folder("twin") as folder:
+    with temporary_folder("twin") as folder:
         for block in range(blocks):
             out = folder / f"{block}"
             request = RunRequest(

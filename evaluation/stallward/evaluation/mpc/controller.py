@@ -29,7 +29,7 @@ from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, RELEASED, SLOTS, decode_action
 from stallward.agent.sample import Sample
 from stallward.env.simulation.constraints import Ample, measure_ample, set_standards
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.mpc.state import NOMINAL, open_simulation, world_now
 
@@ -161,7 +161,7 @@ class Planner:
             later[:] = np.where(change[:, None], fresh[:, None], later)
         return found
 
-    def _score(self, plans: Actions, sample: Sample, world: TwinScenario) -> Array:
+    def _score(self, plans: Actions, sample: Sample, world: Exogenous) -> Array:
         """What each plan is worth, ``(len(plans),)``."""
         settings, draws = self._settings, self._settings.draws
         chosen = [self._twin.draws[i] for i in self._twin.choose(self._rng, draws)]

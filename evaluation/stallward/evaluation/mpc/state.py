@@ -21,7 +21,7 @@ from stallward.agent.desired import SLOTS
 from stallward.agent.sample import GroupSample, Sample
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
-from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram, TwinScenario
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array
 from stallward.env.twin.physics.pages import ANON, COLD, FILE
@@ -42,7 +42,7 @@ def _anon(group: GroupSample) -> float:
     return max(_pages(group.memory_usage_bytes) - _pages(group.file_bytes), 0.0)
 
 
-def world_now(scenario: TwinScenario, sample: Sample, rate_per_s: float | None) -> TwinScenario:
+def world_now(scenario: Exogenous, sample: Sample, rate_per_s: float | None) -> Exogenous:
     """The scenario as it is now, for ever.
 
     Args:
@@ -79,7 +79,7 @@ def world_now(scenario: TwinScenario, sample: Sample, rate_per_s: float | None) 
 
 def open_simulation(
     twin: FittedTwin,
-    world: TwinScenario,
+    world: Exogenous,
     sample: Sample,
     parameters: list[TwinParameters],
     *,

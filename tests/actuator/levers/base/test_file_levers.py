@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
 from stallward.actuator.journal.restore import restore
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.record.lever_result import LeverResult
@@ -106,7 +106,7 @@ class FakeNode:
             self.make(group)
         self.levers = self.new_levers()
 
-    def make(self, group: Group) -> None:
+    def make(self, group: Cgroup) -> None:
         files = {"": V2_FILES} if self.kind == "v2" else V1_FILES
         for controller, named in files.items():
             folder = self.paths.cgroup / controller / group.name
@@ -127,7 +127,7 @@ class FakeNode:
             options=self.options,
         )
 
-    def file(self, name: str, group: Group | None = None) -> Path:
+    def file(self, name: str, group: Cgroup | None = None) -> Path:
         controllers = [""] if self.kind == "v2" else list(V1_FILES)
         name_of_group = (group or self.slot).name
         found = [self.paths.cgroup / c / name_of_group / name for c in controllers]

@@ -21,7 +21,11 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import CPUS, NICE, format_cpus, read_value, thread_ids
 from stallward.actuator.levers.base.lever import Lever, Members
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.process.page_advice import AdviceLever, AdviceSpec, private_ranges
+from stallward.actuator.levers.process.page_advice import (
+    PageAdviceLever,
+    PageAdviceSpec,
+    private_ranges,
+)
 from stallward.actuator.levers.process.terminate import EndLever, EndSpec
 from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
 from stallward.actuator.record.lever_result import LeverResult
@@ -42,7 +46,7 @@ for line in sys.stdin:
 """
 
 
-class Family:
+class Children:
     """A program and what it has forked."""
 
     def __init__(self, folder: Path, code: str = PROGRAM) -> None:
@@ -89,8 +93,8 @@ class Family:
 
 
 @pytest.fixture
-def family(tmp_path: Path) -> Iterator[Family]:
-    made = Family(tmp_path)
+def family(tmp_path: Path) -> Iterator[Children]:
+    made = Children(tmp_path)
     yield made
     made.close()
 
@@ -99,7 +103,7 @@ class Held:
     """A lever on the threads of a family, and what it sent to the journal."""
 
     def __init__(
-        self, family: Family, what: str, folder: Path | None, members: Members | None = None
+        self, family: Children, what: str, folder: Path | None, members: Members | None = None
     ) -> None:
         self.sent: list[JournalEntry] = []
         self.released: list[JournalEntry] = []
@@ -145,7 +149,7 @@ def nice(value: int | None) -> DesiredState:
 
 @needs_root
 @pytest.mark.parametrize("in_group", [True, False])
-def test_every_thread_gets_its_own_nice_value_back(family: Family, in_group: bool) -> None:
+def test_every_thread_gets_its_own_nice_value_back(family: Children, in_group: bool) -> None:
     second = thread_ids(PROC, family.process.pid)[1]
     os.setpriority(os.PRIO_PROCESS, second, 12)
     held = Held(family, NICE, family.folder if in_group else None)
@@ -168,7 +172,7 @@ def test_every_thread_gets_its_own_nice_value_back(family: Family, in_group: boo
 
 
 @needs_root
-def test_what_is_forked_meanwhile_gets_its_parents_value_back(family: Family) -> None:
+def test_what_is_forked_meanwhile_gets_its_parents_value_back(family: Children) -> None:
     held = Held(family, NICE, family.folder)
     held.apply(nice(10))
     time.sleep(0.02)  # the kernel counts start times in hundredths
@@ -181,7 +185,7 @@ def test_what_is_forked_meanwhile_gets_its_parents_value_back(family: Family) ->
 @needs_root
 def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
     reaping = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-    family = Family(tmp_path, reaping + PROGRAM)
+    family = Children(tmp_path, reaping + PROGRAM)
     try:
         held = Held(family, NICE, folder=None)
         held.apply(nice(10))
@@ -208,7 +212,9 @@ def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_who_was_forked_by_a_thread_that_has_ended_gets_its_original_back(family: Family) -> None:
+def test_who_was_forked_by_a_thread_that_has_ended_gets_its_original_back(
+    family: Children,
+) -> None:
     members = [family.process.pid]
     held = Held(family, NICE, family.folder, lambda: tuple(members))
     held.apply(nice(10))
@@ -227,7 +233,7 @@ def test_who_was_forked_by_a_thread_that_has_ended_gets_its_original_back(family
 
 
 @needs_root
-def test_a_new_process_is_found_by_the_regular_look(family: Family) -> None:
+def test_a_new_process_is_found_by_the_regular_look(family: Children) -> None:
     held = Held(family, NICE, family.folder)
     held.apply(nice(10))
     family.fork()
@@ -243,7 +249,7 @@ def test_a_new_process_is_found_by_the_regular_look(family: Family) -> None:
 
 
 @needs_root
-def test_a_thread_that_somebody_else_changed_is_left_alone(family: Family) -> None:
+def test_a_thread_that_somebody_else_changed_is_left_alone(family: Children) -> None:
     held = Held(family, NICE, family.folder)
     held.apply(nice(10))
     os.setpriority(os.PRIO_PROCESS, family.process.pid, 4)
@@ -259,7 +265,7 @@ def test_a_thread_that_somebody_else_changed_is_left_alone(family: Family) -> No
 
 
 @needs_root
-def test_after_a_crash_the_journal_alone_undoes_it(family: Family) -> None:
+def test_after_a_crash_the_journal_alone_undoes_it(family: Children) -> None:
     second = thread_ids(PROC, family.process.pid)[1]
     os.setpriority(os.PRIO_PROCESS, second, 10)
     held = Held(family, NICE, family.folder)
@@ -273,7 +279,7 @@ def test_after_a_crash_the_journal_alone_undoes_it(family: Family) -> None:
 
 
 @needs_root
-def test_after_a_crash_what_a_tree_forked_meanwhile_gets_its_value_back(family: Family) -> None:
+def test_after_a_crash_what_a_tree_forked_meanwhile_gets_its_value_back(family: Children) -> None:
     held = Held(family, NICE, None)
     held.apply(nice(10))
     family.fork()
@@ -284,7 +290,7 @@ def test_after_a_crash_what_a_tree_forked_meanwhile_gets_its_value_back(family: 
     held.apply(RELEASED, 3.0)
 
 
-def test_cpus_are_given_and_taken_back(family: Family) -> None:
+def test_cpus_are_given_and_taken_back(family: Children) -> None:
     own = format_cpus(os.sched_getaffinity(0))
     first = min(os.sched_getaffinity(0))
     held = Held(family, CPUS, family.folder)
@@ -298,7 +304,7 @@ def test_cpus_are_given_and_taken_back(family: Family) -> None:
     assert set(family.values(CPUS)) == {own}
 
 
-def test_cpus_that_are_not_there_are_a_failure_and_change_nothing(family: Family) -> None:
+def test_cpus_that_are_not_there_are_a_failure_and_change_nothing(family: Children) -> None:
     held = Held(family, CPUS, family.folder)
     (result,) = held.apply(DesiredState(slots=(SlotDesire(cpus=(4000,)),)))
     assert not result.ok
@@ -306,7 +312,7 @@ def test_cpus_that_are_not_there_are_a_failure_and_change_nothing(family: Family
     assert not held.lever.held
 
 
-def test_a_refused_slot_is_not_touched(family: Family) -> None:
+def test_a_refused_slot_is_not_touched(family: Children) -> None:
     held = Held(family, CPUS, family.folder)
     held.refusal = "Process 1 in bg is protected."
     state = DesiredState(slots=(SlotDesire(cpus=(min(os.sched_getaffinity(0)),)),))
@@ -353,8 +359,10 @@ def test_a_range_that_the_kernel_refuses_is_skipped(stops_at: int | None) -> Non
             done += size
         return done
 
-    lever = AdviceLever(
-        AdviceSpec(name="pages:bg", members=tuple, advice_of=_no_advice, proc=PROC, advise=advise)
+    lever = PageAdviceLever(
+        PageAdviceSpec(
+            name="pages:bg", members=tuple, advice_of=_no_advice, proc=PROC, advise=advise
+        )
     )
     ranges = [(at, 10) for at in range(5)]
     total = lever._ranges(-1, ranges, 21, lambda: False)
@@ -376,9 +384,9 @@ time.sleep(60)
 """
 
 
-def advice_lever(family: Family, members: Callable[[], tuple[int, ...]]) -> AdviceLever:
-    return AdviceLever(
-        AdviceSpec(
+def advice_lever(family: Children, members: Callable[[], tuple[int, ...]]) -> PageAdviceLever:
+    return PageAdviceLever(
+        PageAdviceSpec(
             name="pages:bg",
             members=members,
             advice_of=lambda granted: granted.slot(0).page_advice,
@@ -389,7 +397,7 @@ def advice_lever(family: Family, members: Callable[[], tuple[int, ...]]) -> Advi
 
 @needs_root
 def test_cold_is_advised_on_all_private_pages(tmp_path: Path) -> None:
-    family = Family(tmp_path, HOARDER)
+    family = Children(tmp_path, HOARDER)
     try:
         lever = advice_lever(family, family.pids)
         state = DesiredState(slots=(SlotDesire(page_advice="cold"),))
@@ -404,7 +412,7 @@ def test_cold_is_advised_on_all_private_pages(tmp_path: Path) -> None:
         family.close()
 
 
-def test_a_process_that_left_the_slot_is_not_advised(family: Family) -> None:
+def test_a_process_that_left_the_slot_is_not_advised(family: Children) -> None:
     answers = iter([(family.process.pid,), ()])
     lever = advice_lever(family, lambda: next(answers))
     (result,) = settle(lever, DesiredState(slots=(SlotDesire(page_advice="pageout"),)))
@@ -422,7 +430,7 @@ time.sleep(60)
 END = DesiredState(slots=(SlotDesire(terminated=True),))
 
 
-def end_lever(family: Family, killed: list[int], check: Callable[[], None]) -> EndLever:
+def end_lever(family: Children, killed: list[int], check: Callable[[], None]) -> EndLever:
     def members() -> tuple[int, ...]:
         return () if family.process.poll() is not None else (family.process.pid,)
 
@@ -447,7 +455,7 @@ def end_lever(family: Family, killed: list[int], check: Callable[[], None]) -> E
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_a_slot_is_asked_to_end_and_then_made_to(tmp_path: Path, stubborn: bool) -> None:
-    family = Family(tmp_path, STUBBORN if stubborn else PROGRAM)
+    family = Children(tmp_path, STUBBORN if stubborn else PROGRAM)
     killed: list[int] = []
     try:
         lever = end_lever(family, killed, lambda: None)
@@ -461,7 +469,7 @@ def test_a_slot_is_asked_to_end_and_then_made_to(tmp_path: Path, stubborn: bool)
 
 
 def test_an_end_is_called_off_during_the_grace(tmp_path: Path) -> None:
-    family = Family(tmp_path, STUBBORN)
+    family = Children(tmp_path, STUBBORN)
     killed: list[int] = []
     try:
         lever = end_lever(family, killed, lambda: None)
@@ -475,7 +483,7 @@ def test_an_end_is_called_off_during_the_grace(tmp_path: Path) -> None:
         family.close()
 
 
-def test_a_protected_slot_is_not_even_asked(family: Family) -> None:
+def test_a_protected_slot_is_not_even_asked(family: Children) -> None:
     def refuse() -> None:
         raise LeverError("Process 1 in bg is protected.")
 

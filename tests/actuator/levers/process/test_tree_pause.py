@@ -19,7 +19,7 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import ProcessTable, read_seen
 from stallward.actuator.kernel.process_trees import Forest
-from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.process.tree_pause import CONFIRM_S, TreePause
 from stallward.actuator.levers.process.tree_signals import BATCH, send
@@ -96,7 +96,7 @@ class Setting:
         self.tree = tree
         self.journal = Journal()
         self.originals = Originals(self.journal.hold, self.journal.release)
-        self.lever = TreePause(0, tree, PROC, self.originals, spared=Spared(spared))
+        self.lever = TreePause(0, tree, PROC, self.originals, spared=ExemptProcesses(spared))
 
     def say_next(self) -> str:
         assert self.process.stdout is not None
@@ -232,7 +232,9 @@ def test_spared_processes_are_never_stopped() -> None:
     first = Setting(PARENT, "2")
     try:
         spared = first.pids()[-1]
-        lever = TreePause(0, first.tree, PROC, first.originals, spared=Spared(frozenset({spared})))
+        lever = TreePause(
+            0, first.tree, PROC, first.originals, spared=ExemptProcesses(frozenset({spared}))
+        )
         list(lever.apply(PAUSED, time.monotonic()))
         assert wait_for_stopped(first, 2)
         assert not is_stopped(spared)
@@ -306,7 +308,7 @@ def test_parents_are_stopped_first_and_continued_last(family: Setting) -> None:
         release(*entries)
 
     family.originals = Originals(family.journal.hold, noted)
-    family.lever = TreePause(0, family.tree, PROC, family.originals, spared=Spared())
+    family.lever = TreePause(0, family.tree, PROC, family.originals, spared=ExemptProcesses())
     family.apply(PAUSED)
     assert wait_for_stopped(family, 4)
     assert _pids(family.journal.held)[0] == parent

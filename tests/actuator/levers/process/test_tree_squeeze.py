@@ -14,7 +14,7 @@ import pytest
 
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
-from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.lever import Lever
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.process.page_advice import why_no_advice
@@ -71,7 +71,7 @@ class Setting:
             self.tree,
             PROC,
             wish,
-            spared=Spared(spared),
+            spared=ExemptProcesses(spared),
             advise=self.note,
             **rest,  # type: ignore[arg-type]
         )
@@ -180,7 +180,7 @@ def test_a_tree_is_ended_also_when_it_is_stopped(
 ) -> None:
     setting = Setting(kind)
     try:
-        slot = TreeSlot(0, setting.tree, PROC, Originals(lambda *_: None), Spared())
+        slot = TreeSlot(0, setting.tree, PROC, Originals(lambda *_: None), ExemptProcesses())
         pause, end = slot.pause(), slot.processes()[-1]
         monkeypatch.setattr(end, "_spec", _quickly(end))
         pause.apply(DesiredState(slots=(SlotDesire(paused=True),)), 1.0)
@@ -218,7 +218,7 @@ def test_pages_of_a_paused_tree_are_really_paged_out(holder: Setting) -> None:
     lever._advise = __import__(  # the real call
         "stallward.actuator.levers.process.page_advice", fromlist=["process_madvise"]
     ).process_madvise
-    pause = TreeSlot(0, holder.tree, PROC, Originals(lambda *_: None), Spared()).pause()
+    pause = TreeSlot(0, holder.tree, PROC, Originals(lambda *_: None), ExemptProcesses()).pause()
     pause.apply(DesiredState(slots=(SlotDesire(paused=True),)), 1.0)
     lever.apply(limited(40, paused=True), 1.0)
     (result,) = finished(lever)

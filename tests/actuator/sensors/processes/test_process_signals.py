@@ -25,8 +25,8 @@ from stallward.actuator.sensors.files.process_files import (
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import GroupMembers, parse_pids
 from stallward.actuator.sensors.processes.pss import PssReader
-from stallward.actuator.sensors.processes.round_robin import ASKED, UNASKED, ProcessTurns
-from stallward.actuator.sensors.processes.tracked_process import EndedError, Tracked
+from stallward.actuator.sensors.processes.round_robin import ASKED, UNASKED, RoundRobin
+from stallward.actuator.sensors.processes.tracked_process import EndedError, TrackedProcess
 from stallward.actuator.sensors.sampler import PROTECTED_SLOT, Sampler
 from stallward.agent.sample import SlotState
 
@@ -184,7 +184,7 @@ def test_one_unreadable_process_makes_the_sum_absent_not_smaller(tmp_path: Path)
 
 def test_another_process_with_the_same_pid_is_not_taken_for_the_first(tmp_path: Path) -> None:
     make_process(tmp_path, 10, started=22)
-    process = Tracked(tmp_path, 10, 0, keep=False)
+    process = TrackedProcess(tmp_path, 10, 0, keep=False)
     process.read(1.0)
     make_process(tmp_path, 10, started=23)
     with pytest.raises(EndedError):
@@ -209,7 +209,7 @@ def test_a_real_process_counts_all_its_threads_also_ended_ones() -> None:
         [sys.executable, "-c", SPIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         try:
-            process = Tracked(Path("/proc"), child.pid, 0, keep=True)
+            process = TrackedProcess(Path("/proc"), child.pid, 0, keep=True)
             most, threads = 0, 1
             while True:
                 process.read(1.0)
@@ -229,7 +229,7 @@ def test_a_real_process_counts_all_its_threads_also_ended_ones() -> None:
     process.close()
 
 
-def turns_of(tmp_path: Path, counts: tuple[int, ...]) -> ProcessTurns:
+def turns_of(tmp_path: Path, counts: tuple[int, ...]) -> RoundRobin:
     groups = []
     pid = 100
     for slot, count in enumerate(counts, PROTECTED_SLOT):
@@ -238,21 +238,21 @@ def turns_of(tmp_path: Path, counts: tuple[int, ...]) -> ProcessTurns:
             make_process(tmp_path, one)
         groups.append(GroupProcesses(Listed(*pids), slot, tmp_path))
         pid += count
-    return ProcessTurns(groups, 2, PssReader(tmp_path))
+    return RoundRobin(groups, 2, PssReader(tmp_path))
 
 
 @pytest.fixture
-def many(tmp_path: Path) -> Iterator[ProcessTurns]:
+def many(tmp_path: Path) -> Iterator[RoundRobin]:
     turns = turns_of(tmp_path, (5, 20, 100))
     yield turns
     turns.close()
 
 
-def read_at(turns: ProcessTurns, time_s: float) -> int:
+def read_at(turns: RoundRobin, time_s: float) -> int:
     return sum(sample.read_s == time_s for sample in turns.samples())
 
 
-def test_the_work_of_a_tick_is_bounded_and_everybody_gets_a_turn(many: ProcessTurns) -> None:
+def test_the_work_of_a_tick_is_bounded_and_everybody_gets_a_turn(many: RoundRobin) -> None:
     many.look(many.groups)
     rounds = 0
     while len(many.samples()) < 125:
@@ -265,7 +265,7 @@ def test_the_work_of_a_tick_is_bounded_and_everybody_gets_a_turn(many: ProcessTu
         assert group.sums[0] == 0
 
 
-def test_more_are_read_when_somebody_asks(many: ProcessTurns) -> None:
+def test_more_are_read_when_somebody_asks(many: RoundRobin) -> None:
     many.look(many.groups)
     many.take(1.0, asked=True)
     assert UNASKED < read_at(many, 1.0) <= ASKED
@@ -283,7 +283,7 @@ def test_a_few_processes_rest_between_turns_but_newcomers_do_not_wait(tmp_path: 
         make_process(tmp_path, pid)
     group = GroupProcesses(listed, 0, tmp_path)
     far = GroupProcesses(Listed(), 1, tmp_path)
-    turns = ProcessTurns([group, far], 1, PssReader(tmp_path))
+    turns = RoundRobin([group, far], 1, PssReader(tmp_path))
     reads = []
     for tick in range(1, 43):
         turns.look(turns.groups)
@@ -323,7 +323,7 @@ def test_proportional_sizes_are_absent_until_every_process_was_read(tmp_path: Pa
     make_process(tmp_path, 11)
     pss = PssReader(tmp_path)
     group = GroupProcesses(Listed(10, 11), 0, tmp_path)
-    turns = ProcessTurns([group], 1, pss)
+    turns = RoundRobin([group], 1, pss)
     turn(group)
     processes = list(group.tracked.values())
     pss._wanted = processes  # without its thread

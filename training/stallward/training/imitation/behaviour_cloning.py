@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from stallward.training.imitation.demonstrations import Lessons
+from stallward.training.imitation.demonstrations import Demonstrations
 from stallward.training.network.softmax_heads import Heads
 
 _BATCH: Final = 1024
@@ -24,7 +24,7 @@ _LEARNING_RATE: Final = 2e-3
 
 def imitate(
     model: PPO,
-    lessons: Lessons,
+    lessons: Demonstrations,
     *,
     smoothing: float,
     gradient_steps: int,

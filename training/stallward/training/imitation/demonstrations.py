@@ -21,7 +21,7 @@ Actions = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lessons:
+class Demonstrations:
     """What was taught.
 
     Attributes:
@@ -47,7 +47,7 @@ class Lessons:
         }
 
     @classmethod
-    def of_all(cls, parts: Sequence[Lessons]) -> Lessons:
+    def of_all(cls, parts: Sequence[Demonstrations]) -> Demonstrations:
         """Those of several twins, one after the other."""
         return cls(
             observations=np.concatenate([one.observations for one in parts]),
@@ -66,7 +66,7 @@ class Lessons:
         building.replace(file)
 
     @classmethod
-    def load(cls, file: Path, recipe: str) -> Lessons | None:
+    def load(cls, file: Path, recipe: str) -> Demonstrations | None:
         """What :meth:`save` wrote; ``None`` where there is nothing of the same recipe."""
         try:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
@@ -76,7 +76,7 @@ class Lessons:
         except (OSError, KeyError, ValueError, zipfile.BadZipFile):
             return None
 
-    def and_also(self, more: Lessons) -> Lessons:
+    def and_also(self, more: Demonstrations) -> Demonstrations:
         """These and others; prices and figures are those of the others."""
         return replace(
             more,

@@ -22,10 +22,10 @@ from stallward.env.objective import SUFFERED, Array
 from stallward.env.simulation.constraints import Constraints
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.imitation.demonstrations import Actions, Lessons
+from stallward.training.imitation.demonstrations import Actions, Demonstrations
 from stallward.training.lagrangian import PriceRange, moved_prices, smoothed
 from stallward.training.selection.rollout import Act
-from stallward.training.selection.static_settings import Statics
+from stallward.training.selection.static_settings import StaticSettings
 
 _HELD_STEPS: Final = 5
 """Decisions between two lessons."""
@@ -103,7 +103,7 @@ class Teacher:
 
 def teach(
     twins: Sequence[FittedTwin],
-    statics: Statics,
+    statics: StaticSettings,
     constraints: Constraints,
     settings: SimulationSettings,
     teaching: Teaching,
@@ -113,7 +113,7 @@ def teach(
     act: Act | None = None,
     prices: Array | None = None,
     report: Callable[[str, float], None] = lambda _said, _share: None,
-) -> Lessons:
+) -> Demonstrations:
     """Lessons on nodes of all twins.
 
     Args:
@@ -135,7 +135,7 @@ def teach(
         if prices is not None:
             school.nodes.terms.prices[:, 0] = prices[:, k]
         found.append(school.run(act, price_range))
-    return Lessons.of_all(found)
+    return Demonstrations.of_all(found)
 
 
 class _School:
@@ -145,7 +145,7 @@ class _School:
         self,
         twin: FittedTwin,
         index: int,
-        statics: Statics,
+        statics: StaticSettings,
         constraints: Constraints,
         settings: SimulationSettings,
         teaching: Teaching,
@@ -166,7 +166,7 @@ class _School:
         self._wanders = np.arange(teaching.nodes) % _WANDERING == 0
         self._smoothed = np.full((len(SUFFERED), 1), np.nan)
 
-    def run(self, act: Act | None, price_range: PriceRange) -> Lessons:
+    def run(self, act: Act | None, price_range: PriceRange) -> Demonstrations:
         teaching, nodes, wanders = self._teaching, self.nodes, self._wanders
         seen, taught, did = [], [], []
         action = np.tile(self._teacher.candidates[:1], (teaching.nodes, 1))
@@ -184,7 +184,7 @@ class _School:
                 did.append(figures)
             self._follow(figures[1:, None], price_range)
         progress, *suffered = np.mean(did, axis=0)
-        return Lessons(
+        return Demonstrations(
             observations=np.concatenate(seen),
             actions=np.concatenate(taught),
             prices=nodes.terms.prices.copy(),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
 from stallward.training.errors import TrainingError
-from stallward.training.network.log_features import magnified
+from stallward.training.network.log_features import with_log_features
 
 Weights = NDArray[np.float32]
 POLICY_FILE: Final = "policy.npz"
@@ -38,7 +38,7 @@ class TrainedPolicy:
 
     Attributes:
         fine: How much small values of each feature are magnified, ``(OBSERVATION_SIZE,)``; see
-            :func:`stallward.training.network.log_features.magnified`.
+            :func:`stallward.training.network.log_features.with_log_features`.
         mean, scale: Normalisation of what is magnified.
         low, high: Range of each feature seen in training.
         w0, b0, w1, b1, w2, b2: Layers; ``w`` has shape ``(outputs, inputs)``.
@@ -92,7 +92,7 @@ class TrainedPolicy:
 
     def logits(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(ACTION_SIZES))``."""
-        seen = magnified(observations, self.fine)
+        seen = with_log_features(observations, self.fine)
         x = np.clip((seen - self.mean) / self.scale, -CLIP, CLIP)
         x = np.tanh(x @ self.w0.T + self.b0)
         x = np.tanh(x @ self.w1.T + self.b1)

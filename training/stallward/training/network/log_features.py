@@ -31,7 +31,7 @@ FINE: Final[Array] = np.array([_fineness(name) for name in OBSERVATION_NAMES], d
 """How much each feature of an observation is magnified, 0 for not at all."""
 
 
-def magnified(observations: Array, fine: Array) -> Array:
+def with_log_features(observations: Array, fine: Array) -> Array:
     """``log(1 + fine * x) / log(1 + fine)``: 0 and 1 stay, what is small is spread.
 
     Args:

@@ -21,7 +21,7 @@ from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
 from stallward.env.objective import window_severity
 from stallward.env.recording.raw_rows import Array, recorded_frames
 from stallward.env.recording.recording import Recording
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.training.errors import DatasetError
 
 Actions = NDArray[np.int64]
@@ -65,7 +65,7 @@ class LoggedRecording:
     """Length of the measured part."""
 
 
-def read_logged(recording: Recording, scenario: TwinScenario, price: float) -> LoggedRecording:
+def read_logged(recording: Recording, scenario: Exogenous, price: float) -> LoggedRecording:
     """Read a recording of a randomised controller.
 
     Args:
@@ -127,7 +127,7 @@ def _logged_actions(recording: Recording) -> tuple[Actions, Array]:
 
 
 def _rewards(
-    recording: Recording, frames: list[RawFrame], scenario: TwinScenario, price: float
+    recording: Recording, frames: list[RawFrame], scenario: Exogenous, price: float
 ) -> Array:
     """What the tick after each action was worth."""
     time_s = recording.tick("time_s")

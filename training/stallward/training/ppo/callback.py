@@ -155,7 +155,7 @@ def evened(
     return found
 
 
-class Follow(BaseCallback):
+class TrainingCallback(BaseCallback):
     """Moves the prices, watches the ranges and the clock, reports progress.
 
     Prices follow what the applications suffer where the policy does not explore: exploring hurts

@@ -17,7 +17,7 @@ from stallward.env.objective import SUFFERED
 from stallward.env.twin.inputs.exogenous import scenario_to_json
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.ppo.args import Args
-from stallward.training.synthetic_scenarios import is_composed
+from stallward.training.synthetic_scenarios import is_synthetic
 
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
 """What a policy says of the twins it was trained on; the rest is in their own files."""
@@ -44,7 +44,7 @@ def provenance_of(
         steps: Decisions that it has learned from.
         prices: Of every constraint and twin, shape ``(len(SUFFERED), len(twins))``.
     """
-    recorded = [twin for twin in twins if not is_composed(twin)]
+    recorded = [twin for twin in twins if not is_synthetic(twin)]
     return {
         "algorithm": "PPO (stable-baselines3)",
         "seed": seed,
@@ -61,7 +61,7 @@ def provenance_of(
         "composed": {
             t.scenario.name: {**t.provenance, "zone_mib": t.scenario.zone_bytes >> 20}
             for t in twins
-            if is_composed(t)
+            if is_synthetic(t)
         },
         "groups": {t.scenario.name: len(t.scenario.slots) for t in twins},
         "versions": {

@@ -31,7 +31,7 @@ from stallward.env.simulation.constraints import Constraints, set_standards
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.imitation.behaviour_cloning import imitate, likeliest
-from stallward.training.imitation.demonstrations import LESSONS_FILE, Lessons
+from stallward.training.imitation.demonstrations import LESSONS_FILE, Demonstrations
 from stallward.training.imitation.teacher import teach
 from stallward.training.network.actor import policy_settings
 from stallward.training.network.arrays import (
@@ -41,11 +41,11 @@ from stallward.training.network.arrays import (
     load_policy_arrays,
     save_policy,
 )
-from stallward.training.network.log_features import FINE, magnified
+from stallward.training.network.log_features import FINE, with_log_features
 from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
 from stallward.training.parallel import parts_of, side_by_side, time_for_each
 from stallward.training.ppo.args import Args, TrainingResult
-from stallward.training.ppo.callback import Best, Clock, Follow, Ranges, reward_scales
+from stallward.training.ppo.callback import Best, Clock, Ranges, TrainingCallback, reward_scales
 from stallward.training.ppo.provenance import provenance_of, recipe_sha256
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import constant
@@ -56,7 +56,7 @@ from stallward.training.selection.selection import (
     make_selection,
     memoryless,
 )
-from stallward.training.selection.static_settings import Statics, make_constraints
+from stallward.training.selection.static_settings import StaticSettings, make_constraints
 from stallward.training.synthetic_scenarios import compose
 
 _MIN_SCALE: Final = 0.05
@@ -188,23 +188,25 @@ def _place(folder: Path, seed: int) -> Path:
 def _lessons(
     twins: Sequence[FittedTwin],
     args: Args,
-    statics: Statics,
+    statics: StaticSettings,
     constraints: Constraints,
     folder: Path | None,
     recipe: str,
     report: Report,
-) -> Lessons:
+) -> Demonstrations:
     """What the teacher says, or said before the run was interrupted."""
     file = None if folder is None else folder / LESSONS_FILE
     recipe = f"{recipe} {args.seed}"
-    kept = None if file is None else Lessons.load(file, recipe)
+    kept = None if file is None else Demonstrations.load(file, recipe)
     if kept is not None:
         return kept
     parts = [
         partial(_teach, twins[part], args, statics.only(part), constraints.only(part))
         for part in parts_of(len(twins))
     ]
-    taught = Lessons.of_all(side_by_side(parts, lambda said, share: report(said, 0.1 * share)))
+    taught = Demonstrations.of_all(
+        side_by_side(parts, lambda said, share: report(said, 0.1 * share))
+    )
     if file is not None:
         taught.save(file, recipe)
     return taught
@@ -213,10 +215,10 @@ def _lessons(
 def _teach(
     twins: Sequence[FittedTwin],
     args: Args,
-    statics: Statics,
+    statics: StaticSettings,
     constraints: Constraints,
     report: Report,
-) -> Lessons:
+) -> Demonstrations:
     return teach(
         twins, statics, constraints, args.settings, args.teaching,
         seed=args.seed, price_range=args.price_range, report=report,
@@ -226,9 +228,9 @@ def _teach(
 def _train_seed(
     twins: Sequence[FittedTwin],
     args: Args,
-    statics: Statics,
+    statics: StaticSettings,
     constraints: Constraints,
-    lessons: Lessons,
+    lessons: Demonstrations,
     selection: Selection,
     seed: int,
     seconds: float,
@@ -277,7 +279,9 @@ def _train_seed(
     set_standards(beside.simulation, constraints.ample)
     look = selection.with_nodes(_LOOK_NODES, _LOOK_SEED + seed)
     best = Best(lambda act: look.merit(memoryless(act)).value)
-    follow = Follow(args, constraints, beside, clock, ranges, best, partial(_say, report, seed))
+    follow = TrainingCallback(
+        args, constraints, beside, clock, ranges, best, partial(_say, report, seed)
+    )
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")
     elapsed_s = time.monotonic() - began_s
@@ -325,7 +329,9 @@ def _measure(
         seen.append(simulation.step(action).observation.copy())
     observations = np.stack(seen)
     ranges.see(observations)
-    flat = magnified(observations.reshape(-1, observations.shape[-1]), FINE).astype(np.float64)
+    flat = with_log_features(observations.reshape(-1, observations.shape[-1]), FINE).astype(
+        np.float64
+    )
     mean = pooled_over_slots(flat.mean(axis=0))
     variance = pooled_over_slots(np.square(flat - mean).mean(axis=0))
     scale = np.maximum(np.sqrt(variance), _MIN_SCALE)

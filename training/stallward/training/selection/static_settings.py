@@ -28,7 +28,7 @@ _SEVERITIES: Final = (0.02, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statics:
+class StaticSettings:
     """What settings that never change come to on twins."""
 
     actions: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Statics:
     suffered: Array
     """Each of ``SUFFERED``, ``(len(SUFFERED), settings, len(twins))``."""
 
-    def only(self, which: slice) -> Statics:
+    def only(self, which: slice) -> StaticSettings:
         """On some of the twins."""
         return replace(self, progress=self.progress[:, which], suffered=self.suffered[:, :, which])
 
@@ -84,7 +84,7 @@ def make_constraints(
     slack: Slack,
     *,
     seed: int,
-) -> tuple[Constraints, Statics]:
+) -> tuple[Constraints, StaticSettings]:
     """What is allowed on twins, and what settings that never change come to on them.
 
     On nodes that are smaller or busier than their scenario nobody may come so close to ample
@@ -107,7 +107,7 @@ def screen_static(
     *,
     seed: int,
     candidates: int = 128,
-) -> Statics:
+) -> StaticSettings:
     """Run settings that never change, all of them on the same nodes.
 
     Uniform limits; some slots held back for the others; random limits for each slot.
@@ -142,7 +142,7 @@ def screen_static(
         for k, twin in enumerate(twins)
     ]
     progress, *suffered = np.moveaxis(np.array(found), 0, -1)
-    return Statics(actions=actions, progress=progress, suffered=np.array(suffered))
+    return StaticSettings(actions=actions, progress=progress, suffered=np.array(suffered))
 
 
 def _run_statics(

@@ -22,8 +22,8 @@ from stallward.env.scenario.file import scenario_from
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.twin.inputs.exogenous import (
     PAGE_BYTES,
+    Exogenous,
     ProtectedProgram,
-    TwinScenario,
 )
 from stallward.env.twin.physics.latency import Array
 from stallward.training.errors import DatasetError
@@ -49,7 +49,7 @@ _UNPRESSED: Final = ("alone", "ample")
 """Conditions in which the application has all the memory it wants."""
 
 
-def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
+def describe(name: str, recordings: Sequence[Recording]) -> Exogenous:
     """The twin's scenario of the recordings of one scenario.
 
     Without runs under pressure the ones with ample memory have to do.
@@ -70,7 +70,7 @@ def describe(name: str, recordings: Sequence[Recording]) -> TwinScenario:
     largest = max((r.run for r in recordings), key=lambda run: len(run.slot_names))
     made_with = _made_with(run)
     names, floors = largest.slot_names[:SLOTS], _floors_bytes(largest, made_with)
-    return TwinScenario(
+    return Exogenous(
         name=name,
         zone_bytes=run.sandbox_bytes,
         swap_bytes=run.swap_bytes or 2 << 30,

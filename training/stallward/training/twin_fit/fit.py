@@ -18,7 +18,7 @@ import numpy as np
 
 from stallward.env.recording.recording import Recording
 from stallward.env.recording.split import dataset_hash
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import (
     PARAMETER_NAMES,
@@ -187,7 +187,7 @@ def _losses(
     unit: Array,
     recordings: Sequence[Recording],
     live: Sequence[Array],
-    scenario: TwinScenario,
+    scenario: Exogenous,
     *,
     seed: int,
 ) -> Array:

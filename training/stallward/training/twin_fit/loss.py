@@ -14,7 +14,7 @@ import numpy as np
 
 from stallward.agent.desired import SLOTS
 from stallward.env.recording.recording import Recording
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.physics.latency import Array
 from stallward.env.twin.physics.pages import GROUPS
 from stallward.training.twin_fit.exogenous_background import rate_while_on
@@ -63,7 +63,7 @@ def segment_edges_s(burn_in_s: float, length_s: float) -> list[float]:
     return [*(burn_in_s + SEGMENT_S * k for k in range(count)), length_s]
 
 
-def live_summary(recording: Recording, scenario: TwinScenario) -> Array:
+def live_summary(recording: Recording, scenario: Exogenous) -> Array:
     """The summaries of a recording: of the whole, then of each segment.
 
     Returns:
@@ -75,9 +75,7 @@ def live_summary(recording: Recording, scenario: TwinScenario) -> Array:
     return np.array([_between(recording, scenario, *span) for span in spans])
 
 
-def _between(
-    recording: Recording, scenario: TwinScenario, from_s: float, to_s: float
-) -> list[float]:
+def _between(recording: Recording, scenario: Exogenous, from_s: float, to_s: float) -> list[float]:
     """The summary of what happened from ``from_s`` to ``to_s``."""
     time_s = recording.tick("time_s")
     ticks = (time_s >= from_s) & (time_s < to_s)

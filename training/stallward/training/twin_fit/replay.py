@@ -13,7 +13,7 @@ from stallward.agent.controllers.latd import TUNINGS
 from stallward.agent.desired import PROFILES, SLOTS
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.batch import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
-from stallward.env.twin.inputs.exogenous import PAGE_BYTES, TwinScenario
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous
 from stallward.env.twin.physics.latency import Array, pooled_quantiles
 from stallward.env.twin.physics.pages import GROUPS
 from stallward.env.twin.physics.randomness import keys_of
@@ -74,7 +74,7 @@ def ended_slots(recording: Recording, ticks: int) -> NDArray[np.bool_]:
 
 
 def twin_summaries(
-    recordings: Sequence[Recording], scenario: TwinScenario, parameters: Array, *, seed: int
+    recordings: Sequence[Recording], scenario: Exogenous, parameters: Array, *, seed: int
 ) -> list[Array]:
     """Replay the lever states of recordings through the twin, one node per parameter column.
 
@@ -172,13 +172,13 @@ class _Replay:
         named["answers"] = twin.pooled[:, self._rows]
         return named
 
-    def summary(self, scenario: TwinScenario) -> Array:
+    def summary(self, scenario: Exogenous) -> Array:
         """``(1 + segments, len(NAMES), N)``."""
         last = len(self._edges) - 1
         spans = [(0, last), *((k, k + 1) for k in range(last))]
         return np.array([self._between(scenario, first, end) for first, end in spans])
 
-    def _between(self, scenario: TwinScenario, first: int, end: int) -> Array:
+    def _between(self, scenario: Exogenous, first: int, end: int) -> Array:
         """``(len(NAMES), N)`` of what was counted between two edges."""
         before, after = self._counted[first], self._counted[end]
         change = {name: after[name] - before[name] for name in after}
@@ -213,7 +213,7 @@ _COUNTERS: Final = (
 )  # fmt: skip
 
 
-def as_it_ran(scenario: TwinScenario, recording: Recording) -> TwinScenario:
+def as_it_ran(scenario: Exogenous, recording: Recording) -> Exogenous:
     """The scenario with its programs coming and going as in the recording."""
     slots = tuple(
         replace(slot, running=running(recording, i)) for i, slot in enumerate(scenario.slots)

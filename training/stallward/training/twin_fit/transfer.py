@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.twin.inputs.exogenous import TwinScenario
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 
 _BANDWIDTH: Final = 0.5
@@ -17,7 +17,7 @@ Of 0.5, 1, 2 and equal weights it predicted left-out scenarios best, without tho
 """
 
 
-def transfer(scenario: TwinScenario, fitted: Sequence[FittedTwin]) -> FittedTwin:
+def transfer(scenario: Exogenous, fitted: Sequence[FittedTwin]) -> FittedTwin:
     """A twin of ``scenario`` with the parameters of others.
 
     How many pages a request touches and what misses cost it cannot be seen in runs that nothing

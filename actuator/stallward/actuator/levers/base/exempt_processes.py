@@ -17,7 +17,7 @@ def daemon_pids() -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Spared:
+class ExemptProcesses:
     """Who must neither be frozen nor starved of memory.
 
     Attributes:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 
-class OnceLever(QuietLever, Generic[T, W]):
+class OneShotLever(QuietLever, Generic[T, W]):
     """Acts on a target ``T`` out of the granted state, by asking a worker for a wish ``W``.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import Target
@@ -39,7 +39,7 @@ def short(group: Target) -> str:
     return group.name.rpartition("/")[2]
 
 
-def cpu_weight(group: Group, wish: Wish, check: Check) -> FileSpec:
+def cpu_weight(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
     """cpu.weight, or v1 cpu.shares scaled to it."""
     v1 = group.v1_dir("cpu")
     path, missing = _controller_file(group, "cpu", "cpu.shares" if v1 else "cpu.weight")
@@ -53,7 +53,7 @@ def cpu_weight(group: Group, wish: Wish, check: Check) -> FileSpec:
     return _spec(f"cpu_weight:{short(group)}", PlainFile(path=path), value_of, missing, check)
 
 
-def cpu_max(group: Group, wish: Wish, check: Check) -> FileSpec:
+def cpu_max(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
     """cpu.max, or v1 cpu.cfs_quota_us; the period stays what it is."""
     v1 = group.v1_dir("cpu")
     path, missing = _controller_file(group, "cpu", "cpu.cfs_quota_us" if v1 else "cpu.max")
@@ -73,7 +73,7 @@ def cpu_max(group: Group, wish: Wish, check: Check) -> FileSpec:
     return _spec(f"cpu_max:{short(group)}", setting, value_of, missing, check)
 
 
-def io_weight(group: Group, wish: Wish, check: Check, paths: Paths) -> FileSpec:
+def io_weight(group: Cgroup, wish: Wish, check: Check, paths: Paths) -> FileSpec:
     """io.weight where iocost is on, else io.bfq.weight; v1 blkio.bfq.weight, to 1000."""
     bfq = any("[bfq]" in (read_text(p / "queue/scheduler") or "") for p in disk_dirs(paths))
     v1 = group.v1_dir("blkio")
@@ -94,7 +94,7 @@ def io_weight(group: Group, wish: Wish, check: Check, paths: Paths) -> FileSpec:
     return _spec(f"io_weight:{short(group)}", setting, value_of, missing, check)
 
 
-def io_max(group: Group, wish: Wish, check: Check, paths: Paths) -> FileSpec:
+def io_max(group: Cgroup, wish: Wish, check: Check, paths: Paths) -> FileSpec:
     """io.max of every disk, or v1 blkio.throttle.{read,write}_bps_device.
 
     Written by a thread: the first limit of a disk makes the kernel empty its queue.
@@ -127,7 +127,7 @@ def io_max(group: Group, wish: Wish, check: Check, paths: Paths) -> FileSpec:
     )
 
 
-def swap_max(group: Group, wish: Wish, check: Check) -> FileSpec:
+def swap_max(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
     """v2 memory.swap.max; v1 limits memory and swap only together."""
     path, missing = _controller_file(group, "memory", "memory.swap.max")
     if group.hierarchy.kind == "hybrid":
@@ -149,7 +149,7 @@ def swap_max(group: Group, wish: Wish, check: Check) -> FileSpec:
     )
 
 
-def protected_low(group: Group) -> FileSpec:
+def protected_low(group: Cgroup) -> FileSpec:
     """v2 memory.low of the protected application.
 
     v1 has nothing like it: its soft limit acts only when the whole machine runs out, never
@@ -181,12 +181,12 @@ def disks_of(paths: Paths) -> Iterator[str]:
             yield number
 
 
-def _root_text(group: Group, name: str) -> str:
+def _root_text(group: Cgroup, name: str) -> str:
     root = group.hierarchy.unified_root
     return "" if root is None else read_text(root / name) or ""
 
 
-def _controller_file(group: Group, controller: str, name: str) -> tuple[Path, str]:
+def _controller_file(group: Cgroup, controller: str, name: str) -> tuple[Path, str]:
     """The file of a group and why it cannot be used; empty if it can."""
     v1 = group.v1_dir(controller)
     folder = v1 if v1 is not None else group.unified_dir

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import OpenFile
 
 
@@ -49,7 +49,7 @@ class Freezer:
             return None
 
 
-def find_freezer(group: Group) -> tuple[Freezer | None, str]:
+def find_freezer(group: Cgroup) -> tuple[Freezer | None, str]:
     """The freezer of a group, or ``None`` and why there is none.
 
     The v2 freezer goes first: what it has frozen can still be killed.

@@ -12,9 +12,9 @@ from typing import Final
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.journal.entries import Frozen
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text, write_text
-from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import RETRY_S, Aside
 from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite, QuietLever
 from stallward.actuator.levers.base.originals import Originals
@@ -42,12 +42,12 @@ class PauseLever(QuietLever):
 
     def __init__(
         self,
-        group: Group,
+        group: Cgroup,
         originals: Originals,
         wanted_of: Callable[[DesiredState], bool],
         *,
         confirm_s: float = CONFIRM_S,
-        spared: Spared | None = None,
+        spared: ExemptProcesses | None = None,
         aside_s: float = ASIDE_S,
     ) -> None:
         self.name = f"pause:{group.name.rpartition('/')[2]}"
@@ -55,7 +55,7 @@ class PauseLever(QuietLever):
         self._originals = originals
         self._wanted_of = wanted_of
         self._confirm_s = confirm_s
-        self._spared = spared or Spared()
+        self._spared = spared or ExemptProcesses()
         self._freezer, self._missing = find_freezer(group)
         self._wanted = False
         self._pending: tuple[bool, float] | None = None

@@ -20,7 +20,7 @@ from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import PlannedWrite
-from stallward.actuator.levers.base.one_shot import OnceLever
+from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.worker import Superseded
 from stallward.actuator.record.lever_result import LeverResult, attempt
@@ -94,7 +94,7 @@ class _Wish:
         return str(self.target_bytes)
 
 
-class ReclaimLever(OnceLever[int, _Wish]):
+class ReclaimLever(OneShotLever[int, _Wish]):
     """Evicts pages whenever another target is wished.
 
     Args:

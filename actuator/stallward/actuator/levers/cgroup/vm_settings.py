@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.file_lever import FileLever, FileSpec
 from stallward.actuator.levers.base.lever import ASIDE_S
@@ -29,9 +29,9 @@ _LEAST_DIRTY_BYTES: Final = 2 * 65536
 def vm_levers(
     *,
     paths: Paths,
-    zone: Group,
-    protected: Group | None,
-    slots: tuple[Group, ...],
+    zone: Cgroup,
+    protected: Cgroup | None,
+    slots: tuple[Cgroup, ...],
     zone_limit_bytes: int | None,
     originals: Originals,
     aside_s: float = ASIDE_S,
@@ -81,7 +81,9 @@ def _refused(path: Path) -> str:
         return f"{path}: {error.strerror}"
 
 
-def _group_specs(zone: Group, protected: Group | None, slots: tuple[Group, ...]) -> list[FileSpec]:
+def _group_specs(
+    zone: Cgroup, protected: Cgroup | None, slots: tuple[Cgroup, ...]
+) -> list[FileSpec]:
     """The swappiness of v1 groups; what a v2 node lacks."""
     protected_of = _protected_swappiness
     if zone.hierarchy.kind != "hybrid":
@@ -96,7 +98,7 @@ def _group_specs(zone: Group, protected: Group | None, slots: tuple[Group, ...])
             )
         ]
     groups = [(group, partial(_tuning, "swappiness")) for group in (zone, *slots)]
-    wanted: list[tuple[Group, Callable[[DesiredState], str | None]]] = [*groups]
+    wanted: list[tuple[Cgroup, Callable[[DesiredState], str | None]]] = [*groups]
     if protected is not None:
         wanted.append((protected, protected_of))
     return [

@@ -32,7 +32,7 @@ BACKGROUND: Final = 500
 _RESCAN_S: Final = 1.0
 
 
-class OomLever(QuietLever):
+class OomScoreLever(QuietLever):
     """The OOM scores of the protected application, or else of the background.
 
     Args:

@@ -18,7 +18,7 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
-from stallward.actuator.levers.base.one_shot import OnceLever
+from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.worker import Superseded
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState, PageAdvice
@@ -101,7 +101,7 @@ def why_no_advice(proc: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdviceSpec:
+class PageAdviceSpec:
     """What makes a lever of page advice.
 
     Attributes:
@@ -123,14 +123,14 @@ class AdviceSpec:
     advise: Advise = process_madvise
 
 
-class AdviceLever(OnceLever[PageAdvice, PageAdvice | None]):
+class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
     """Gives an advice once whenever another one is wished.
 
     Args:
         spec: The description.
     """
 
-    def __init__(self, spec: AdviceSpec) -> None:
+    def __init__(self, spec: PageAdviceSpec) -> None:
         self._spec = spec
         super().__init__(spec.name, spec.missing, nothing=None)
 

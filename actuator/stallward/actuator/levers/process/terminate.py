@@ -12,7 +12,7 @@ from typing import Final, Literal
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.process_identity import send_signal, start_time_ticks
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
-from stallward.actuator.levers.base.one_shot import OnceLever
+from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.worker import Superseded
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState
@@ -46,7 +46,7 @@ class EndSpec:
     check: Callable[[], None] = field(default=lambda: None)
 
 
-class EndLever(OnceLever[Literal[True], bool]):
+class EndLever(OneShotLever[Literal[True], bool]):
     """Ends a slot once whenever that is wished anew; during the grace it can be called off.
 
     Args:

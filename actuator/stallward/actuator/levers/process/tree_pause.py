@@ -23,7 +23,7 @@ from stallward.actuator.errors import JournalError
 from stallward.actuator.journal.entries import Stopped
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
-from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.lever import PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.process.tree_signals import Batch, batches, send, stop, why_no_pidfd
@@ -59,14 +59,14 @@ class TreePause:
         proc: Path,
         originals: Originals,
         *,
-        spared: Spared | None = None,
+        spared: ExemptProcesses | None = None,
     ) -> None:
         self.name = f"pause:{tree.name}"
         self._slot = slot
         self._tree = tree
         self._proc = proc
         self._originals = originals
-        self._spared = spared or Spared()
+        self._spared = spared or ExemptProcesses()
         self._stopped: dict[ProcessRef, float] = {}
         """By process: when it was stopped."""
         self._standing: set[ProcessRef] = set()

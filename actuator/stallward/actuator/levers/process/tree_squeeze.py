@@ -24,7 +24,7 @@ from stallward.actuator.errors import KernelFileError, LeverError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
-from stallward.actuator.levers.base.exempt_processes import Spared
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.lever import PlannedWrite, QuietLever
 from stallward.actuator.levers.base.worker import Superseded, Worker
 from stallward.actuator.levers.process.page_advice import (
@@ -77,7 +77,7 @@ class TreeSqueeze(QuietLever):
         proc: Path,
         wish_of: Callable[[DesiredState], tuple[int | None, bool]],
         *,
-        spared: Spared | None = None,
+        spared: ExemptProcesses | None = None,
         name: str = "",
         once: bool = False,
         advise: Advise = process_madvise,
@@ -86,7 +86,7 @@ class TreeSqueeze(QuietLever):
         self._tree = tree
         self._proc = proc
         self._wish_of = wish_of
-        self._spared = spared or Spared()
+        self._spared = spared or ExemptProcesses()
         self._advise = advise
         self._once = once
         self._wish = _Wish(None, paused=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallward.actuator.errors import ActuatorError, NodeError
-from stallward.actuator.kernel.cgroups import Group, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.agent.sample import GroupSample, NodeSample, ProcessSample, Sample
 
@@ -36,7 +36,7 @@ class PageCacheSignal:
         mode: str,
         *,
         hierarchy: Hierarchy,
-        zone: Group,
+        zone: Cgroup,
         protected: AnyTarget,
         slots: Sequence[AnyTarget],
         btf_path: Path | None = None,
@@ -57,7 +57,7 @@ class PageCacheSignal:
             mode,
             btf_path=btf_path or BTF,
             groups=[
-                group.unified_dir if isinstance(group, Group) else None
+                group.unified_dir if isinstance(group, Cgroup) else None
                 for group in (zone, protected, *slots)
             ],
             cgroup_root=hierarchy.unified_root,

@@ -8,7 +8,7 @@ from typing import Final
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.sensors.processes.members import Members
-from stallward.actuator.sensors.processes.tracked_process import EndedError, Tracked
+from stallward.actuator.sensors.processes.tracked_process import EndedError, TrackedProcess
 from stallward.agent.sample import ProcessSample
 
 _TICKS_PER_S = 100  # USER_HZ, the same on every architecture that runs this
@@ -41,8 +41,8 @@ class GroupProcesses:
 
     def __init__(self, members: Members, slot: int, proc: Path) -> None:
         self.slot = slot
-        self.tracked: dict[int, Tracked] = {}
-        self.arrivals: list[Tracked] = []
+        self.tracked: dict[int, TrackedProcess] = {}
+        self.arrivals: list[TrackedProcess] = []
         self.fault: SensorError | None = None
         self._members = members
         self._proc = proc
@@ -76,7 +76,7 @@ class GroupProcesses:
         for pid in self.tracked.keys() - pids:
             self._forget(pid)
         for pid in sorted(pids - self.tracked.keys()):
-            process = Tracked(self._proc, pid, self.slot, keep=len(self.tracked) < keep)
+            process = TrackedProcess(self._proc, pid, self.slot, keep=len(self.tracked) < keep)
             self.tracked[pid] = process
             self.arrivals.append(process)
             self._unread.add(pid)
@@ -84,7 +84,7 @@ class GroupProcesses:
         self._complete = self._complete or not self._unread
         return True
 
-    def take_turn(self, process: Tracked, now_s: float, pss_bytes: int | None) -> bool:
+    def take_turn(self, process: TrackedProcess, now_s: float, pss_bytes: int | None) -> bool:
         """Read one process; whether it is still there."""
         try:
             process.read(now_s, pss_bytes)
@@ -98,7 +98,7 @@ class GroupProcesses:
         self._complete = self._complete or not self._unread
         return True
 
-    def _count(self, process: Tracked, sample: ProcessSample) -> None:
+    def _count(self, process: TrackedProcess, sample: ProcessSample) -> None:
         pid, io, delay_us = process.pid, process.io, sample.run_delay_us
         last = self._counted.get(pid, _ZERO)
         now = (

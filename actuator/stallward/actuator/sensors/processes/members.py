@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.cgroup_dirs import walk
-from stallward.actuator.kernel.cgroups import Group
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import OpenFile
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.kernel.target import AnyTarget
@@ -53,7 +53,7 @@ class GroupMembers:
         group: The group.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Cgroup) -> None:
         self._tops = group.dirs
         unified = group.unified_dir
         self._tree = None if unified is None else OpenFile(unified / "cgroup.stat", SensorError)
@@ -129,4 +129,4 @@ class TreeMembers:
 
 def members_of(target: AnyTarget) -> Members:
     """Lists the processes of a group or a tree."""
-    return GroupMembers(target) if isinstance(target, Group) else TreeMembers(target)
+    return GroupMembers(target) if isinstance(target, Cgroup) else TreeMembers(target)

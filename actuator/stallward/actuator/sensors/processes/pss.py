@@ -17,7 +17,7 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.sensors.files.process_files import parse_pss
-from stallward.actuator.sensors.processes.tracked_process import Tracked
+from stallward.actuator.sensors.processes.tracked_process import TrackedProcess
 
 _REST_RATIO: Final = 1000
 """Rests so many times as long as a read took: 0.1 % of a core."""
@@ -37,12 +37,12 @@ class PssReader:
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
-        self._wanted: Sequence[Tracked] = ()
+        self._wanted: Sequence[TrackedProcess] = ()
         self._found: dict[Identity, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def want(self, processes: Sequence[Tracked]) -> None:
+    def want(self, processes: Sequence[TrackedProcess]) -> None:
         """Read these from now on; the thread starts with the first call."""
         self._wanted = processes
         if self._thread is None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.pss import PssReader
-from stallward.actuator.sensors.processes.tracked_process import Tracked
+from stallward.actuator.sensors.processes.tracked_process import TrackedProcess
 from stallward.agent.sample import ProcessSample
 
 KEPT_OPEN: Final = 128
@@ -24,13 +24,13 @@ _REOPENED_WORK: Final = 3
 _THREADS_PER_WORK: Final = 2
 
 
-def _work(process: Tracked) -> int:
+def _work(process: TrackedProcess) -> int:
     """What a turn costs; 1 is about 20 us."""
     threads = process.threads if process.threads > 1 else 0
     return (1 if process.kept else _REOPENED_WORK) + threads // _THREADS_PER_WORK
 
 
-class ProcessTurns:
+class RoundRobin:
     """Reads the processes of groups in turn, the application's and the first slots' more often.
 
     Args:
@@ -43,7 +43,7 @@ class ProcessTurns:
         self.groups = tuple(groups)
         self._near = frozenset(id(group) for group in self.groups[:near])
         self._pss = pss
-        self._queues: tuple[deque[Tracked], deque[Tracked]] = (deque(), deque())
+        self._queues: tuple[deque[TrackedProcess], deque[TrackedProcess]] = (deque(), deque())
         self._of_slot = {group.slot: group for group in self.groups}
         self._changed = True
         self._saved = 0
@@ -55,7 +55,7 @@ class ProcessTurns:
     def look(self, groups: Iterable[GroupProcesses]) -> None:
         """See who is in some of the groups now."""
         kept = KEPT_OPEN - sum(len(group.tracked) for group in self.groups)
-        arrivals: tuple[list[Tracked], list[Tracked]] = ([], [])
+        arrivals: tuple[list[TrackedProcess], list[TrackedProcess]] = ([], [])
         for group in groups:
             before = len(group.tracked)
             if group.look(max(kept, 0) + before):
@@ -95,7 +95,7 @@ class ProcessTurns:
         budget, self._saved = divmod(self._saved, _REST_TICKS)
         return budget
 
-    def _take_from(self, queue: deque[Tracked], now_s: float, budget: int) -> int:
+    def _take_from(self, queue: deque[TrackedProcess], now_s: float, budget: int) -> int:
         spent = 0
         for _ in range(len(queue)):
             if spent >= budget:
@@ -113,7 +113,7 @@ class ProcessTurns:
             spent += _work(process)
         return spent
 
-    def _identities(self) -> list[Tracked]:
+    def _identities(self) -> list[TrackedProcess]:
         return [process for group in self.groups for process in group.tracked.values()]
 
     def samples(self) -> tuple[ProcessSample, ...]:
@@ -129,7 +129,7 @@ class ProcessTurns:
             self._places = {sample.pid: place for place, sample in enumerate(read)}
         return tuple(self._list)
 
-    def _replace(self, process: Tracked) -> None:
+    def _replace(self, process: TrackedProcess) -> None:
         """Note a process's new sample without looking at all the others."""
         place = self._places.get(process.pid)
         if self._list is None or place is None or process.sample is None:

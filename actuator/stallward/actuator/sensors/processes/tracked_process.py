@@ -39,7 +39,7 @@ def _read(fd: int) -> bytes:
     return os.pread(fd, _BYTES, 0)
 
 
-class Tracked:
+class TrackedProcess:
     """One process.
 
     An open file of /proc/PID belongs to that process for good: once it has ended, reading fails,

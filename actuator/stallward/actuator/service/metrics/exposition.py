@@ -14,7 +14,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
 )
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.metrics_core import Metric as Children
 from prometheus_client.registry import Collector
 
 from stallward.actuator.service.loop_link import LoopLink
@@ -55,7 +55,7 @@ class DaemonMetrics(Collector):
         encoder, content_type = choose_encoder(accept)
         return content_type, encoder(self._registry)
 
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[Children]:
         """The families, in the order of the table."""
         rows = dict(self._rows(self._link.status(), self._link.last))
         for metric in METRICS:
@@ -94,7 +94,7 @@ class DaemonMetrics(Collector):
         )
         yield "stallward_requests_total", [((), counts.requests)]
 
-    def _phases(self) -> Family:
+    def _phases(self) -> Children:
         metric = _BY_NAME["stallward_tick_phase_seconds"]
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         bounds = [f"{bound:g}" for bound in PHASE_BOUNDS_S] + ["+Inf"]
@@ -159,7 +159,7 @@ def _by_label(counts: Mapping[str, int]) -> Rows:
     return [((label,), count) for label, count in sorted(counts.items())]
 
 
-def _family(name: str, rows: Rows) -> Family:
+def _family(name: str, rows: Rows) -> Children:
     metric = _BY_NAME[name]
     make: Callable[..., CounterMetricFamily | GaugeMetricFamily]
     make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily

@@ -80,7 +80,7 @@ class SlotProgram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwinScenario:
+class Exogenous:
     """A node, its protected application and its background."""
 
     name: str
@@ -120,12 +120,12 @@ class TwinScenario:
             raise TwinError(f"{self.name} has a slot with programs empty or of unequal length.")
 
 
-def scenario_to_json(scenario: TwinScenario) -> dict[str, Any]:
+def scenario_to_json(scenario: Exogenous) -> dict[str, Any]:
     """A scenario as JSON values."""
     return asdict(scenario)
 
 
-def scenario_from_json(data: Mapping[str, Any]) -> TwinScenario:
+def scenario_from_json(data: Mapping[str, Any]) -> Exogenous:
     """The inverse of :func:`scenario_to_json`.
 
     Raises:
@@ -144,7 +144,7 @@ def scenario_from_json(data: Mapping[str, Any]) -> TwinScenario:
         served = dict(values.pop("protected"))
         served["rate_factors"] = tuple(float(v) for v in served.get("rate_factors", (1.0,)))
         protected = ProtectedProgram(**served)
-        scenario = TwinScenario(protected=protected, slots=tuple(slots), **values)
+        scenario = Exogenous(protected=protected, slots=tuple(slots), **values)
         check_fields(scenario)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TwinError(

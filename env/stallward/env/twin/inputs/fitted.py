@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.errors import TwinError
-from stallward.env.twin.inputs.exogenous import TwinScenario, scenario_from_json, scenario_to_json
+from stallward.env.twin.inputs.exogenous import Exogenous, scenario_from_json, scenario_to_json
 from stallward.env.twin.inputs.parameters import TwinParameters, as_mapping, from_mapping
 
 TWIN_SCHEMA: Final = 1
@@ -31,7 +31,7 @@ class FittedTwin:
         provenance: Which recordings, how fitted, with what error.
     """
 
-    scenario: TwinScenario
+    scenario: Exogenous
     draws: tuple[TwinParameters, ...]
     weights: tuple[float, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)

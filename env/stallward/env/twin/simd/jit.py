@@ -23,7 +23,7 @@ from numba.extending import register_jitable
 
 from stallward import agent
 from stallward.actuator.guard import slot_tracker
-from stallward.actuator.runtime.temporary_folders import make_passing
+from stallward.actuator.runtime.temporary_folders import make_temporary_folder
 from stallward.env import twin
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -72,7 +72,7 @@ def cache_folder() -> Path:
     for folder in (Path(config.CACHE_DIR) if config.CACHE_DIR else None, home / "stallward"):
         if folder is not None and _writable(folder):
             return folder
-    passing = make_passing("kernels")
+    passing = make_temporary_folder("kernels")
     atexit.register(shutil.rmtree, passing, ignore_errors=True)
     return passing
 
