@@ -9,11 +9,11 @@ eight nodes as for one. What differs between nodes cannot be branched on, so mod
 nodes
 share: counts, sub-steps, and :func:`~stallward.env.twin.simd.values.anywhere`.
 
-- :mod:`~stallward.env.twin.simd.values`: the numbers and their operations.
-- :mod:`~stallward.env.twin.simd.elementary`: exp, log, power and the like, the same bits
-everywhere.
-- :mod:`~stallward.env.twin.simd.layout`, :mod:`~stallward.env.twin.simd.records`: a node's state
-by name.
-- :mod:`~stallward.env.twin.simd.one_lane`: what is done to one of the eight nodes.
-- :mod:`~stallward.env.twin.simd.jit`: the decorators, and where compiled code is kept.
+- ``values``: the numbers and their operations.
+- ``elementary``: exp, log, power and the like, the same bits everywhere.
+- ``layout``, ``records``: a node's state by name.
+- ``one_lane``: what is done to one of the eight nodes.
+- ``jit``: the decorators, and where compiled code is kept.
+- ``numba_internals``, ``numba_version``: what is used of numba beyond its public interface, and
+  the versions with which that works.
 """

@@ -18,13 +18,17 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from numba import config, njit
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.extending import register_jitable
 
 from stallward import agent
 from stallward.actuator.guard import slot_tracker
 from stallward.actuator.runtime.temporary_folders import make_temporary_folder
 from stallward.env import twin
+from stallward.env.twin.simd.numba_internals import (
+    CacheLocator,
+    CompileResultCacheImpl,
+    FunctionCache,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -86,7 +90,7 @@ def _writable(folder: Path) -> bool:
     return True
 
 
-class _Locator(_CacheLocator):  # type: ignore[misc]
+class _Locator(CacheLocator):  # type: ignore[misc]
     """Tells numba where, and whether what is there is still right."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from stallward.env.twin.simd.layout import Rows
+from stallward.env.twin.simd.numba_internals import ir, types
 from stallward.env.twin.simd.records import argument_index
 from stallward.env.twin.simd.vectors import NUMBERS, VECTOR, WIDTH, compiled_as, splat
 

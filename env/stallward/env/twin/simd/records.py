@@ -15,9 +15,6 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     infer_getattr,
     intrinsic,
@@ -29,6 +26,7 @@ from numba.extending import (
 from numpy.typing import NDArray
 
 from stallward.env.twin.simd.layout import Layout, Rows
+from stallward.env.twin.simd.numba_internals import AttributeTemplate, cgutils, ir, types
 from stallward.env.twin.simd.vectors import NUMBERS, VECTOR, compiled_as, splat
 
 Array = NDArray[np.float64]

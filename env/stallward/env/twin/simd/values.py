@@ -11,10 +11,9 @@ import math
 import operator
 from typing import Any, Final
 
-from llvmlite import ir
-from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from stallward.env.twin.simd.numba_internals import cgutils, ir, types
 from stallward.env.twin.simd.vectors import (
     CONDITIONS,
     NUMBERS,

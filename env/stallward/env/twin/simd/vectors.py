@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from llvmlite import ir
-from numba.core import types
 from numba.extending import intrinsic, lower_cast, models, overload, register_model
+
+from stallward.env.twin.simd.numba_internals import Conversion, ir, types
 
 WIDTH: Final = 8
 """Nodes computed at once."""
@@ -34,8 +34,6 @@ class NumbersType(types.Type):
 
     def can_convert_from(self, _context: Any, other: Any) -> Any:
         """A number of all nodes may stand where one of each is asked for."""
-        from numba.core.typeconv import Conversion  # noqa: PLC0415
-
         return Conversion.safe if is_scalar(other) else None
 
 

@@ -1,0 +1,133 @@
+"""The internals of numba that vector code relies on: they are as they were when it was written."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+from numba import njit
+
+from stallward.env.errors import TwinError
+from stallward.env.twin.simd import jit, numba_internals
+from stallward.env.twin.simd.numba_version import check_numba_version, numba_requirement
+
+ROOT = Path(__file__).parents[4]
+INTERNALS = Path(numba_internals.__file__)
+
+
+def changed(what: str) -> str:
+    """What to say where numba is not as it was."""
+    return (
+        f"numba {numba.__version__} {what}. Adapt {INTERNALS.parent} to it, or leave this version "
+        f"out of numba_version.py and pyproject.toml."
+    )
+
+
+@pytest.mark.parametrize("version", ["0.65.0", "0.66.0rc1", "0.68.1", "0.68.0dev0+12.gabc"])
+def test_versions_that_were_tried_are_accepted(version: str) -> None:
+    check_numba_version(version)
+
+
+@pytest.mark.parametrize("version", ["0.64.9", "0.69.0", "0.69.0rc1", "1.0.0", "1", "unknown"])
+def test_any_other_version_is_refused_with_the_versions_that_work(version: str) -> None:
+    with pytest.raises(TwinError) as refusal:
+        check_numba_version(version)
+    assert version in refusal.value.cause
+    assert numba_requirement() in refusal.value.next_step
+
+
+def test_the_range_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert numba_requirement() in project["optional-dependencies"]["train"]
+
+
+def test_a_command_with_another_numba_ends_with_that_message_and_no_trace() -> None:
+    code = (
+        "import numba, sys\n"
+        "numba.__version__ = '9.1.0'\n"
+        "from stallward.evaluation.cli import main\n"
+        "sys.argv = ['stallward', 'bench', 'env', '--seconds', '1']\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "numba 9.1.0" in done.stderr
+    assert numba_requirement() in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_numba_without_these_internals_is_refused_as_an_unknown_version() -> None:
+    code = (
+        "import numba.core.caching\n"
+        "del numba.core.caching.FunctionCache\n"
+        "import stallward.env.twin.simd.numba_internals\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert re.search(rf"TwinError.*numba {re.escape(numba.__version__)}", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [
+        (numba_internals.FunctionCache, ["_impl_class", "load_overload", "save_overload"]),
+        (numba_internals.CompileResultCacheImpl, ["_locator_classes"]),
+        (numba_internals.AttributeTemplate, ["generic_resolve", "resolve"]),
+        (numba_internals.Conversion, ["safe"]),
+        (numba_internals.cgutils, ["alloca_once", "get_or_insert_function"]),
+        (numba_internals.types.Type, ["unify", "can_convert_from"]),
+        (njit(lambda: 0), ["_cache"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_classes_have_the_members_that_are_used_or_replaced(owner: Any, names: list[str]) -> None:
+    missing = [name for name in names if not hasattr(owner, name)]
+    assert not missing, changed(f"has no {', '.join(missing)} in {owner!r}")
+
+
+def test_a_place_for_compiled_code_is_asked_for_what_ours_answers() -> None:
+    locator = numba_internals.CacheLocator
+    asked = {
+        name
+        for name, member in vars(locator).items()
+        if getattr(member, "__isabstractmethod__", False)
+    }
+    answered = {"get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"}
+    assert asked <= answered, changed(f"asks a cache locator for {sorted(asked - answered)}")
+    found = list(inspect.signature(locator.from_function).parameters)
+    assert len(found) == 2, changed(f"calls from_function with {found}")
+
+
+def _three_times(x: float) -> float:
+    return 3.0 * x
+
+
+def _compiled_anew(kernel: Callable[[float], float]) -> bool:
+    """Whether calling a kernel for the first time compiles it; else it comes from the disk."""
+    assert kernel(2.0) == 6.0
+    stats: Any = kernel.stats  # type: ignore[attr-defined]
+    hits, misses = sum(stats.cache_hits.values()), sum(stats.cache_misses.values())
+    assert hits + misses == 1, changed("does not ask our cache for compiled code")
+    return bool(misses)
+
+
+def test_compiled_code_is_used_again_until_any_source_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
+    assert _compiled_anew(jit.kernel(_three_times))
+    assert not _compiled_anew(jit.kernel(_three_times))
+    monkeypatch.setattr(jit, "_stamp", lambda: "other sources")
+    assert _compiled_anew(jit.kernel(_three_times))
+    assert not _compiled_anew(jit.kernel(_three_times))
