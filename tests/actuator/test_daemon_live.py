@@ -646,8 +646,9 @@ def test_a_daemon_inside_a_background_group_refuses_to_start(
     script = (
         "import sys; from pathlib import Path\n"
         "from stallward.actuator import guardian\n"
+        "from stallward.actuator.ipc.options import GuardianOptions\n"
         "for path in sys.argv[2:]: Path(path, 'cgroup.procs').write_text('0')\n"
-        "sys.exit(guardian.main(['--config', sys.argv[1]]))\n"
+        "sys.exit(guardian.main(GuardianOptions(config=Path(sys.argv[1]))))\n"
     )
     hog = little_sandbox.hogs[0]
     for group in little_sandbox.hogs:

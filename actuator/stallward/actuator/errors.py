@@ -14,6 +14,7 @@ The tree::
     ├── JournalError               the journal of original settings cannot be kept
     ├── FramesError                a frames file that cannot be read or written
     ├── ConfigError                a configuration that cannot be used
+    ├── OptionsError               a process was started with options that are none
     ├── GuardError                 a request that the guard refuses
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   nobody answers, or the loop is restarting
@@ -98,6 +99,10 @@ class FramesError(ActuatorError):
 
 class ConfigError(ActuatorError):
     """Raised when a configuration cannot be used."""
+
+
+class OptionsError(ActuatorError):
+    """Raised when a process is started with options that it cannot use."""
 
 
 class GuardError(ActuatorError):

@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from stallward.actuator.client import ActuatorClient
+from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS
 from stallward.agent.controller import Controller, NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.evaluation.errors import ComparisonError
@@ -62,13 +63,12 @@ def remote_controller(
         "--slo-ms",
         f"{slo_ms!r}",
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env={**os.environ, **SINGLE_THREADED_MATHS},
         start_new_session=True,  # Ctrl-C reaches it through us, in order
     ) as process:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,11 @@ from stallward.actuator.config.tables import RestartConfig
 from stallward.actuator.guardian.child import Child, Launch
 from stallward.actuator.guardian.guardian import EXIT_GAVE_UP, Guardian
 from stallward.actuator.ipc.channels import EXIT_USER
+from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import FileValue
+from stallward.actuator.record.recorder import RecorderOptions
+from stallward.actuator.runtime.process_start import command_line
 
 
 def refused(*_: object, **__: object) -> int:
@@ -38,7 +40,9 @@ def test_a_child_that_cannot_be_started_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     ours, theirs = socket.socketpair()
-    launch = Launch(module="http", arguments=(), fds=(), handed_over=(theirs,))
+    launch = Launch(
+        module="http", options=RecorderOptions(fd=0, path=Path()), fds=(), handed_over=(theirs,)
+    )
     child = Child(name="loop", launch=lambda: launch, policy=RestartConfig())
     monkeypatch.setattr(subprocess if where == "Popen" else os, where, refused)
     ours.settimeout(5.0)
@@ -99,7 +103,7 @@ def test_what_may_pass_is_no_mistake_of_the_user(tmp_path: Path, fault: str, sta
     Journal(config.journal.path, config.node.paths).append((FileValue(stuck, "60"),))
     file = tmp_path / "daemon.toml"
     file.write_text("?" if fault == "configuration" else config_toml(config))
-    command = [sys.executable, "-m", "stallward.actuator.guardian", "--config", str(file)]
+    command = command_line(Modules().guardian, GuardianOptions(config=file))
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status, done.stderr
     assert config.journal.path.exists()

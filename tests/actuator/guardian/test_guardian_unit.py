@@ -19,6 +19,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guardian.guardian import Guardian
 from stallward.actuator.guardian.loop_watch import PauseLimit
 from stallward.actuator.ipc.channels import BEAT, SILENCE_S
+from stallward.actuator.ipc.options import LoopOptions
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.journal.entries import FileValue, Stopped, to_line
 from stallward.actuator.runtime import stderr_line as module
@@ -106,8 +107,8 @@ def test_the_next_loop_is_told_of_what_could_not_be_undone(
     launch = parent._launch_loop()
     for end in launch.handed_over:
         end.close()
-    told = launch.arguments[launch.arguments.index("--unfinished") + 1]
-    assert told == str(int(stuck))
+    assert isinstance(launch.options, LoopOptions)
+    assert launch.options.left.unfinished is stuck
 
 
 def test_a_heartbeat_that_a_dead_loop_left_is_not_the_next_one_s(parent: Guardian) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.guardian import restore_command
-from stallward.actuator.guardian.restore_command import journal_of, main
+from stallward.actuator.guardian.restore_command import RestoreOptions, journal_of, main
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import FileValue, Frozen
 from stallward.actuator.kernel.paths import Paths
@@ -47,7 +47,7 @@ def dead(tmp_path: Path) -> Dead:
 
 
 def run(dead: Dead, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
-    status = main(["--config", str(dead.config)])
+    status = main(RestoreOptions(config=dead.config))
     said = capsys.readouterr()
     return status, said.out.splitlines(), said.err
 
@@ -108,9 +108,9 @@ def test_a_living_daemon_is_left_alone(
 
 
 def test_a_journal_can_be_named_without_a_configuration(
-    dead: Dead, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    dead: Dead, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(restore_command, "Paths", lambda: dead.paths)
-    assert main(["--journal", str(dead.path)]) == 0
+    nowhere = dead.config.with_name("gone.toml")
+    assert main(RestoreOptions(config=nowhere, journal=dead.path, paths=dead.paths)) == 0
     assert f"{dead.knob} = 60" in capsys.readouterr().out
     assert dead.knob.read_text() == "60"

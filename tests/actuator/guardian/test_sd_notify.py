@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +27,10 @@ from stallward.actuator.config.tables import (
 from stallward.actuator.guardian.loop_watch import LoopHealth
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import SILENCE_S
+from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.runtime.process_start import command_line
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -182,10 +183,8 @@ def test_the_daemon_tells_its_manager_and_a_stopped_loop_starves_the_watchdog(
     text = config_toml(config).replace('"z', f'"{quiet_groups}')
     (tmp_path / "daemon.toml").write_text(text)
     environment = {**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": "60000000"}
-    command = [sys.executable, "-m", "stallward.actuator.guardian"]
-    daemon = subprocess.Popen(
-        [*command, "--config", str(tmp_path / "daemon.toml")], env=environment
-    )
+    options = GuardianOptions(config=tmp_path / "daemon.toml")
+    daemon = subprocess.Popen(command_line(Modules().guardian, options), env=environment)
     try:
         assert until(listening, "READY=1") == ["READY=1"]
         assert until(listening, "WATCHDOG=1")[-1] == "WATCHDOG=1"

@@ -6,18 +6,19 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from stallward.actuator.ipc.channels import Outlet
 from stallward.actuator.record.frames import read_frames
+from stallward.actuator.record.recorder import RecorderOptions
+from stallward.actuator.runtime.process_start import command_line
 
 
 def _start(path: Path) -> tuple[subprocess.Popen[bytes], Outlet]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "stallward.actuator.record.recorder"]
-    command += ["--fd", str(theirs.fileno()), "--path", str(path)]
+    options = RecorderOptions(fd=theirs.fileno(), path=path)
+    command = command_line("stallward.actuator.record.recorder", options)
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE)
     theirs.close()
     return process, Outlet(ours)

@@ -39,14 +39,14 @@ def serve(
     """
     check_config(config)
     from stallward.actuator.config.load import load_config  # noqa: PLC0415
+    from stallward.actuator.ipc.options import GuardianOptions, Modules  # noqa: PLC0415
+    from stallward.actuator.runtime.process_start import command_line  # noqa: PLC0415
 
     socket = load_config(config).service.socket
     output.note(f"serving; ask it with `stallward ctl status --socket {socket}`, Ctrl-C ends it")
     # A fresh process: the guardian must not carry the command line's imports.
-    os.execv(  # noqa: S606
-        sys.executable,
-        [sys.executable, "-m", "stallward.actuator.guardian", "--config", str(config)],
-    )
+    command = command_line(Modules().guardian, GuardianOptions(config=config))
+    os.execv(command[0], command)  # noqa: S606
 
 
 def restore(
@@ -61,12 +61,11 @@ def restore(
     everything is as it was; 1: something could not be undone, and stays in the journal; 2: it
     could not be tried, e.g. because a daemon runs.
     """
-    from stallward.actuator.guardian.restore_command import main  # noqa: PLC0415
+    from stallward.actuator.guardian.restore_command import RestoreOptions, main  # noqa: PLC0415
 
     if journal is None:
         check_config(config)
-    chosen = ["--config", str(config)] if journal is None else ["--journal", str(journal)]
-    raise typer.Exit(main(chosen))
+    raise typer.Exit(main(RestoreOptions(config=config, journal=journal)))
 
 
 def systemd_unit(
@@ -101,12 +100,12 @@ def doctor(
 
     from stallward.actuator.config.load import load_config  # noqa: PLC0415
     from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
-    from stallward.actuator.kernel.paths import Paths  # noqa: PLC0415
+    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
 
     if config is not None:
         check_config(config)
     loaded = None if config is None else load_config(config)
-    found = examine(Paths() if loaded is None else loaded.node.paths, loaded)
+    found = examine(DEFAULT_PATHS if loaded is None else loaded.node.paths, loaded)
     if as_json:
         output.print_json({**asdict(found), "protectable": found.protectable})
         raise typer.Exit(0 if found.protectable else 1)

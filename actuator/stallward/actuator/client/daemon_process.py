@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ import psutil
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavailableError
+from stallward.actuator.ipc.options import GuardianOptions, Modules
+from stallward.actuator.runtime.process_start import command_line
 from stallward.actuator.runtime.temporary_folders import make_temporary_folder, remove_folder
 
 if TYPE_CHECKING:
@@ -29,12 +30,8 @@ _ORPHANS_S: Final = 5.0
 _LAST_WORDS: Final = 8
 _STALE_S: Final = 60.0
 """An owner dead for so long has no guardian any more that still uses the folder."""
-_MODULES: Final = {
-    "stallward.actuator.loop": "loop",
-    "stallward.actuator.service": "service",
-    "stallward.actuator.record.recorder": "recorder",
-    "stallward.actuator.latency.collector": "collector",
-}
+_MODULES: Final = Modules()
+_CHILDREN: Final = ("loop", "service", "recorder", "collector")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +99,13 @@ class Daemon:
         self._log_path = self._log_path or folder / "daemon.log"
         self._started_s = time.monotonic()
         owner_read, owner_write = os.pipe()
-        command = [sys.executable, "-m", "stallward.actuator.guardian"]
-        command += ["--config", str(config_path), "--owner-fd", str(owner_read)]
-        command += ["--owned-folder", str(self._owned or folder)]
+        options = GuardianOptions(
+            config=config_path, owner_fd=owner_read, owned_folder=self._owned or folder
+        )
         try:
             with self._log_path.open("ab") as log:
                 self._process = subprocess.Popen(
-                    command,
+                    command_line(_MODULES.guardian, options),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -177,8 +174,8 @@ class Daemon:
         found = {}
         for child in _children(guardian):
             arguments = _arguments(child)
-            for module, name in _MODULES.items():
-                if module in arguments:
+            for name in _CHILDREN:
+                if getattr(_MODULES, name) in arguments:
                     found[name] = child.pid
         return DaemonPids(guardian=guardian, **found)
 

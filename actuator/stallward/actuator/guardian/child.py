@@ -7,13 +7,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from stallward.actuator.config.tables import RestartConfig
+from stallward.actuator.runtime.process_start import command_line
 
 YOUNG_S: Final = 2.0
 """A process that dies younger than this is started again more slowly each time."""
@@ -25,11 +25,14 @@ class Launch:
     """How to start a child."""
 
     module: str
-    arguments: tuple[str, ...]
+    options: object
+    """A frozen dataclass, for :func:`stallward.actuator.runtime.process_start.read_options`."""
     fds: tuple[int, ...]
     """Descriptors it inherits."""
     handed_over: tuple[socket.socket, ...] = ()
     """Sockets that are closed here once it has them."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it has beside those of this process."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,8 +65,9 @@ class Child:
         launch = self.launch()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", launch.module, *launch.arguments],
+                command_line(launch.module, launch.options),
                 pass_fds=launch.fds,
+                env={**os.environ, **launch.environment},
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C reaches the guardian alone
             )

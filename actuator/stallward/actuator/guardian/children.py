@@ -9,7 +9,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -17,37 +16,23 @@ from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import RecordConfig
 from stallward.actuator.guardian.child import Child, Launch
 from stallward.actuator.ipc.channels import LOOP_DIED
+from stallward.actuator.ipc.options import Inheritance, LoopOptions, Modules, ServiceOptions
 from stallward.actuator.latency.config import (
-    UNIT_MS,
+    CollectorOptions,
     GrpcLatency,
     LinesLatency,
     PrometheusLatency,
     StatsdLatency,
 )
 from stallward.actuator.record.frames import FRAMES_NAME
+from stallward.actuator.record.recorder import RecorderOptions
+from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS
 
 _KIND = socket.SOCK_SEQPACKET
 _SILENCE_S = 2.0
 """A loop of which the service has heard nothing for so long is not serving ..."""
 _SILENT_TICKS = 3.0
 """... or for so many of its longest ticks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inheritance:
-    """What a loop finds of those before it.
-
-    Attributes:
-        memory_fd: See :mod:`stallward.actuator.ipc.shared_memory`.
-        first_place: The first place of it that no earlier loop's entry needs.
-        heir: Whether there was a loop that may have paused something lately.
-        unfinished: Whether something that a loop left could not be undone: the journal has it.
-    """
-
-    memory_fd: int
-    first_place: int
-    heir: bool
-    unfinished: bool = False
 
 
 class Wiring:
@@ -58,13 +43,21 @@ class Wiring:
         lock_fds: The locks of the daemon. The loop inherits them: what it has not put back yet
             is not for another daemon.
         started_s: When the daemon was started, CLOCK_MONOTONIC.
+        modules: What each process runs.
 
     Attributes:
         link: The guardian's end of its socket to the loop; ``None`` once that is closed.
     """
 
-    def __init__(self, config: DaemonConfig, lock_fds: tuple[int, ...], started_s: float) -> None:
+    def __init__(
+        self,
+        config: DaemonConfig,
+        lock_fds: tuple[int, ...],
+        started_s: float,
+        modules: Modules,
+    ) -> None:
         self._config = config
+        self._modules = modules
         self._lock_fds = lock_fds
         self._started_s = started_s
         silent_s = _SILENT_TICKS * config.control.slowest_tick_s
@@ -109,85 +102,60 @@ class Wiring:
         """How to start the loop, on a new link."""
         self.drop_link()
         self.link, theirs = socket.socketpair(socket.AF_UNIX, _KIND)
-        records = self._loop_records.fileno() if self._config.record else -1
-        latencies = self._latencies[0].fileno() if self._latencies else -1
-        own = (theirs.fileno(), self._loop_commands.fileno(), self._config_fd, left.memory_fd)
-        fds = (*own, *self._lock_fds)
-        arguments = (
-            *("--config", f"/proc/self/fd/{self._config_fd}"),
-            *("--guardian-fd", str(theirs.fileno())),
-            *("--command-fd", str(self._loop_commands.fileno())),
-            *("--record-fd", str(records)),
-            *("--latency-fd", str(latencies)),
-            *("--restarts", str(restarts)),
-            *("--memory-fd", str(left.memory_fd)),
-            *("--first-place", str(left.first_place)),
-            *("--heir", str(int(left.heir))),
-            *("--unfinished", str(int(left.unfinished))),
-            *("--daemon-start-s", repr(self._started_s)),
+        options = LoopOptions(
+            config_fd=self._config_fd,
+            guardian_fd=theirs.fileno(),
+            command_fd=self._loop_commands.fileno(),
+            record_fd=self._loop_records.fileno() if self._config.record else -1,
+            latency_fd=self._latencies[0].fileno() if self._latencies else -1,
+            restarts=restarts,
+            daemon_start_s=self._started_s,
+            left=left,
         )
+        own = (options.config_fd, options.guardian_fd, options.command_fd, left.memory_fd)
+        perhaps = (options.record_fd, options.latency_fd)
         return Launch(
-            module="stallward.actuator.loop",
-            arguments=arguments,
-            fds=(*fds, *(fd for fd in (records, latencies) if fd >= 0)),
+            module=self._modules.loop,
+            options=options,
+            fds=(*own, *self._lock_fds, *(fd for fd in perhaps if fd >= 0)),
             handed_over=(theirs,),
+            environment=SINGLE_THREADED_MATHS,
         )
 
     def launch_service(self) -> Launch:
         """How to start the service."""
-        config = self._config
-        fds = (self._service_commands.fileno(), self._life_read)
-        latency = config.latency
+        config, latency = self._config, self._config.latency
         reports = -1
         if self._latencies and isinstance(latency, GrpcLatency):
             reports = self._latencies[1].fileno()
+        options = ServiceOptions(
+            socket=config.service.socket,
+            command_fd=self._service_commands.fileno(),
+            life_fd=self._life_read,
+            silence_s=self._service_silence_s,
+            latency_fd=reports,
+            latency_source=latency.source if latency else "",
+            metrics=config.service.metrics or "",
+            slo_ms=config.control.slo_ms,
+            slots=tuple(slot.name for slot in config.background),
+        )
         return Launch(
-            module="stallward.actuator.service",
-            arguments=(
-                *("--socket", str(config.service.socket)),
-                *("--command-fd", str(fds[0])),
-                *("--life-fd", str(fds[1])),
-                *("--silence-s", repr(self._service_silence_s)),
-                *("--latency-fd", str(reports)),
-                *("--latency-source", latency.source if latency else ""),
-                *("--metrics", config.service.metrics or ""),
-                *("--slo-ms", repr(config.control.slo_ms)),
-                *(f"--slot={slot.name}" for slot in config.background),
-            ),
-            fds=(*fds, *([reports] if reports >= 0 else [])),
+            module=self._modules.service,
+            options=options,
+            fds=(options.command_fd, options.life_fd, *([reports] if reports >= 0 else [])),
         )
 
     def launch_collector(self, source: PrometheusLatency | StatsdLatency) -> Launch:
         """How to start the collector of latencies."""
-        fds = (self._latencies[1].fileno() if self._latencies else -1, self._life_read)
-        if isinstance(source, PrometheusLatency):
-            own: tuple[str, ...] = (
-                f"--url={source.url}",
-                *("--period-s", repr(source.period_s)),
-                *("--timeout-s", repr(source.timeout_s)),
-            )
-        else:
-            own = (f"--listen={source.address}", *(f"--tag={tag}" for tag in source.tags))
-        return Launch(
-            module="stallward.actuator.latency.collector",
-            arguments=(
-                *("--fd", str(fds[0])),
-                *("--life-fd", str(fds[1])),
-                f"--metric={source.metric}",
-                *("--unit-ms", repr(UNIT_MS[source.unit])),
-                *own,
-            ),
-            fds=fds,
-        )
+        fd = self._latencies[1].fileno() if self._latencies else -1
+        options = CollectorOptions(fd=fd, life_fd=self._life_read, source=source)
+        return Launch(module=self._modules.collector, options=options, fds=(fd, options.life_fd))
 
     def launch_recorder(self, record: RecordConfig) -> Launch:
         """How to start the recorder."""
         fd = self._recorder_records.fileno()
-        return Launch(
-            module="stallward.actuator.record.recorder",
-            arguments=("--fd", str(fd), "--path", str(record.dir / FRAMES_NAME)),
-            fds=(fd,),
-        )
+        options = RecorderOptions(fd=fd, path=record.dir / FRAMES_NAME)
+        return Launch(module=self._modules.recorder, options=options, fds=(fd,))
 
 
 class Children:

@@ -1,6 +1,6 @@
 """The guardian process: the parent that undoes everything when the loop dies.
 
-``python -m stallward.actuator.guardian --config FILE.toml`` is the daemon. The guardian holds
+``python -m stallward.actuator.guardian OPTIONS`` is the daemon. The guardian holds
 the journal of original settings, starts the loop, the service and the recorder and watches
 them. When the loop dies, however it dies, everything is put back at once and a new loop is
 started. When the guardian itself dies, the loop sees its socket close, restores and exits; the
@@ -12,7 +12,6 @@ used now, 2 for a user's mistake: what is wrong at the very first start.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import select
@@ -25,7 +24,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.guardian.child import YOUNG_S, Child, Launch
-from stallward.actuator.guardian.children import Children, Inheritance, Wiring
+from stallward.actuator.guardian.children import Children, Wiring
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.guardian.loop_watch import (
     LOOK_S,
@@ -36,6 +35,7 @@ from stallward.actuator.guardian.loop_watch import (
 )
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import EXIT_USER
+from stallward.actuator.ipc.options import GuardianOptions, Inheritance, Modules
 from stallward.actuator.ipc.pause_memory import kept_since
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
@@ -46,6 +46,7 @@ from stallward.agent.errors import StallwardError
 
 EXIT_GAVE_UP: Final = 1
 _STOP_S: Final = 3.0
+_MODULES: Final = Modules()
 
 
 class Guardian:
@@ -56,14 +57,17 @@ class Guardian:
         owner_fd: A descriptor whose end (the owner died) stops the daemon; -1 for none.
         owned_folder: The owner's temporary folder, removed if the owner cannot.
         notifier: The service manager.
+        modules: What each of its processes runs.
     """
 
     def __init__(
         self,
         config: DaemonConfig,
+        *,
         owner_fd: int = -1,
         owned_folder: Path | None = None,
         notifier: Notifier | None = None,
+        modules: Modules = _MODULES,
     ) -> None:
         self._owner_fd = owner_fd
         self._owned_folder = owned_folder
@@ -74,7 +78,7 @@ class Guardian:
             Journal(journal, paths), paths, memory_only=config.journal.memory_only
         )
         self._started_s = time.monotonic()
-        self._wiring = wiring = Wiring(config, held, self._started_s)
+        self._wiring = wiring = Wiring(config, held, self._started_s, modules)
         self.health = LoopHealth(config, self._notifier)
         self.hearing = Hearing(wiring, self.health, self._journal)
         self._pause_limit = PauseLimit(config.guard)
@@ -262,17 +266,17 @@ class Guardian:
                 remove_folder(self._owned_folder)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(options: GuardianOptions) -> int:
     """The guardian process; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="stallward.actuator.guardian", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="the daemon's TOML file")
-    parser.add_argument("--owner-fd", type=int, default=-1, help="stop when this ends")
-    parser.add_argument("--owned-folder", type=Path, help="remove this if the owner cannot")
-    options = parser.parse_args(arguments)
     notifier = Notifier.from_environment(os.environ)
     try:
         config = load_config(options.config)
-        guardian = Guardian(config, options.owner_fd, options.owned_folder, notifier)
+        guardian = Guardian(
+            config,
+            owner_fd=options.owner_fd,
+            owned_folder=options.owned_folder,
+            notifier=notifier,
+        )
         stay_in_memory()
         run_first()
         return guardian.run()

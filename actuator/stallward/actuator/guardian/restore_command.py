@@ -1,7 +1,8 @@
-"""``python -m stallward.actuator.guardian.restore_command``: undo what a dead daemon left.
+"""``stallward restore``: undo what a dead daemon left, and start none.
 
 It reads nothing but the journal, needs no disk to be writable, and may be run at any time and
-any number of times: while a daemon lives, it is refused.
+any number of times: while a daemon lives, it is refused. As a process of its own it is started as
+``python -m stallward.actuator.guardian.restore_command OPTIONS``.
 
 Exit status: 0 everything is as it was (perhaps there was nothing to do); 1 something could not
 be undone and stays in the journal; 2 it could not be tried: a daemon runs, or the configuration
@@ -10,12 +11,11 @@ or the journal cannot be used.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,13 +36,26 @@ from stallward.actuator.journal.entries import (
     SwapFile,
 )
 from stallward.actuator.journal.restore import restore
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
+from stallward.actuator.runtime.process_start import run_process
 
 EXIT_LEFT: Final = 1
 EXIT_NOT_TRIED: Final = 2
 WAIT_S: Final = 10.0
 """How long to wait for a loop that lost its guardian and is putting everything back itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOptions:
+    """Whose settings are to be put back."""
+
+    config: Path
+    """The daemon's TOML file."""
+    journal: Path | None = None
+    """Its journal, where there is no such file any more; ``config`` is not read then."""
+    paths: Paths = DEFAULT_PATHS
+    """The kernel's files, if no configuration says where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,28 +134,23 @@ def journal_of(config: Path) -> tuple[Path, Paths]:
         try:
             table = tomllib.loads(config.read_text(encoding="utf-8"))
             path, node = Path(table["journal"]["path"]), table.get("node", {})
-            roots = {key: Path(node[key]) for key in ("proc", "cgroup") if key in node}
+            roots = {key: Path(node[key]) for key in ("proc", "cgroup", "sys") if key in node}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         else:
             if path.is_absolute():
-                return path, Paths(**roots)
+                return path, replace(DEFAULT_PATHS, **roots)
         raise
     return whole.journal.path, whole.node.paths
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(options: RestoreOptions) -> int:
     """Restore, print what was done; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="stallward restore", description=__doc__)
-    chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--config", type=Path, help="the daemon's TOML file")
-    chosen.add_argument("--journal", type=Path, help="its journal, where there is no such file")
-    options = parser.parse_args(arguments)
     try:
-        if options.config is not None:
+        if options.journal is None:
             path, paths = journal_of(options.config)
         else:
-            path, paths = options.journal.absolute(), Paths()
+            path, paths = options.journal.absolute(), options.paths
         found = restore_left(path, paths, wait_s=WAIT_S)
     except ActuatorError as error:
         sys.stderr.write(f"stallward restore: {error}\n")
@@ -155,4 +163,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_process("restore", RestoreOptions, main))

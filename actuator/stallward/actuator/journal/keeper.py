@@ -14,7 +14,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Final
@@ -22,9 +21,17 @@ from typing import Final
 from stallward.actuator.errors import JournalError
 from stallward.actuator.journal.claim import JournalClaim, claim_journal, undo_abandoned
 from stallward.actuator.journal.entries import JournalEntry, to_line
-from stallward.actuator.journal.keeper_process import CLOSE, MESSAGE_BYTES, READY, RESTORE
+from stallward.actuator.journal.keeper_process import (
+    CLOSE,
+    MESSAGE_BYTES,
+    READY,
+    RESTORE,
+    KeeperOptions,
+)
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.runtime.process_start import command_line
 
+_MODULE: Final = "stallward.actuator.journal.keeper_process"
 _START_S: Final = 60.0
 """How long it may take to start: on a slow or pressed machine Python needs many seconds. One that
 ends is noticed at once, so this bounds only one that hangs."""
@@ -67,12 +74,15 @@ class Keeper:
             undo_abandoned(journal_dir, paths)
             claim = claim_journal(journal_dir)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "stallward.actuator.journal.keeper_process"]
-        command += [str(theirs.fileno()), str(os.getpid()), str(paths.proc), str(paths.cgroup)]
-        command += [] if claim is None else [str(claim.path.absolute())]
+        options = KeeperOptions(
+            fd=theirs.fileno(),
+            owner_pid=os.getpid(),
+            paths=paths,
+            journal=None if claim is None else claim.path.absolute(),
+        )
         try:
             process = subprocess.Popen(
-                command,
+                command_line(_MODULE, options),
                 pass_fds=(theirs.fileno(), *(() if claim is None else (claim.fd,))),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -1,8 +1,8 @@
 """The keeper's own side: hold entries for one owner, undo them when it dies.
 
-``python -m stallward.actuator.journal.keeper_process FD OWNER PROC CGROUP [JOURNAL]`` serves the
-``SOCK_SEQPACKET`` socket ``FD``. It runs beside every sandbox, so it imports little. The claim
-on its journal is a descriptor that it inherits and never touches.
+The owner starts it as ``python -m stallward.actuator.journal.keeper_process OPTIONS``. It serves
+one ``SOCK_SEQPACKET`` socket. It runs beside every sandbox, so it imports little. The claim on its
+journal is a descriptor that it inherits and never touches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +23,25 @@ from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import JournalEntry, from_line
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.runtime.process_start import run_process
 
 READY: Final = b"ready"
 CLOSE: Final = b"close"
 RESTORE: Final = b"restore"
 MESSAGE_BYTES: Final = 65536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperOptions:
+    """What a keeper is told at its start."""
+
+    fd: int
+    """A socket to the owner."""
+    owner_pid: int
+    paths: Paths
+    """The kernel's files."""
+    journal: Path | None = None
+    """Where entries are also written to disk; ``None`` for nowhere."""
 
 
 class _Held:
@@ -95,19 +110,17 @@ def _keep(connection: socket.socket, owner: int, held: _Held) -> bool:
             return False
 
 
-def main(arguments: list[str]) -> int:
+def main(options: KeeperOptions) -> int:
     """The keeper process; returns its exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    fd, owner, proc, cgroup, *journal_path = arguments
-    paths = Paths(proc=Path(proc), cgroup=Path(cgroup))
-    connection = socket.socket(fileno=int(fd))
-    journal = Journal(Path(journal_path[0]), paths, claimed=True) if journal_path else None
-    held = _Held(paths, journal)
+    connection = socket.socket(fileno=options.fd)
+    paths, path = options.paths, options.journal
+    held = _Held(paths, None if path is None else Journal(path, paths, claimed=True))
     closed = False
     with contextlib.suppress(OSError):
         connection.send(READY)
-        closed = _keep(connection, int(owner), held)
+        closed = _keep(connection, options.owner_pid, held)
     problems = () if closed else held.restore()
     for problem in problems:
         with contextlib.suppress(OSError):
@@ -118,4 +131,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_process("keeper", KeeperOptions, main))

@@ -8,7 +8,6 @@ said to the loop and tried again; it never ends the daemon. Standard library onl
 
 from __future__ import annotations
 
-import argparse
 import select
 import signal
 import socket
@@ -16,10 +15,16 @@ import sys
 import time
 from typing import Final, Protocol
 
+from stallward.actuator.latency.config import (
+    UNIT_MS,
+    CollectorOptions,
+    PrometheusLatency,
+    StatsdLatency,
+)
 from stallward.actuator.latency.feed import FLUSH_S, LatencyFeed
 from stallward.actuator.latency.statsd import StatsdReceiver
-from stallward.actuator.runtime.addresses import parse_address
 from stallward.actuator.runtime.process_setup import stay_in_memory
+from stallward.actuator.runtime.process_start import run_process
 
 RETRY_S: Final = 1.0
 
@@ -48,53 +53,41 @@ def gather(source: Gatherer, life_fd: int) -> None:
     source.close()
 
 
-def make_gatherer(options: argparse.Namespace, feed: LatencyFeed) -> Gatherer:
-    """The source that the command line names."""
-    if options.url:
+def make_gatherer(source: PrometheusLatency | StatsdLatency, feed: LatencyFeed) -> Gatherer:
+    """What gathers from the configured source."""
+    if isinstance(source, PrometheusLatency):
         # Plain HTTP: OpenSSL would cost 4 MiB for nothing, and http.client does without.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
         from stallward.actuator.latency.prometheus_scraper import Scraper  # noqa: PLC0415
 
         return Scraper(
-            url=options.url,
-            metric=options.metric,
-            unit_ms=options.unit_ms,
-            period_s=options.period_s,
-            timeout_s=options.timeout_s,
+            url=source.url,
+            metric=source.metric,
+            unit_ms=UNIT_MS[source.unit],
+            period_s=source.period_s,
+            timeout_s=source.timeout_s,
             feed=feed,
         )
     return StatsdReceiver(
-        address=parse_address(options.listen, "--listen"),
-        metric=options.metric,
-        tags=tuple(options.tag),
-        unit_ms=options.unit_ms,
+        address=source.address,
+        metric=source.metric,
+        tags=source.tags,
+        unit_ms=UNIT_MS[source.unit],
         feed=feed,
         flush_s=FLUSH_S,
         retry_s=RETRY_S,
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(options: CollectorOptions) -> int:
     """The collector process; returns its exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # it holds nothing that must be put back
-    parser = argparse.ArgumentParser(prog="stallward.actuator.latency.collector")
-    parser.add_argument("--fd", type=int, required=True)
-    parser.add_argument("--life-fd", type=int, required=True)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--url")
-    source.add_argument("--listen")
-    parser.add_argument("--metric", required=True)
-    parser.add_argument("--unit-ms", type=float, required=True)
-    parser.add_argument("--period-s", type=float, default=0.25)
-    parser.add_argument("--timeout-s", type=float, default=1.0)
-    parser.add_argument("--tag", action="append", default=[])
-    options = parser.parse_args(arguments)
     feed = LatencyFeed(socket.socket(fileno=options.fd))
     stay_in_memory()
-    gather(make_gatherer(options, feed), options.life_fd)
+    gather(make_gatherer(options.source, feed), options.life_fd)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_process("collector", CollectorOptions, main))

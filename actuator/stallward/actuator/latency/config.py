@@ -114,6 +114,17 @@ class GrpcLatency:
 LatencyConfig = LinesLatency | PrometheusLatency | StatsdLatency | GrpcLatency
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorOptions:
+    """What the collector process is told at its start."""
+
+    fd: int
+    """A socket to the loop, for what it gathers."""
+    life_fd: int
+    """It ends when the other end of this descriptor is closed."""
+    source: PrometheusLatency | StatsdLatency
+
+
 def split_url(url: str) -> tuple[str, int, str]:
     """Host, port and path of a plain HTTP address.
 

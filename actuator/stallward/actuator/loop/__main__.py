@@ -1,8 +1,16 @@
-"""``python -m stallward.actuator.loop``: the loop process."""
+"""``python -m stallward.actuator.loop OPTIONS``: the loop process."""
 
 import sys
 
-from stallward.actuator.loop.loop import main
+from stallward.actuator.ipc.options import LoopOptions
+from stallward.actuator.runtime.process_start import (
+    SINGLE_THREADED_MATHS,
+    require_environment,
+    run_process,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    require_environment(SINGLE_THREADED_MATHS, "loop")
+    from stallward.actuator.loop.loop import main  # what follows imports numpy
+
+    sys.exit(run_process("loop", LoopOptions, main))

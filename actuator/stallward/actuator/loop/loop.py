@@ -1,90 +1,72 @@
 """The loop process: sense, observe, decide, guard, apply, record.
 
 Ten times a second under pressure, twice while the node is calm, and at once when the protected
-application begins to stall. The guardian starts it as ``python -m stallward.actuator.loop``. On
-its tick path nothing waits for a disk, a log or another process. It restores everything when it
-is told to stop, when its guardian dies and when it fails; when it is killed, the guardian
-restores.
+application begins to stall. The guardian starts it as ``python -m stallward.actuator.loop
+OPTIONS``. On its tick path nothing waits for a disk, a log or another process. It restores
+everything when it is told to stop, when its guardian dies and when it fails; when it is killed,
+the guardian restores.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import parse_config
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.lease import LeaseDesk
+from stallward.actuator.errors import JournalError
+from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, Outlet
+from stallward.actuator.ipc.options import LoopOptions
+from stallward.actuator.ipc.pause_memory import PauseMemory
+from stallward.actuator.ipc.shared_memory import SharedMemory
+from stallward.actuator.loop.commands import CommandDesk
+from stallward.actuator.loop.orphan import end_and_restore
+from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
+from stallward.actuator.loop.tick import Ticker
+from stallward.actuator.loop.wait import Waiter
+from stallward.actuator.node.node import Node
+from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.runtime.process_setup import (
     let_go_of_code,
     quiet_collector,
     run_first,
-    single_threaded_maths,
     stay_in_memory,
 )
-
-single_threaded_maths()  # before numpy comes in
-
-import argparse  # noqa: E402
-import contextlib  # noqa: E402
-import os  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Final  # noqa: E402
-
-from stallward.actuator.config.daemon_config import DaemonConfig  # noqa: E402
-from stallward.actuator.config.load import load_config  # noqa: E402
-from stallward.actuator.engine.engine import Engine  # noqa: E402
-from stallward.actuator.engine.lease import LeaseDesk  # noqa: E402
-from stallward.actuator.errors import JournalError  # noqa: E402
-from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, Outlet  # noqa: E402
-from stallward.actuator.ipc.pause_memory import PauseMemory  # noqa: E402
-from stallward.actuator.ipc.shared_memory import SharedMemory  # noqa: E402
-from stallward.actuator.loop.commands import CommandDesk  # noqa: E402
-from stallward.actuator.loop.orphan import end_and_restore  # noqa: E402
-from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader  # noqa: E402
-from stallward.actuator.loop.tick import Ticker  # noqa: E402
-from stallward.actuator.loop.wait import Waiter  # noqa: E402
-from stallward.actuator.node.node import Node  # noqa: E402
-from stallward.actuator.record.tick_record import Mode  # noqa: E402
-from stallward.agent.controller import Controller  # noqa: E402
-from stallward.agent.errors import StallwardError  # noqa: E402
-from stallward.agent.inference import import_runtime  # noqa: E402
-from stallward.agent.registry import make_controller  # noqa: E402
+from stallward.agent.controller import Controller
+from stallward.agent.errors import StallwardError
+from stallward.agent.inference import import_runtime
+from stallward.agent.registry import make_controller
 
 EXIT_FAILED: Final = 1
 _JOURNAL_START_S: Final = 10.0
 """How long the guardian's disk may take for the originals, before the first tick."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopOptions:
-    """What the guardian tells its loop."""
-
-    config: DaemonConfig
-    guardian_fd: int
-    command_fd: int
-    record_fd: int
-    latency_fd: int
-    """Where another process sends latencies; -1 for none."""
-    restarts: int
-    memory_fd: int
-    first_place: int
-    heir: int
-    unfinished: int
-    """These four: see :class:`~stallward.actuator.guardian.children.Inheritance`."""
-    daemon_start_s: float
-
-
 class Loop:
-    """The control loop of one node."""
+    """The control loop of one node.
 
-    def __init__(self, options: LoopOptions) -> None:
-        config = options.config
+    Args:
+        config: The daemon's configuration.
+        options: What the guardian hands over.
+    """
+
+    def __init__(self, config: DaemonConfig, options: LoopOptions) -> None:
+        self._config = config
         self._options = options
-        self._memory = memory = SharedMemory(options.memory_fd)
+        left = options.left
+        self._memory = memory = SharedMemory(left.memory_fd)
         self._link = GuardianLink(
             socket.socket(fileno=options.guardian_fd),
             memory=memory,
-            first_place=options.first_place,
+            first_place=left.first_place,
         )
         self._service = Outlet(socket.socket(fileno=options.command_fd))
         self._recorder = (
@@ -102,7 +84,7 @@ class Loop:
             touch_journal=self._link.touch,
         )
         pauses = PauseMemory(memory.pauses(), len(config.background))
-        self._node.remember_pauses(pauses, time.monotonic(), heir=bool(options.heir))
+        self._node.remember_pauses(pauses, time.monotonic(), heir=left.heir)
         engine = _engine(config, self._node, controller)
         leases = LeaseDesk()
         desk = CommandDesk(
@@ -163,9 +145,9 @@ class Loop:
             ends = (self._link.connection, self._service.connection)
             sockets = [end.fileno() for end in ends]
             sockets += [self._recorder.connection.fileno()] if self._recorder else []
-            config = self._options.config
+            config = self._config
             paths, journal = config.node.paths, config.journal.path
-            unfinished = self._memory.in_force if self._options.unfinished else None
+            unfinished = self._memory.in_force if self._options.left.unfinished else None
             with contextlib.suppress(OSError):
                 end_and_restore(lambda: self._link.held, paths, journal, sockets, unfinished)
         return self._node.close()
@@ -206,20 +188,18 @@ def _warm_up_runtime() -> None:
         import_runtime()
 
 
-def main(arguments: list[str] | None = None) -> int:
+def _read_config(fd: int) -> DaemonConfig:
+    """The configuration in a file that the guardian hands to each of its loops."""
+    text = os.pread(fd, os.fstat(fd).st_size, 0)  # earlier loops have the same file position
+    return parse_config(text.decode())
+
+
+def main(options: LoopOptions) -> int:
     """The loop process; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="stallward.actuator.loop", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True)
-    for name in ("guardian-fd", "command-fd", "record-fd", "latency-fd", "memory-fd"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    for name in ("restarts", "first-place", "heir", "unfinished"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("--daemon-start-s", type=float, required=True)
-    options = vars(parser.parse_args(arguments))
     try:
-        config = load_config(options.pop("config"))
+        config = _read_config(options.config_fd)
         _warm_up_runtime()
-        loop = Loop(LoopOptions(config=config, **options))
+        loop = Loop(config, options)
     except StallwardError as error:
         sys.stderr.write(f"stallward loop: {error}\n")
         return EXIT_USER

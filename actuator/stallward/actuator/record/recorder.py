@@ -1,26 +1,38 @@
 """The recorder process: writes tick records to disk so that the loop never has to.
 
-``python -m stallward.actuator.record.recorder --fd FD --path FILE`` reads one record per message
-from a SOCK_SEQPACKET socket, appends each to the frames file at once and syncs once a second. It
-ends when the other side is closed, after everything queued is on disk. Standard library only.
+The guardian starts it as ``python -m stallward.actuator.record.recorder OPTIONS``. It reads one
+record per message from a SOCK_SEQPACKET socket, appends each to the frames file at once and syncs
+once a second. It ends when the other side is closed, after everything queued is on disk. Standard
+library only.
 """
 
 from __future__ import annotations
 
-import argparse
 import select
 import signal
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import FramesError
 from stallward.actuator.record.frames import MAX_FRAME_BYTES, FrameWriter
+from stallward.actuator.runtime.process_start import run_process
 
 SYNC_PERIOD_S: Final = 1.0
 _MESSAGE_BYTES: Final = min(MAX_FRAME_BYTES, 1 << 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderOptions:
+    """What the recorder process is told at its start."""
+
+    fd: int
+    """A socket that records come from."""
+    path: Path
+    """The frames file."""
 
 
 def record(source: socket.socket, writer: FrameWriter) -> int:
@@ -40,16 +52,10 @@ def record(source: socket.socket, writer: FrameWriter) -> int:
             unsynced, synced_s = False, time.monotonic()
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(options: RecorderOptions) -> int:
     """The recorder process; returns its exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when the loop's side does
-    parser = argparse.ArgumentParser(
-        prog="stallward.actuator.record.recorder", description=__doc__
-    )
-    parser.add_argument("--fd", type=int, required=True)
-    parser.add_argument("--path", type=Path, required=True)
-    options = parser.parse_args(arguments)
     source = socket.socket(fileno=options.fd)
     try:
         writer = FrameWriter(options.path)
@@ -64,4 +70,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_process("recorder", RecorderOptions, main))

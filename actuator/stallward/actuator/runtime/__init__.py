@@ -1,1 +1,1 @@
-"""What any process of the daemon does for itself: locks, addresses, memory, folders."""
+"""What any process of ours does for itself, and how one is started."""

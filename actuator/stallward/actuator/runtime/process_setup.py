@@ -18,12 +18,6 @@ _MADV_DONTNEED_LOCKED: Final = 24
 _NICE: Final = -15
 
 
-def single_threaded_maths() -> None:
-    """One thread for BLAS and ONNX Runtime; call it before numpy is imported."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
-
-
 def stay_in_memory() -> bool:
     """Lock what is mapped and will be, as it is touched; returns whether it was allowed."""
     libc = ctypes.CDLL(None, use_errno=True)

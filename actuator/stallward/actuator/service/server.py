@@ -1,13 +1,12 @@
 """The service process: gRPC on a Unix socket, so that no client can disturb the loop.
 
-The guardian starts it as ``python -m stallward.actuator.service``. It passes commands to the
-loop and fans tick records out to watchers. Apart from counters it keeps nothing, so it can be
+The guardian starts it as ``python -m stallward.actuator.service OPTIONS``. It passes commands to
+the loop and fans tick records out to watchers. Apart from counters it keeps nothing, so it can be
 started again at any time.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -16,7 +15,6 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -27,6 +25,7 @@ from grpc_reflection.v1alpha import reflection
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.ipc.channels import EXIT_USER
+from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.runtime.addresses import parse_address
 from stallward.actuator.runtime.locks import lock_file
@@ -196,31 +195,13 @@ async def _follow_health(
         await asyncio.sleep(0.2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """What the guardian tells its service."""
-
-    socket: Path
-    command_fd: int
-    life_fd: int
-    silence_s: float
-    """A loop that says nothing for so long is not there."""
-    latency_fd: int
-    """Where reported latencies go; -1 if they come from elsewhere."""
-    latency_source: str
-    metrics: str
-    """Where metrics are served; empty for nowhere."""
-    slo_ms: float
-    slots: tuple[str, ...]
-
-
 def _open_desk(latency_fd: int) -> ReportDesk | None:
     if latency_fd < 0:
         return None
     return ReportDesk(LatencyFeed(socket.socket(fileno=latency_fd)))
 
 
-async def serve(options: ServeOptions) -> None:
+async def serve(options: ServiceOptions) -> None:
     """Serve until the guardian ends or SIGTERM comes."""
     events = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -249,7 +230,7 @@ async def serve(options: ServeOptions) -> None:
         beside.append(asyncio.create_task(desk.flush_for_ever()))
     metrics = None
     if options.metrics:
-        address = parse_address(options.metrics, "--metrics")
+        address = parse_address(options.metrics, "options.metrics")
         about = About(slots=options.slots, slo_ms=options.slo_ms)
         metrics = await serve_metrics(address, link, servicer.refused, about)
     await done.wait()
@@ -261,20 +242,8 @@ async def serve(options: ServeOptions) -> None:
     await server.stop(0.2)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(options: ServiceOptions) -> int:
     """The service process; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="stallward.actuator.service", description=__doc__)
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--command-fd", type=int, required=True)
-    parser.add_argument("--life-fd", type=int, required=True)
-    parser.add_argument("--silence-s", type=float, required=True)
-    parser.add_argument("--latency-fd", type=int, default=-1)
-    parser.add_argument("--latency-source", default="")
-    parser.add_argument("--metrics", default="")
-    parser.add_argument("--slo-ms", type=float, default=0.0)
-    parser.add_argument("--slot", action="append", default=[], dest="slots")
-    values = vars(parser.parse_args(arguments))
-    options = ServeOptions(**{**values, "slots": tuple(values["slots"])})
     try:
         claim_socket(options.socket)
         asyncio.run(serve(options))

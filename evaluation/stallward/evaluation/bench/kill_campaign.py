@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,7 +30,9 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guardian.restore_command import RestoreOptions
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.runtime.process_start import command_line
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.bench.kernel_settings import Settings, changed, read_settings
 from stallward.evaluation.bench.kill_tally import WHO, Kill, ends_holding
@@ -42,6 +43,7 @@ _HELD_WAIT_S: Final = 10.0
 _LOOK_S: Final = 0.01
 _GONE_S: Final = 10.0
 _FLOOR_BYTES: Final = 4 << 20
+_RESTORE: Final = "stallward.actuator.guardian.restore_command"
 
 
 class Campaign:
@@ -172,8 +174,7 @@ class Campaign:
         return Kill(who="all", held=held, left=self._changed(), restore_s=restore_s)
 
     def _restore_alone(self) -> None:
-        module = "stallward.actuator.guardian.restore_command"
-        command = [sys.executable, "-m", module, "--config", str(self._config_path)]
+        command = command_line(_RESTORE, RestoreOptions(config=self._config_path))
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
 
     def _start_calm(self) -> None:

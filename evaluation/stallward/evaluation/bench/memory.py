@@ -7,11 +7,13 @@ brings along for the next counts once. Figures are of /proc/self/smaps_rollup.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS
 from stallward.training.progress import Report, silent
 
 LOOP_IMPORTS: Final = (
@@ -92,11 +94,9 @@ def bench_memory(*, report: Report = silent) -> tuple[MemoryRow, ...]:
 
 
 def _measure(process: str, step: str, code: str, before_mib: float) -> MemoryRow:
-    start = "from stallward.actuator.runtime.process_setup import single_threaded_maths\n"
-    start += "single_threaded_maths()\n"
-    code = (start if step != "Python itself" else "") + code + _READ
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code + _READ],
+        env={**os.environ, **SINGLE_THREADED_MATHS},
         check=True,
         capture_output=True,
         text=True,
