@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.agent.errors import StallwardError
 from stallward.env.recording.node_facts import node_info
 from stallward.evaluation.arms import parse_arms
@@ -99,12 +99,12 @@ def plan_budget(total_s: float, *, live: bool) -> Budget:
         rounds -= 1
 
 
-def why_not_live(paths: Paths | None = None) -> str:
+def why_not_live(paths: Paths = DEFAULT_PATHS) -> str:
     """Why this user or node cannot run live blocks; empty if they can."""
     if os.geteuid() != 0:
         return "not root"
     try:
-        require(paths or Paths())
+        require(paths)
     except ActuatorError as error:
         return error.cause.rstrip(".")
     return ""

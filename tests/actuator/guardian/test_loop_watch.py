@@ -22,6 +22,7 @@ print(flush=True)
 ctypes.CDLL(None).syscall({exit_thread}, 0)
 """
 """Its main thread ends at once, another when its input does: as after SIGKILL in a write."""
+PROC = Path("/proc")
 EXIT_THREAD = {"x86_64": 60}.get(os.uname().machine, 93)
 STATUS = """Name:\tpython3
 State:\t{state}
@@ -75,8 +76,8 @@ def test_a_name_does_not_tell_death() -> None:
 
 
 def test_the_living_and_the_unknown_are_not_dying() -> None:
-    assert not is_dying(os.getpid())
-    assert not is_dying(1 << 30)
+    assert not is_dying(PROC, os.getpid())
+    assert not is_dying(PROC, 1 << 30)
 
 
 def test_what_a_killed_loop_holds_is_put_back_before_its_last_thread_has_ended(
@@ -84,6 +85,9 @@ def test_what_a_killed_loop_holds_is_put_back_before_its_last_thread_has_ended(
 ) -> None:
     knob = tmp_path / "swappiness"
     knob.write_text("90")
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / str(lingering.pid)).symlink_to(PROC / str(lingering.pid))
     parent._journal.take(to_line(FileValue(knob, "60")).encode(), lambda _: None)
     parent.loop.process, parent.loop.pidfd = lingering, os.pidfd_open(lingering.pid)
     wake_read, wake_write = os.pipe()

@@ -49,6 +49,7 @@ def fake_sandbox(tmp_path: Path, kind: str) -> Sandbox:
         slots=(zone.child("slot0"),),
         load=hierarchy.group("stallward/1-load"),
         folder=tmp_path / "stallward-1",
+        paths=Paths(),
     )
     for group in (zone, sandbox.protected, *sandbox.slots):
         for folder in group.dirs:

@@ -11,19 +11,20 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json
+from stallward.actuator.kernel.paths import RUN
 from stallward.agent.errors import UsageError
 
 if TYPE_CHECKING:
     from stallward.actuator.client import ActuatorClient
 
+DEFAULT_SOCKET = RUN / "stallward/actuator.sock"
 ctl = typer.Typer(
     help="Ask a running daemon what it does, or tell it what to do.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Example: stallward ctl watch --socket /run/stallward/actuator.sock",
+    epilog=f"Example: stallward ctl watch --socket {DEFAULT_SOCKET}",
 )
 Socket = Annotated[Path, typer.Option(help="The daemon's Unix socket.", envvar="STALLWARD_SOCKET")]
-DEFAULT_SOCKET = Path("/run/stallward/actuator.sock")
 
 
 def _connect(socket: Path) -> ActuatorClient:

@@ -159,6 +159,7 @@ def _check_paths(config: DaemonConfig) -> None:
     paths: list[tuple[str, Path | None]] = [
         ("node.proc", config.node.proc),
         ("node.cgroup", config.node.cgroup),
+        ("node.sys", config.node.sys),
         ("service.socket", config.service.socket),
         ("journal.path", config.journal.path),
         ("record.dir", config.record.dir if config.record else None),

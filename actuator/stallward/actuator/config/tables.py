@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.runtime.addresses import Address, parse_address
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
@@ -17,16 +18,22 @@ class NodeConfig:
 
     zone: str = "/"
     """Group that contains all the others; ``/`` is the whole machine."""
-    proc: Path = Path("/proc")
-    cgroup: Path = Path("/sys/fs/cgroup")
+    proc: Path = DEFAULT_PATHS.proc
+    cgroup: Path = DEFAULT_PATHS.cgroup
+    sys: Path = DEFAULT_PATHS.sys
     page_cache: str = "off"
     """``auto`` or ``ebpf``: count page-cache hits and misses by eBPF where the kernel allows it;
     with ``ebpf`` the daemon does not start where it does not."""
 
+    @classmethod
+    def at(cls, paths: Paths, *, zone: str) -> Self:
+        """A node whose kernel files are below ``paths``."""
+        return cls(zone=zone, proc=paths.proc, cgroup=paths.cgroup, sys=paths.sys)
+
     @property
     def paths(self) -> Paths:
         """The roots of the kernel's files."""
-        return Paths(proc=self.proc, cgroup=self.cgroup)
+        return Paths(proc=self.proc, cgroup=self.cgroup, sys=self.sys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

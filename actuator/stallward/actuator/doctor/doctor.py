@@ -147,7 +147,7 @@ def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
         "lever",
         "tune vm.*",
         "" if os.access(knob, os.W_OK) else f"{knob} is not writable",
-        "Run as root, outside a container with a read-only /proc/sys.",
+        f"Run as root, outside a container with a read-only {paths.proc / 'sys'}.",
         works=str(knob.parent),
     )
 

@@ -58,6 +58,7 @@ class Guardian:
         owned_folder: The owner's temporary folder, removed if the owner cannot.
         notifier: The service manager.
         modules: What each of its processes runs.
+        look_s: How often to look whether the loop is dying.
     """
 
     def __init__(
@@ -68,11 +69,14 @@ class Guardian:
         owned_folder: Path | None = None,
         notifier: Notifier | None = None,
         modules: Modules = _MODULES,
+        look_s: float = LOOK_S,
     ) -> None:
         self._owner_fd = owner_fd
         self._owned_folder = owned_folder
         self._notifier = notifier or Notifier("")
+        self._look_s = look_s
         journal, paths = config.journal.path, config.node.paths
+        self._proc = paths.proc
         held = tuple(fd for fd in (claim_journal_path(journal), claim_node(paths)) if fd >= 0)
         self._journal = HeldJournal(
             Journal(journal, paths), paths, memory_only=config.journal.memory_only
@@ -168,13 +172,13 @@ class Guardian:
         now_s = time.monotonic()
         due = [c.due_s for c in self._family.all if c.due_s is not None]
         if self.loop.process is not None and not self._undone_early:
-            due.append(now_s + LOOK_S)
+            due.append(now_s + self._look_s)
         due += [at_s for at_s in (self.health.due_s, self._pause_due_s()) if at_s is not None]
         return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
 
     def _check_dying(self) -> None:
         process = self.loop.process
-        if process is not None and not self._undone_early and is_dying(process.pid):
+        if process is not None and not self._undone_early and is_dying(self._proc, process.pid):
             self._wiring.drop_link()  # what it has said before is no sign of life
             self.health.forget("The loop is dying; everything is put back.")
             self._undo_early()

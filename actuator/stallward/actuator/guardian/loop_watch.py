@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -90,10 +91,10 @@ _STATUS_BYTES: Final = 8192
 _OVER: Final = frozenset({b"Z", b"X"})
 
 
-def is_dying(pid: int) -> bool:
+def is_dying(proc: Path, pid: int) -> bool:
     """Whether a child that was not waited for yet runs no more of its program."""
     try:
-        fd = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(proc / str(pid) / "status", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # waiting for it says the rest
         return False
     try:

@@ -10,9 +10,10 @@ from typing import Final
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 
-_USUAL_ROOT: Final = Path("/sys/fs/cgroup")
+_MOUNTED_AT: Final = DEFAULT_PATHS.cgroup
+"""What the kernel's table of mounts calls the place that ``Paths.cgroup`` stands for."""
 _FURTHER_V1: Final = ("cpu", "blkio", "freezer")
 """v1 controllers that levers use where they are mounted."""
 _NO_MOUNTS: Final = "no cgroup hierarchy with a memory controller and PSI is mounted"
@@ -34,8 +35,8 @@ def _cgroup_mounts(paths: Paths) -> tuple[tuple[Path, str, frozenset[str]], ...]
         if len(fields) < 4 or fields[2] not in {"cgroup", "cgroup2"}:
             continue
         point = Path(unescape(fields[1]))
-        if point.is_relative_to(_USUAL_ROOT):
-            point = paths.cgroup / point.relative_to(_USUAL_ROOT)
+        if point.is_relative_to(_MOUNTED_AT):
+            point = paths.cgroup / point.relative_to(_MOUNTED_AT)
         # Hierarchies mounted elsewhere belong to somebody's container.
         if point.is_relative_to(paths.cgroup) and os.path.isdir(point):  # noqa: PTH112 - never raises
             found.append((point, fields[2], frozenset(fields[3].split(","))))

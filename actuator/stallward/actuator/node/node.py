@@ -65,6 +65,7 @@ class Node:
             zone=zone,
             protected=protected,
             slots=slots,
+            sys=paths.sys,
         )
         self.latency = open_source(config.latency, latencies)
         self.sampler = Sampler(

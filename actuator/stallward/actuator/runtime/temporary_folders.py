@@ -51,8 +51,18 @@ def _remove_stale(parent: Path, prefix: str, stale_s: float) -> None:
         owner = folder.name.removeprefix(prefix).partition("-")[0]
         with contextlib.suppress(OSError, ActuatorError):
             old = time.time() - folder.lstat().st_mtime >= stale_s
-            if old and owner.isdigit() and not Path("/proc", owner).exists():
+            if old and owner.isdecimal() and not _is_alive(int(owner)):
                 remove_folder(folder)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # asks only
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 PREFIX: Final = "stallward-"

@@ -11,7 +11,7 @@ from typing import Final
 import psutil
 
 from stallward.actuator.kernel.hierarchies import detect
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.env.recording.run_info import NodeInfo
 
 _PACKAGES: Final = (
@@ -25,9 +25,8 @@ _PACKAGES: Final = (
 )
 
 
-def node_info(disk_of: Path, paths: Paths | None = None) -> NodeInfo:
+def node_info(disk_of: Path, paths: Paths = DEFAULT_PATHS) -> NodeInfo:
     """This machine: kind, kernel, CPUs, memory and the disk that holds ``disk_of``."""
-    paths = paths or Paths()
     return NodeInfo(
         kind=detect(paths).kind,
         kernel=platform.release(),

@@ -39,7 +39,7 @@ def site_config(
         record: Where tick records go; ``None`` records nothing.
     """
     return DaemonConfig(
-        node=NodeConfig(zone=site.sandbox.zone.name),
+        node=NodeConfig.at(site.sandbox.paths, zone=site.sandbox.zone.name),
         protected=ProtectedConfig(
             group=site.sandbox.protected.name, groups=(site.sandbox.load.name,)
         ),

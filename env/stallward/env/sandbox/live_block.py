@@ -20,7 +20,6 @@ from typing import Final, Self
 from stallward.actuator.config.tables import ControlConfig
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.keeper import Keeper
-from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.node.node import Node
 from stallward.actuator.runtime.locks import claim_node
 from stallward.env.errors import SandboxError
@@ -75,10 +74,10 @@ class LiveBlock:
             if isinstance(site, Exception):
                 raise site
             self.site = site
-            claim_fd = claim_node(Paths())
+            claim_fd = claim_node(self._sandbox.paths)
             if claim_fd >= 0:
                 self._stack.callback(os.close, claim_fd)
-            keeper = Keeper.start(Paths(), default_state_dir())
+            keeper = Keeper.start(self._sandbox.paths, default_state_dir())
             self._stack.callback(keeper.close)
             self.node = Node(
                 site_config(

@@ -32,7 +32,7 @@ from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox import swapfile
 from stallward.env.sandbox.data_cache import default_state_dir
@@ -51,6 +51,7 @@ class Sandbox:
         slots: The background groups, in order.
         load: The load generator's group, outside the limit.
         folder: A temporary folder that is gone with the sandbox, however its owner ends.
+        paths: The roots of the kernel's files on this node.
         swap_path: The swap file made for it; ``None`` where the node has swap.
     """
 
@@ -59,6 +60,7 @@ class Sandbox:
     slots: tuple[Cgroup, ...]
     load: Cgroup
     folder: Path
+    paths: Paths
     swap_path: Path | None = None
 
     def set_limit(self, limit_bytes: int) -> None:
@@ -141,7 +143,7 @@ def open_sandbox(
     swap_bytes: int,
     cache_dir: Path,
     state_dir: Path | None = None,
-    paths: Paths | None = None,
+    paths: Paths = DEFAULT_PATHS,
     controllers: tuple[str, ...] = (),
 ) -> Iterator[Sandbox]:
     """Make a sandbox; everything it made is gone again when the context ends, however it ends.
@@ -161,7 +163,6 @@ def open_sandbox(
     Raises:
         SandboxError: If this user or machine cannot hold it; the message says what is missing.
     """
-    paths = paths or Paths()
     try:
         hierarchy = require(paths)
     except ActuatorError as error:
@@ -172,7 +173,7 @@ def open_sandbox(
     if swapfile.foreign_swap_bytes(paths.proc) == 0:
         # Absolute: whoever undoes what a crash left may work in another folder.
         swap_path = (cache_dir / f"{identity}{swapfile.NAME_SUFFIX}").absolute()
-    sandbox = _plan(hierarchy, identity, slots, swap_path)
+    sandbox = _plan(hierarchy, identity, slots, swap_path, paths)
     state_dir = state_dir or default_state_dir()
     with _ended_by_sigterm(), _kept(_entries(sandbox), paths, state_dir):
         _make(sandbox, limit_bytes, swap_bytes, controllers)
@@ -208,7 +209,9 @@ def _entries(sandbox: Sandbox) -> tuple[JournalEntry, ...]:
     return own if sandbox.swap_path is None else (*own, SwapFile(sandbox.swap_path))
 
 
-def _plan(hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | None) -> Sandbox:
+def _plan(
+    hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | None, paths: Paths
+) -> Sandbox:
     zone = hierarchy.group(f"stallward/{identity}")
     return Sandbox(
         zone=zone,
@@ -216,6 +219,7 @@ def _plan(hierarchy: Hierarchy, identity: str, slots: int, swap_path: Path | Non
         slots=tuple(zone.child(f"slot{index}") for index in range(slots)),
         load=hierarchy.group(f"stallward/{identity}-load"),
         folder=Path(tempfile.gettempdir()) / f"stallward-{identity}",
+        paths=paths,
         swap_path=swap_path,
     )
 

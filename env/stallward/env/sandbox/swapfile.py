@@ -22,7 +22,7 @@ NAME_SUFFIX = ".stallward-swap"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def foreign_swap_bytes(proc: Path = Path("/proc")) -> int:
+def foreign_swap_bytes(proc: Path) -> int:
     """Swap of this node that is not a swap file made here, in bytes.
 
     Another sandbox's swap file vanishes when that sandbox ends, so it does not count.

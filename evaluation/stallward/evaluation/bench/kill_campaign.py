@@ -31,7 +31,6 @@ from stallward.actuator.config.tables import (
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guardian.restore_command import RestoreOptions
-from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.process_start import command_line
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.bench.kernel_settings import Settings, changed, read_settings
@@ -63,6 +62,7 @@ class Campaign:
         self._rng = rng
         self._config = campaign_config(sandbox)
         self._folder = sandbox.folder
+        self._paths = sandbox.paths
         self._config_path = sandbox.folder / "kills.toml"
         self._config_path.write_text(config_toml(self._config), encoding="utf-8")
         self._daemon: Daemon | None = None
@@ -79,7 +79,7 @@ class Campaign:
             self._daemon.stop()
 
     def _read(self) -> Settings:
-        return read_settings(self._groups, self._pids, Paths())
+        return read_settings(self._groups, self._pids, self._paths)
 
     def _changed(self) -> tuple[str, ...]:
         return changed(self._before, self._read())
@@ -98,7 +98,7 @@ class Campaign:
             if gap_s:
                 time.sleep(gap_s)
         if not ends_holding(who):
-            return Kill(who=who, held=held, left=_gone_on(pids))
+            return Kill(who=who, held=held, left=_gone_on(pids, self._paths.proc))
         if who == "all":
             return self._start_after_all(pids, held=held)
         restore_s, left = self._watch_restoring(killed_s)
@@ -188,7 +188,7 @@ def campaign_config(sandbox: Sandbox) -> DaemonConfig:
     folder = sandbox.folder
     delay_s = CHECK_S / 4  # it takes as long to start, and then storm waits
     return DaemonConfig(
-        node=NodeConfig(zone=sandbox.zone.name),
+        node=NodeConfig.at(sandbox.paths, zone=sandbox.zone.name),
         protected=ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,)),
         background=tuple(
             SlotConfig(name=f"slot{index}", group=group.name, floor_bytes=_FLOOR_BYTES)
@@ -210,21 +210,21 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _gone_on(pids: DaemonPids) -> tuple[str, ...]:
+def _gone_on(pids: DaemonPids, proc: Path) -> tuple[str, ...]:
     """What is wrong with a loop beside which something was killed; empty if it goes on."""
     if pids.loop is None:
         return ()  # it was being started
-    first = _slices(pids.loop)
+    first = _slices(proc, pids.loop)
     time.sleep(CHECK_S)
-    last = _slices(pids.loop)
+    last = _slices(proc, pids.loop)
     if first is None or last is None:
         return (f"the loop {pids.loop} is gone",)
     return () if last > first else (f"the loop {pids.loop} does not run",)
 
 
-def _slices(pid: int) -> int | None:
+def _slices(proc: Path, pid: int) -> int | None:
     """How often a process was given a CPU."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[2])
+        return int((proc / str(pid) / "schedstat").read_text(encoding="ascii").split()[2])
     except (OSError, ValueError, IndexError):
         return None

@@ -17,7 +17,7 @@ from stallward.actuator.journal.entries import OwnedGroup
 from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import SlotState
@@ -53,6 +53,7 @@ def sample_cost_ms(
     asked: bool = True,
     period_s: float = 0.0,
     samples: int = _SAMPLES,
+    paths: Paths = DEFAULT_PATHS,
 ) -> SampleCost:
     """Measure a full sample with ``cgroups`` groups and ``processes`` sleeping processes.
 
@@ -62,6 +63,7 @@ def sample_cost_ms(
         asked: Whether a controller asks for processes.
         period_s: Pause between samples: caches get cold; 0 for none.
         samples: How many samples are timed.
+        paths: The roots of the kernel's files.
 
     Raises:
         StallwardError: If this machine cannot hold the groups.
@@ -72,7 +74,6 @@ def sample_cost_ms(
             f"{cgroups} groups with {processes} processes cannot be measured.",
             next_step="Take at least 3 groups, and a process for each but the zone.",
         )
-    paths = Paths()
     hierarchy = require(paths)
     zone = hierarchy.group(f"stallward/{os.getpid()}-{os.urandom(3).hex()}-sample")
     groups = [zone.child("app"), *(zone.child(f"slot{i}") for i in range(slots))]

@@ -15,7 +15,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import ControlConfig, RecordConfig
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.record.frames import FRAMES_NAME
 from stallward.actuator.record.tick_record import Mode
 from stallward.env.recording.from_frames import read_ticks
@@ -128,13 +128,15 @@ class LiveSession:
 
 
 @contextmanager
-def open_session(scenario: Scenario, cache_dir: Path | None = None) -> Iterator[LiveSession]:
+def open_session(
+    scenario: Scenario, cache_dir: Path | None = None, paths: Paths = DEFAULT_PATHS
+) -> Iterator[LiveSession]:
     """Prepare a scenario's programs and data and make a sandbox for them.
 
     Raises:
         StallwardError: If this user or machine cannot hold it; the message says why.
     """
-    require(Paths())  # preparing takes minutes and much disk
+    require(paths)  # preparing takes minutes and much disk
     cache_dir = cache_dir or default_cache_dir()
     workplace = make_workplace(scenario, cache_dir)
     with open_sandbox(
@@ -142,12 +144,13 @@ def open_session(scenario: Scenario, cache_dir: Path | None = None) -> Iterator[
         limit_bytes=scenario.sandbox.limit_bytes,
         swap_bytes=scenario.sandbox.swap_bytes,
         cache_dir=cache_dir,
+        paths=paths,
     ) as sandbox:
         yield LiveSession(
             scenario=scenario,
             sandbox=sandbox,
             workplace=workplace,
-            node=node_info(cache_dir),
+            node=node_info(cache_dir, paths),
         )
 
 

@@ -12,12 +12,16 @@ import pytest
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.bpf.syscall import BpfRefusedError, BpfSyscall, possible_cpus
 from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.page_cache.cgroup_ids import CgroupIds
 from stallward.actuator.sensors.page_cache.counters import BTF, PageCacheAbsent, open_page_cache
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.agent.sample import GroupSample, NodeSample, ProcessSample, Sample
 
-HAS_BTF = pytest.mark.skipif(not BTF.exists(), reason="this kernel has no type information")
+SYS = Paths().sys
+HAS_BTF = pytest.mark.skipif(
+    not (SYS / BTF).exists(), reason="this kernel has no type information"
+)
 EMPTY_BTF = bytes.fromhex("9feb0100 18000000 00000000 00000000 00000000 01000000 00")
 
 
@@ -44,25 +48,30 @@ def reason(found: object) -> str:
 
 
 def test_switched_off() -> None:
-    assert "switched off" in reason(open_page_cache("off"))
+    assert "switched off" in reason(open_page_cache("off", sys=SYS))
 
 
 def test_a_kernel_without_type_information(tmp_path: Path) -> None:
-    found = reason(open_page_cache(btf_path=tmp_path / "vmlinux"))
+    found = reason(open_page_cache(sys=tmp_path))
     assert "CONFIG_DEBUG_INFO_BTF" in found
-    assert str(tmp_path / "vmlinux") in found
+    assert str(tmp_path / BTF) in found
 
 
 def test_type_information_that_cannot_be_read_or_understood(tmp_path: Path) -> None:
-    assert str(tmp_path) in reason(open_page_cache(btf_path=tmp_path))
-    (tmp_path / "vmlinux").write_bytes(b"ELF and so on, but no types at all")
-    assert "not type information" in reason(open_page_cache(btf_path=tmp_path / "vmlinux"))
+    place = tmp_path / BTF
+    place.mkdir(parents=True)
+    assert str(place) in reason(open_page_cache(sys=tmp_path))
+    place.rmdir()
+    place.write_bytes(b"ELF and so on, but no types at all")
+    assert "not type information" in reason(open_page_cache(sys=tmp_path))
 
 
 def test_a_kernel_without_the_tracepoints(tmp_path: Path) -> None:
-    (tmp_path / "vmlinux").write_bytes(EMPTY_BTF)
+    (tmp_path / BTF).parent.mkdir(parents=True)
+    (tmp_path / BTF).write_bytes(EMPTY_BTF)
+    write_possible(tmp_path, "0-3")
     bpf = RefusingBpf(command=-1, number=0)
-    found = reason(open_page_cache(btf_path=tmp_path / "vmlinux", bpf=bpf))
+    found = reason(open_page_cache(sys=tmp_path, bpf=bpf))
     assert "no tracepoint mm_filemap_add_to_page_cache" in found
 
 
@@ -70,7 +79,7 @@ def test_a_kernel_without_the_tracepoints(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("command", "what"), [(0, "map"), (5, "program"), (17, "attaching")])
 def test_a_kernel_that_refuses_leaves_nothing_open(command: int, what: str) -> None:
     bpf = RefusingBpf(command, errno.EPERM)
-    found = reason(open_page_cache(bpf=bpf))
+    found = reason(open_page_cache(sys=SYS, bpf=bpf))
     if "tracepoint" in found and "this kernel" in found:
         pytest.skip(found)
     assert what in found
@@ -86,18 +95,24 @@ def test_the_verifiers_words_are_in_the_error() -> None:
     assert "CAP_BPF" not in str(error)
 
 
+def write_possible(sys: Path, text: str) -> None:
+    place = sys / "devices/system/cpu/possible"
+    place.parent.mkdir(parents=True)
+    place.write_text(text)
+
+
 @pytest.mark.parametrize(("text", "count"), [("0\n", 1), ("0-7\n", 8), ("0-3,8-11\n", 12)])
 def test_possible_cpus(tmp_path: Path, text: str, count: int) -> None:
-    (tmp_path / "possible").write_text(text)
-    assert possible_cpus(tmp_path / "possible") == count
+    write_possible(tmp_path, text)
+    assert possible_cpus(tmp_path) == count
 
 
 @pytest.mark.parametrize("text", [None, "", "many"])
 def test_possible_cpus_unknown(tmp_path: Path, text: str | None) -> None:
     if text is not None:
-        (tmp_path / "possible").write_text(text)
+        write_possible(tmp_path, text)
     with pytest.raises(NodeError, match="possible"):
-        possible_cpus(tmp_path / "possible")
+        possible_cpus(tmp_path)
 
 
 def test_a_cgroup_that_is_gone_is_in_no_group(tmp_path: Path) -> None:
@@ -119,12 +134,12 @@ SAMPLE = Sample(
 )
 
 
-def signal_of(mode: str, btf_path: Path | None = None) -> PageCacheSignal:
+def signal_of(mode: str, sys: Path = SYS) -> PageCacheSignal:
     root = Hierarchy(kind="v2")
     groups = [root.group(name) for name in ("zone", "zone/app", "zone/hog")]
     zone, protected, slot = groups
     return PageCacheSignal(
-        mode, hierarchy=root, zone=zone, protected=protected, slots=[slot], btf_path=btf_path
+        mode, hierarchy=root, zone=zone, protected=protected, slots=[slot], sys=sys
     )
 
 
@@ -138,12 +153,12 @@ def test_a_signal_that_is_switched_off_says_so() -> None:
 def test_a_signal_that_is_not_to_be_had_says_why_and_leaves_the_sample_alone(
     tmp_path: Path,
 ) -> None:
-    found = signal_of("auto", tmp_path / "vmlinux")
+    found = signal_of("auto", tmp_path)
     assert found.fill(SAMPLE) is SAMPLE
     assert len(found.missing) == 1
     assert "CONFIG_DEBUG_INFO_BTF" in found.missing[0]
     with pytest.raises(NodeError, match="CONFIG_DEBUG_INFO_BTF"):
-        signal_of("ebpf", tmp_path / "vmlinux")
+        signal_of("ebpf", tmp_path)
 
 
 @pytest.mark.live
@@ -152,7 +167,7 @@ def test_a_signal_fills_what_it_knows() -> None:
     if found.missing:
         pytest.skip(found.missing[0])
     try:
-        for path in (__file__, BTF.as_posix(), __file__):
+        for path in (__file__, str(SYS / BTF), __file__):
             Path(path).read_bytes()
         sample = found.fill(SAMPLE)
         assert sample.node.page_cache_hits

@@ -19,6 +19,7 @@ import pytest
 from stallward.actuator.kernel.bpf.assembler import R0, R1, Assembler
 from stallward.actuator.kernel.bpf.btf import Btf
 from stallward.actuator.kernel.bpf.syscall import TRACEPOINT, BpfRefusedError, BpfSyscall
+from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.page_cache import counters as page_cache
 from stallward.actuator.sensors.page_cache.counters import (
     BTF,
@@ -30,6 +31,7 @@ from stallward.actuator.sensors.page_cache.counters import (
 
 pytestmark = pytest.mark.live
 
+SYS = Paths().sys
 PAGES = 1024
 PAGE = 4096
 ROOTS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
@@ -104,7 +106,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def opened(groups: tuple[Path | None, ...] = ()) -> PageCacheCounters:
-    found = open_page_cache(groups=groups, cgroup_root=ROOT)
+    found = open_page_cache(sys=SYS, groups=groups, cgroup_root=ROOT)
     if isinstance(found, PageCacheAbsent):
         pytest.skip(f"eBPF: {found.reason}")
     return found
@@ -259,8 +261,9 @@ def test_closing_detaches(counters: PageCacheCounters) -> None:
 def test_nothing_stays_attached_after_kill_9(counters: PageCacheCounters) -> None:
     counters.close()
     script = (
+        "from stallward.actuator.kernel.paths import Paths; "
         "from stallward.actuator.sensors.page_cache.counters import open_page_cache; "
-        "c = open_page_cache(); c.read(); print('open', flush=True); input()"
+        "c = open_page_cache(sys=Paths().sys); c.read(); print('open', flush=True); input()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -279,7 +282,7 @@ def test_a_program_that_the_verifier_refuses_is_told_why(counters: PageCacheCoun
     asm.load(R0, R1, 4096)
     asm.end()
     name = "btf_trace_mm_filemap_fault"
-    place = Btf(BTF.read_bytes(), BTF, (name,)).tracepoint(name)
+    place = Btf((SYS / BTF).read_bytes(), SYS / BTF, (name,)).tracepoint(name)
     assert place is not None
     with pytest.raises(BpfRefusedError, match=r"verifier says: .*ctx"):
         BpfSyscall().load_program(

@@ -157,12 +157,16 @@ class BpfSyscall:
         return self._make(f"attaching {name}", _RAW_TRACEPOINT_OPEN, attributes)
 
 
-def possible_cpus(path: Path = Path("/sys/devices/system/cpu/possible")) -> int:
+def possible_cpus(sys: Path) -> int:
     """How many values a per-CPU map holds for each key.
+
+    Args:
+        sys: Where sysfs is.
 
     Raises:
         NodeError: If the kernel does not say.
     """
+    path = sys / "devices/system/cpu/possible"
     try:
         last = path.read_text(encoding="ascii").strip().replace("-", ",").split(",")[-1]
         return int(last) + 1

@@ -40,7 +40,8 @@ from stallward.actuator.sensors.page_cache.steps import (
     pending_pages,
 )
 
-BTF: Final = Path("/sys/kernel/btf/vmlinux")
+BTF: Final = "kernel/btf/vmlinux"
+"""The kernel's type information, below sysfs."""
 _ENTRIES: Final = 2048
 """Pairs of cgroup and process that may look pages up between two reads."""
 _BATCH: Final = 256
@@ -82,6 +83,7 @@ class PageCacheCounters:
     Args:
         bpf: The system call.
         kernel: What the kernel is like.
+        sys: Where sysfs is.
         groups: Directories in the v2 hierarchy of the groups that are counted apart.
         cgroup_root: The root of that hierarchy, if there is one.
 
@@ -93,13 +95,15 @@ class PageCacheCounters:
         self,
         bpf: BpfSyscall,
         kernel: Kernel,
+        *,
+        sys: Path,
         groups: Sequence[Path | None] = (),
         cgroup_root: Path | None = None,
     ) -> None:
         self._bpf = bpf
         self._map_fds: list[int] = []
         self._program_fds: list[int] = []
-        self._cpus = possible_cpus()
+        self._cpus = possible_cpus(sys)
         self._node = [0, 0]
         self._unnamed = [0, 0]
         self._groups = [None if path is None else [0, 0] for path in groups]
@@ -239,24 +243,27 @@ def _whole(path: Path) -> bytes:
 def open_page_cache(
     mode: str = "auto",
     *,
+    sys: Path,
     groups: Sequence[Path | None] = (),
     cgroup_root: Path | None = None,
-    btf_path: Path = BTF,
     bpf: BpfSyscall | None = None,
 ) -> PageCacheCounters | PageCacheAbsent:
     """Start counting, if this node allows it; takes about 0.2 s.
 
     Args:
         mode: ``off`` for not at all.
+        sys: Where sysfs is.
         groups: See :class:`PageCacheCounters`.
         cgroup_root: See :class:`PageCacheCounters`.
-        btf_path: The kernel's type information.
         bpf: The system call; this machine's if not given.
     """
     if mode == "off":
         return PageCacheAbsent(reason='switched off (node.page_cache = "off")')
+    btf_path = sys / BTF
     try:
         kernel = Kernel(Btf(_whole(btf_path), btf_path, NAMES))
-        return PageCacheCounters(bpf or BpfSyscall(), kernel, groups, cgroup_root)
+        return PageCacheCounters(
+            bpf or BpfSyscall(), kernel, sys=sys, groups=groups, cgroup_root=cgroup_root
+        )
     except ActuatorError as error:
         return PageCacheAbsent(reason=str(error))

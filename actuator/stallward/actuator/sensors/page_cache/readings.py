@@ -25,7 +25,7 @@ class PageCacheSignal:
         zone: What the protected application and the background share.
         protected: The protected application's group; a process tree is not counted apart.
         slots: The background groups or process trees, in slot order.
-        btf_path: The kernel's type information; where it always is if not given.
+        sys: Where sysfs is.
 
     Raises:
         NodeError: If the mode is ``ebpf`` and the kernel does not allow it.
@@ -39,7 +39,7 @@ class PageCacheSignal:
         zone: Cgroup,
         protected: AnyTarget,
         slots: Sequence[AnyTarget],
-        btf_path: Path | None = None,
+        sys: Path,
     ) -> None:
         self.absent: str | None = None
         """Why nothing is counted; ``None`` while something is."""
@@ -47,15 +47,11 @@ class PageCacheSignal:
         if mode == "off":
             self.absent = 'switched off (node.page_cache = "off")'
             return
-        from stallward.actuator.sensors.page_cache.counters import (  # noqa: PLC0415 - only where wanted
-            BTF,
-            PageCacheAbsent,
-            open_page_cache,
-        )
+        from stallward.actuator.sensors.page_cache.counters import PageCacheAbsent, open_page_cache  # noqa: PLC0415 - only where wanted
 
         found = open_page_cache(
             mode,
-            btf_path=btf_path or BTF,
+            sys=sys,
             groups=[
                 group.unified_dir if isinstance(group, Cgroup) else None
                 for group in (zone, protected, *slots)

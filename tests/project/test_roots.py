@@ -1,0 +1,146 @@
+"""Where the kernel's files are stands in one file; everybody else is told."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDERS = ("proto", "agent", "models", "actuator", "env", "training", "evaluation")
+DEFAULTS = "actuator/stallward/actuator/kernel/paths.py"
+"""The one file that says where the roots are."""
+_ROOT = re.compile(r"(?<![\w./}*])/(?:proc|sys|run)(?![\w-])")
+"""One of the roots at the start of a path, in whatever text."""
+
+SIGNALS = "names where a signal comes from, for people and for generated pages; nothing opens it"
+EXAMPLE = "an example in a message"
+OWN = "of the process itself, which no other root can mean"
+INSIDE = "a program inside a sandbox: it is started by a scenario's command, on this machine"
+ALLOWED = {
+    "actuator/stallward/actuator/kernel/process_spec.py": EXAMPLE,
+    "actuator/stallward/actuator/node/find_targets.py": EXAMPLE,
+    "actuator/stallward/actuator/runtime/process_setup.py": OWN,
+    "actuator/stallward/actuator/sensors/page_cache/cgroup_ids.py": OWN,
+    "actuator/stallward/actuator/sensors/page_cache/counters.py": OWN,
+    "actuator/stallward/actuator/sensors/reference_page.py": SIGNALS,
+    "actuator/stallward/actuator/sensors/missing.py": SIGNALS,
+    "actuator/stallward/actuator/sensors/signal_table.py": SIGNALS,
+    "env/stallward/env/sandbox/launch.py": INSIDE,
+    "env/stallward/env/workloads/postgres.py": INSIDE,
+    "env/stallward/env/workloads/program_loop.py": INSIDE,
+    "evaluation/stallward/evaluation/bench/memory.py": OWN,
+}
+"""Files that may name a root, and why."""
+
+EDGE = "starts the work: who calls it may name other roots"
+USES_DEFAULTS = {
+    "actuator/stallward/actuator/config/daemon_config.py": "what a configuration means that names no roots",
+    "actuator/stallward/actuator/kernel/hierarchies.py": "what the table of mounts calls the root of cgroups",
+    "actuator/stallward/actuator/guardian/restore_command.py": EDGE,
+    "env/stallward/env/sandbox/sandbox.py": EDGE,
+    "evaluation/stallward/evaluation/bench/sample_cost.py": EDGE,
+    "actuator/stallward/actuator/cli/ctl.py": EDGE,
+    "actuator/stallward/actuator/cli/node.py": EDGE,
+    "evaluation/stallward/evaluation/demo.py": EDGE,
+    "evaluation/stallward/evaluation/blocks/live.py": EDGE,
+    "env/stallward/env/recording/node_facts.py": EDGE,
+}
+"""Files that may use the roots of this machine unasked, and why."""
+
+
+def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and text of every string of a module that is no docstring.
+
+    What an f-string computes is ``{}`` in its text.
+    """
+    seen: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            seen.add(id(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            seen.update(map(id, node.values))
+            parts = (str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
+            yield node.lineno, "".join(parts)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in seen:
+            if isinstance(node.value, str):
+                yield node.lineno, node.value
+            elif isinstance(node.value, bytes):
+                yield node.lineno, node.value.decode("latin-1")
+
+
+def roots_in(source: str) -> list[tuple[int, str]]:
+    return [(line, text) for line, text in texts(ast.parse(source)) if _ROOT.search(text)]
+
+
+def uses_defaults(source: str) -> bool:
+    """Whether a module takes this machine's roots by itself."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and node.id in {"DEFAULT_PATHS", "RUN"}:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            given = {keyword.arg for keyword in node.keywords}
+            if node.func.id == "Paths" and not given >= {"proc", "cgroup", "sys"}:
+                return True
+    return False
+
+
+def shipped() -> dict[str, str]:
+    files = [path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py")]
+    return {str(path.relative_to(REPOSITORY)): path.read_text("utf-8") for path in files}
+
+
+def test_no_root_is_written_down_twice() -> None:
+    found = {name: roots_in(source) for name, source in shipped().items()}
+    found = {name: lines for name, lines in found.items() if lines}
+    assert found.pop(DEFAULTS)
+    unexpected = {name: lines for name, lines in found.items() if name not in ALLOWED}
+    assert unexpected == {}, f"take roots from whoever starts the work; see {DEFAULTS}"
+    assert sorted(ALLOWED.keys() - found.keys()) == [], "exceptions that nobody needs any more"
+
+
+def test_only_who_starts_the_work_takes_the_roots_of_this_machine() -> None:
+    found = {name for name, source in shipped().items() if uses_defaults(source)}
+    assert sorted(found - USES_DEFAULTS.keys() - {DEFAULTS}) == []
+    assert sorted(USES_DEFAULTS.keys() - found) == [], "exceptions that nobody needs any more"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('Path("/proc")', True),
+        ('Path("/proc", pid)', True),
+        ('open(f"/proc/{pid}/status")', True),
+        ('open(b"/sys/block")', True),
+        ('run("cat /run/x.pid")', True),
+        ('f"{root}/proc"', False),
+        ('"a/run/b"', False),
+        ('"**/run.json"', False),
+        ('"/process"', False),
+        ('"/sys-fs"', False),
+        ('"""Reads /proc."""', False),
+        ('root / "proc"', False),
+    ],
+)
+def test_a_root_is_found_wherever_a_path_begins_with_it(source: str, *, found: bool) -> None:
+    assert bool(roots_in(source)) is found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("Paths()", True),
+        ("Paths(proc=proc)", True),
+        ("Paths(proc=proc, cgroup=cgroup, sys=sys)", False),
+        ("def f(paths: Paths = DEFAULT_PATHS): ...", True),
+        ("def f(paths: Paths): ...", False),
+    ],
+)
+def test_defaults_are_found_also_where_only_some_roots_are_given(
+    source: str, *, found: bool
+) -> None:
+    assert uses_defaults(source) is found
