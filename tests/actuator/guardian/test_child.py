@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from around_the_guardian import config_in
+from around_the_guardian import WAIT_S, ScriptedDaemon, config_in
 
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import RestartConfig
 from stallward.actuator.guardian.child import Child, Launch
-from stallward.actuator.guardian.guardian import EXIT_GAVE_UP, Guardian
+from stallward.actuator.guardian.guardian import EXIT_GAVE_UP
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.journal.disk import Journal
@@ -23,16 +21,11 @@ from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.record.recorder import RecorderOptions
 from stallward.actuator.runtime.process_start import command_line
 
+QUICK = RestartConfig(delay_s=0.01, max_delay_s=0.02, max_per_minute=4)
+
 
 def refused(*_: object, **__: object) -> int:
     raise OSError(11, "Resource temporarily unavailable")
-
-
-@pytest.fixture
-def parent(tmp_path: Path) -> Iterator[Guardian]:
-    made = Guardian(config_in(tmp_path, 0.1))
-    yield made
-    made._shut_down()
 
 
 @pytest.mark.parametrize("where", ["Popen", "pidfd_open"])
@@ -40,9 +33,8 @@ def test_a_child_that_cannot_be_started_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     ours, theirs = socket.socketpair()
-    launch = Launch(
-        module="http", options=RecorderOptions(fd=0, path=Path()), fds=(), handed_over=(theirs,)
-    )
+    options = RecorderOptions(fd=0, path=Path())
+    launch = Launch(module="http", options=options, fds=(), handed_over=(theirs,))
     child = Child(name="loop", launch=lambda: launch, policy=RestartConfig())
     monkeypatch.setattr(subprocess if where == "Popen" else os, where, refused)
     ours.settimeout(5.0)
@@ -55,46 +47,74 @@ def test_a_child_that_cannot_be_started_leaves_nothing(
         os.waitpid(-1, os.WNOHANG)
 
 
-def test_a_child_that_cannot_be_started_again_is_tried_later(
-    parent: Guardian, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, write = os.pipe()
-    parent.loop.due_s = 0.0
-    with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "Popen", refused)
-        parent._wait(read)
-    assert parent._stop_status is None
-    assert parent.loop.process is None
-    assert (parent.loop.due_s or 0.0) > time.monotonic() - 1.0
-    os.close(read)
-    os.close(write)
+def test_a_child_has_its_environment_beside_that_of_the_guardian(tmp_path: Path) -> None:
+    script = "loop.note(os.environ['OPENBLAS_NUM_THREADS']); loop.note(os.environ['ODD'])"
+    first = "import os; os.environ.update(ODD='kept', OPENBLAS_NUM_THREADS='64')"
+    with ScriptedDaemon(tmp_path, script, first=first) as daemon:
+        daemon.wait_for("kept")
+        assert daemon.notes == ["loop 0", "1", "kept"]
 
 
-def test_a_child_that_can_never_be_started_ends_the_daemon(
-    parent: Guardian, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subprocess, "Popen", refused)
-    for _ in range(parent.loop.policy.max_per_minute + 1):
-        assert parent._stop_status is None
-        parent._start(parent.loop, time.monotonic())
-    assert parent._stop_status == EXIT_GAVE_UP
+NO_ROOM = """
+import subprocess
+
+class Refusing(subprocess.Popen):
+    tries = 0
+
+    def __init__(self, command, **options):
+        if "scripted_loop" in command:
+            Refusing.tries += 1
+            with (folder / "notes").open("a") as notes:
+                notes.write(f"try {{Refusing.tries}}\\n")
+            if Refusing.tries <= {refused}:
+                raise OSError(11, "Resource temporarily unavailable")
+        super().__init__(command, **options)
+
+subprocess.Popen = Refusing
+"""
+"""The process table is full when the loop is started, ``refused`` times."""
 
 
-@pytest.mark.parametrize(("restarts", "status"), [(0, EXIT_USER), (1, None)])
-def test_a_mistake_is_final_only_at_the_first_start(
-    parent: Guardian, restarts: int, status: int | None
-) -> None:
-    parent.loop.restarts = restarts
-    parent._on_death(parent.loop, EXIT_USER, time.monotonic())
-    assert parent._stop_status == status
-    assert (parent.loop.due_s is not None) is (status is None)
+def test_a_child_that_cannot_be_started_now_is_tried_later(tmp_path: Path) -> None:
+    first = NO_ROOM.format(refused=3)
+    with ScriptedDaemon(tmp_path, "loop.beat()", first=first, restart=QUICK) as daemon:
+        daemon.wait_until_said("The loop ticks.")
+        assert daemon.notes == ["try 1", "try 2", "try 3", "try 4", "loop 3"]
+        assert daemon.stop() == 0
+
+
+def test_a_child_that_can_never_be_started_ends_the_daemon(tmp_path: Path) -> None:
+    first = NO_ROOM.format(refused=1_000_000)
+    with ScriptedDaemon(tmp_path, "", first=first, restart=QUICK) as daemon:
+        assert daemon.process.wait(WAIT_S) == EXIT_GAVE_UP
+        assert len(daemon.notes) == QUICK.max_per_minute + 1
+
+
+def test_a_child_that_dies_too_often_ends_the_daemon(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path, "loop.die()", restart=QUICK) as daemon:
+        assert daemon.process.wait(WAIT_S) == EXIT_GAVE_UP
+        assert len(daemon.notes) == QUICK.max_per_minute + 1
+
+
+def test_a_mistake_at_the_first_start_is_final(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path, f"sys.exit({EXIT_USER})", restart=QUICK) as daemon:
+        assert daemon.process.wait(WAIT_S) == EXIT_USER
+        assert daemon.notes == ["loop 0"]
+
+
+def test_a_mistake_at_a_later_start_may_pass(tmp_path: Path) -> None:
+    script = f"if loop.number < 2: sys.exit(loop.number * {EXIT_USER} or 1)"
+    with ScriptedDaemon(tmp_path, script, restart=QUICK) as daemon:
+        daemon.wait_for("loop 2")
+        assert daemon.said.count("The loop ended with status 2; everything is put back.") == 1
+        assert daemon.stop() == 0
 
 
 @pytest.mark.parametrize(
     ("fault", "status"), [("left behind", EXIT_GAVE_UP), ("configuration", EXIT_USER)]
 )
 def test_what_may_pass_is_no_mistake_of_the_user(tmp_path: Path, fault: str, status: int) -> None:
-    config = config_in(tmp_path, 0.1)
+    config = config_in(tmp_path)
     boot = config.node.paths.proc / "sys/kernel/random/boot_id"
     boot.parent.mkdir(parents=True)
     boot.write_text("this-boot\n")

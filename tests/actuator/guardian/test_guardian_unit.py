@@ -1,4 +1,4 @@
-"""The guardian's own steps, on files of our own and without children."""
+"""What the guardian makes of its loop: whether it lives, what it holds, what it left."""
 
 from __future__ import annotations
 
@@ -9,62 +9,76 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
-from around_the_guardian import config_in
+from around_the_guardian import ScriptedDaemon, config_in, wait_until
 
+from stallward.actuator.config.tables import RestartConfig
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.guardian.guardian import Guardian
-from stallward.actuator.guardian.loop_watch import PauseLimit
+from stallward.actuator.guardian.children import Wiring
+from stallward.actuator.guardian.held_journal import HeldJournal
+from stallward.actuator.guardian.loop_watch import Hearing, LoopHealth, PauseLimit
+from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import BEAT, SILENCE_S
-from stallward.actuator.ipc.options import LoopOptions
-from stallward.actuator.ipc.pause_memory import PauseMemory
-from stallward.actuator.journal.entries import FileValue, Stopped, to_line
+from stallward.actuator.ipc.options import Modules
+from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.entries import Stopped, to_line
 from stallward.actuator.runtime import stderr_line as module
 
-
-@pytest.fixture
-def period_s() -> float:
-    return 0.1
-
-
-@pytest.fixture
-def parent(period_s: float, tmp_path: Path) -> Iterator[Guardian]:
-    made = Guardian(config_in(tmp_path, period_s))
-    yield made
-    made._shut_down()
-
-
-def silent_for(parent: Guardian, silence_s: float) -> bool:
-    """Whether the guardian takes a loop for hung that was heard ``silence_s`` ago."""
-    parent.health.beat()
-    parent._check_health(time.monotonic() + silence_s)
-    return not parent.health.ticking
+CHANGE = """
+knob = loop.folder / "swappiness"
+if loop.number == 0:
+    loop.change(knob, "60", "10")
+"""
+"""The first loop sets 10 where 60 was."""
 
 
 @pytest.mark.parametrize("period_s", [0.1, 10.0])
-def test_a_loop_is_hung_when_it_misses_several_ticks(parent: Guardian, period_s: float) -> None:
-    assert not silent_for(parent, max(SILENCE_S - 1.0, 2 * period_s))
-    assert silent_for(parent, max(SILENCE_S + 1.0, 4 * period_s))
+def test_a_loop_is_hung_when_it_misses_several_ticks(tmp_path: Path, period_s: float) -> None:
+    health = LoopHealth(config_in(tmp_path, period_s), Notifier(""))
+    assert not health.hung(time.monotonic() + 1e6), "one that starts is not"
+    health.beat()
+    now_s = time.monotonic()
+    assert not health.hung(now_s + max(SILENCE_S - 1.0, 2 * period_s))
+    assert health.hung(now_s + max(SILENCE_S + 1.0, 4 * period_s))
+    health.forget("It is dead.")
+    assert not health.hung(now_s + 1e6)
 
 
-def test_any_message_of_a_ticking_loop_is_a_sign_of_life(parent: Guardian) -> None:
+def test_a_hung_loop_is_killed_and_what_it_holds_is_put_back(tmp_path: Path) -> None:
+    script = f"{CHANGE}    loop.beat()\n"
+    with ScriptedDaemon(tmp_path, script) as daemon:
+        daemon.wait_for("loop 1")
+        assert (tmp_path / "swappiness").read_text() == "60"
+        killed = daemon.said.index("The loop hung: it was killed, everything is put back.")
+        assert "The loop ticks." in daemon.said[:killed]
+
+
+def test_any_message_of_a_ticking_loop_is_a_sign_of_life(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    health = LoopHealth(config, Notifier(""))
+    paths = config.node.paths
+    journal = HeldJournal(Journal(config.journal.path, paths), paths)
+    wiring = Wiring(config, (), time.monotonic(), Modules())
+    hearing = Hearing(wiring, health, journal)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
+    with contextlib.closing(wiring), contextlib.closing(journal), ours, theirs:
         entry = to_line(Stopped(999_999, 1)).encode()
         theirs.send(entry)
-        parent.hearing.take(ours)
-        assert not parent.health.ticking, "it does not tick yet: starting may take long"
+        hearing.take(ours)
+        assert not health.ticking, "it does not tick yet: starting may take long"
         theirs.send(BEAT)
-        parent.hearing.take(ours)
-        due_s = parent.health.due_s
+        hearing.take(ours)
+        due_s = health.due_s
         assert due_s is not None
         time.sleep(0.01)
         theirs.send(entry)
-        parent.hearing.take(ours)
-        assert (parent.health.due_s or 0.0) > due_s
+        hearing.take(ours)
+        assert (health.due_s or 0.0) > due_s
+        theirs.settimeout(20.0)
         heard = [theirs.recv(100) for _ in range(3)]
         assert sorted(heard) == [BEAT, b"ok", b"ok"], "and the loop sees that the guardian lives"
 
@@ -82,99 +96,131 @@ def test_a_stopped_reader_of_its_messages_does_not_stop_it() -> None:
     os.close(write)
 
 
-@pytest.mark.parametrize(("status", "value"), [(0, "10"), (1, "60"), (-9, "60"), (None, "60")])
-def test_only_what_a_loop_left_is_undone(
-    parent: Guardian, tmp_path: Path, status: int | None, value: str
-) -> None:
+@pytest.mark.parametrize(
+    ("end", "value"), [("sys.exit(0)", "10"), ("sys.exit(1)", "60"), ("loop.die()", "60")]
+)
+def test_only_what_a_loop_left_is_undone(tmp_path: Path, end: str, value: str) -> None:
+    """One that ended in order has put back what it changed: what is there is somebody else's."""
     knob = tmp_path / "swappiness"
-    answers: list[bytes] = []
-    parent._journal.take(to_line(FileValue(knob, "60")).encode(), answers.append)
-    knob.write_text("10")  # by the administrator, or by a loop that died
-    parent._undo(status)
-    assert knob.read_text() == value
-    assert parent._journal.entries == ()
+    with ScriptedDaemon(tmp_path, f"{CHANGE}    {end}\n") as daemon:
+        daemon.wait_for("loop 1")
+        assert knob.read_text() == value
+        knob.write_text("30")  # by the administrator
+        assert daemon.stop() == 0
+        assert knob.read_text() == "30", "it was not held any more"
 
 
 @pytest.mark.parametrize("stuck", [False, True])
-def test_the_next_loop_is_told_of_what_could_not_be_undone(
-    parent: Guardian, tmp_path: Path, stuck: bool
-) -> None:
-    knob = tmp_path / "swappiness"
-    if stuck:
+def test_the_next_loop_is_told_of_what_could_not_be_undone(tmp_path: Path, *, stuck: bool) -> None:
+    script = f"""
+loop.note(f"unfinished {{loop.left.unfinished}}")
+{CHANGE}
+    if {stuck}:
+        knob.unlink()
         knob.mkdir()
-    parent._journal.take(to_line(FileValue(knob, "60")).encode(), lambda _: None)
-    parent._undo(-9)
-    launch = parent._launch_loop()
-    for end in launch.handed_over:
-        end.close()
-    assert isinstance(launch.options, LoopOptions)
-    assert launch.options.left.unfinished is stuck
+    loop.die()
+"""
+    with ScriptedDaemon(tmp_path, script) as daemon:
+        daemon.wait_for("loop 1")
+        daemon.wait_for(f"unfinished {stuck}")
+        assert daemon.notes.count("unfinished True") == int(stuck)
 
 
-def test_a_heartbeat_that_a_dead_loop_left_is_not_the_next_one_s(parent: Guardian) -> None:
-    launch = parent._launch_loop()
-    (theirs,) = launch.handed_over
+def test_what_could_not_be_undone_is_tried_again_at_the_end(tmp_path: Path) -> None:
+    """Also where no loop runs at that time."""
+    knob = tmp_path / "swappiness"
+    script = f"{CHANGE}    knob.unlink()\n    knob.mkdir()\n    loop.die()\n"
+    later = RestartConfig(delay_s=60.0, max_delay_s=60.0)
+    with ScriptedDaemon(tmp_path, script, restart=later) as daemon:
+        daemon.wait_until_said("The loop ended with status -9")
+        knob.rmdir()
+        knob.write_text("10")
+        assert daemon.stop() == 0
+        assert daemon.notes == ["loop 0"]
+    assert knob.read_text() == "60"
+
+
+def test_a_heartbeat_that_a_dead_loop_left_is_not_the_next_one_s(tmp_path: Path) -> None:
+    script = """
+if loop.number == 0:
+    loop.note(os.getpid())
+    loop.wait_for("go")
     for _ in range(3):
-        theirs.send(BEAT)
-    theirs.close()
-    parent._on_death(parent.loop, -9, time.monotonic())
-    read, write = os.pipe()
-    parent.loop.due_s = None
-    for _ in range(3):
-        os.write(write, b"\0")
-        parent._wait(read)
-    assert not parent.health.ticking
-    os.close(read)
-    os.close(write)
-
-
-class Killed:
-    """In the place of a loop's process: what it is sent."""
-
-    pid = 1 << 30
-
-    def __init__(self) -> None:
-        self.signals: list[int] = []
-
-    def send_signal(self, number: int) -> None:
-        self.signals.append(number)
-
-    def wait(self, _timeout_s: float | None = None) -> int:
-        return -9
-
-    poll = wait
+        loop.beat()
+    loop.die()
+"""
+    slow = RestartConfig(delay_s=0.5, max_delay_s=0.5)  # time to hear what was left
+    with ScriptedDaemon(tmp_path, script, restart=slow) as daemon:
+        wait_until(lambda: len(daemon.notes) == 2)
+        loop = psutil.Process(int(daemon.notes[1]))
+        daemon.process.send_signal(signal.SIGSTOP)
+        daemon.make("go")
+        wait_until(lambda: loop.status() == psutil.STATUS_ZOMBIE)
+        daemon.process.send_signal(signal.SIGCONT)
+        daemon.wait_for("loop 1")
+        dead = daemon.said.index("The loop ended with status -9; everything is put back.")
+        assert "The loop ticks." not in daemon.said[dead:]
 
 
 @pytest.mark.parametrize(
-    ("kept_s", "lifted", "kills"),
-    [(5.0, False, 0), (5.7, False, 1), (3600.0, True, 0), (None, False, 0), (1e6, False, 0)],
+    ("since_s", "lifted", "due_s"),
+    [
+        ((1000.0, 0.0), False, 1005.6),
+        ((1007.0, 1003.0), False, 1008.6),
+        ((1000.0,), True, None),
+        ((0.0, 0.0), False, None),
+        ((899.0,), False, None),
+        ((), False, None),
+    ],
 )
-def test_a_pause_that_no_budget_allows_ends_with_the_loop(
-    parent: Guardian, tmp_path: Path, kept_s: float | None, lifted: bool, kills: int
+def test_until_when_a_pause_must_have_ended(
+    since_s: tuple[float, ...], due_s: float | None, *, lifted: bool
 ) -> None:
-    """Also the pause that an earlier loop left in memory, long ago, which is not this one's."""
-    budgets = Budgets(lift_budgets=lifted)
-    parent._pause_limit = PauseLimit(budgets)
-    knob = tmp_path / "freeze"
-    knob.write_text("1")
-    memory = parent._journal.share(("a",))
-    parent._journal.take(to_line(FileValue(knob, "0")).encode(), lambda _: None)
-    now_s = time.monotonic() + 10_000.0
-    process = Killed()
-    parent.loop.process, parent.loop.started_s = process, now_s - 5_000.0  # type: ignore[assignment]
-    parent.loop.pidfd = os.open("/dev/null", os.O_RDONLY)
-    if kept_s is not None:
-        PauseMemory(memory.pauses(), 1).keep(now_s - kept_s, [0])
-    parent._check_health(now_s)
-    parent._check_health(now_s + 0.1)
-    assert process.signals == [signal.SIGKILL] * kills
-    assert knob.read_text() == ("0" if kills else "1")
+    """A pause that an earlier loop left in memory, before 900, is not this one's."""
+    found = PauseLimit(Budgets(lift_budgets=lifted)).due_s(since_s, started_s=900.0)
+    assert found == (None if due_s is None else pytest.approx(due_s))
 
 
-def test_the_guardian_is_awake_when_a_pause_must_have_ended(parent: Guardian) -> None:
-    memory = parent._journal.share(("a",))
-    parent.loop.process = Killed()  # type: ignore[assignment]
-    parent.loop.pidfd = os.open("/dev/null", os.O_RDONLY)
-    parent.loop.started_s = 1.0
-    PauseMemory(memory.pauses(), 1).keep(time.monotonic() - 5.5, [0])
-    assert parent._timeout_ms() < 150.0
+SHORT = Budgets(max_pause_s=0.2, late_allowance_s=0.0)
+"""With these the guardian ends a loop 0.7 s after it began a pause."""
+
+
+def test_a_pause_that_no_budget_allows_ends_with_the_loop(tmp_path: Path) -> None:
+    """The guardian wakes up for it: it would look by itself in a minute at the earliest."""
+    script = f"""
+if loop.number == 0:
+    loop.note(time.monotonic())
+    loop.pause()
+{CHANGE}
+"""
+    with ScriptedDaemon(tmp_path, script, guard=SHORT) as daemon:
+        daemon.wait_for("loop 1")
+        lasted_s = time.monotonic() - float(daemon.notes[1])
+        assert (tmp_path / "swappiness").read_text() == "60"
+        assert "The loop hung: it was killed, everything is put back." in daemon.said
+    assert 0.7 < lasted_s < 45.0
+
+
+@pytest.mark.parametrize(
+    ("script", "lifted"),
+    [
+        pytest.param("loop.pause()", True, id="budgets lifted"),
+        pytest.param(
+            "loop.pause(); loop.beat(); time.sleep(0.1); loop.thaw()", False, id="ended in time"
+        ),
+        pytest.param("", False, id="none"),
+        pytest.param(
+            "if loop.number == 0: loop.pause(); loop.die()", False, id="of an earlier loop"
+        ),
+    ],
+)
+def test_a_loop_within_its_budgets_is_left_alone(
+    tmp_path: Path, script: str, *, lifted: bool
+) -> None:
+    budgets = replace(SHORT, lift_budgets=lifted)
+    loops = [f"loop {number}" for number in range(1 + ("die" in script))]
+    with ScriptedDaemon(tmp_path, f"{script}\nloop.beat()", guard=budgets) as daemon:
+        daemon.wait_until_said("The loop ticks.")
+        time.sleep(1.5)
+        assert daemon.notes == loops
+        assert not any("hung" in line for line in daemon.said)

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from around_the_guardian import config_in
+from around_the_guardian import ScriptedDaemon, wait_until
 
-from stallward.actuator.guardian.guardian import Guardian
 from stallward.actuator.guardian.loop_watch import is_dying, tells_death
-from stallward.actuator.journal.entries import FileValue, to_line
 
 LINGERS = """
-import ctypes, sys, threading
-threading.Thread(target=sys.stdin.read).start()
-print(flush=True)
-ctypes.CDLL(None).syscall({exit_thread}, 0)
+import ctypes, threading
+proc = loop.folder / "proc" / str(os.getpid())
+proc.symlink_to(f"/proc/{os.getpid()}")
+if loop.number == 0:
+    loop.change(loop.folder / "swappiness", "60", "90")
+    threading.Thread(target=lambda: loop.wait_for("go") or loop.die()).start()
+    ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 """
-"""Its main thread ends at once, another when its input does: as after SIGKILL in a write."""
+"""Its main thread ends at once, another when a file is there: as after SIGKILL in a write."""
+STUCK = """
+import subprocess
+
+class Stuck(subprocess.Popen):
+    def wait(self, timeout=None):
+        if "scripted_loop" in self.args:
+            if timeout is not None:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            knob = folder / "swappiness"
+            with (folder / "notes").open("a") as notes:
+                notes.write(f"waiting for it with {knob.read_text()}\\n")
+            knob.write_text("80")
+        return super().wait(timeout)
+
+subprocess.Popen = Stuck
+"""
+"""A loop that is killed but does not end in time, and that writes once more before it ends."""
 PROC = Path("/proc")
-EXIT_THREAD = {"x86_64": 60}.get(os.uname().machine, 93)
 STATUS = """Name:\tpython3
 State:\t{state}
 SigQ:\t0/1000
@@ -32,24 +46,6 @@ ShdPnd:\t{shared}
 SigBlk:\t0000000000000100
 """
 NONE, KILL = "0000000000000000", "0000000000000100"
-
-
-@pytest.fixture
-def lingering() -> Iterator[subprocess.Popen[bytes]]:
-    code = LINGERS.format(exit_thread=EXIT_THREAD)
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield process
-        process.kill()
-
-
-@pytest.fixture
-def parent(tmp_path: Path) -> Iterator[Guardian]:
-    made = Guardian(config_in(tmp_path, 0.1))
-    yield made
-    made._shut_down()
 
 
 @pytest.mark.parametrize(
@@ -81,58 +77,25 @@ def test_the_living_and_the_unknown_are_not_dying() -> None:
 
 
 def test_what_a_killed_loop_holds_is_put_back_before_its_last_thread_has_ended(
-    parent: Guardian, tmp_path: Path, lingering: subprocess.Popen[bytes]
-) -> None:
-    knob = tmp_path / "swappiness"
-    knob.write_text("90")
-    proc = tmp_path / "proc"
-    proc.mkdir()
-    (proc / str(lingering.pid)).symlink_to(PROC / str(lingering.pid))
-    parent._journal.take(to_line(FileValue(knob, "60")).encode(), lambda _: None)
-    parent.loop.process, parent.loop.pidfd = lingering, os.pidfd_open(lingering.pid)
-    wake_read, wake_write = os.pipe()
-    try:
-        for _ in range(40):  # each of them waits for a quarter of a second at most
-            parent._wait(wake_read)
-            if knob.read_text() == "60":
-                break
-        assert knob.read_text() == "60"
-        assert lingering.poll() is None, "it was not waited for"
-        assert parent._journal.entries, "its last write may still come"
-        knob.write_text("80")
-        lingering.kill()
-        while parent.loop.process is not None:
-            parent._wait(wake_read)
-        assert knob.read_text() == "60", "and is undone at its death"
-    finally:
-        os.close(wake_read)
-        os.close(wake_write)
-
-
-class Stuck(subprocess.Popen[bytes]):
-    """A killed process that has not ended before something has been put back."""
-
-    def __init__(self, knob: Path) -> None:
-        super().__init__([sys.executable, "-c", "import time; time.sleep(60)"])
-        self.knob = knob
-
-    def wait(self, timeout: float | None = None) -> int:
-        """As if it were in an uninterruptible sleep."""
-        if timeout is not None:
-            raise subprocess.TimeoutExpired(self.args, timeout)
-        assert self.knob.read_text() == "60", "the guardian waits with everything held"
-        self.knob.write_text("80")  # its last write
-        return super().wait()
-
-
-def test_a_stop_puts_back_what_a_loop_that_does_not_end_holds(
     tmp_path: Path,
 ) -> None:
-    parent = Guardian(config_in(tmp_path, 0.1))
     knob = tmp_path / "swappiness"
-    knob.write_text("90")
-    parent._journal.take(to_line(FileValue(knob, "60")).encode(), lambda _: None)
-    parent.loop.process = Stuck(knob)
-    parent.loop.pidfd = os.pidfd_open(parent.loop.process.pid)
-    parent._shut_down()
+    (tmp_path / "proc").mkdir()
+    with ScriptedDaemon(tmp_path, LINGERS, first="look_s = 0.1") as daemon:
+        wait_until(lambda: knob.exists() and knob.read_text() == "60")
+        assert daemon.notes == ["loop 0"], "its end was not waited for"
+        daemon.wait_until_said("The loop is dying; everything is put back.")
+        knob.write_text("80")  # the last write of the thread that goes on
+        daemon.make("go")
+        daemon.wait_for("loop 1")
+        assert knob.read_text() == "60", "and is undone at its death"
+
+
+def test_a_stop_puts_back_what_a_loop_that_does_not_end_holds(tmp_path: Path) -> None:
+    knob = tmp_path / "swappiness"
+    script = 'loop.change(loop.folder / "swappiness", "60", "90"); loop.note("changed")'
+    with ScriptedDaemon(tmp_path, script, first=STUCK) as daemon:
+        daemon.wait_for("changed")
+        assert daemon.stop() == 0
+        assert daemon.notes[-1] == "waiting for it with 60", "before it has ended"
     assert knob.read_text() == "60"

@@ -1,0 +1,81 @@
+"""``python -m scripted_loop OPTIONS``: in the place of the loop; it runs a test's ``loop.py``.
+
+The script has what the real loop has of its guardian: the socket, the shared memory and what
+earlier loops left. If it ends without an exit status of its own, the loop goes on for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from stallward.actuator.config.load import parse_config
+from stallward.actuator.ipc.channels import BEAT, GuardianLink
+from stallward.actuator.ipc.options import LoopOptions
+from stallward.actuator.ipc.pause_memory import PauseMemory
+from stallward.actuator.ipc.shared_memory import SharedMemory
+from stallward.actuator.journal.entries import FileValue
+from stallward.actuator.runtime.process_start import run_process
+
+
+class ScriptedLoop:
+    """One loop, as scripts see it under the name ``loop``."""
+
+    def __init__(self, options: LoopOptions) -> None:
+        text = os.pread(options.config_fd, os.fstat(options.config_fd).st_size, 0)
+        config = parse_config(text.decode())
+        self.folder = config.journal.path.parent
+        self.number = options.restarts
+        """How many loops there were before."""
+        self.left = options.left
+        self.connection = socket.socket(fileno=options.guardian_fd)
+        self.link = GuardianLink(self.connection, timeout_s=30.0)
+        self.pauses = PauseMemory(SharedMemory(options.left.memory_fd).pauses(), 1)
+
+    def note(self, text: object) -> None:
+        """Let the test know."""
+        with (self.folder / "notes").open("a") as notes:
+            notes.write(f"{text}\n")
+
+    def change(self, knob: Path, old: str, new: str) -> None:
+        """Change a setting as levers do: what it was is in the journal before."""
+        self.link.hold([FileValue(knob, old)])
+        knob.write_text(new)
+
+    def pause(self) -> None:
+        """Say that the only slot is paused from now on."""
+        self.pauses.keep(time.monotonic(), [0])
+
+    def thaw(self) -> None:
+        """Say that it is not paused any more."""
+        self.pauses.keep_only(())
+
+    def beat(self) -> None:
+        """Give a sign of life, without waiting for the answer."""
+        self.connection.send(BEAT)
+
+    def wait_for(self, name: str) -> None:
+        """Wait until the test has made a file."""
+        while not (self.folder / name).exists():
+            time.sleep(0.01)
+
+    def die(self) -> None:
+        """End as by ``kill -9``."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(options: LoopOptions) -> int:
+    loop = ScriptedLoop(options)
+    loop.note(f"loop {loop.number}")
+    script = (loop.folder / "loop.py").read_text()
+    exec(script, {"loop": loop, "sys": sys, "time": time, "os": os})
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(run_process("loop", LoopOptions, main))
