@@ -23,6 +23,7 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.latency.config import LinesLatency
 
@@ -49,6 +50,13 @@ def test_the_minimal_file_gets_the_defaults() -> None:
     assert config.control.tick_period_s == 0.1
     assert config.record is None
     assert config.background == (SlotConfig(name="hog0", group="stallward/1/hog0"),)
+
+
+def test_the_roots_are_this_machine_s_unless_others_are_named(tmp_path: Path) -> None:
+    assert parse_config(MINIMAL).node.paths == Paths()
+    own = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup", sys=tmp_path / "sys")
+    config = replace(parse_config(MINIMAL), node=NodeConfig.at(own, zone="stallward/1"))
+    assert parse_config(config_toml(config)).node.paths == own
 
 
 def test_a_rule_takes_over_from_who_decides_and_nobody_from_who_only_watches() -> None:
@@ -124,6 +132,7 @@ def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
         ('name = "hog0"', 'name = "hog 0"', r"background\[0\]\.name is 'hog 0'"),
         ('"/run/stallward.sock"', '"run/stallward.sock"', "a relative path"),
         ('"/run/stallward.sock"', f'"/{"x" * 120}"', "121 bytes long"),
+        ("[node]", '[node]\nsys = "sys"', "node.sys is 'sys', a relative path"),
         ("[node]", "background = 3\n[node]", "not TOML|not a list|redefine|overwrite"),
         ('group = "stallward/1/app"', 'group = "stallward/1/app"\npids = [0]', r"pids\[0\] is 0"),
     ],
