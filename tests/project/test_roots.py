@@ -41,8 +41,8 @@ ALLOWED = {
 
 EDGE = "starts the work: who calls it may name other roots"
 USES_DEFAULTS = {
-    "actuator/stallward/actuator/config/daemon_config.py": "what a configuration means that names no roots",
-    "actuator/stallward/actuator/kernel/hierarchies.py": "what the table of mounts calls the root of cgroups",
+    "actuator/stallward/actuator/config/tables.py": "a configuration without roots",
+    "actuator/stallward/actuator/kernel/hierarchies.py": "the name of the root in mounts",
     "actuator/stallward/actuator/guardian/restore_command.py": EDGE,
     "env/stallward/env/sandbox/sandbox.py": EDGE,
     "evaluation/stallward/evaluation/bench/sample_cost.py": EDGE,
