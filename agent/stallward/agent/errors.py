@@ -6,6 +6,7 @@ The tree::
     ├── agent.ActionError          an action that is not in the table
     ├── agent.ControllerError      an unknown controller or wrong arguments for it
     ├── agent.PolicyError          a policy file that cannot be run safely
+    ├── agent.SchemaError          a file whose keys or values are not as its format says
     ├── agent.ThresholdError       thresholds of a rule that are none
     └── (each package derives its own, in its own ``errors`` module)
 """
@@ -66,6 +67,10 @@ class ControllerError(StallwardError):
 
 class PolicyError(StallwardError):
     """Raised when a policy file cannot be loaded or run safely."""
+
+
+class SchemaError(StallwardError):
+    """Raised when the keys or values of a file are not as its format says."""
 
 
 class ThresholdError(StallwardError):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.toml_schema import from_table, to_toml
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml
+from stallward.agent.schema.write import to_toml
 
 
 def parse_config(text: str, name: str = "config") -> DaemonConfig:
@@ -25,8 +27,8 @@ def parse_config(text: str, name: str = "config") -> DaemonConfig:
     except ValueError as error:
         raise ConfigError(f"{name} is not TOML: {error}.") from error
     try:
-        return from_table(DaemonConfig, table, "config")
-    except ConfigError as error:
+        return read(DaemonConfig, table, "config")
+    except SchemaError as error:
         raise ConfigError(f"{name}: {error.cause}", next_step=error.next_step) from error
 
 

@@ -1,1 +1,1 @@
-"""The one strict reader: TOML or JSON to frozen dataclasses and back."""
+"""The one strict reader: TOML or JSON to frozen dataclasses, and back."""

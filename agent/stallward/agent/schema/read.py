@@ -1,0 +1,300 @@
+"""Read TOML or JSON into frozen dataclasses, strictly: a file with a mistake is refused whole.
+
+A dataclass is a table and its fields are the keys; a field without a default is required. The
+types of fields say what a key may hold: ``str``, ``int``, ``float``, ``bool``, ``Path``,
+``Literal``, an ``Enum``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, ``object`` for
+anything, and unions. ``Annotated`` adds an :class:`Expect`, or a function that takes the value and
+raises :class:`SchemaError`. Dataclasses of a union are told apart by the field that is a
+``Literal`` in each of them; a table without it is the first of them.
+
+What several keys must be together is checked by the dataclass itself, in ``__post_init__``: it
+raises a :class:`SchemaError` whose cause begins with the key, and the reader puts the place of the
+table before it. All mistakes of a file are reported at once, each with the key, what is expected
+and what is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from stallward.agent.errors import SchemaError, StallwardError
+from stallward.agent.schema.describe import Expect, expectation, expected, shown, type_name
+
+NonNegativeInt = Annotated[int, Expect(low=0)]
+NonNegativeFloat = Annotated[float, Expect(low=0, high=2.0**63)]
+
+_T = TypeVar("_T")
+_INT64: Final = 1 << 63
+"""Beyond a signed integer of 64 bits TOML promises nothing."""
+_MOST_MISTAKES: Final = 10
+"""After so many mistakes nothing further is read: the file is of another kind."""
+
+
+def read(cls: type[_T], values: object, where: str = "") -> _T:
+    """Make a dataclass from a parsed file.
+
+    Args:
+        cls: The dataclass.
+        values: The content of the file.
+        where: What messages call the whole of it; empty names keys without a prefix.
+
+    Raises:
+        SchemaError: If a key is unknown, missing, of another type or out of range. The message
+            has all of them, each with its dotted path.
+    """
+    reader = _Reader()
+    made = reader.table(cls, values, where)
+    if reader.mistakes:
+        raise reader.error()
+    return made  # type: ignore[no-any-return]
+
+
+class _Reader:
+    """Reads one file and collects its mistakes; a value with a mistake is ``None``."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[tuple[str, str]] = []
+
+    def error(self) -> SchemaError:
+        """All mistakes as one error."""
+        if len(self.mistakes) == 1:
+            cause, next_step = self.mistakes[0]
+            return SchemaError(cause, next_step=next_step)
+        return SchemaError(" ".join(f"{cause} {step}".strip() for cause, step in self.mistakes))
+
+    def table(self, cls: Any, values: object, where: str) -> Any:
+        """Read a table into a dataclass."""
+        if not isinstance(values, Mapping):
+            return self._refuse_type(cls, values, where or "the file")
+        before = len(self.mistakes)
+        keys = _keys(cls)
+        missing = [name for name, key in keys.items() if key.required and name not in values]
+        for name in values:
+            if name not in keys:
+                self._refuse_unknown(name, keys, missing, where)
+        for name in missing:
+            self._refuse(
+                f"{_join(where, name)} is missing.",
+                f"Add {name} to {where or 'the file'}; it is {expected(keys[name].kind)}.",
+            )
+        made = {
+            name: self.value(key.kind, values[name], _join(where, name))
+            for name, key in keys.items()
+            if name in values
+        }
+        if len(self.mistakes) > before:
+            return None
+        try:
+            return cls(**made)
+        except SchemaError as error:
+            return self._refuse(_join(where, error.cause), error.next_step)
+        except StallwardError as error:
+            return self._refuse(error.cause, error.next_step)
+
+    def value(self, kind: Any, value: object, place: str) -> Any:
+        """Read the value of one key."""
+        before = len(self.mistakes)
+        bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        made = self._typed(kind, bare, value, place)
+        if len(self.mistakes) > before or bare is kind:
+            return made
+        self._check_bounds(kind, made, place)
+        for check in get_args(kind)[1:]:
+            if callable(check) and len(self.mistakes) == before:
+                self._check_by(check, made, place)
+        return made
+
+    def _typed(self, kind: Any, bare: Any, value: object, place: str) -> Any:
+        origin, arguments = get_origin(bare), get_args(bare)
+        if bare in {object, Any}:
+            made: Any = value
+        elif origin in {Union, UnionType}:
+            made = self._union(kind, bare, value, place)
+        elif origin is Literal:
+            made = self._choice({choice: choice for choice in arguments}, value, place)
+        elif origin is tuple:
+            made = self._list(kind, arguments[0], value, place)
+        elif origin is Mapping:
+            made = self._mapping(kind, arguments[1], value, place)
+        elif dataclasses.is_dataclass(bare):
+            made = self.table(bare, value, place)
+        elif issubclass(bare, Enum):
+            made = self._choice({member.value: member for member in bare}, value, place)
+        else:
+            made = self._scalar(kind, bare, value, place)
+        return made
+
+    def _scalar(self, kind: Any, bare: Any, value: object, place: str) -> Any:
+        if isinstance(value, int) and not -_INT64 <= value < _INT64:
+            return self._refuse(f"{place} does not fit into 64 bits.")
+        if bare is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        # A bool is an int in Python, but `nice = true` is a mistake.
+        wrong_bool = isinstance(value, bool) and bare is not bool
+        if wrong_bool or not isinstance(value, str if bare is Path else bare):
+            return self._refuse_type(kind, value, place)
+        if isinstance(value, float) and not _is_usable(value, expectation(kind)):
+            return self._refuse(f"{place} is {value!r}, not a finite number.")
+        if isinstance(value, str) and "\0" in value:
+            return self._refuse(f"{place} is {shown(value)}: it holds a NUL, which no name can.")
+        if isinstance(value, str) and not _is_unicode(value):
+            return self._refuse(f"{place} is {shown(value)}: it holds half a character.")
+        return Path(value) if bare is Path and isinstance(value, str) else value
+
+    def _list(self, kind: Any, item: Any, value: object, place: str) -> Any:
+        if not isinstance(value, list | tuple):
+            return self._refuse_type(kind, value, place)
+        return tuple(self.value(item, v, f"{place}[{i}]") for i, v in enumerate(value))
+
+    def _mapping(self, kind: Any, item: Any, value: object, place: str) -> Any:
+        if not isinstance(value, Mapping):
+            return self._refuse_type(kind, value, place)
+        return {key: self.value(item, v, _join(place, key)) for key, v in value.items()}
+
+    def _choice(self, choices: Mapping[Any, Any], value: object, place: str) -> Any:
+        for choice, meant in choices.items():
+            if type(value) is type(choice) and value == choice:
+                return meant
+        names = [choice for choice in choices if isinstance(choice, str)]
+        near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
+        known = f"Choose one of: {', '.join(map(repr, choices))}."
+        return self._refuse(
+            f"{place} is {shown(value)}.", f"Did you mean {near[0]!r}?" if near else known
+        )
+
+    def _union(self, kind: Any, bare: Any, value: object, place: str) -> Any:
+        kinds = [k for k in get_args(bare) if k is not NoneType]
+        if value is None and len(kinds) < len(get_args(bare)):
+            return None
+        if len(kinds) == 1:
+            return self.value(kinds[0], value, place)
+        if all(dataclasses.is_dataclass(k) for k in kinds):
+            return self._variant(kind, kinds, value, place)
+        for one in kinds:
+            trial = _Reader()
+            made = trial.value(one, value, place)
+            if not trial.mistakes:
+                return made
+        return self._refuse(f"{place} is {shown(value)}, not {expected(kind)}.")
+
+    def _variant(self, kind: Any, kinds: list[Any], value: object, place: str) -> Any:
+        """Read a table that is one of several dataclasses."""
+        if not isinstance(value, Mapping):
+            return self._refuse_type(kind, value, place)
+        tag = next(
+            name for name in _keys(kinds[0]) if all(_is_literal(_keys(k).get(name)) for k in kinds)
+        )
+        by_name = {name: k for k in kinds for name in get_args(_keys(k)[tag].kind)}
+        before = len(self.mistakes)
+        name = value.get(tag, next(iter(by_name)))
+        cls = self._choice(by_name, name, _join(place, tag))
+        if len(self.mistakes) > before:
+            return None
+        foreign = {}
+        for key in value:
+            owners = [repr(n) for n, k in by_name.items() if key in _keys(k)]
+            if owners and key not in _keys(cls):
+                foreign[key] = owners
+        for key, owners in foreign.items():
+            self._refuse(
+                f"{_join(place, key)} does not apply to {tag} = {name!r}.",
+                f"It belongs to {tag} = {' or '.join(owners)}.",
+            )
+        return self.table(cls, {k: v for k, v in value.items() if k not in foreign}, place)
+
+    def _check_bounds(self, kind: Any, value: Any, place: str) -> None:
+        expect = expectation(kind)
+        if isinstance(value, tuple):
+            if not expect.holds(len(value)):
+                count = f"{len(value)} {expect.unit or 'items'}"
+                wanted = expect.range.removeprefix("from ")
+                self._refuse(f"{place} has {count}, but must have {wanted}.", expect.meaning)
+        elif isinstance(value, int | float) and not expect.holds(value):
+            unit = f" {expect.unit}" if expect.unit else ""
+            number = shown(value) if isinstance(value, int) else f"{value:g}"
+            self._refuse(f"{place} is {number}{unit}, but must be {expect.range}.", expect.meaning)
+
+    def _check_by(self, check: Callable[[Any], object], value: Any, place: str) -> None:
+        try:
+            check(value)
+        except SchemaError as error:
+            self._refuse(f"{place} {error.cause}", error.next_step)
+
+    def _refuse_unknown(
+        self, name: object, keys: Mapping[str, _Key], missing: list[str], where: str
+    ) -> None:
+        near = difflib.get_close_matches(str(name), keys, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(keys)}."
+        if near and near[0] in missing:
+            missing.remove(near[0])
+            kind = keys[near[0]].kind
+            hint += f" {_join(where, near[0])} is missing; it is {expected(kind)}."
+        self._refuse(f"{where or 'the file'} has an unknown key {shown(name)}.", hint)
+
+    def _refuse_type(self, kind: Any, value: object, place: str) -> None:
+        self._refuse(
+            f"{place} is {shown(value)}, not {expected(kind)} but {type_name(value)}.",
+            expectation(kind).meaning,
+        )
+
+    def _refuse(self, cause: str, next_step: str = "") -> None:
+        self.mistakes.append((cause, next_step))
+        if len(self.mistakes) >= _MOST_MISTAKES:
+            raise self.error()
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What a dataclass says of one of its keys."""
+
+    kind: Any
+    required: bool
+
+
+@functools.cache
+def _keys(cls: Any) -> dict[str, _Key]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        field.name: _Key(
+            kind=hints[field.name],
+            required=field.default is field.default_factory is dataclasses.MISSING,
+        )
+        for field in dataclasses.fields(cls)
+        if field.init
+    }
+
+
+def _is_literal(key: _Key | None) -> bool:
+    return key is not None and get_origin(key.kind) is Literal
+
+
+def _is_usable(number: float, expect: Expect) -> bool:
+    return math.isfinite(number) or (expect.infinite and not math.isnan(number))
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: JSON may hold half of a surrogate pair."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _join(where: str, key: object) -> str:
+    return f"{where}.{key}" if where else str(key)
