@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.json_file import read_json
+from stallward.agent.schema.read import NonNegativeFloat, NonNegativeInt, read
 from stallward.env.errors import RecordingError
-from stallward.env.field_check import check_fields
 from stallward.env.scenario.scenario import Slo
 
 SCHEMA_VERSION: Final = 2
 READABLE: Final = (1, 2)
 """Version 1 holds times and timings as floating-point numbers, version 2 as microseconds."""
 Condition = Literal["alone", "together", "ample", "background"]
-CONDITIONS: Final[tuple[Condition, ...]] = ("alone", "together", "ample", "background")
+CONDITIONS: Final[tuple[Condition, ...]] = get_args(Condition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +27,8 @@ class NodeInfo:
     kind: str
     """"v2", "hybrid" or "none"."""
     kernel: str
-    cpu_count: int
-    memory_total_bytes: int
+    cpu_count: NonNegativeInt
+    memory_total_bytes: NonNegativeInt
     disk: str = ""
     """What is known of the disk that holds data and swap, in words."""
     cpu: str = ""
@@ -41,30 +42,30 @@ class RunInfo:
     scenario: str
     condition: Condition
     arm: str
-    seed: int
-    start_s: float
+    seed: NonNegativeInt
+    start_s: NonNegativeFloat
     """CLOCK_MONOTONIC at which the block began, burn-in included."""
-    end_s: float
-    burn_in_s: float
-    sandbox_bytes: int
+    end_s: NonNegativeFloat
+    burn_in_s: NonNegativeFloat
+    sandbox_bytes: NonNegativeInt
     """Memory limit of the zone in force during the run."""
-    slo_ms: float
+    slo_ms: NonNegativeFloat
     node: NodeInfo
-    request_rate_per_s: float = 0.0
+    request_rate_per_s: NonNegativeFloat = 0.0
     """Rate at which requests were scheduled; 0 if unknown."""
-    swap_bytes: int = 0
+    swap_bytes: NonNegativeInt = 0
     slot_names: tuple[str, ...] = ()
-    slot_floors_bytes: tuple[int, ...] = ()
+    slot_floors_bytes: tuple[NonNegativeInt, ...] = ()
     """The least limit of each slot; empty where only the scenario says it."""
     scenario_parameters: Mapping[str, object] = field(default_factory=dict)
     """The scenario file as it was read."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    oom_kills: int = 0
-    stolen_share: float = 0.0
+    oom_kills: NonNegativeInt = 0
+    stolen_share: NonNegativeFloat = 0.0
     """Of the processors' measured time, what the host gave to others; 0 if unknown."""
     policy_sha256: str = ""
     """Of the file of the policy, or of the twin planned with, that the arm ran; empty for none."""
-    schema: int = SCHEMA_VERSION
+    schema: NonNegativeInt = SCHEMA_VERSION
 
     @property
     def slo_quantile(self) -> float:
@@ -97,13 +98,13 @@ def load_run(path: Path) -> RunInfo:
     file = path / "run.json"
     again = "Record it again with `stallward record`."
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = read_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RecordingError(
             f"{path} is not a recording: it has no run.json.",
             next_step="Give the directory that `stallward record` wrote.",
         ) from error
-    except (OSError, ValueError, RecursionError) as error:  # UTF-8, JSON, endless numbers
+    except (OSError, ValueError) as error:
         raise RecordingError(f"{file} cannot be read: {error}.", next_step=again) from error
     if not isinstance(data, dict) or "schema" not in data or "scenario" not in data:
         raise RecordingError(f"{file} is not a recording's run.json.", next_step=again)
@@ -113,24 +114,18 @@ def load_run(path: Path) -> RunInfo:
             f"{' and '.join(map(str, READABLE))}.",
             next_step=again,
         )
+    known = {f.name for f in fields(RunInfo)}  # a later version may write more
     try:
-        data["node"] = NodeInfo(**data["node"])
-        for name in ("slot_names", "slot_floors_bytes"):
-            data[name] = tuple(data.get(name, ()))
-        known = {f.name for f in fields(RunInfo)}
-        run = RunInfo(**{key: value for key, value in data.items() if key in known})
-        check_fields(run)
+        run = read(RunInfo, {key: value for key, value in data.items() if key in known})
         run.slo_quantile  # noqa: B018 - refused here rather than where it is used
     except RecordingError as error:
         raise RecordingError(f"{file}: {error.cause}", next_step=again) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except SchemaError as error:
         raise RecordingError(
-            f"{file} lacks a field, or has a wrong one: {error}.", next_step=again
+            f"{file} lacks a field, or has a wrong one: {error}", next_step=again
         ) from error
     if len(run.slot_floors_bytes) not in {0, len(run.slot_names)}:
         raise RecordingError(
             f"{file} does not say the floor of each of its slots.", next_step=again
         )
-    if run.condition not in CONDITIONS:
-        raise RecordingError(f"{file} has the unknown condition {run.condition!r}.")
     return run

@@ -18,17 +18,45 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml
 from stallward.env.errors import RecordingError, ScenarioError, SplitError
 from stallward.env.recording.run_info import RunInfo, load_run
-from stallward.env.scenario.file import MIB, parse_scenario, scenario_from, scenarios_dir
+from stallward.env.scenario.file import parse_scenario, scenario_from, scenarios_dir
 from stallward.env.scenario.scenario import Scenario
+from stallward.env.scenario.tables import MIB
 
 Part = Literal["train", "validation", "test"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 """From what is learned from to what is most held out."""
 
-_AXES: Final = ("application", "background", "zone_mib")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Names:
+    """The table of an axis whose values are names."""
+
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+    test: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    """The table of an axis whose values are sizes in MiB."""
+
+    train: tuple[int, ...]
+    validation: tuple[int, ...]
+    test: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SplitTable:
+    """The file of a split."""
+
+    application: _Names
+    background: _Names
+    zone_mib: _Sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,45 +147,29 @@ def _load(path: Path) -> Split:
         table = read_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SplitError(f"The split {path} cannot be read: {error}.") from error
-    _check_keys(path, "The split", table, _AXES)
+    try:
+        read_split = read(_SplitTable, table)
+    except SchemaError as error:
+        raise SplitError(f"{path}: {error.cause}", next_step=error.next_step) from error
     return Split(
-        application=_axis(path, table, "application", str),
-        background=_axis(path, table, "background", str),
-        zone_mib=_axis(path, table, "zone_mib", int),
+        application=_parts(path, "application", read_split.application),
+        background=_parts(path, "background", read_split.background),
+        zone_mib=_parts(path, "zone_mib", read_split.zone_mib),
         path=path,
     )
 
 
-def _axis(path: Path, table: Mapping[str, Any], axis: str, kind: type) -> dict[Any, Part]:
-    values = table[axis]
-    if not isinstance(values, dict):
-        raise SplitError(f"{path}: {axis} is no table.", next_step=f"Write [{axis}].")
-    _check_keys(path, f"[{axis}]", values, PARTS)
+def _parts(path: Path, axis: str, listed: _Names | _Sizes) -> dict[Any, Part]:
     parts: dict[Any, Part] = {}
     for part in PARTS:
-        listed = values[part]
-        if not isinstance(listed, list) or any(type(item) is not kind for item in listed):
-            raise SplitError(f"{path}: {axis}.{part} is no list of {kind.__name__}.")
-        for item in listed:
-            if item in parts:
+        for value in getattr(listed, part):
+            if value in parts:
                 raise SplitError(
-                    f"{path}: {axis} has {item!r:.80} in {parts[item]} and in {part}.",
+                    f"{path}: {axis} has {value!r:.80} in {parts[value]} and in {part}.",
                     next_step="Leave it in one of them.",
                 )
-            parts[item] = part
+            parts[value] = part
     return parts
-
-
-def _check_keys(path: Path, what: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in table:
-        if key not in known:
-            raise SplitError(
-                f"{what} in {path} has the unknown key {key!r:.80}.",
-                next_step=f"Known: {', '.join(known)}.",
-            )
-    for key in known:
-        if key not in table:
-            raise SplitError(f"{what} in {path} lacks {key}.", next_step="Give it, even if empty.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

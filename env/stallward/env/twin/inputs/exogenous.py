@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, SLOTS
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.describe import Expect
+from stallward.agent.schema.read import NonNegativeFloat, NonNegativeInt, read
 from stallward.env.errors import TwinError
-from stallward.env.field_check import check_fields
 
 PAGE_BYTES: Final = 4096
 
@@ -21,24 +23,24 @@ PAGE_BYTES: Final = 4096
 class ProtectedProgram:
     """The protected application: what it keeps, and what a request costs and touches."""
 
-    request_rate_per_s: float
+    request_rate_per_s: NonNegativeFloat
     """On average."""
-    service_s: float
+    service_s: NonNegativeFloat
     """Mean service time of a request with everything in memory and the node to itself."""
-    workers: float = 1.0
+    workers: NonNegativeFloat = 1.0
     """Requests served at once."""
-    rate_factors: tuple[float, ...] = (1.0,)
+    rate_factors: tuple[NonNegativeFloat, ...] = (1.0,)
     """What the rate is times in each second of the node's time, 1 on average; repeats."""
     poisson: bool = True
     """Whether arrivals are random; else evenly spaced."""
-    anon_pages: float = 0.0
-    file_pages: float = 0.0
-    cold_pages: float = 0.0
+    anon_pages: NonNegativeFloat = 0.0
+    file_pages: NonNegativeFloat = 0.0
+    cold_pages: NonNegativeFloat = 0.0
     """File pages of a large set of which each request reads a little (e.g. images)."""
-    touch_anon_pages: float = 0.0
-    touch_file_pages: float = 0.0
-    touch_cold_pages: float = 0.0
-    idle_loss_pages_per_s: float = 0.0
+    touch_anon_pages: NonNegativeFloat = 0.0
+    touch_file_pages: NonNegativeFloat = 0.0
+    touch_cold_pages: NonNegativeFloat = 0.0
+    idle_loss_pages_per_s: NonNegativeFloat = 0.0
     """Cold pages that leave memory though nothing presses: some kernels and hosts take what
     nobody has touched for a while (DAMON's proactive reclaim:
     Documentation/admin-guide/mm/damon/reclaim.rst)."""
@@ -54,27 +56,27 @@ class SlotProgram:
     """
 
     name: str
-    units_per_s: float
+    units_per_s: NonNegativeFloat
     """Work units per second with the node to itself."""
-    anon_pages: tuple[float, ...] = (0.0,)
-    file_pages: tuple[float, ...] = ()
+    anon_pages: tuple[NonNegativeFloat, ...] = (0.0,)
+    file_pages: tuple[NonNegativeFloat, ...] = ()
     """Empty: none at any time."""
-    loop_from_s: float = 0.0
+    loop_from_s: NonNegativeFloat = 0.0
     """Where the repeating part of the working set begins: what is before it is the start-up."""
-    running: tuple[float, ...] = (1.0,)
+    running: tuple[NonNegativeFloat, ...] = (1.0,)
     """1 for each second of the node's time in which somebody runs the program, else 0; repeats."""
-    touch_pages_per_s: float = 250e3
+    touch_pages_per_s: NonNegativeFloat = 250e3
     """Pages accessed per second at full speed."""
-    fill_pages_per_s: float = 250e3
+    fill_pages_per_s: NonNegativeFloat = 250e3
     """File pages read for the first time, as far as they belong to the working set."""
-    stream_pages_per_s: float = 0.0
+    stream_pages_per_s: NonNegativeFloat = 0.0
     """File pages read or written once per second at full speed."""
-    stream_span_pages: float = float("inf")
+    stream_span_pages: Annotated[float, Expect(low=0, infinite=True)] = float("inf")
     """Distinct pages of the stream: a file that is written again and again has no more."""
-    dirty_share: float = 0.0
+    dirty_share: NonNegativeFloat = 0.0
     """Share of the stream that is written."""
-    cores: float = 1.0
-    floor_bytes: int = DEFAULT_FLOOR_BYTES
+    cores: NonNegativeFloat = 1.0
+    floor_bytes: NonNegativeInt = DEFAULT_FLOOR_BYTES
     restarts: bool = False
     """Whether it begins anew when a process of it is terminated: a loop that runs a program."""
 
@@ -84,17 +86,17 @@ class Exogenous:
     """A node, its protected application and its background."""
 
     name: str
-    zone_bytes: int
-    swap_bytes: int
-    slo_ms: float
+    zone_bytes: NonNegativeInt
+    swap_bytes: NonNegativeInt
+    slo_ms: NonNegativeFloat
     protected: ProtectedProgram
     slots: tuple[SlotProgram, ...]
-    cores: float = 2.0
-    slo_quantile: float = 0.95
+    cores: NonNegativeFloat = 2.0
+    slo_quantile: NonNegativeFloat = 0.95
     """The quantile that the target is about."""
-    memory_bytes: int = 24 << 30
+    memory_bytes: NonNegativeInt = 24 << 30
     """Of the machine, not of the zone; the kernel scores processes by it."""
-    inactive_file_shares: tuple[float, ...] = (0.5,)
+    inactive_file_shares: tuple[NonNegativeFloat, ...] = (0.5,)
     """Shares of the zone's file pages on its inactive list, by which rules count what is
     available: quantiles at even levels, of ticks with the zone full. The twin keeps no lists."""
 
@@ -132,23 +134,9 @@ def scenario_from_json(data: Mapping[str, Any]) -> Exogenous:
         TwinError: If a field is missing, unknown or of the wrong type.
     """
     try:
-        values = dict(data)
-        slots = []
-        for item in values.pop("slots"):
-            slot = dict(item)
-            for name in ("anon_pages", "file_pages", "running"):
-                slot[name] = tuple(float(v) for v in slot[name])
-            slots.append(SlotProgram(**slot))
-        shares = values.pop("inactive_file_shares")
-        values["inactive_file_shares"] = tuple(float(v) for v in shares)
-        served = dict(values.pop("protected"))
-        served["rate_factors"] = tuple(float(v) for v in served.get("rate_factors", (1.0,)))
-        protected = ProtectedProgram(**served)
-        scenario = Exogenous(protected=protected, slots=tuple(slots), **values)
-        check_fields(scenario)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        return read(Exogenous, data)
+    except SchemaError as error:
         raise TwinError(
-            f"A twin's scenario does not fit this version: {error}.",
+            f"A twin's scenario does not fit this version: {error}",
             next_step="Fit the twin again with `stallward fit`.",
         ) from error
-    return scenario

@@ -1,0 +1,264 @@
+"""The tables of a scenario file: its keys in its own units, and what they must be.
+
+``docs/reference/scenarios.md`` is the reference of the format.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal
+
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.describe import Expect
+from stallward.env.scenario.scenario import (
+    CALIBRATION_S,
+    MAX_BACKGROUND_SLOTS,
+    PLACEHOLDERS,
+    placeholders_in,
+)
+
+MIB: Final = 1024 * 1024
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
+_FIELDS: Final = ("start", "end", "latency", "sent", "ok", "end_us")
+_CPUS: Final = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
+
+
+def _check_word(text: str) -> None:
+    if not NAME.fullmatch(text):
+        raise SchemaError(f"is {text!r}, but takes small letters, digits and dashes.")
+
+
+def _check_cpus(text: str) -> None:
+    if not _CPUS.fullmatch(text):
+        raise SchemaError(
+            f"is {text!r}.", next_step='Write it as for taskset, e.g. "0" or "0-1,3".'
+        )
+
+
+def _check_placeholders(text: str) -> None:
+    for name in placeholders_in(text):
+        if name not in PLACEHOLDERS:
+            close = difflib.get_close_matches(name, PLACEHOLDERS, n=1)
+            known = f"There are {', '.join(f'{{{known}}}' for known in PLACEHOLDERS)}."
+            raise SchemaError(
+                f"has the placeholder {{{name}}}, which does not exist.",
+                next_step=f"Did you mean {{{close[0]}}}?" if close else known,
+            )
+
+
+def _check_pattern(text: str) -> None:
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise SchemaError(f"is not a regular expression: {error}.") from error
+
+
+_Word = Annotated[str, _check_word]
+_Cpus = Annotated[str, _check_cpus]
+_Template = Annotated[str, _check_placeholders]
+"""A text with placeholders."""
+_Argv = Annotated[
+    tuple[_Template, ...],
+    Expect(
+        low=1,
+        unit="strings",
+        meaning='Write each argument as a string of its own, e.g. ["sleep", "10"].',
+    ),
+]
+_Unit = Literal["s", "ms", "us", "ns"]
+_Mib = Annotated[float, Expect(low=1, high=1e9, unit="MiB")]
+"""Up to a petabyte: what files of the kernel can hold, in 64 bits, and no machine has."""
+_ZoneMib = Annotated[float, Expect(low=32, high=1e9, unit="MiB")]
+_SwapMib = Annotated[float, Expect(low=64, high=1e9, unit="MiB")]
+_Seconds = Annotated[float, Expect(low=0, unit="seconds")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxTable:
+    """Memory of the sandbox."""
+
+    limit_mib: _ZoneMib
+    ample_mib: _ZoneMib
+    swap_mib: _SwapMib = 2048.0
+
+    def __post_init__(self) -> None:
+        if int(self.ample_mib * MIB) <= int(self.limit_mib * MIB):
+            raise SchemaError(
+                f"ample_mib is {self.ample_mib:g}, not more than limit_mib ({self.limit_mib:g}).",
+                next_step="Give the memory with which nobody is short of any.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramTable:
+    """A program to start, with where it may run."""
+
+    command: _Argv
+    nice: Annotated[int, Expect(low=0, high=19)] = 0
+    cpus: _Cpus | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyTable:
+    """Where the requests are written, one per line."""
+
+    path: _Template
+    start: int | str | None = None
+    end: int | str | None = None
+    latency: int | str | None = None
+    sent: int | str | None = None
+    ok: int | str | None = None
+    end_us: int | str | None = None
+    pattern: Annotated[str, _check_pattern] | None = None
+    separator: str | None = None
+    time_unit: _Unit = "s"
+    latency_unit: _Unit = "s"
+    clock: Literal["monotonic", "realtime"] = "monotonic"
+
+    @property
+    def fields(self) -> dict[str, int | str]:
+        """The column or group of each field that is given."""
+        named = {name: getattr(self, name) for name in _FIELDS}
+        return {name: given for name, given in named.items() if given is not None}
+
+    def __post_init__(self) -> None:
+        for name, given in self.fields.items():
+            self._check_type(name, given)
+        for name, given in self.fields.items():
+            self._check_field(name, given)
+        timed = [name for name in ("start", "end", "latency") if name in self.fields]
+        if len(timed) < 2:
+            raise SchemaError(
+                f"start and its like name {len(timed)} field(s); two of start, end, latency are "
+                "needed.",
+                next_step="Say which column (or group of the pattern) holds the time and which "
+                "the latency.",
+            )
+
+    def _check_type(self, name: str, given: int | str) -> None:
+        if self.pattern is None and isinstance(given, str):
+            raise SchemaError(
+                f"{name} is {given!r}, not a whole number but a string.",
+                next_step="Without a pattern, fields are columns from 0.",
+            )
+        if self.pattern is not None and isinstance(given, int):
+            raise SchemaError(
+                f"{name} is {given}, not a string but a whole number.",
+                next_step="With a pattern, fields are names of its groups.",
+            )
+
+    def _check_field(self, name: str, given: int | str) -> None:
+        if isinstance(given, int) and given < 0:
+            raise SchemaError(f"{name} is column {given}, but columns count from 0.")
+        if self.pattern is not None and given not in re.compile(self.pattern).groupindex:
+            raise SchemaError(
+                f"{name} names the group {given!r}, which the pattern does not have.",
+                next_step=f"Write (?P<{given}>...) in the pattern.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloTable:
+    """The latency target."""
+
+    quantile: Annotated[float, Expect(low=0.01, high=0.999)] = 0.95
+    latency_ms: Annotated[float, Expect(low=0.001, unit="ms")] | Literal["auto"] = "auto"
+    calibration_s: Annotated[float, Expect(low=5, high=3600, unit="seconds")] = CALIBRATION_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedTable:
+    """The latency-critical application."""
+
+    server: ProgramTable
+    ready: _Template
+    load: ProgramTable
+    latency: LatencyTable
+    slo: SloTable = field(default_factory=SloTable)
+    prepare: tuple[_Argv, ...] = ()
+    warm: tuple[_Argv, ...] = ()
+    workers: Annotated[float, Expect(low=1, high=1024)] = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitsTable:
+    """Where a group writes the work it has done."""
+
+    path: _Template
+    kind: Literal["cumulative", "incremental"] = "cumulative"
+    name: str = "units"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTable:
+    """A time in which a group runs."""
+
+    start_s: _Seconds
+    stop_s: _Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundTable(ProgramTable):
+    """One background group: its program, and when it runs."""
+
+    name: _Word
+    units: UnitsTable
+    kind: _Word = ""
+    start_s: _Seconds | None = None
+    phases: tuple[PhaseTable, ...] | None = None
+    repeat_s: Annotated[float, Expect(low=1, unit="seconds")] | None = None
+    floor_mib: _Mib = 16.0
+
+    def __post_init__(self) -> None:
+        if self.start_s is not None and self.phases is not None:
+            raise SchemaError(
+                "start_s and phases are both given.", next_step="Give one of the two."
+            )
+        if self.phases == ():
+            raise SchemaError(
+                "phases is empty.", next_step="Leave it out for a group that always runs."
+            )
+        free_from_s, end_s = 0.0, float("inf") if self.repeat_s is None else self.repeat_s
+        for index, phase in enumerate(self.phases or ()):
+            if phase.start_s < free_from_s:
+                raise SchemaError(
+                    f"phases[{index}].start_s is {phase.start_s:g}, but must be at least "
+                    f"{free_from_s:g}."
+                )
+            free_from_s = float("inf") if phase.stop_s is None else phase.stop_s
+            if phase.stop_s is not None and not phase.start_s <= phase.stop_s <= end_s:
+                raise SchemaError(
+                    f"phases[{index}].stop_s is {phase.stop_s:g}, but must be from "
+                    f"{phase.start_s:g} to {end_s:g}."
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioArrays:
+    """The whole file."""
+
+    summary: str
+    sandbox: SandboxTable
+    protected: ProtectedTable
+    background: Annotated[
+        tuple[BackgroundTable, ...],
+        Expect(
+            low=1,
+            high=MAX_BACKGROUND_SLOTS,
+            unit="groups",
+            meaning="Write one [[background]] table for each.",
+        ),
+    ]
+    needs: Mapping[
+        str, Annotated[str, Expect(meaning="Name the Debian package that has the program.")]
+    ] = field(default_factory=dict)
+    application: _Word = ""
+
+    def __post_init__(self) -> None:
+        names = [group.name for group in self.background]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise SchemaError(f"background[{index}].name is {name!r}, as of another group.")
