@@ -304,10 +304,12 @@ def test_the_unit_cube_and_back(kind: type[RuleThresholds]) -> None:
 def test_a_file_of_thresholds_reads_back(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     settings = replace(QUICK, hold_s=1.25)
-    file.write_text(thresholds_text(settings, "rule", {"seed": 3, "twins": ["a", 'b"\n']}))
+    file.write_text(
+        thresholds_text(settings, "rule", {"seed": 3, "twins": ["a", 'b"\n\U0001f600']})
+    )
     found, provenance = read_thresholds(file, RuleThresholds, "rule")
     assert found == settings
-    assert provenance == {"seed": 3, "twins": ["a", 'b"\n']}
+    assert provenance == {"seed": 3, "twins": ["a", 'b"\n\U0001f600']}
     assert make_controller(f"rule:path={file}").name == "rule"
 
 

@@ -7,7 +7,6 @@ and the unit cube in which a search moves.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,13 +15,14 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.errors import ThresholdError
+from stallward.agent.errors import SchemaError, ThresholdError
+from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml
+from stallward.agent.schema.write import toml_literal
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
 _SPAN: Final = "span"
-_FILE_TABLES: Final = frozenset({"controller", "thresholds", "provenance"})
 _AGAIN: Final = "Make one with `stallward tune`, or copy the shipped one."
 
 
@@ -35,6 +35,15 @@ class Span:
     high: float
     logarithmic: bool = False
     whole: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ThresholdsFile:
+    """The file of a rule's thresholds."""
+
+    controller: str
+    thresholds: Mapping[str, object]
+    provenance: Mapping[str, object] = field(default_factory=dict)
 
 
 def tuned(
@@ -143,26 +152,28 @@ def read_thresholds(path: Path, kind: type[T], controller: str) -> tuple[T, Mapp
         raise ThresholdError(
             f"The thresholds {path} cannot be read: {error}.", next_step=_AGAIN
         ) from error
-    values, provenance = data.get("thresholds"), data.get("provenance", {})
-    tables = isinstance(values, dict) and isinstance(provenance, dict)
-    if not tables or set(data) - _FILE_TABLES:
-        raise ThresholdError(f"{path} is no file of thresholds.", next_step=_AGAIN)
-    if data.get("controller") != controller:
+    try:
+        file = read(_ThresholdsFile, data)
+    except SchemaError as error:
         raise ThresholdError(
-            f"{path} is for the controller {data.get('controller')!r:.80}, not {controller!r}.",
+            f"{path} is no file of thresholds: {error}", next_step=_AGAIN
+        ) from error
+    if file.controller != controller:
+        raise ThresholdError(
+            f"{path} is for the controller {file.controller!r:.80}, not {controller!r}.",
             next_step=_AGAIN,
         )
-    return make_thresholds(kind, dict(values or {}), str(path)), provenance
+    return make_thresholds(kind, file.thresholds, str(path)), file.provenance
 
 
 def thresholds_text(settings: Any, controller: str, provenance: Mapping[str, Any]) -> str:
     """What :func:`read_thresholds` reads; provenance is strings, numbers and lists of them."""
-    lines = [f"controller = {json.dumps(controller)}", "", "[thresholds]"]
+    lines = [f"controller = {toml_literal(controller)}", "", "[thresholds]"]
     for name, span in spans(type(settings)).items():
         value = float(getattr(settings, name))
         text = f"{int(value)}" if span.whole else repr(float(f"{value:.4g}"))
         lines.append(f"# {span.meaning}; {span.low:g} to {span.high:g}")
         lines.append(f"{name} = {text}")
     lines += ["", "[provenance]"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in provenance.items()]
+    lines += [f"{key} = {toml_literal(value)}" for key, value in provenance.items()]
     return "\n".join(lines) + "\n"

@@ -134,7 +134,7 @@ def scenario_from_json(data: Mapping[str, Any]) -> Exogenous:
         TwinError: If a field is missing, unknown or of the wrong type.
     """
     try:
-        return read(Exogenous, data)
+        return read(Exogenous, data, "scenario")
     except SchemaError as error:
         raise TwinError(
             f"A twin's scenario does not fit this version: {error}",

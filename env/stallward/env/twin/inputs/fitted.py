@@ -6,13 +6,16 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.json_file import read_json
+from stallward.agent.schema.read import read
 from stallward.env.errors import TwinError
 from stallward.env.twin.inputs.exogenous import Exogenous, scenario_from_json, scenario_to_json
 from stallward.env.twin.inputs.parameters import TwinParameters, as_mapping, from_mapping
@@ -96,23 +99,39 @@ def load_fitted(path: Path) -> FittedTwin:
     """
     again = "Fit it again with `stallward fit`."
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # UTF-8, JSON, endless numbers
+        data = read_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise TwinError(f"The twin {path} cannot be read: {error}.", next_step=again) from error
     if not isinstance(data, dict) or data.get("schema") != TWIN_SCHEMA:
         raise TwinError(f"{path} is not a fitted twin of schema {TWIN_SCHEMA}.", next_step=again)
+    known = {f.name for f in fields(_TwinTable)}
     try:
-        items = [dict(item) for item in data["draws"]]
-        weights = tuple(float(item.pop("weight")) for item in items)
-        scenario = scenario_from_json(data["scenario"])
-        provenance = dict(data["provenance"])
+        table = read(_TwinTable, {key: value for key, value in data.items() if key in known})
         return FittedTwin(
-            scenario=scenario,
-            draws=tuple(from_mapping(item) for item in items),
-            weights=weights,
-            provenance=provenance,
+            scenario=scenario_from_json(table.scenario),
+            draws=tuple(map(_parameters, table.draws)),
+            weights=tuple(draw["weight"] for draw in table.draws),
+            provenance=table.provenance,
         )
+    except SchemaError as error:
+        raise TwinError(f"{path} does not fit this version: {error}", next_step=again) from error
     except TwinError as error:
         raise TwinError(f"{path}: {error.cause}", next_step=error.next_step) from error
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise TwinError(f"{path} lacks a field: {error}.", next_step=again) from error
+
+
+def _check_weight(draw: Mapping[str, float]) -> None:
+    if "weight" not in draw:
+        raise SchemaError("has no weight.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TwinTable:
+    """The file of a fitted twin; a draw is its weight and the parameters by name."""
+
+    scenario: Mapping[str, object]
+    draws: tuple[Annotated[Mapping[str, float], _check_weight], ...]
+    provenance: Mapping[str, object]
+
+
+def _parameters(draw: Mapping[str, float]) -> TwinParameters:
+    return from_mapping({name: value for name, value in draw.items() if name != "weight"})
