@@ -57,9 +57,12 @@ def test_the_shipped_plan_has_enough_of_everything() -> None:
         ("seconds = 60", "lacks a key"),
         ('[[runs]]\nscenarios = ["x"]\narm = "none"', "unknown key 'arm'"),
         ('[[runs]]\narms = ["none"]', "lacks a key"),
-        ('seconds = "long"\n[[runs]]\nscenarios = ["x"]\narms = ["none"]', "wrong type"),
-        ('[[runs]]\nscenarios = "xyz"\narms = ["none"]', "wrong type"),
-        ("order_seed = 1.5\nruns = []", "order_seed is no whole number"),
+        (
+            'seconds = "long"\n[[runs]]\nscenarios = ["x"]\narms = ["none"]',
+            "seconds is 'long', not a number",
+        ),
+        ('[[runs]]\nscenarios = "xyz"\narms = ["none"]', "scenarios is 'xyz', not a list"),
+        ("order_seed = 1.5\nruns = []", r"order_seed is 1\.5, not a whole number"),
     ],
 )
 def test_plans_with_mistakes_are_refused(tmp_path: Path, text: str, says: str) -> None:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Annotated, Final, get_args
 
-from stallward.agent.errors import StallwardError, UsageError
+from stallward.agent.errors import SchemaError, StallwardError, UsageError
+from stallward.agent.schema.describe import Expect
+from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import Condition
@@ -24,8 +26,6 @@ from stallward.evaluation.errors import PlanError
 
 _LONGEST_S: Final = 7 * 86_400.0
 _SEEDS: Final = 1 << 32
-_PLAN_KEYS: Final = frozenset({"seconds", "burn_in_s", "seed", "order_seed", "policy", "runs"})
-_RUN_KEYS: Final = frozenset({"scenarios", "arms", "conditions", "seconds", "seeds"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,59 +131,58 @@ def load_plan(path: Path | None) -> Plan:
         table = read_toml(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PlanError(f"The plan {file} cannot be read: {error}.") from error
-    _refuse_unknown(file, table, _PLAN_KEYS)
     try:
+        plan = read(_PlanTable, table)
         return Plan(
-            runs=tuple(request for run in table["runs"] for request in _runs(file, table, run)),
-            order_seed=_order_seed(table),
+            runs=tuple(request for runs in plan.runs for request in _requests(plan, runs)),
+            order_seed=plan.order_seed,
         )
-    except StallwardError as error:
-        if str(file) in error.cause:
-            raise
-        raise PlanError(f"The plan {file}: {error.cause}", next_step=error.next_step) from error
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except SchemaError as error:
         raise PlanError(
-            f"The plan {file} lacks a key or has one of the wrong type: {error}.",
+            f"The plan {file} lacks a key or has a wrong one: {error}",
             next_step="Each [[runs]] has a list of scenarios and a list of arms.",
         ) from error
+    except StallwardError as error:
+        raise PlanError(f"The plan {file}: {error.cause}", next_step=error.next_step) from error
 
 
-def _runs(file: Path, plan: dict[str, Any], run: dict[str, Any]) -> list[RecordRequest]:
-    _refuse_unknown(file, run, _RUN_KEYS)
-    seeds = run.get("seeds", [plan.get("seed", 1)])
-    whats = [(arm, "together") for arm in run.get("arms", [])]
-    whats += [("none", condition) for condition in run.get("conditions", [])]
-    scenarios = run["scenarios"]
-    texts = [*scenarios, *(text for what in whats for text in what)]
-    if isinstance(scenarios, str) or not all(isinstance(text, str) for text in texts):
-        raise TypeError("scenarios, arms and conditions are lists of strings")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunsTable:
+    """One group of runs; ``None`` is what the plan says for all."""
+
+    scenarios: tuple[str, ...]
+    arms: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    seconds: float | None = None
+    seeds: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlanTable:
+    """The file of a plan."""
+
+    runs: tuple[_RunsTable, ...]
+    seconds: float = 60.0
+    burn_in_s: float = 8.0
+    seed: int = 1
+    order_seed: Annotated[int, Expect(low=0, high=_SEEDS - 1)] = 1
+    policy: str = "default"
+
+
+def _requests(plan: _PlanTable, runs: _RunsTable) -> list[RecordRequest]:
+    whats = [(arm, "together") for arm in runs.arms]
+    whats += [("none", condition) for condition in runs.conditions]
     return [
         RecordRequest(
             scenario=scenario,
             arm=arm,
             condition=condition,
-            seconds=float(run.get("seconds", plan.get("seconds", 60.0))),
-            burn_in_s=float(plan.get("burn_in_s", 8.0)),
-            seed=int(seed),
-            policy=str(plan.get("policy", "default")),
+            seconds=plan.seconds if runs.seconds is None else runs.seconds,
+            burn_in_s=plan.burn_in_s,
+            seed=seed,
+            policy=plan.policy,
         )
-        for scenario in scenarios
-        for seed in seeds
+        for scenario in runs.scenarios
+        for seed in ((plan.seed,) if runs.seeds is None else runs.seeds)
         for arm, condition in whats
     ]
-
-
-def _order_seed(plan: dict[str, Any]) -> int:
-    seed = plan.get("order_seed", 1)
-    if type(seed) is not int or not 0 <= seed < _SEEDS:
-        raise TypeError(f"order_seed is no whole number from 0 to {_SEEDS - 1}")
-    return seed
-
-
-def _refuse_unknown(file: Path, table: dict[str, Any], known: frozenset[str]) -> None:
-    for key in table.keys():  # noqa: SIM118 - what is no table has none
-        if key not in known:
-            raise PlanError(
-                f"The plan {file} has the unknown key {key!r}.",
-                next_step=f"Known: {', '.join(sorted(known))}.",
-            )
