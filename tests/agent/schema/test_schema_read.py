@@ -230,6 +230,17 @@ def test_a_file_of_another_kind_is_not_read_to_its_end() -> None:
             read(Car, other)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    scale: Annotated[float, Expect(required=True)] = 1.0
+
+
+def test_a_key_may_be_required_though_code_has_a_default() -> None:
+    assert Fitted() == read(Fitted, {"scale": 1})
+    with pytest.raises(SchemaError, match="scale is missing"):
+        read(Fitted, {})
+
+
 def test_its_errors_are_errors_of_stallward() -> None:
     assert issubclass(SchemaError, StallwardError)
 

@@ -35,6 +35,8 @@ class Expect:
         unit: The unit of a number, or what a list consists of, in the plural.
         meaning: What to write, as a sentence; messages about the value end with it.
         infinite: Whether a number may be infinite.
+        required: Whether a file must have the key although the field has a default, which then
+            serves values made in code only.
     """
 
     low: float | None = None
@@ -42,6 +44,7 @@ class Expect:
     unit: str = ""
     meaning: str = ""
     infinite: bool = False
+    required: bool = False
 
     def holds(self, number: float) -> bool:
         """Whether a number is within the bounds."""

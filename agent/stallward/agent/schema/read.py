@@ -40,7 +40,7 @@ from stallward.agent.errors import SchemaError, StallwardError
 from stallward.agent.schema.describe import Expect, expectation, expected, shown, type_name
 
 NonNegativeInt = Annotated[int, Expect(low=0)]
-NonNegativeFloat = Annotated[float, Expect(low=0, high=2.0**63)]
+NonNegativeFloat = Annotated[float, Expect(low=0, high=math.nextafter(2.0**63, 0))]
 
 _T = TypeVar("_T")
 _INT64: Final = 1 << 63
@@ -209,17 +209,16 @@ class _Reader:
         cls = self._choice(by_name, name, _join(place, tag))
         if len(self.mistakes) > before:
             return None
-        foreign = {}
+        own = dict(value)
         for key in value:
             owners = [repr(n) for n, k in by_name.items() if key in _keys(k)]
             if owners and key not in _keys(cls):
-                foreign[key] = owners
-        for key, owners in foreign.items():
-            self._refuse(
-                f"{_join(place, key)} does not apply to {tag} = {name!r}.",
-                f"It belongs to {tag} = {' or '.join(owners)}.",
-            )
-        return self.table(cls, {k: v for k, v in value.items() if k not in foreign}, place)
+                del own[key]
+                self._refuse(
+                    f"{_join(place, key)} does not apply to {tag} = {name!r}.",
+                    f"It belongs to {tag} = {' or '.join(owners)}.",
+                )
+        return self.table(cls, own, place)
 
     def _check_bounds(self, kind: Any, value: Any, place: str) -> None:
         expect = expectation(kind)
@@ -276,7 +275,8 @@ def _keys(cls: Any) -> dict[str, _Key]:
     return {
         field.name: _Key(
             kind=hints[field.name],
-            required=field.default is field.default_factory is dataclasses.MISSING,
+            required=field.default is field.default_factory is dataclasses.MISSING
+            or expectation(hints[field.name]).required,
         )
         for field in dataclasses.fields(cls)
         if field.init

@@ -17,6 +17,8 @@ from stallward.agent.schema.read import NonNegativeFloat, NonNegativeInt, read
 from stallward.env.errors import TwinError
 
 PAGE_BYTES: Final = 4096
+_Fitted = Annotated[tuple[NonNegativeFloat, ...], Expect(required=True)]
+"""Numbers that a fit always finds: a twin without them would be another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +60,12 @@ class SlotProgram:
     name: str
     units_per_s: NonNegativeFloat
     """Work units per second with the node to itself."""
-    anon_pages: tuple[NonNegativeFloat, ...] = (0.0,)
-    file_pages: tuple[NonNegativeFloat, ...] = ()
+    anon_pages: _Fitted = (0.0,)
+    file_pages: _Fitted = ()
     """Empty: none at any time."""
     loop_from_s: NonNegativeFloat = 0.0
     """Where the repeating part of the working set begins: what is before it is the start-up."""
-    running: tuple[NonNegativeFloat, ...] = (1.0,)
+    running: _Fitted = (1.0,)
     """1 for each second of the node's time in which somebody runs the program, else 0; repeats."""
     touch_pages_per_s: NonNegativeFloat = 250e3
     """Pages accessed per second at full speed."""
@@ -96,7 +98,7 @@ class Exogenous:
     """The quantile that the target is about."""
     memory_bytes: NonNegativeInt = 24 << 30
     """Of the machine, not of the zone; the kernel scores processes by it."""
-    inactive_file_shares: tuple[NonNegativeFloat, ...] = (0.5,)
+    inactive_file_shares: _Fitted = (0.5,)
     """Shares of the zone's file pages on its inactive list, by which rules count what is
     available: quantiles at even levels, of ticks with the zone full. The twin keeps no lists."""
 
