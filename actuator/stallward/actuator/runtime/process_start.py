@@ -8,18 +8,18 @@ no module has to be imported in a special order.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from stallward.actuator.errors import ConfigError, OptionsError
+from stallward.actuator.errors import OptionsError
 from stallward.actuator.runtime.stderr_line import say
-from stallward.actuator.toml_schema import from_table, to_table
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
+from stallward.agent.schema.write import to_table
 
 SINGLE_THREADED_MATHS: Final[Mapping[str, str]] = MappingProxyType(
     {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -41,7 +41,7 @@ def command_line(module: str, options: object) -> list[str]:
         module: The module's full name. Processes are recognised by it.
         options: A frozen dataclass, which :func:`read_options` gives back there.
     """
-    text = json.dumps(_plain(options), allow_nan=False)
+    text = json.dumps(to_table(options), allow_nan=False)
     return [sys.executable, "-m", module, text]
 
 
@@ -63,8 +63,8 @@ def read_options(kind: type[_T], arguments: Sequence[str]) -> _T:
             f"The argument {arguments[0]!r:.200} is not JSON: {error}.", next_step=_NEXT_STEP
         ) from error
     try:
-        return from_table(kind, table, "options")
-    except ConfigError as error:
+        return read(kind, table, "options")
+    except SchemaError as error:
         raise OptionsError(error.cause, next_step=_NEXT_STEP) from error
 
 
@@ -102,12 +102,3 @@ def require_environment(wanted: Mapping[str, str], name: str) -> None:
     except OSError as error:  # for example no memory: slower is better than not at all
         names = ", ".join(wanted)
         say(f"it runs without the environment that it needs ({names}): {error.strerror}", name)
-
-
-def _plain(value: object) -> object:
-    """What JSON knows of a value; what is ``None`` or empty is left out of dataclasses."""
-    if dataclasses.is_dataclass(value):
-        return {key: _plain(item) for key, item in to_table(value).items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value

@@ -116,3 +116,20 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):  # Python prints no number of more than 4300 digits
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def can_encode(text: str, *, is_path: bool) -> bool:
+    """Whether a text can be encoded: JSON may hold half of a surrogate pair.
+
+    The bytes of a path that are no UTF-8 are such halves in Python, and can.
+    """
+    try:
+        text.encode("utf-8", "surrogateescape" if is_path else "strict")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def dotted(where: str, key: object) -> str:
+    """The path of a key below a table; the whole file has no name."""
+    return f"{where}.{key}" if where else str(key)

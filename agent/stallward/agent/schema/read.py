@@ -37,7 +37,15 @@ from typing import (
 )
 
 from stallward.agent.errors import SchemaError, StallwardError
-from stallward.agent.schema.describe import Expect, expectation, expected, shown, type_name
+from stallward.agent.schema.describe import (
+    Expect,
+    can_encode,
+    dotted,
+    expectation,
+    expected,
+    shown,
+    type_name,
+)
 
 NonNegativeInt = Annotated[int, Expect(low=0)]
 NonNegativeFloat = Annotated[float, Expect(low=0, high=math.nextafter(2.0**63, 0))]
@@ -93,11 +101,11 @@ class _Reader:
                 self._refuse_unknown(name, keys, missing, where)
         for name in missing:
             self._refuse(
-                f"{_join(where, name)} is missing.",
+                f"{dotted(where, name)} is missing.",
                 f"Add {name} to {where or 'the file'}; it is {expected(keys[name].kind)}.",
             )
         made = {
-            name: self.value(key.kind, values[name], _join(where, name))
+            name: self.value(key.kind, values[name], dotted(where, name))
             for name, key in keys.items()
             if name in values
         }
@@ -106,7 +114,7 @@ class _Reader:
         try:
             return cls(**made)
         except SchemaError as error:
-            return self._refuse(_join(where, error.cause), error.next_step)
+            return self._refuse(dotted(where, error.cause), error.next_step)
         except StallwardError as error:
             return self._refuse(error.cause, error.next_step)
 
@@ -156,7 +164,7 @@ class _Reader:
             return self._refuse(f"{place} is {value!r}, not a finite number.")
         if isinstance(value, str) and "\0" in value:
             return self._refuse(f"{place} is {shown(value)}: it holds a NUL, which no name can.")
-        if isinstance(value, str) and not _is_unicode(value):
+        if isinstance(value, str) and not can_encode(value, is_path=bare is Path):
             return self._refuse(f"{place} is {shown(value)}: it holds half a character.")
         return Path(value) if bare is Path and isinstance(value, str) else value
 
@@ -168,7 +176,7 @@ class _Reader:
     def _mapping(self, kind: Any, item: Any, value: object, place: str) -> Any:
         if not isinstance(value, Mapping):
             return self._refuse_type(kind, value, place)
-        return {key: self.value(item, v, _join(place, key)) for key, v in value.items()}
+        return {key: self.value(item, v, dotted(place, key)) for key, v in value.items()}
 
     def _choice(self, choices: Mapping[Any, Any], value: object, place: str) -> Any:
         for choice, meant in choices.items():
@@ -206,7 +214,7 @@ class _Reader:
         by_name = {name: k for k in kinds for name in get_args(_keys(k)[tag].kind)}
         before = len(self.mistakes)
         name = value.get(tag, next(iter(by_name)))
-        cls = self._choice(by_name, name, _join(place, tag))
+        cls = self._choice(by_name, name, dotted(place, tag))
         if len(self.mistakes) > before:
             return None
         own = dict(value)
@@ -215,7 +223,7 @@ class _Reader:
             if owners and key not in _keys(cls):
                 del own[key]
                 self._refuse(
-                    f"{_join(place, key)} does not apply to {tag} = {name!r}.",
+                    f"{dotted(place, key)} does not apply to {tag} = {name!r}.",
                     f"It belongs to {tag} = {' or '.join(owners)}.",
                 )
         return self.table(cls, own, place)
@@ -246,7 +254,7 @@ class _Reader:
         if near and near[0] in missing:
             missing.remove(near[0])
             kind = keys[near[0]].kind
-            hint += f" {_join(where, near[0])} is missing; it is {expected(kind)}."
+            hint += f" {dotted(where, near[0])} is missing; it is {expected(kind)}."
         self._refuse(f"{where or 'the file'} has an unknown key {shown(name)}.", hint)
 
     def _refuse_type(self, kind: Any, value: object, place: str) -> None:
@@ -289,12 +297,3 @@ def _is_literal(key: _Key | None) -> bool:
 
 def _is_usable(number: float, expect: Expect) -> bool:
     return math.isfinite(number) or (expect.infinite and not math.isnan(number))
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: JSON may hold half of a surrogate pair."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _join(where: str, key: object) -> str:
-    return f"{where}.{key}" if where else str(key)

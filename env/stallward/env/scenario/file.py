@@ -32,7 +32,7 @@ from stallward.env.scenario.tables import (
     PhaseTable,
     ProgramTable,
     ProtectedTable,
-    ScenarioTable,
+    ScenarioArrays,
 )
 
 _UNITS_S: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -102,7 +102,7 @@ def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
             next_step="Use small letters, digits and dashes, then `.toml`.",
         )
     try:
-        file = read(ScenarioTable, values)
+        file = read(ScenarioArrays, values)
     except SchemaError as error:
         raise ScenarioError(f"{path}: {error.cause}", next_step=error.next_step) from error
     return Scenario(
