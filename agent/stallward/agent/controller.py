@@ -8,7 +8,8 @@ To write a controller, copy ``controllers/none.py``, add its entry to ``controll
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,3 +73,24 @@ class Controller(Protocol):
             observation: Shape ``(OBSERVATION_SIZE,)``, see
             ``stallward.agent.observation.encoder``.
         """
+
+
+@runtime_checkable
+class PolicyController(Controller, Protocol):
+    """A controller that runs a policy file.
+
+    The daemon can turn it off, watch it or follow it, and follows it only while its scores
+    (``Decision.score``) are at most its limit.
+    """
+
+    @property
+    def path(self) -> Path:
+        """The policy file."""
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the file, in hexadecimal."""
+
+    @property
+    def ood_limit(self) -> float:
+        """The largest score of an observation that is still near the training data."""

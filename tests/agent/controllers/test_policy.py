@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from stallward.agent.controller import PolicyController
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import ACTION_SIZES, RELEASED
 from stallward.agent.errors import PolicyError
@@ -21,6 +23,7 @@ from stallward.agent.observation.encoder import (
     schema,
     schema_hash,
 )
+from stallward.agent.registry import make_controller
 from stallward.agent.sample import SlotState
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 
@@ -87,6 +90,20 @@ def write_policy(
 def test_a_policy_conforms(tmp_path: Path) -> None:
     path = write_policy(tmp_path / "p.onnx")
     check_controller(lambda: OnnxController(path))
+
+
+def test_a_policy_file_names_its_path_its_digest_and_its_limit(tmp_path: Path) -> None:
+    path = write_policy(tmp_path / "p.onnx")
+    controller = make_controller(f"onnx:path={path}")
+    assert isinstance(controller, PolicyController)
+    assert controller.path == path
+    assert controller.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert controller.ood_limit == 0.2
+
+
+@pytest.mark.parametrize("name", ["none", "latd", "static", "remote", "excite"])
+def test_other_controllers_are_no_policy_files(name: str) -> None:
+    assert not isinstance(make_controller(name), PolicyController)
 
 
 def test_the_action_is_held_and_then_decided_anew(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
 from stallward.actuator.record import wire as convert
 from stallward.actuator.record.tick_record import Mode
+from stallward.agent.controller import PolicyController
 from stallward.agent.errors import StallwardError
 from stallward.agent.observation.encoder import schema_hash
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -32,14 +33,13 @@ def _result(ticket: int, **answer: Any) -> bytes:
     return pb.LoopMessage(result=result).SerializeToString()
 
 
-def policy_status(loaded: Loaded) -> pb.PolicyStatus:
+def policy_status(policy: PolicyController) -> pb.PolicyStatus:
     """What a client is told of a loaded policy."""
-    metadata = getattr(loaded.controller, "metadata", None)
     return pb.PolicyStatus(
-        name=loaded.path.stem if loaded.path else "",
-        path=str(loaded.path or ""),
+        name=policy.path.stem,
+        path=str(policy.path),
         schema_hash=schema_hash(),
-        sha256=getattr(metadata, "sha256", ""),
+        sha256=policy.sha256,
     )
 
 
@@ -139,7 +139,7 @@ class CommandDesk:
         if loaded.controller is None:
             raise loaded.error or StallwardError("The policy was not loaded.")
         self._engine.install(loaded.controller)
-        self.policy = policy_status(loaded)
+        self.policy = policy_status(loaded.controller)
 
     def _set_mode(self, wire: pb.Mode) -> pb.SetModeResponse:
         mode = convert.mode_from_wire(wire)

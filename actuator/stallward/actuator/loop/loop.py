@@ -40,7 +40,7 @@ from stallward.actuator.runtime.process_setup import (
     run_first,
     stay_in_memory,
 )
-from stallward.agent.controller import Controller
+from stallward.agent.controller import Controller, PolicyController
 from stallward.agent.errors import StallwardError
 from stallward.agent.inference import import_runtime
 from stallward.agent.registry import make_controller
@@ -92,9 +92,8 @@ class Loop:
             leases=leases,
             loader=PolicyLoader(config.policy.dir if config.policy else None),
         )
-        if is_policy(controller):
-            path = Path(str(getattr(controller, "path", "")))
-            desk.adopt(Loaded(ticket=0, path=path, controller=controller))
+        if isinstance(controller, PolicyController):
+            desk.adopt(Loaded(ticket=0, controller=controller))
             engine.set_mode(Mode.ACTIVE)
         self._ticker = Ticker(
             config=config,
@@ -170,14 +169,10 @@ class Loop:
         self._stopping = True
 
 
-def is_policy(controller: Controller) -> bool:
-    """Whether a controller is a loaded policy file, which has modes."""
-    return hasattr(controller, "metadata") and hasattr(controller, "path")
-
-
 def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
     default = config.control.takes_over
-    rule = make_controller(default) if is_policy(controller) else controller
+    is_policy = isinstance(controller, PolicyController)
+    rule = make_controller(default) if is_policy else controller
     family = frozenset({os.getpid(), os.getppid()})
     return Engine(settings=node.settings(family), rule=rule, default=make_controller(default))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.process_setup import let_go_of_code, run_first
-from stallward.agent.controller import Controller
+from stallward.agent.controller import PolicyController
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.errors import StallwardError
 
@@ -19,8 +19,7 @@ class Loaded:
 
     ticket: int
     """As given to :meth:`PolicyLoader.start`."""
-    path: Path | None = None
-    controller: Controller | None = None
+    controller: PolicyController | None = None
     error: StallwardError | None = None
     missing: bool = False
     """The error is that there is no such file."""
@@ -97,7 +96,7 @@ def load(name: str, policy_dir: Path | None, ticket: int = 0) -> Loaded:
                 next_step="Give an absolute path on the node, or the name of a shipped policy.",
             )
             return Loaded(ticket=ticket, error=error, missing=True)
-        return Loaded(ticket=ticket, path=path, controller=OnnxController(path))
+        return Loaded(ticket=ticket, controller=OnnxController(path))
     except StallwardError as error:
         return Loaded(ticket=ticket, error=error)
     except Exception as error:  # a thread that dies silently would leave the caller waiting

@@ -141,6 +141,16 @@ class OnnxController:
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
         self._infer(np.zeros(OBSERVATION_SIZE, dtype=np.float32))  # fails here, not on the tick
 
+    @property
+    def sha256(self) -> str:
+        """The digest of the policy file, in hexadecimal."""
+        return self.metadata.sha256
+
+    @property
+    def ood_limit(self) -> float:
+        """The largest score of an observation that is still near the training data."""
+        return self.metadata.ood_limit
+
     def reset(self, context: NodeContext) -> None:
         """Forget the action being held."""
         self._context = context
