@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -248,7 +249,9 @@ class Wishing:
 class WishingPolicy(Wishing):
     """One with a training range."""
 
-    metadata = type("Metadata", (), {"ood_limit": 0.5})
+    path = Path("policy.onnx")
+    sha256 = ""
+    ood_limit = 0.5
 
 
 PAUSE_ALL = DesiredState(slots=(SlotDesire(paused=True),) * SLOTS)

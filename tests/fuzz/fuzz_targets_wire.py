@@ -191,7 +191,9 @@ def make_record() -> bytes:
     record.decision.propensity = 0.5
     record.decision.desired.slots.add(paused=True, limit_bytes=1 << 29)
     record.granted.slots.add()
-    record.guard_notes.append("said")
+    record.reasons.fault.controller = "latd"
+    record.reasons.fault.decision_late.took_s = 0.06
+    record.reasons.changes.add(rule=pb.GUARD_RULE_FLOOR, wish=pb.WISH_LIMIT, slot=0, bound=9)
     record.applied.add(lever="pause:a", value="1", ok=True, took_ms=0.5)
     record.observation.extend([0.5, 1.0])
     record.fallback = True

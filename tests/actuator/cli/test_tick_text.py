@@ -7,6 +7,8 @@ import json
 import pytest
 
 from stallward.actuator.cli.tick_text import TickPrinter, parse_desired
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
 from stallward.agent.controller import Decision
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
@@ -47,7 +49,20 @@ def _record(sequence: int, stalled_us: int) -> TickRecord:
             controller="ppo", decision=Decision(desired=DesiredState(), reason="policy")
         ),
         granted=DesiredState(slots=(SlotDesire(paused=True, limit_bytes=100 * MIB),)),
-        guard_notes=("slot0: paused for 5 s, must run",),
+        reasons=Reasons(
+            fault=Fault(controller="ppo", cause=DecisionLate(took_s=0.06, limit_s=0.05)),
+            changes=(
+                GuardChange(
+                    rule=GuardRule.MAX_PAUSE,
+                    wish=Wish.PAUSE,
+                    slot=0,
+                    group="stallward/1/slot0",
+                    found=4.9,
+                    bound=5.0,
+                    unit=Unit.SECONDS,
+                ),
+            ),
+        ),
     )
 
 
@@ -63,7 +78,8 @@ def test_a_line_holds_the_inputs_the_decision_and_the_guard() -> None:
         "0:slot0 300+1 MiB paused 1.2 s limit 100",
         "-> ppo: policy",
         "pause 0, limit 0 to 100",
-        "guard: slot0: paused for 5 s, must run",
+        "guard: fallback, decision late: ppo: 60 ms",
+        "guard: stallward/1/slot0: not paused, paused 4.9 s of at most 5 s",
     ):
         assert part in second
 
@@ -79,6 +95,23 @@ def test_json_lines_hold_the_same() -> None:
     assert found["protected_stall_share"] == pytest.approx(0.5)
     assert found["slots"][0]["paused"] is True
     assert found["controller"] == "ppo"
+    assert found["fault"] == "decision_late"
+    assert found["guard_changes"] == [
+        {
+            "rule": "max_pause",
+            "wish": "pause",
+            "slot": 0,
+            "pid": None,
+            "lever": None,
+            "found": 4.9,
+            "bound": 5.0,
+            "unit": "s",
+        }
+    ]
+    assert found["guard_notes"] == [
+        "fallback, decision late: ppo: 60 ms",
+        "stallward/1/slot0: not paused, paused 4.9 s of at most 5 s",
+    ]
 
 
 def test_desired_states_from_options() -> None:

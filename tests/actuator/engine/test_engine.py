@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,14 @@ from numpy.typing import NDArray
 from stallward.actuator.engine.engine import Engine, EngineSettings
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.reasons import (
+    ControllerRaised,
+    DecisionLate,
+    Fault,
+    FaultKind,
+    OutsideTraining,
+    TimeStoodStill,
+)
 from stallward.actuator.record import wire
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.controller import Controller, Decision, NodeContext
@@ -56,29 +65,36 @@ def test_the_rule_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken",
-    [RuntimeError("boom"), DesiredState(tuning=Tuning(dirty_ratio=float("nan")))],
-    ids=["raises", "not finite"],
+    ("broken", "kind"),
+    [
+        (RuntimeError("boom"), FaultKind.RAISED),
+        (DesiredState(tuning=Tuning(dirty_ratio=float("nan"))), FaultKind.NOT_FINITE),
+        (DesiredState(tuning=Tuning(swappiness=201)), FaultKind.UNUSABLE),
+    ],
 )
-def test_a_broken_decision_falls_back(broken: DesiredState | Exception) -> None:
+def test_a_broken_decision_falls_back(broken: DesiredState | Exception, kind: FaultKind) -> None:
     outcome = _engine(Fixed("rule", broken), Fixed("default", LIMIT)).step(make_sample())
     assert outcome.fallback
     assert outcome.decision.controller == "default"
-    assert outcome.notes[0].startswith("fallback, ")
-    assert "rule: " in outcome.notes[0]
+    assert outcome.fault is not None
+    assert (outcome.fault.controller, outcome.fault.kind) == ("rule", kind)
 
 
 def test_when_everything_is_broken_the_node_is_released() -> None:
     broken = RuntimeError("boom")
     outcome = _engine(Fixed("rule", broken), Fixed("default", broken)).step(make_sample())
     assert outcome.granted == replace(RELEASED, slots=(SlotDesire(), SlotDesire()))
-    assert len(outcome.notes) == 2
+    boom = ControllerRaised(error="boom")
+    assert outcome.reasons.fault == Fault(controller="rule", cause=boom)
+    assert outcome.reasons.default_fault == Fault(controller="default", cause=boom)
 
 
 def test_a_late_decision_falls_back() -> None:
     outcome = _engine(Fixed("rule", PAUSE), late_s=0.0).step(make_sample())
     assert outcome.fallback
-    assert outcome.notes[0].startswith("fallback, decision late: rule: ")
+    assert outcome.fault is not None
+    assert isinstance(outcome.fault.cause, DecisionLate)
+    assert outcome.fault.cause.took_s > outcome.fault.cause.limit_s == 0.0
 
 
 def test_a_stale_sample_falls_back() -> None:
@@ -86,7 +102,7 @@ def test_a_stale_sample_falls_back() -> None:
     engine.step(make_sample(5))
     outcome = engine.step(make_sample(5))
     assert outcome.fallback
-    assert "stale" in outcome.notes[0]
+    assert outcome.fault == Fault(controller="rule", cause=TimeStoodStill())
 
 
 def test_a_lease_goes_before_the_controller() -> None:
@@ -115,14 +131,16 @@ def test_modes_of_a_policy() -> None:
 
 def test_a_policy_outside_its_training_data_is_not_used() -> None:
     class Far(Fixed):
-        metadata = type("Metadata", (), {"ood_limit": 0.2})
+        path = Path("policy.onnx")
+        sha256 = ""
+        ood_limit = 0.2
 
         def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
             return Decision(desired=PAUSE, score=0.5)
 
     outcome = _engine(Far("policy", PAUSE)).step(make_sample())
     assert outcome.fallback
-    assert "outside the training range" in outcome.notes[0]
+    assert outcome.fault == Fault(controller="policy", cause=OutsideTraining(score=0.5, limit=0.2))
 
 
 def _samples(ticks: int) -> list[Sample]:
@@ -142,7 +160,7 @@ def _record(engine: Engine, sample: Sample, remote: DesiredState | None = None) 
         observation=tuple(outcome.observation.tolist()),
         decision=outcome.decision,
         granted=outcome.granted,
-        guard_notes=outcome.notes,
+        reasons=outcome.reasons,
         mode=outcome.mode,
         shadow=outcome.shadow,
         fallback=outcome.fallback,

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import Guard, GuardMemory, slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SlotFacts, SlotTracker
+from stallward.actuator.guard_changes import GuardRule, Unit, Wish
+from stallward.actuator.reasons_text import problem_text
 from stallward.agent.desired import (
     LIMIT_RATIOS,
     MIB,
@@ -134,8 +136,9 @@ def test_a_long_pause_ends_and_says_why() -> None:
     want = DesiredState(slots=(SlotDesire(paused=True), SlotDesire(paused=True)))
     verdict = _guard().review(want, _sample(*states), GuardMemory())
     assert [slot.paused for slot in verdict.granted.slots] == [False, True]
-    assert len(verdict.notes) == 1
-    assert "of at most 5 s" in verdict.notes[0]
+    (change,) = verdict.changes
+    assert (change.rule, change.wish, change.slot) == (GuardRule.MAX_PAUSE, Wish.PAUSE, 0)
+    assert (change.found, change.bound, change.unit) == (4.95, 5.0, Unit.SECONDS)
 
 
 def test_lifted_budgets_lift_the_pause_but_not_the_floor() -> None:
@@ -200,7 +203,7 @@ def test_a_group_that_is_still_starting_is_not_limited(paused: bool, lift_budget
     guard = _guard(lift_budgets=lift_budgets)
     verdict = guard.review(want, _sample(SlotState(), SlotState()), GuardMemory())
     assert verdict.granted.slots[0] == SlotDesire(paused=paused)
-    assert "held nothing yet" in verdict.notes[0]
+    assert [change.rule for change in verdict.changes] == [GuardRule.DEMAND_UNKNOWN]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,11 @@ def test_only_background_processes_are_touched(ref: ProcessRef) -> None:
     verdict = guard.review(DesiredState(stopped=(ref,), terminate=ref), sample, GuardMemory())
     assert verdict.granted.stopped == ()
     assert verdict.granted.terminate is None
-    assert len(verdict.notes) == 2
+    refused = [(change.rule, change.wish, change.pid) for change in verdict.changes]
+    assert refused == [
+        (GuardRule.NOT_BACKGROUND, Wish.STOP, ref.pid),
+        (GuardRule.NOT_BACKGROUND, Wish.TERMINATE, ref.pid),
+    ]
 
 
 def test_processes_of_the_protected_application_are_never_touched() -> None:
@@ -280,8 +287,10 @@ def test_terminating_must_be_allowed() -> None:
     ],
 )
 def test_what_cannot_be_expressed_is_named(desired: DesiredState, why: str) -> None:
-    assert why in _guard().invalid(desired)
+    problem = _guard().invalid(desired)
+    assert problem is not None
+    assert why in problem_text(problem)
 
 
 def test_the_default_state_is_valid() -> None:
-    assert _guard().invalid(DesiredState()) == ""
+    assert _guard().invalid(DesiredState()) is None

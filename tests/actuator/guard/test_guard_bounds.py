@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.guard.guard import MAX_NOTES, Guard, GuardMemory, Verdict
+from stallward.actuator.guard.guard import MAX_CHANGES, Guard, GuardMemory, Verdict
+from stallward.actuator.guard_changes import GuardRule
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import GroupSample, LeverState, ProcessSample, Sample, SlotState
 from stallward.agent.testing import make_sample
@@ -78,7 +79,7 @@ def test_each_wish_is_kept_within_its_bound(field: str, want: Any, granted: Any)
     found = getattr(verdict.granted.slots[0], field)
     assert found == granted
     changed = set(found) != set(want) if isinstance(want, tuple) else found != want
-    assert bool(verdict.notes) is changed
+    assert bool(verdict.changes) is changed
 
 
 def test_what_is_paused_may_be_emptied_at_once_but_not_below_its_floor() -> None:
@@ -139,7 +140,7 @@ def test_the_guarantee_of_the_protected_group_fits_into_the_zone(
     verdict = guard.review(want, sample, GuardMemory())
     assert verdict.granted.protected_low_bytes == granted
     assert verdict.granted.protected_willneed
-    assert len(verdict.notes) == 1
+    assert len(verdict.changes) == 1
 
 
 PAUSE = SlotDesire(paused=True)
@@ -170,7 +171,7 @@ def test_a_pause_is_granted_only_if_it_may_last_until_a_late_next_tick(
     desired = DesiredState(slots=(PAUSE,))
     verdict = _guard().review(desired, _sample(state), GuardMemory(), horizon_s=horizon_s)
     assert verdict.granted.slots[0].paused is granted
-    assert bool(verdict.notes) is not granted
+    assert bool(verdict.changes) is not granted
 
 
 def _process(pid: int, slot: int) -> ProcessSample:
@@ -183,7 +184,8 @@ def test_a_slot_in_which_a_protected_process_runs_is_left_alone(pid: int) -> Non
     desired = DesiredState(slots=(replace(PAUSE, limit_bytes=1, nice=19), PAUSE))
     verdict = _guard().review(desired, sample, GuardMemory())
     assert verdict.granted.slots == (SlotDesire(), PAUSE)
-    assert f"process {pid}" in verdict.notes[0]
+    (change,) = verdict.changes
+    assert (change.rule, change.protected_pid) == (GuardRule.PROTECTED_PROCESS, pid)
 
 
 def test_processes_of_the_protected_application_are_never_stopped() -> None:
@@ -210,11 +212,11 @@ def test_a_sample_without_a_time_tightens_nothing() -> None:
     assert _granted(SlotDesire(limit_bytes=1), sample).limit_bytes is None
 
 
-def test_the_notes_of_one_tick_are_bounded() -> None:
+def test_the_changes_of_one_tick_are_bounded() -> None:
     refs = tuple(ProcessRef(pid=1000 + i, start_time_ticks=0) for i in range(100))
     verdict = _guard().review(DesiredState(stopped=refs), _sample(), GuardMemory())
-    assert len(verdict.notes) == MAX_NOTES
-    assert verdict.notes[-1] == "and 85 more notes"
+    assert len(verdict.changes) == MAX_CHANGES
+    assert verdict.changes_left_out == 100 - MAX_CHANGES
 
 
 EVERYTHING = DesiredState(
@@ -277,7 +279,7 @@ def test_what_somebody_else_has_set_is_not_granted(lever: str, fields: list[str]
     free = guard.review(EVERYTHING, sample, GuardMemory())
     held = guard.review(EVERYTHING, foreign, GuardMemory())
     assert (free.stepped_aside, held.stepped_aside) == ((), (lever,))
-    assert f"stepped aside from {lever}" in held.notes[0]
+    assert (held.changes[0].rule, held.changes[0].lever) == (GuardRule.SET_BY_OTHERS, lever)
     assert _differences(free.granted, held.granted) == fields
 
 

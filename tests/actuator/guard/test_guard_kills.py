@@ -8,6 +8,7 @@ import pytest
 
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import ProcessSample, Sample, SlotState
 from stallward.agent.testing import make_sample
@@ -29,7 +30,7 @@ class Node:
     memory: GuardMemory = field(default_factory=GuardMemory)
     time_s: float = 1000.0
     limit: int | None = None
-    notes: tuple[str, ...] = ()
+    changes: tuple[GuardChange, ...] = ()
 
     def sample(self, kills: int | None) -> Sample:
         state = SlotState(reference_bytes=300 * MIB, limit_bytes=self.limit, since_thaw_s=60.0)
@@ -48,7 +49,7 @@ class Node:
 
     def review(self, want: SlotDesire, sample: Sample) -> SlotDesire:
         verdict = self.guard.review(DesiredState(slots=(want,)), sample, self.memory)
-        self.memory, self.notes = verdict.memory, verdict.notes
+        self.memory, self.changes = verdict.memory, verdict.changes
         granted = verdict.granted.slots[0]
         self.limit = granted.limit_bytes
         return granted
@@ -61,7 +62,8 @@ def test_a_limit_that_killed_is_lifted_for_ten_minutes(unknown_ticks: int) -> No
     for _ in range(unknown_ticks):
         assert node.tick(LIMITED, kills=None).limit_bytes == LIMIT
     assert node.tick(LIMITED, kills=3).limit_bytes is None
-    assert "the kernel killed in it 0 s ago" in " ".join(node.notes)
+    (change,) = node.changes
+    assert (change.rule, change.found, change.unit) == (GuardRule.LIMIT_KILLED, 0.0, Unit.SECONDS)
     assert node.tick(LIMITED, kills=3, after_s=WAIT_S - 1.0).limit_bytes is None
     assert node.tick(LIMITED, kills=3, after_s=1.1).limit_bytes == LIMIT
 
@@ -109,7 +111,7 @@ def test_one_tick_that_cannot_be_judged_forgets_no_kill(case: str) -> None:
         pid_1 = ProcessSample(pid=1, start_time_ticks=1, slot=0, oom_score=0, stopped=False)
         odd = replace(odd, processes=(pid_1,))
     assert node.review(LIMITED, odd) == SlotDesire()
-    assert "under a limit the kernel killed" not in " ".join(node.notes)
+    assert GuardRule.LIMIT_KILLED not in {change.rule for change in node.changes}
     assert node.tick(LIMITED, kills=1).limit_bytes is None
 
 

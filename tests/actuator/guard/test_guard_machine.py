@@ -49,11 +49,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stallward.actuator.engine.engine import Engine, EngineSettings, TickOutcome
-from stallward.actuator.engine.fallback import LATE_TICKS, LATE_WINDOW_TICKS, Fault
+from stallward.actuator.engine.fallback import LATE_TICKS, LATE_WINDOW_TICKS
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import GuardMemory, slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import SLOT_BYTES, PauseMemory
+from stallward.actuator.reasons import FaultKind
 from stallward.actuator.record import wire
 from stallward.actuator.record.tick_record import Circumstances, Mode
 from stallward.agent.controller import NodeContext
@@ -167,7 +168,7 @@ class GuardedNode(RuleBasedStateMachine):
 
     @rule(lease=st.none() | leases)
     def lease_comes_or_lapses(self, lease: DesiredState | None) -> None:
-        if lease is None or not self.engine.invalid(lease):  # else Apply is refused
+        if lease is None or self.engine.invalid(lease) is None:  # else Apply is refused
             self.lease = lease
 
     @rule(
@@ -445,7 +446,7 @@ class GuardedNode(RuleBasedStateMachine):
 
     def check_grant(self, outcome: TickOutcome, sample: Sample, before: GuardMemory) -> None:
         guard, granted = self.engine.guard, outcome.granted
-        assert guard.invalid(granted) == "", "what is granted can be expressed"
+        assert guard.invalid(granted) is None, "what is granted can be expressed"
         wire.desired_to_wire(granted).SerializeToString()
         wire.decision_to_wire(outcome.decision).SerializeToString()
         assert np.isfinite(outcome.observation).all()
@@ -532,7 +533,7 @@ class GuardedNode(RuleBasedStateMachine):
         controller = {"rule": self.rule, "policy": self.policy}.get(who)
         if controller is not None:
             score = self.policy.score if who == "policy" else 0.0
-            must_fall_back |= controller.fails or bool(self.engine.invalid(controller.wish))
+            must_fall_back |= controller.fails or self.engine.invalid(controller.wish) is not None
             must_fall_back |= score is None or not score <= 0.5
             must_fall_back |= not math.isfinite(controller.score or 0.0)
         assert outcome.fallback or not must_fall_back
@@ -540,10 +541,11 @@ class GuardedNode(RuleBasedStateMachine):
             self.who, self.good_ticks, self.late_ticks = who, 10**6, []
         self.good_ticks += 1
         followed = self.good_ticks > self.budgets.return_after_ticks
-        late = outcome.fault is Fault.LATE
+        kind = None if outcome.fault is None else outcome.fault.kind
+        late = kind is FaultKind.LATE
         self.late_ticks = [*self.late_ticks, late][-LATE_WINDOW_TICKS:] if followed else []
         forgiven = late and followed and sum(self.late_ticks) < LATE_TICKS
-        if outcome.fault not in {None, Fault.WAITING} and not forgiven:
+        if kind not in {None, FaultKind.WAITING} and not forgiven:
             self.good_ticks, self.late_ticks = 0, []
         assert outcome.fallback or self.good_ticks > self.budgets.return_after_ticks
 
@@ -553,8 +555,7 @@ class GuardedNode(RuleBasedStateMachine):
         assert (outcome.decision.controller in names) == outcome.fallback
         if not outcome.fallback:
             return
-        assert outcome.notes[0].startswith("fallback, ")
-        usable = not self.default.fails and not self.engine.invalid(self.default.wish)
+        usable = not self.default.fails and self.engine.invalid(self.default.wish) is None
         wanted = self.default.wish if usable else RELEASED
         assert outcome.decision.decision.desired is wanted
 

@@ -157,7 +157,7 @@ def test_rules_decide_finitely_on_a_node_without_groups(programs: Programs, spec
             sample = node.read(sequence, time.monotonic())
             outcome = engine.step(sample, late=False)
             assert np.isfinite(outcome.observation).all()
-            assert not outcome.fallback, outcome.notes
+            assert not outcome.fallback, outcome.reasons
             node.apply(replace(outcome.granted, tuning=RELEASED.tuning), sample, time.monotonic())
         if spec == "static:pause=all":
             assert wait_stopped(programs, node, (0, 4))

@@ -10,6 +10,11 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stallward.actuator import reasons as reason
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.guard_problem import Expected, Flaw, Problem
+from stallward.actuator.reasons import Fault, FaultKind, Reasons
+from stallward.actuator.reasons_text import reason_notes
 from stallward.actuator.record import wire as convert
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import (
@@ -154,6 +159,58 @@ decisions = st.builds(
         propensity=maybe_number,
         score=maybe_number,
     ),
+    leased=st.booleans(),
+)
+slot = st.none() | st.integers(0, 2**32 - 1)
+count = st.integers(0, 2**32 - 1)
+problems = st.builds(
+    Problem,
+    flaw=st.sampled_from(Flaw),
+    field=text,
+    value=text,
+    expected=st.sampled_from(Expected),
+    low=maybe_number,
+    high=maybe_number,
+    slot=slot,
+)
+causes = st.one_of(
+    st.builds(reason.TimeStoodStill),
+    st.builds(reason.SampleTooOld, age_s=number, limit_s=number),
+    st.builds(reason.WrongSlots, slots=count, states=count, expected=count),
+    st.builds(reason.TimeNotFinite, time_s=number),
+    st.builds(reason.TotalWentBack, signal=text),
+    st.builds(reason.NoSample, ticks=count),
+    st.builds(reason.NotObservable, error=text),
+    st.builds(reason.SignalLost, signal=text),
+    st.builds(reason.FeatureNotFinite, feature=text),
+    st.builds(reason.ControllerRaised, error=text),
+    st.builds(reason.DecisionUnfit, problem=problems),
+    st.builds(reason.DecisionLate, took_s=number, limit_s=number),
+    st.builds(reason.OutsideTraining, score=maybe_number, limit=number),
+    st.builds(reason.Waiting, good_ticks=count, needed_ticks=count),
+    st.builds(reason.NoDetails, kind=st.sampled_from(FaultKind)),
+)
+faults = st.none() | st.builds(Fault, controller=text, cause=causes)
+changes = st.builds(
+    GuardChange,
+    rule=st.sampled_from(GuardRule),
+    wish=st.sampled_from(Wish),
+    slot=slot,
+    group=text,
+    pid=st.none() | pid,
+    protected_pid=st.none() | pid,
+    lever=text,
+    found=maybe_number,
+    bound=maybe_number,
+    unit=st.sampled_from(Unit),
+)
+reasons = st.builds(
+    Reasons,
+    fault=faults,
+    default_fault=faults,
+    watched_fault=faults,
+    changes=st.lists(changes, max_size=3).map(tuple),
+    changes_left_out=count,
 )
 float32s = st.floats(width=32, allow_nan=False).map(lambda value: float(np.float32(value)))
 records = st.builds(
@@ -165,7 +222,7 @@ records = st.builds(
     observation=st.lists(float32s, max_size=5).map(tuple),
     decision=decisions,
     granted=desires,
-    guard_notes=st.lists(text, max_size=2).map(tuple),
+    reasons=reasons,
     applied=st.lists(
         st.builds(
             LeverResult, lever=text, value=text, ok=st.booleans(), error=text, took_ms=number
@@ -196,6 +253,15 @@ relaxed = settings(
 def test_a_tick_record_survives_the_wire(record: TickRecord) -> None:
     data = convert.record_to_wire(record).SerializeToString()
     assert convert.record_from_wire(pb.TickRecord.FromString(data)) == record
+
+
+@relaxed
+@given(reasons)
+def test_any_reasons_can_be_told(found: Reasons) -> None:
+    notes = reason_notes(found)
+    faults = (found.fault, found.default_fault, found.watched_fault)
+    told = len(found.changes) + sum(fault is not None for fault in faults)
+    assert len(notes) == told + bool(found.changes_left_out)
 
 
 @relaxed
@@ -248,7 +314,7 @@ def test_a_negative_limit_does_not_fit_the_wire() -> None:
         (LeverResult, pb.LeverResult, set()),
         (TickTimings, pb.TickTimings, set()),
         (Circumstances, pb.Circumstances, set()),
-        (TickRecord, pb.TickRecord, set()),
+        (TickRecord, pb.TickRecord, {"guard_notes"}),
     ],
 )
 def test_no_field_is_forgotten(domain: type, wire: type[Message], wire_only: set[str]) -> None:

@@ -19,10 +19,9 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from stallward.actuator.engine.engine import Engine, EngineSettings
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Wish
+from stallward.actuator.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecord, TickTimings
 from stallward.actuator.record.wire import record_to_wire
@@ -33,9 +32,8 @@ from stallward.actuator.service.metrics.exposition import DaemonMetrics
 from stallward.actuator.service.metrics.labels import fallback_reason, guard_rule
 from stallward.actuator.service.metrics.server import MetricsServer
 from stallward.actuator.service.metrics.table import METRICS, metrics_page
-from stallward.agent.controller import Decision, NodeContext
-from stallward.agent.desired import RELEASED, DesiredState, ProcessRef, SlotDesire
-from stallward.agent.registry import make_controller
+from stallward.agent.controller import Decision
+from stallward.agent.desired import RELEASED
 from stallward.agent.sample import LatencySample, LeverState, Sample, SlotState
 from stallward.agent.testing import make_sample
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -110,10 +108,12 @@ def run_ticks(counts: TickCounts, link: LoopLink) -> None:
     )
     foreign = (LeverState(lever="limit:hog1", value="x", held_for_s=0.0, foreign=True),)
     latency = LatencySample(completed=5, completed_total=105, mean_ms=5, p95_ms=20, max_ms=30)
-    notes = ("fallback, decision late: latd: 60 ms", "z/hog0: limit raised to its floor, 9 bytes")
+    late = Fault(controller="latd", cause=DecisionLate(took_s=0.06, limit_s=0.05))
+    floor = GuardChange(rule=GuardRule.FLOOR, wish=Wish.LIMIT, slot=0, bound=9.0)
+    reasons = Reasons(fault=late, changes=(floor,))
     records = (
         tick(0, at(10.0, slot_states=running, latency=replace(latency, completed_total=100))),
-        tick(1, at(10.1, slot_states=paused), applied=moved, fallback=True, guard_notes=notes),
+        tick(1, at(10.1, slot_states=paused), applied=moved, fallback=True, reasons=reasons),
         tick(2, at(10.2, slot_states=paused, levers=foreign)),
         tick(3, at(10.3, slot_states=running, levers=foreign)),
         tick(0, at(90.0, slot_states=paused, latency=replace(latency, completed_total=4))),
@@ -230,49 +230,21 @@ def test_the_page_is_generated() -> None:
     )
 
 
-def refused_notes() -> list[str]:
-    """What the guard says when it grants less."""
-    sample = at(
-        50.0,
-        slot_states=(
-            SlotState(paused=True, paused_for_s=9.0, reference_bytes=1 << 30),
-            SlotState(since_thaw_s=0.0, reference_bytes=1 << 30),
-        ),
-    )
-    guard = Guard(budgets=Budgets(), floors_bytes=(1 << 24,) * 2)
-    wanted = DesiredState(
-        slots=(SlotDesire(paused=True, limit_bytes=4096), SlotDesire(paused=True)),
-        stopped=(ProcessRef(pid=4_000_000, start_time_ticks=1),),
-        terminate=ProcessRef(pid=4_000_000, start_time_ticks=1),
-    )
-    return list(guard.review(wanted, sample, GuardMemory()).notes)
-
-
-def test_what_the_guard_says_has_a_rule() -> None:
-    rules = {guard_rule(note) for note in refused_notes()}
-    assert {"max_pause", "min_run", "stop", "terminate"} <= rules
-    assert rules & {"limit_floor", "limit_step"}
-    assert None not in rules
-
-
-def test_why_the_engine_falls_back_is_a_label() -> None:
-    context = NodeContext(
-        zone_limit_bytes=1 << 30, slot_names=("a", "b"), floors_bytes=(0, 0), slo_ms=60.0
-    )
-    settings = EngineSettings(context=context, budgets=Budgets())
-    engine = Engine(
-        settings=settings, rule=make_controller("none"), default=make_controller("none")
-    )
-    outcome = engine.step(at(1.0), late=True)
-    assert outcome.fallback
-    assert fallback_reason(list(outcome.notes)) == "decision_late"
+NUMBERS = st.integers(0, 60)
 
 
 @settings(deadline=None)
-@given(st.text(max_size=60))
-def test_notes_of_all_kinds_have_few_labels(note: str) -> None:
-    guard_rule(note)
-    assert len(fallback_reason([note])) < 40
+@given(NUMBERS, NUMBERS, NUMBERS)
+def test_reasons_of_all_kinds_have_few_labels(kind: int, rule: int, wish: int) -> None:
+    record = pb.TickRecord(fallback=True)
+    record.reasons.fault.kind = kind  # type: ignore[assignment]
+    assert len(fallback_reason(record)) < 40
+    change = record.reasons.changes.add(rule=rule, wish=wish)
+    assert len(guard_rule(change) or "") < 20
+
+
+def test_a_fallback_without_a_fault_is_counted_as_another() -> None:
+    assert fallback_reason(pb.TickRecord(fallback=True)) == "other"
 
 
 async def ask(address: Address, request: bytes) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from stallward.actuator.client import DaemonStatus
+from stallward.actuator.guard_changes import GuardChange
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
 from stallward.agent.errors import UsageError
@@ -112,7 +113,7 @@ def _granted(granted: DesiredState) -> str:
 
 
 def _values(record: TickRecord, before: Sample | None) -> dict[str, Any]:
-    sample = record.sample
+    sample, fault = record.sample, record.reasons.fault
     return {
         "sequence": record.sequence,
         "time_s": record.time_s,
@@ -134,8 +135,28 @@ def _values(record: TickRecord, before: Sample | None) -> dict[str, Any]:
         "reason": record.decision.decision.reason,
         "granted": _granted(record.granted),
         "fallback": record.fallback,
+        "fault": None if fault is None else fault.kind.value,
+        "guard_changes": [_change_values(change) for change in record.reasons.changes],
         "guard_notes": list(record.guard_notes),
     }
+
+
+def _change_values(change: GuardChange) -> dict[str, Any]:
+    return {
+        "rule": change.rule.value,
+        "wish": change.wish.value,
+        "slot": change.slot,
+        "pid": change.pid,
+        "lever": change.lever or None,
+        "found": _finite(change.found),
+        "bound": _finite(change.bound),
+        "unit": change.unit.value or None,
+    }
+
+
+def _finite(number: float | None) -> float | None:
+    """A number as JSON has it; ``None`` for a NaN or an infinity."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def status_values(status: DaemonStatus) -> dict[str, Any]:

@@ -25,6 +25,9 @@ from stallward.actuator.errors import (
     LeaseHeldError,
     RequestError,
 )
+from stallward.actuator.reasons import Reasons
+from stallward.actuator.reasons_text import reason_notes
+from stallward.actuator.reasons_wire import reasons_from_wire
 from stallward.actuator.record import wire as convert
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.desired import DesiredState
@@ -42,8 +45,14 @@ class Granted:
     """What became of a desired state."""
 
     granted: DesiredState
-    guard_notes: tuple[str, ...]
+    reasons: Reasons
+    """Why it is less than was asked for, if it is."""
     lease_remaining_s: float
+
+    @property
+    def guard_notes(self) -> tuple[str, ...]:
+        """The reasons as sentences, for people; a program reads ``reasons``."""
+        return reason_notes(self.reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +171,7 @@ class ActuatorClient:
         answer = self._call(self._stub.Apply, request, precondition=LeaseHeldError)
         return Granted(
             granted=convert.desired_from_wire(answer.granted),
-            guard_notes=tuple(answer.guard_notes),
+            reasons=reasons_from_wire(answer),
             lease_remaining_s=answer.lease_remaining_s,
         )
 

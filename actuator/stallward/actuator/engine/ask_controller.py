@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.engine.fallback import Fault, Finding
-from stallward.actuator.guard.expressible import NOT_FINITE, unusable
+from stallward.actuator.guard.expressible import unusable
+from stallward.actuator.guard_problem import Problem
+from stallward.actuator.reasons import (
+    Cause,
+    ControllerRaised,
+    DecisionUnfit,
+    FeatureNotFinite,
+    NotObservable,
+    OutsideTraining,
+    TimeNotFinite,
+)
 from stallward.actuator.record.tick_record import NamedDecision
-from stallward.agent.controller import Controller
+from stallward.agent.controller import Controller, PolicyController
 from stallward.agent.observation.encoder import (
     OBSERVATION_NAMES,
     OBSERVATION_SIZE,
@@ -36,60 +45,82 @@ class Observer:
         self._encoder = ObservationEncoder(slo_ms)
         self._last = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
-    def observe(self, sample: Sample) -> tuple[NDArray[np.float32], Finding | None]:
+    def observe(self, sample: Sample) -> tuple[NDArray[np.float32], Cause | None]:
         """The observation, always finite, and why it is not this sample's, if it is not."""
         if not math.isfinite(sample.time_s):
-            return self._last, Finding(Fault.INVALID, f"its time is {sample.time_s}")
+            return self._last, TimeNotFinite(time_s=sample.time_s)
         try:
             found = self._encoder.encode(to_raw(sample))
         except Exception as error:  # slots without a state, a value that is no number
-            return self._last, Finding(Fault.INVALID, said(error))
+            return self._last, NotObservable(error=said(error))
         finite = np.isfinite(found)
         if not finite.all():
             # What the averages have taken in stays in them.
             self._encoder = ObservationEncoder(self._slo_ms)
             name = OBSERVATION_NAMES[int(np.argmin(finite))]
-            return self._last, Finding(Fault.OBSERVATION, name)
+            return self._last, FeatureNotFinite(feature=name)
         self._last = found
         return found, None
 
 
-def ask(
-    controller: Controller, sample: Sample, observation: NDArray[np.float32], slots: int
-) -> NamedDecision | Finding:
-    """The decision of ``controller``, or why it cannot be used.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decider:
+    """A controller, and how far outside its training data it is followed."""
 
-    Args:
-        controller: Anything; it may raise, and return what is no decision.
-        sample: This tick's.
-        observation: Of this tick.
-        slots: How many slots the node has.
-    """
-    try:
-        decision = controller.decide(sample, observation)
-        problem = unusable(decision, slots)
-        outside = "" if problem else _outside(controller, decision.score)
-    except Exception as error:  # whatever a policy raises, the loop goes on
-        return Finding(Fault.RAISED, said(error))
-    if problem:
-        kind = Fault.NOT_FINITE if NOT_FINITE in problem else Fault.UNUSABLE
-        return Finding(kind, plain(problem))
-    if outside:
-        return Finding(Fault.OUT_OF_RANGE, outside)
-    reason = plain(decision.reason)
-    if reason != decision.reason:
-        decision = replace(decision, reason=reason)
-    return NamedDecision(controller=plain(controller.name), decision=decision)
+    controller: Controller
+    ood_limit: float | None
+    """The largest score of an observation; ``None`` for controllers that have none."""
+
+    @classmethod
+    def of(cls, controller: Controller) -> Self:
+        """The decider that runs ``controller``."""
+        limit = controller.ood_limit if isinstance(controller, PolicyController) else None
+        return cls(controller=controller, ood_limit=limit)
+
+    @property
+    def name(self) -> str:
+        """The name of the controller, fit for a record."""
+        return plain(self.controller.name)
+
+    def ask(
+        self, sample: Sample, observation: NDArray[np.float32], slots: int
+    ) -> NamedDecision | Cause:
+        """The decision of the controller, or why it cannot be used.
+
+        Args:
+            sample: This tick's.
+            observation: Of this tick.
+            slots: How many slots the node has.
+        """
+        controller = self.controller  # anything: it may raise, and return what is no decision
+        try:
+            decision = controller.decide(sample, observation)
+            problem = unusable(decision, slots)
+            outside = None if problem is not None else self._outside(decision.score)
+        except Exception as error:  # whatever a policy raises, the loop goes on
+            return ControllerRaised(error=said(error))
+        if problem is not None:
+            return unfit(problem)
+        if outside is not None:
+            return outside
+        reason = plain(decision.reason)
+        if reason != decision.reason:
+            decision = replace(decision, reason=reason)
+        return NamedDecision(controller=self.name, decision=decision)
+
+    def _outside(self, score: float | None) -> OutsideTraining | None:
+        """Whether an observation is outside the training range, or cannot be told to be in it."""
+        limit = self.ood_limit
+        if limit is None:
+            return None
+        if score is not None and math.isfinite(limit) and score <= limit:
+            return None
+        return OutsideTraining(score=score, limit=limit)
 
 
-def _outside(controller: Any, score: float | None) -> str:
-    """Why an observation is outside the training range of a policy that knows its own."""
-    limit = getattr(getattr(controller, "metadata", None), "ood_limit", None)
-    if limit is None:
-        return ""
-    if score is None or not math.isfinite(limit):
-        return f"score {score}, limit {limit}: it cannot be told"
-    return "" if score <= limit else f"score {score:.3f} above {limit:g}"
+def unfit(problem: Problem) -> DecisionUnfit:
+    """The cause of a fault; what was found is made fit for a record."""
+    return DecisionUnfit(problem=replace(problem, value=plain(problem.value)))
 
 
 def said(error: Exception) -> str:

@@ -16,22 +16,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.engine.ask_controller import Observer, ask, plain
-from stallward.actuator.engine.fallback import FALLBACK_NOTE, Fault, Finding, Trust
+from stallward.actuator.engine.ask_controller import Decider, Observer, plain, unfit
+from stallward.actuator.engine.fallback import Trust
 from stallward.actuator.engine.interface import EngineCounts, EngineSettings, TickOutcome
 from stallward.actuator.engine.sample_check import SampleMemory, check_sample
 from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.actuator.guard_problem import Problem
+from stallward.actuator.reasons import Cause, DecisionLate, Fault, NoSample, Reasons, Waiting
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
 from stallward.agent.controller import Controller, Decision
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
 
-__all__ = ["LATE_NOTE", "LEASE_REASON", "REMOTE", "Engine", "EngineSettings", "TickOutcome"]
+__all__ = ["REMOTE", "Engine", "EngineSettings", "TickOutcome"]
 
 REMOTE: Final = "remote"
-LEASE_REASON: Final = "lease held"
-LATE_NOTE: Final = f"{FALLBACK_NOTE}{Fault.LATE.value}"
-"""How the note of a late decision starts; the replay reads it, since time does not repeat."""
 
 
 class Engine:
@@ -67,8 +66,8 @@ class Engine:
         )
         self._clock_s = clock_s
         self._observer = Observer(context.slo_ms)
-        self._rule, self._default = rule, default
-        self._policy: Controller | None = None
+        self._rule, self._default = Decider.of(rule), Decider.of(default)
+        self._policy: Decider | None = None
         self._mode = Mode.OFF
         self._memory = GuardMemory()
         self._trust = Trust()
@@ -86,17 +85,21 @@ class Engine:
     @property
     def policy(self) -> Controller | None:
         """The loaded policy."""
-        return self._policy
+        return None if self._policy is None else self._policy.controller
 
     @property
     def in_force(self) -> Controller:
         """The controller that decides while no lease is held."""
+        return self._decider.controller
+
+    @property
+    def _decider(self) -> Decider:
         if self._mode is Mode.ACTIVE and self._policy is not None:
             return self._policy
         return self._rule
 
-    def invalid(self, desired: DesiredState) -> str:
-        """Why ``desired`` cannot be expressed on this node; empty if it can."""
+    def invalid(self, desired: DesiredState) -> Problem | None:
+        """Why ``desired`` cannot be expressed on this node; ``None`` if it can."""
         return self.guard.invalid(desired)
 
     @property
@@ -116,14 +119,13 @@ class Engine:
     @property
     def needs_processes(self) -> bool:
         """Whether samples must carry the background's processes."""
-        policy = self._policy
-        asked = self._rule.needs_processes or self._default.needs_processes
-        return asked or (policy is not None and policy.needs_processes)
+        deciders = (self._rule, self._default, self._policy)
+        return any(one is not None and one.controller.needs_processes for one in deciders)
 
     def install(self, policy: Controller) -> None:
         """Replace the loaded policy; the new one starts off."""
         self.set_mode(Mode.OFF)
-        self._policy = policy
+        self._policy = Decider.of(policy)
         self._trust = Trust()
 
     def set_mode(self, mode: Mode) -> None:
@@ -133,9 +135,9 @@ class Engine:
             return
         context = self._settings.context
         if self._mode is Mode.OFF:
-            policy.reset(context)  # it has not seen the last samples
+            policy.controller.reset(context)  # it has not seen the last samples
         if self._mode is Mode.ACTIVE:
-            self._rule.reset(context)
+            self._rule.controller.reset(context)
         self._mode = mode
 
     def step(
@@ -157,38 +159,44 @@ class Engine:
         """
         about = circumstances or Circumstances()
         start_s = self._clock_s()
-        finding = self._check(sample, about)
-        usable = finding is None
+        cause = self._check(sample, about)
+        usable = cause is None
         observation, unseen = self._observer.observe(sample)
-        finding = finding or unseen
+        cause = cause or unseen
         observed_s = self._clock_s()
         who = REMOTE if remote is not None else self.in_force.name
         candidate: NamedDecision | None = None
-        if finding is None:
-            candidate, finding = self._candidate(sample, observation, remote, late)
-        finding = self._judge(who, finding)
-        notes: list[str] = [] if finding is None else [finding.note(plain(who))]
-        default = self._ask_default(sample, observation, notes)
-        named = default if finding is not None or candidate is None else candidate
-        shadow = self._watch(sample, observation, remote, notes) if usable else None
-        if remote is not None and named is default and not self.guard.invalid(remote):
+        if cause is None:
+            candidate, cause = self._candidate(sample, observation, remote, late)
+        cause = self._judge(who, cause)
+        fault = None if cause is None else Fault(controller=plain(who), cause=cause)
+        default, default_fault = self._ask_default(sample, observation)
+        named = default if fault is not None or candidate is None else candidate
+        shadow, watched_fault = (
+            self._watch(sample, observation, remote) if usable else (None, None)
+        )
+        if remote is not None and named is default and self.guard.invalid(remote) is None:
             shadow = _held(remote)
         decided_s = self._clock_s()
         verdict = self.guard.review(
             named.decision.desired, sample, self._memory, horizon_s=about.horizon_s
         )
         self._memory = verdict.memory
-        self._count(finding, verdict.stepped_aside)
+        self._count(fault, verdict.stepped_aside)
         guarded_s = self._clock_s()
         return TickOutcome(
             observation=observation,
             decision=named,
             granted=verdict.granted,
-            notes=(*notes, *verdict.notes),
-            fallback=finding is not None,
+            reasons=Reasons(
+                fault=fault,
+                default_fault=default_fault,
+                watched_fault=watched_fault,
+                changes=verdict.changes,
+                changes_left_out=verdict.changes_left_out,
+            ),
             mode=self._mode,
             circumstances=about,
-            fault=None if finding is None else finding.fault,
             stepped_aside=verdict.stepped_aside,
             shadow=shadow,
             observe_ms=(observed_s - start_s) * 1e3,
@@ -196,8 +204,8 @@ class Engine:
             guard_ms=(guarded_s - decided_s) * 1e3,
         )
 
-    def _check(self, sample: Sample, about: Circumstances) -> Finding | None:
-        finding, self._seen = check_sample(
+    def _check(self, sample: Sample, about: Circumstances) -> Cause | None:
+        cause, self._seen = check_sample(
             sample,
             self._seen,
             slots=self._slots,
@@ -207,8 +215,8 @@ class Engine:
         if about.blind_ticks:
             # Everything was released then: what was granted before is not in force any more.
             self._memory = replace(self._memory, limits=())
-            return Finding(Fault.INVALID, f"none could be read for {about.blind_ticks} ticks")
-        return finding
+            return NoSample(ticks=about.blind_ticks)
+        return cause
 
     def _candidate(
         self,
@@ -216,68 +224,65 @@ class Engine:
         observation: NDArray[np.float32],
         remote: DesiredState | None,
         late: bool | None,
-    ) -> tuple[NamedDecision | None, Finding | None]:
+    ) -> tuple[NamedDecision | None, Cause | None]:
         """The decision of whoever is to decide, or what is wrong with it."""
         if remote is not None:
             problem = self.guard.invalid(remote)
-            if problem:
-                return None, Finding(Fault.UNUSABLE, plain(problem))
+            if problem is not None:
+                return None, unfit(problem)
             return _held(remote), None
         begin_s = self._clock_s()
-        answer = ask(self.in_force, sample, observation, self._slots)
-        took_s = self._clock_s() - begin_s
-        if isinstance(answer, Finding):
+        answer = self._decider.ask(sample, observation, self._slots)
+        took_s, limit_s = self._clock_s() - begin_s, self._settings.late_s
+        if not isinstance(answer, NamedDecision):
             return None, answer
-        if late if late is not None else took_s > self._settings.late_s:
-            return None, Finding(Fault.LATE, f"{took_s * 1e3:.0f} ms")
+        if late if late is not None else took_s > limit_s:
+            return None, DecisionLate(took_s=took_s, limit_s=limit_s)
         return answer, None
 
-    def _judge(self, who: str, finding: Finding | None) -> Finding | None:
-        """The fault for which the default controller decides, if any."""
+    def _judge(self, who: str, cause: Cause | None) -> Cause | None:
+        """The cause for which the default controller decides, if any."""
         base = self._settings.budgets.return_after_ticks
-        fault = None if finding is None else finding.fault
-        self._trust = self._trust.after(who, fault, base)
-        if finding is None and not self._trust.followed:
-            done, needed = self._trust.good_ticks, self._trust.wait_ticks
-            return Finding(Fault.WAITING, f"{done} of {needed} good ticks since its last fault")
-        return finding
+        self._trust = trust = self._trust.after(who, None if cause is None else cause.kind, base)
+        if cause is None and not trust.followed:
+            return Waiting(good_ticks=trust.good_ticks, needed_ticks=trust.wait_ticks)
+        return cause
 
     def _ask_default(
-        self, sample: Sample, observation: NDArray[np.float32], notes: list[str]
-    ) -> NamedDecision:
+        self, sample: Sample, observation: NDArray[np.float32]
+    ) -> tuple[NamedDecision, Fault | None]:
         """What the default controller wants; it is asked at every tick, so that it is warm."""
-        answer = ask(self._default, sample, observation, self._slots)
+        answer = self._default.ask(sample, observation, self._slots)
         if isinstance(answer, NamedDecision):
-            return answer
-        notes.append(f"default {plain(self._default.name)}: {answer.detail}")
+            return answer, None
         decision = Decision(desired=RELEASED, reason="no controller")
-        return NamedDecision(controller="released", decision=decision)
+        released = NamedDecision(controller="released", decision=decision)
+        return released, Fault(controller=self._default.name, cause=answer)
 
     def _watch(
         self,
         sample: Sample,
         observation: NDArray[np.float32],
         remote: DesiredState | None,
-        notes: list[str],
-    ) -> NamedDecision | None:
-        """The decision of a policy that is only watched."""
+    ) -> tuple[NamedDecision | None, Fault | None]:
+        """The decision of a policy that is only watched, or what is wrong with it."""
         policy = self._policy
         # While a lease is held an active policy is watched too, so that it takes over warm.
         watched = self._mode is Mode.SHADOW or (self._mode is Mode.ACTIVE and remote is not None)
         if policy is None or not watched:
-            return None
-        answer = ask(policy, sample, observation, self._slots)
+            return None, None
+        answer = policy.ask(sample, observation, self._slots)
         if isinstance(answer, NamedDecision):
-            return answer
-        notes.append(f"watched {plain(policy.name)}: {answer.detail}")
-        return None
+            return answer, None
+        return None, Fault(controller=policy.name, cause=answer)
 
-    def _count(self, finding: Finding | None, stepped_aside: tuple[str, ...]) -> None:
+    def _count(self, fault: Fault | None, stepped_aside: tuple[str, ...]) -> None:
         self._ticks += 1
         self._stepped_aside += len(stepped_aside)
-        if finding is not None:
-            self._fallbacks[finding.fault.name.lower()] += 1
+        if fault is not None:
+            self._fallbacks[fault.kind.name.lower()] += 1
 
 
 def _held(remote: DesiredState) -> NamedDecision:
-    return NamedDecision(controller=REMOTE, decision=Decision(desired=remote, reason=LEASE_REASON))
+    decision = Decision(desired=remote, reason="lease held")
+    return NamedDecision(controller=REMOTE, decision=decision, leased=True)

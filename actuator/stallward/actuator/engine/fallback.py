@@ -11,12 +11,11 @@ So it costs its own tick, and only lateness that repeats takes the controller of
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, replace
 from typing import Final
 
-FALLBACK_NOTE: Final = "fallback, "
-"""How the note starts that says why the default controller decided."""
+from stallward.actuator.reasons import FaultKind
+
 STEADY_TICKS: Final = 100
 """A controller that was followed for so many ticks since it returned has made up for a fault."""
 MOST_DOUBLINGS: Final = 3
@@ -25,34 +24,6 @@ MOST_DOUBLINGS: Final = 3
 LATE_WINDOW_TICKS: Final = 10
 LATE_TICKS: Final = 3
 """Late decisions within the window that take a controller off."""
-
-
-class Fault(enum.Enum):
-    """Why a controller was not followed."""
-
-    STALE = "stale sample"
-    INVALID = "invalid sample"
-    LOST = "signal lost"
-    OBSERVATION = "observation not finite"
-    RAISED = "controller failed"
-    UNUSABLE = "decision unusable"
-    NOT_FINITE = "decision not finite"
-    LATE = "decision late"
-    OUT_OF_RANGE = "outside the training range"
-    WAITING = "waiting"
-    """Nothing is wrong now; it has not been good for long enough yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fault and what exactly was found."""
-
-    fault: Fault
-    detail: str
-
-    def note(self, who: str) -> str:
-        """The note in the tick record."""
-        return f"{FALLBACK_NOTE}{self.fault.value}: {who}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +39,7 @@ class Trust:
     late: tuple[bool, ...] = ()
     """Which of the last decisions were late, oldest first; empty while it is not followed."""
 
-    def after(self, who: str, fault: Fault | None, return_after_ticks: int) -> Trust:
+    def after(self, who: str, fault: FaultKind | None, return_after_ticks: int) -> Trust:
         """The trust after one more tick.
 
         Args:
@@ -80,8 +51,8 @@ class Trust:
             return Trust(who=who).after(who, fault, return_after_ticks)
         late: tuple[bool, ...] = ()
         if self.followed:
-            late = (*self.late, fault is Fault.LATE)[-LATE_WINDOW_TICKS:]
-            if fault is Fault.LATE and sum(late) < LATE_TICKS:
+            late = (*self.late, fault is FaultKind.LATE)[-LATE_WINDOW_TICKS:]
+            if fault is FaultKind.LATE and sum(late) < LATE_TICKS:
                 return replace(self, late=late)
         trust = self._judged(good=fault is None, return_after_ticks=return_after_ticks)
         return replace(trust, late=late if trust.followed else ())

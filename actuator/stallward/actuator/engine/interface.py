@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.engine.fallback import Fault
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.reasons import Fault, Reasons
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import DesiredState
@@ -37,13 +37,10 @@ class TickOutcome:
     observation: NDArray[np.float32]
     decision: NamedDecision
     granted: DesiredState
-    notes: tuple[str, ...]
-    """Why the default controller decided, if it did, then what the guard changed and why."""
-    fallback: bool
+    reasons: Reasons
+    """Why the default controller decided, if it did, and what the guard changed."""
     mode: Mode
     circumstances: Circumstances
-    fault: Fault | None = None
-    """Why the default controller decided."""
     stepped_aside: tuple[str, ...] = ()
     """Levers found in somebody else's hands at this tick that were not before."""
     shadow: NamedDecision | None = None
@@ -51,6 +48,16 @@ class TickOutcome:
     observe_ms: float = 0.0
     decide_ms: float = 0.0
     guard_ms: float = 0.0
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why the default controller decided; ``None`` if it did not."""
+        return self.reasons.fault
+
+    @property
+    def fallback(self) -> bool:
+        """Whether the default controller decided."""
+        return self.reasons.fault is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

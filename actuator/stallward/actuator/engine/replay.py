@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 
-from stallward.actuator.engine.engine import (
-    LATE_NOTE,
-    LEASE_REASON,
-    REMOTE,
-    Engine,
-    EngineSettings,
-)
+from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.reasons import Fault, FaultKind, NoDetails, Reasons
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.controller import Controller
 from stallward.agent.controllers.none import NoneController
@@ -48,7 +43,7 @@ def replay(
         policy: The policy that was loaded, for recordings with one.
 
     Returns:
-        The first difference in observation, decision, granted state or notes, compared bit for
+        The first difference in observation, decision, granted state or reasons, compared bit for
         bit; ``None`` if there is none.
     """
     default = default or NoneController()
@@ -72,7 +67,8 @@ def _replay_tick(engine: Engine, record: TickRecord) -> Difference | None:
             sequence=record.sequence, field="mode", recorded=record.mode, replayed=Mode.OFF
         )
     engine.set_mode(record.mode)
-    late = any(note.startswith(LATE_NOTE) for note in record.guard_notes)
+    fault = record.reasons.fault
+    late = fault is not None and fault.kind is FaultKind.LATE  # time does not repeat
     outcome = engine.step(
         record.sample, remote=_leased(record), late=late, circumstances=record.circumstances
     )
@@ -80,7 +76,7 @@ def _replay_tick(engine: Engine, record: TickRecord) -> Difference | None:
         ("observation", record.observation, tuple(outcome.observation.tolist())),
         ("decision", record.decision, outcome.decision),
         ("granted", record.granted, outcome.granted),
-        ("guard_notes", _timeless(record.guard_notes), _timeless(outcome.notes)),
+        ("reasons", *_comparable(record.reasons, outcome.reasons)),
         ("fallback", record.fallback, outcome.fallback),
         ("shadow", record.shadow, outcome.shadow),
     )
@@ -95,25 +91,40 @@ def _replay_tick(engine: Engine, record: TickRecord) -> Difference | None:
 def _leased(record: TickRecord) -> DesiredState | None:
     """What a client held a lease for, whether or not it was followed."""
     for named in (record.decision, record.shadow):
-        if named is not None and (named.controller, named.decision.reason) == (
-            REMOTE,
-            LEASE_REASON,
-        ):
+        if named is not None and named.leased:
             return named.decision.desired
     return None
 
 
+def _comparable(recorded: Reasons, replayed: Reasons) -> tuple[object, object]:
+    """What of the reasons must be the same: all but how long a late decision took.
+
+    A record whose reasons were written as sentences has only the kind of its fault.
+    """
+    if recorded.notes:
+        return _kind(recorded.fault), _kind(replayed.fault)
+    return _timeless(recorded), _timeless(replayed)
+
+
+def _kind(fault: Fault | None) -> FaultKind | None:
+    return None if fault is None else fault.kind
+
+
+def _timeless(reasons: Reasons) -> Reasons:
+    fault = reasons.fault
+    if fault is None or fault.kind is not FaultKind.LATE:
+        return reasons
+    return replace(reasons, fault=replace(fault, cause=NoDetails(kind=FaultKind.LATE)))
+
+
 def _same(left: object, right: object) -> bool:
+    """Whether two values are equal bit for bit; a NaN equals a NaN."""
+    if isinstance(left, float) and isinstance(right, float):
+        if math.isnan(left) or math.isnan(right):
+            return math.isnan(left) and math.isnan(right)
+        return left == right and math.copysign(1.0, left) == math.copysign(1.0, right)
     if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
-        return all(
-            a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
-            if isinstance(a, float) and isinstance(b, float)
-            else a == b
-            for a, b in zip(left, right, strict=True)
-        )
+        return all(map(_same, left, right))
+    if is_dataclass(left) and type(left) is type(right):
+        return all(_same(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
     return left == right
-
-
-def _timeless(notes: tuple[str, ...]) -> tuple[str, ...]:
-    """Notes without the measured time of a late decision."""
-    return tuple(LATE_NOTE if note.startswith(LATE_NOTE) else note for note in notes)

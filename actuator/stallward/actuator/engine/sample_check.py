@@ -11,7 +11,15 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.engine.fallback import Fault, Finding
+from stallward.actuator.reasons import (
+    Cause,
+    SampleTooOld,
+    SignalLost,
+    TimeNotFinite,
+    TimeStoodStill,
+    TotalWentBack,
+    WrongSlots,
+)
 from stallward.agent.sample import Sample
 
 ESSENTIAL: Final = (
@@ -37,7 +45,7 @@ class SampleMemory:
 
 def check_sample(
     sample: Sample, memory: SampleMemory, *, slots: int, age_s: float, stale_s: float
-) -> tuple[Finding | None, SampleMemory]:
+) -> tuple[Cause | None, SampleMemory]:
     """Why ``sample`` may not be decided on (``None`` if it may), and what to remember.
 
     Args:
@@ -47,38 +55,39 @@ def check_sample(
         age_s: How old the sample is now.
         stale_s: How old it may be.
     """
-    if found := _unfit(sample, slots):
-        return Finding(Fault.INVALID, found), memory
+    unfit = _unfit(sample, slots)
+    if unfit is not None:
+        return unfit, memory
     if not sample.time_s > memory.time_s:
-        return Finding(Fault.STALE, "its time did not advance"), memory
+        return TimeStoodStill(), memory
     values = _essential(sample)
     there = tuple(value is not None for value in values)
     totals = tuple(values[i] for i in _TOTALS)
     seen = tuple(map(max, memory.seen, there))
     after = SampleMemory(time_s=sample.time_s, seen=seen, totals_us=totals)
     if not age_s <= stale_s:
-        return Finding(Fault.STALE, f"{age_s:.2f} s old, at most {stale_s:g} s"), after
+        return SampleTooOld(age_s=age_s, limit_s=stale_s), after
     return _gone(there, memory) or _gone_back(totals, memory), after
 
 
-def _unfit(sample: Sample, slots: int) -> str:
-    """What makes nonsense of the whole sample; empty if nothing does."""
+def _unfit(sample: Sample, slots: int) -> Cause | None:
+    """What makes nonsense of the whole sample; ``None`` if nothing does."""
     if not len(sample.slots) == len(sample.slot_states) == slots:
-        return f"{len(sample.slots)} slots and {len(sample.slot_states)} states, not {slots}"
-    return "" if math.isfinite(sample.time_s) else f"its time is {sample.time_s}"
+        return WrongSlots(slots=len(sample.slots), states=len(sample.slot_states), expected=slots)
+    return None if math.isfinite(sample.time_s) else TimeNotFinite(time_s=sample.time_s)
 
 
-def _gone(there: tuple[bool, ...], memory: SampleMemory) -> Finding | None:
+def _gone(there: tuple[bool, ...], memory: SampleMemory) -> Cause | None:
     for name, was, is_there in zip(ESSENTIAL, memory.seen, there, strict=True):
         if was and not is_there:
-            return Finding(Fault.LOST, f"{name} was there and is gone")
+            return SignalLost(signal=name)
     return None
 
 
-def _gone_back(totals: tuple[int | None, ...], memory: SampleMemory) -> Finding | None:
+def _gone_back(totals: tuple[int | None, ...], memory: SampleMemory) -> Cause | None:
     for index, now, before in zip(_TOTALS, totals, memory.totals_us, strict=True):
         if now is not None and before is not None and now < before:
-            return Finding(Fault.INVALID, f"{ESSENTIAL[index]} went back")
+            return TotalWentBack(signal=ESSENTIAL[index])
     return None
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
+from stallward.actuator.guard_problem import Expected, Flaw, Problem
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 
 MAX_SWAPPINESS: Final = 200
-NOT_FINITE: Final = "not finite"
-"""In every message about a NaN or an infinity."""
 MAX_LIMIT_BYTES: Final = 1 << 62
 MAX_CPUS: Final = 8192
 """The most a Linux kernel is built for."""
@@ -46,49 +46,54 @@ _TUNING_INTEGERS: Final = (
 )
 
 
-def inexpressible(desired: object, slots: int) -> str:
-    """Why ``desired`` cannot be expressed on a node of ``slots`` slots; empty if it can."""
-    return next(_of_state(desired, slots), "")
+def inexpressible(desired: object, slots: int) -> Problem | None:
+    """Why ``desired`` cannot be expressed on a node of ``slots`` slots; ``None`` if it can."""
+    return next(_of_state(desired, slots), None)
 
 
-def unusable(decision: object, slots: int) -> str:
-    """Why a controller's decision cannot be used or recorded; empty if it can."""
-    return next(_of_decision(decision, slots), "")
+def unusable(decision: object, slots: int) -> Problem | None:
+    """Why a controller's decision cannot be used or recorded; ``None`` if it can."""
+    return next(_of_decision(decision, slots), None)
 
 
-Problems = Iterator[str]
+Problems = Iterator[Problem]
 """What is wrong, the first first; later checks rely on earlier ones."""
 
 
 def _of_decision(decision: object, slots: int) -> Problems:
     if not isinstance(decision, Decision):
-        yield f"a {type(decision).__name__} is no decision"
+        yield _no("decision", decision, Expected.DECISION)
         return
     yield from _of_state(decision.desired, slots)
     action = () if decision.action is None else decision.action
     if not isinstance(action, tuple):
-        yield f"action is a {type(action).__name__}, not a tuple"
+        yield _no("action", action, Expected.TUPLE)
     for value in action:
         yield from _integer("action", value, 0, _MAX_ACTION)
         if value is None:
-            yield "action holds None"
+            yield Problem(flaw=Flaw.EMPTY_ENTRY, field="action")
     yield from _number("propensity", decision.propensity, 1.0)
     yield from _number("score", decision.score, math.inf)
     if not isinstance(decision.reason, str):
-        yield "reason is not a text"
+        yield _no("reason", decision.reason, Expected.TEXT)
 
 
 def _of_state(desired: object, slots: int) -> Problems:
     if not isinstance(desired, DesiredState):
-        yield f"a {type(desired).__name__} is no desired state"
+        yield _no("desired", desired, Expected.DESIRED_STATE)
         return
     if not isinstance(desired.slots, tuple):
-        yield f"slots is a {type(desired.slots).__name__}, not a tuple"
+        yield _no("slots", desired.slots, Expected.TUPLE)
     if len(desired.slots) > slots:
-        yield f"{len(desired.slots)} slots desired, the node has {slots}"
+        yield Problem(
+            flaw=Flaw.TOO_MANY_SLOTS,
+            field="slots",
+            value=f"{len(desired.slots)}",
+            high=float(slots),
+        )
     for index, slot in enumerate(desired.slots):
         for problem in _of_slot(slot):
-            yield f"{problem} (slot {index})"
+            yield replace(problem, slot=index)
     yield from _of_tuning(desired.tuning)
     yield from _of_processes(desired)
     yield from _integer("protected_low_bytes", desired.protected_low_bytes, 0, MAX_LIMIT_BYTES)
@@ -96,34 +101,56 @@ def _of_state(desired: object, slots: int) -> Problems:
     yield from _flag("protected_willneed", desired.protected_willneed)
 
 
+def _no(field: str, value: object, expected: Expected, high: float | None = None) -> Problem:
+    """That a field is of another type, where its value would say nothing."""
+    return Problem(
+        flaw=Flaw.WRONG_TYPE,
+        field=field,
+        value=type(value).__name__,
+        expected=expected,
+        high=high,
+    )
+
+
+def _odd(field: str, value: object, expected: Expected) -> Problem:
+    """That a field is of another type, and what it holds."""
+    return Problem(flaw=Flaw.WRONG_TYPE, field=field, value=repr(value), expected=expected)
+
+
+def _outside(field: str, value: float, low: float, high: float) -> Problem:
+    return Problem(
+        flaw=Flaw.OUT_OF_RANGE, field=field, value=f"{value}", low=float(low), high=float(high)
+    )
+
+
 def _integer(name: str, value: Any, low: int, high: int) -> Problems:
     if value is None:
         return
     if type(value) is not int:  # bool is an int to Python and no number to anybody else
-        yield f"{name} is {value!r}, not an integer"
+        yield _odd(name, value, Expected.INTEGER)
     elif not low <= value <= high:
-        yield f"{name} is {value}, outside {low}..{high}"
+        yield _outside(name, value, low, high)
 
 
 def _number(name: str, value: Any, high: float) -> Problems:
     if value is None:
         return
     if type(value) is bool or not isinstance(value, (int, float)):
-        yield f"{name} is {value!r}, not a number"
+        yield _odd(name, value, Expected.NUMBER)
     elif not math.isfinite(value):
-        yield f"{name} is {value}, {NOT_FINITE}"
+        yield Problem(flaw=Flaw.NOT_FINITE, field=name, value=f"{value}")
     elif not 0 <= value <= high:
-        yield f"{name} is {value}, outside 0..{high:g}"
+        yield _outside(name, value, 0, high)
 
 
 def _flag(name: str, value: Any) -> Problems:
     if type(value) is not bool:
-        yield f"{name} is {value!r}, not true or false"
+        yield _odd(name, value, Expected.FLAG)
 
 
 def _of_slot(slot: Any) -> Problems:
     if not isinstance(slot, SlotDesire):
-        yield f"a {type(slot).__name__} is no desire for a slot"
+        yield _no("slots", slot, Expected.SLOT_DESIRE)
         return
     yield from _flag("paused", slot.paused)
     if slot == _DEFAULT:
@@ -132,25 +159,25 @@ def _of_slot(slot: Any) -> Problems:
         yield from _integer(name, getattr(slot, name), low, high)
     yield from _number("cpu_max_cores", slot.cpu_max_cores, _MAX_CORES)
     if slot.cpu_max_cores == 0:
-        yield "cpu_max_cores is 0"
+        yield Problem(flaw=Flaw.OUT_OF_RANGE, field="cpu_max_cores", value="0")
     if not isinstance(slot.cpus, tuple) or len(slot.cpus) > MAX_CPUS:
-        yield f"cpus is no tuple of at most {MAX_CPUS}"
+        yield _no("cpus", slot.cpus, Expected.CPU_LIST, float(MAX_CPUS))
     for cpu in slot.cpus:
         yield from _integer("cpus", cpu, 0, MAX_CPUS - 1)
         if cpu is None:
-            yield "cpus holds None"
+            yield Problem(flaw=Flaw.EMPTY_ENTRY, field="cpus")
     if slot.page_advice not in _ADVICE:
-        yield f"page_advice is {slot.page_advice!r}"
+        yield _odd("page_advice", slot.page_advice, Expected.PAGE_ADVICE)
     yield from _flag("terminated", slot.terminated)
 
 
 def _of_tuning(tuning: Any) -> Problems:
     if not isinstance(tuning, Tuning):
-        yield f"a {type(tuning).__name__} is no tuning"
+        yield _no("tuning", tuning, Expected.TUNING)
         return
     name = tuning.name
     if not isinstance(name, str) or len(name) > _MAX_NAME or not name.isprintable():
-        yield "the tuning's name is not a short printable text"
+        yield _no("name", name, Expected.SHORT_TEXT)
     for field, low, high in _TUNING_INTEGERS:
         yield from _integer(field, getattr(tuning, field), low, high)
     yield from _number("dirty_background_ratio", tuning.dirty_background_ratio, 100)
@@ -159,11 +186,11 @@ def _of_tuning(tuning: Any) -> Problems:
 
 def _of_processes(desired: DesiredState) -> Problems:
     if not isinstance(desired.stopped, tuple) or len(desired.stopped) > MAX_REFS:
-        yield f"stopped is no tuple of at most {MAX_REFS} processes"
+        yield _no("stopped", desired.stopped, Expected.PROCESS_LIST, float(MAX_REFS))
     refs = desired.stopped if desired.terminate is None else (*desired.stopped, desired.terminate)
     for ref in refs:
         if not isinstance(ref, ProcessRef) or None in {ref.pid, ref.start_time_ticks}:
-            yield f"{ref!r} is no process"
+            yield _odd("stopped", ref, Expected.PROCESS)
             return
         yield from _integer("pid", ref.pid, 1, _MAX_PID)
         yield from _integer("start_time_ticks", ref.start_time_ticks, 0, MAX_LIMIT_BYTES)

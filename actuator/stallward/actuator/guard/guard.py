@@ -36,12 +36,14 @@ from stallward.actuator.guard.processes import (
 from stallward.actuator.guard.slot import ALONE, grant_slot
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S
 from stallward.actuator.guard.step_aside import Aside, pauses_left, remember, step_aside
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.guard_problem import Problem
 from stallward.agent.desired import DesiredState, SlotDesire
-from stallward.agent.sample import Sample, SlotState
+from stallward.agent.sample import Sample
 
 __all__ = ["Budgets", "Guard", "GuardMemory", "Verdict", "slots_with_stopped"]
 
-MAX_NOTES: Final = 16
+MAX_CHANGES: Final = 16
 """A desired state with a thousand faults must not make the tick record larger than that."""
 _ROUNDING: Final = 1e-9
 
@@ -63,8 +65,11 @@ class Verdict:
     """What the guard let through and what it changed."""
 
     granted: DesiredState
-    notes: tuple[str, ...]
+    changes: tuple[GuardChange, ...]
+    """What was granted less of than was wished."""
     memory: GuardMemory
+    changes_left_out: int = 0
+    """How many more changes there were than :data:`MAX_CHANGES`."""
     stepped_aside: tuple[str, ...] = ()
     """Levers found in somebody else's hands at this tick that were not before."""
 
@@ -92,8 +97,8 @@ class Guard:
     online_cpus: frozenset[int] | None = None
     aside_s: float = 60.0
 
-    def invalid(self, desired: object) -> str:
-        """Why ``desired`` cannot be expressed on this node; empty if it can."""
+    def invalid(self, desired: object) -> Problem | None:
+        """Why ``desired`` cannot be expressed on this node; ``None`` if it can."""
         return inexpressible(desired, len(self.floors_bytes))
 
     def review(
@@ -115,14 +120,14 @@ class Guard:
         horizon_s = self.tick_period_s if horizon_s is None else horizon_s
         sample = replace(sample, time_s=_not_back(sample.time_s, memory.time_s))
         aside = remember(memory.aside, sample, self.aside_s)
-        wanted, aside_notes = step_aside(desired, aside, sample)
+        wanted, aside_changes = step_aside(desired, aside, sample)
         left = pauses_left(aside, sample)
-        notes: list[str] = []
+        changes = list(aside_changes)
         protected = protected_pids(sample, self.protected_pids)
         holding = slots_holding(sample, protected)
         slots: list[SlotDesire] = []
         limits: list[LimitMemory] = []
-        refusals: list[str] = []
+        refusals: list[GuardChange | None] = []
         # In a sample of another length no entry is known to be the slot of its position.
         fits = len(sample.slots) == len(sample.slot_states) == len(self.floors_bytes)
         for index in range(len(self.floors_bytes)):
@@ -130,32 +135,39 @@ class Guard:
             known = memory.limits[index] if index < len(memory.limits) else LimitMemory()
             # What limits have killed is remembered also where the slot cannot be judged now.
             granted, limit = ALONE, LimitMemory(kills=known.kills)
+            refusal: GuardChange | None
             if not fits:
-                refusal = "not in the sample"
+                refusal = _refused(sample, index, GuardRule.NOT_IN_SAMPLE, wish=Wish.SLOT)
             elif index in holding:
-                refusal = f"left alone, process {holding[index]} in it is protected"
+                refusal = replace(
+                    _refused(sample, index, GuardRule.PROTECTED_PROCESS, wish=Wish.SLOT),
+                    protected_pid=holding[index],
+                )
                 if want != ALONE:
-                    notes.append(f"{sample.slots[index].name}: {refusal}")
+                    changes.append(refusal)
             else:
-                refusal = self._pause_refusal(sample.slot_states[index], horizon_s)
-                granted, limit = self._slot(index, want, sample, known, refusal, notes)
+                refusal = self._pause_refusal(index, sample, horizon_s)
+                granted, limit = self._slot(index, want, sample, known, refusal, changes)
             slots.append(granted)
             limits.append(limit)
-            refusals.append("left to somebody else" if index in left else refusal)
+            if index in left:
+                refusal = _refused(sample, index, GuardRule.SET_BY_OTHERS)
+            refusals.append(refusal)
         budgets = self.budgets
         granted_state = replace(
             wanted,
             slots=tuple(slots),
-            stopped=grant_stops(wanted.stopped, sample, protected, refusals, notes),
+            stopped=grant_stops(wanted.stopped, sample, protected, refusals, changes),
             terminate=grant_end(
-                wanted.terminate, sample, protected, notes, allowed=budgets.allow_terminate
+                wanted.terminate, sample, protected, changes, allowed=budgets.allow_terminate
             ),
-            protected_low_bytes=self._protected_low(wanted.protected_low_bytes, sample, notes),
+            protected_low_bytes=self._protected_low(wanted.protected_low_bytes, sample, changes),
         )
         before = {lever for lever, _ in memory.aside}
         return Verdict(
             granted=granted_state,
-            notes=_shortened((*aside_notes, *notes)),
+            changes=tuple(changes[:MAX_CHANGES]),
+            changes_left_out=max(len(changes) - MAX_CHANGES, 0),
             memory=GuardMemory(
                 limits=tuple(limits),
                 aside=aside,
@@ -164,27 +176,33 @@ class Guard:
             stepped_aside=tuple(lever for lever, _ in aside if lever not in before),
         )
 
-    def _pause_refusal(self, state: SlotState, horizon_s: float) -> str:
-        """Why the slot may not be paused until the next tick; empty if it may.
+    def _pause_refusal(self, index: int, sample: Sample, horizon_s: float) -> GuardChange | None:
+        """Why the slot may not be paused until the next tick; ``None`` if it may.
 
         Every comparison is true only of numbers that are known to be within the budget, so a
         NaN refuses.
         """
-        budgets = self.budgets
+        budgets, state = self.budgets, sample.slot_states[index]
         if budgets.lift_budgets:
-            return ""
+            return None
         ahead_s = horizon_s + budgets.late_allowance_s - _ROUNDING
         paused_for_s = state.paused_for_s if state.paused else 0.0
         if not paused_for_s + ahead_s <= budgets.max_pause_s:
-            return f"paused {paused_for_s:.1f} s of at most {budgets.max_pause_s:g} s"
-        if not state.paused and not state.since_thaw_s >= budgets.min_run_s - _ROUNDING:
-            return f"thawed {state.since_thaw_s:.2f} s ago, runs at least {budgets.min_run_s:g} s"
-        if not state.paused_share + ahead_s / SHARE_WINDOW_S <= budgets.max_pause_share:
-            return (
-                f"paused {state.paused_share:.0%} of the last minute, "
-                f"at most {budgets.max_pause_share:.0%}"
-            )
-        return ""
+            rule, found, bound = GuardRule.MAX_PAUSE, paused_for_s, budgets.max_pause_s
+        elif not state.paused and not state.since_thaw_s >= budgets.min_run_s - _ROUNDING:
+            rule, found, bound = GuardRule.MIN_RUN, state.since_thaw_s, budgets.min_run_s
+        elif not state.paused_share + ahead_s / SHARE_WINDOW_S <= budgets.max_pause_share:
+            rule, found, bound = (
+                GuardRule.PAUSE_SHARE, state.paused_share, budgets.max_pause_share,
+            )  # fmt: skip
+        else:
+            return None
+        return replace(
+            _refused(sample, index, rule),
+            found=float(found),
+            bound=float(bound),
+            unit=Unit.SHARE if rule is GuardRule.PAUSE_SHARE else Unit.SECONDS,
+        )
 
     def _slot(
         self,
@@ -192,35 +210,44 @@ class Guard:
         want: SlotDesire,
         sample: Sample,
         known: LimitMemory,
-        refusal: str,
-        notes: list[str],
+        refusal: GuardChange | None,
+        changes: list[GuardChange],
     ) -> tuple[SlotDesire, LimitMemory]:
         """What is granted to one slot."""
-        group = sample.slots[index]
         case = SlotCase(
             budgets=self.budgets,
             time_s=sample.time_s,
             tick_period_s=self.tick_period_s,
             floor_bytes=self.floors_bytes[index],
+            index=index,
             state=sample.slot_states[index],
-            group=group,
-            paused=want.paused and not refusal,
+            group=sample.slots[index],
+            paused=want.paused and refusal is None,
         )
-        if want.paused and refusal:
-            notes.append(f"{group.name}: not paused, {refusal}")
-        granted, kept, said = grant_slot(want, case, known, self.online_cpus)
-        notes.extend(f"{group.name}: {note}" for note in said)
+        if want.paused and refusal is not None:
+            changes.append(refusal)
+        granted, kept, changed = grant_slot(want, case, known, self.online_cpus)
+        changes.extend(changed)
         return granted, kept
 
-    def _protected_low(self, want: int | None, sample: Sample, notes: list[str]) -> int | None:
+    def _protected_low(
+        self, want: int | None, sample: Sample, changes: list[GuardChange]
+    ) -> int | None:
         """At most the memory that there is to share."""
         zone = sample.zone.memory_limit_bytes or self.zone_limit_bytes
         if want is None or (zone and want <= zone):
             return want
         if not zone:
-            notes.append("protected group: no guarantee, the zone's memory is not known")
+            changes.append(GuardChange(rule=GuardRule.ZONE_UNKNOWN, wish=Wish.PROTECTED_LOW))
             return None
-        notes.append(f"protected group: guarantee cut to the zone's memory, {zone} bytes")
+        changes.append(
+            GuardChange(
+                rule=GuardRule.ZONE_MEMORY,
+                wish=Wish.PROTECTED_LOW,
+                bound=float(zone),
+                unit=Unit.BYTES,
+            )
+        )
         return zone
 
 
@@ -228,7 +255,9 @@ def _not_back(time_s: float, latest_s: float) -> float:
     return max(time_s, latest_s)
 
 
-def _shortened(notes: tuple[str, ...]) -> tuple[str, ...]:
-    if len(notes) <= MAX_NOTES:
-        return notes
-    return (*notes[: MAX_NOTES - 1], f"and {len(notes) - MAX_NOTES + 1} more notes")
+def _refused(
+    sample: Sample, index: int, rule: GuardRule, *, wish: Wish = Wish.PAUSE
+) -> GuardChange:
+    """Why one slot may not be paused."""
+    group = sample.slots[index].name if index < len(sample.slots) else ""
+    return GuardChange(rule=rule, wish=wish, slot=index, group=group)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.oom_kills import KillMemory
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
 from stallward.agent.desired import LIMIT_RATIOS, limit_level
 from stallward.agent.sample import GroupSample, SlotState
 
@@ -43,6 +44,8 @@ class SlotCase:
     time_s: float
     tick_period_s: float
     floor_bytes: int
+    index: int
+    """The number of the slot."""
     state: SlotState
     group: GroupSample
     paused: bool
@@ -52,6 +55,26 @@ class SlotCase:
     def unpaced(self) -> bool:
         """Whether the slot's memory may be taken at once."""
         return self.paused or self.budgets.lift_budgets
+
+    def change(
+        self,
+        wish: Wish,
+        rule: GuardRule,
+        *,
+        found: float | None = None,
+        bound: float | None = None,
+        unit: Unit = Unit.NONE,
+    ) -> GuardChange:
+        """A change of what was wished of this slot."""
+        return GuardChange(
+            rule=rule,
+            wish=wish,
+            slot=self.index,
+            group=self.group.name,
+            found=None if found is None else float(found),
+            bound=None if bound is None else float(bound),
+            unit=unit,
+        )
 
     def lowest_bytes(self, before: int | None, step: Step | None) -> int | None:
         """The tightest limit one step below ``before``; ``None`` if there is no step to take.
@@ -71,8 +94,8 @@ class SlotCase:
         return lowest if before is None else min(lowest, before)
 
 
-Granted = tuple[int | None, str]
-"""What is granted of a wish, and a note if it is less than was wished."""
+Granted = tuple[int | None, GuardChange | None]
+"""What is granted of a wish, and the change if it is less than was wished."""
 
 
 def grant_limit(
@@ -80,11 +103,10 @@ def grant_limit(
 ) -> tuple[Granted, Step | None]:
     """The soft limit granted, and the step that it was."""
     if want is None:
-        return (None, ""), memory.step
+        return (None, None), memory.step
     if case.state.reference_bytes is None:
-        why = "not limited: it has held nothing yet, so what it wants is not known"
-        return (None, why), memory.step
-    return _pace(want, case.state.limit_bytes, case, memory.step, "limit")
+        return (None, case.change(Wish.LIMIT, GuardRule.DEMAND_UNKNOWN)), memory.step
+    return _pace(want, case.state.limit_bytes, case, memory.step, Wish.LIMIT)
 
 
 def grant_hard_limit(
@@ -97,63 +119,74 @@ def grant_hard_limit(
     """
     before, step = memory.hard_bytes, memory.hard_step
     if want is None:
-        return (None, ""), step
+        return (None, None), step
     if case.state.reference_bytes is None:
-        return (None, "no hard limit: what it wants is not known"), step
-    (granted, note), taken = _pace(want, before, case, step, "hard limit")
+        return (None, case.change(Wish.HARD_LIMIT, GuardRule.DEMAND_UNKNOWN)), step
+    (granted, change), taken = _pace(want, before, case, step, Wish.HARD_LIMIT)
     if granted is None:
-        return (None, note), step
+        return (None, change), step
     if not case.budgets.allow_terminate and (before is None or granted < before):
         usage = case.group.memory_usage_bytes
         if usage is None and before is None:
-            return (None, "no hard limit: what it holds is not known"), step
+            return (None, case.change(Wish.HARD_LIMIT, GuardRule.USAGE_UNKNOWN)), step
         safe = before if usage is None else usage + case.budgets.hard_limit_margin_bytes
         safe = safe if before is None or safe is None else min(safe, before)
         if safe is not None and granted < safe:
-            granted, note = safe, f"hard limit kept at {safe} bytes, above what it holds"
+            granted = safe
+            change = _in_bytes(case, Wish.HARD_LIMIT, GuardRule.ABOVE_USAGE, safe)
     if limit is not None and granted < limit:
-        granted, note = limit, f"hard limit raised to the limit, {limit} bytes"
-    return (granted, note), taken
+        granted = limit
+        change = _in_bytes(case, Wish.HARD_LIMIT, GuardRule.ABOVE_LIMIT, limit)
+    return (granted, change), taken
+
+
+def _in_bytes(case: SlotCase, wish: Wish, rule: GuardRule, bound: int) -> GuardChange:
+    return case.change(wish, rule, bound=bound, unit=Unit.BYTES)
 
 
 def _pace(
-    want: int, before: int | None, case: SlotCase, step: Step | None, name: str
+    want: int, before: int | None, case: SlotCase, step: Step | None, wish: Wish
 ) -> tuple[Granted, Step | None]:
-    limit, note = want, ""
+    limit, change = want, None
     if limit < case.floor_bytes:
-        limit, note = case.floor_bytes, f"{name} raised to its floor, {case.floor_bytes} bytes"
+        limit = case.floor_bytes
+        change = _in_bytes(case, wish, GuardRule.FLOOR, limit)
     tightens = before is None or limit < before
     if case.unpaced or not tightens:
-        return (limit, note), step
+        return (limit, change), step
     lowest = case.lowest_bytes(before, step)
     if lowest is None:
-        return (None, f"no {name} on a sample without a time"), step
+        return (None, case.change(wish, GuardRule.NO_TIME)), step
     if limit < lowest:
-        limit, note = lowest, f"{name} tightened one level only, to {lowest} bytes"
+        limit = lowest
+        change = _in_bytes(case, wish, GuardRule.ONE_LEVEL, limit)
     if before is None or limit < before:
         again = step is not None and step.time_s == case.time_s
         step = step if again else Step(time_s=case.time_s, to_bytes=limit)
-    return (limit, note), step
+    return (limit, change), step
 
 
 def grant_reclaim(want: int | None, case: SlotCase) -> Granted:
     """Down to what the slot may be emptied now: its floor, while it runs one level at a time."""
     if want is None:
-        return None, ""
+        return None, None
     usage, reference = case.group.memory_usage_bytes, case.state.reference_bytes
     if usage is None or reference is None:
-        return None, "not reclaimed: what it holds or wants is not known"
-    lowest = case.floor_bytes
+        unknown = GuardRule.USAGE_UNKNOWN if usage is None else GuardRule.DEMAND_UNKNOWN
+        return None, case.change(Wish.RECLAIM, unknown)
+    lowest, rule = case.floor_bytes, GuardRule.FLOOR
     if not case.unpaced:
         level = min(limit_level(usage, reference) + 1, len(LIMIT_RATIOS) - 1)
-        lowest = max(lowest, int(reference * LIMIT_RATIOS[level]))
+        one_level_down = int(reference * LIMIT_RATIOS[level])
+        if one_level_down > lowest:
+            lowest, rule = one_level_down, GuardRule.ONE_LEVEL
     if want >= lowest:
-        return want, ""
-    return lowest, f"reclaimed to {lowest} bytes only"
+        return want, None
+    return lowest, _in_bytes(case, Wish.RECLAIM, rule, lowest)
 
 
-def grant_swap_max(want: int | None, hard: int | None, budgets: Budgets) -> Granted:
+def grant_swap_max(want: int | None, hard: int | None, case: SlotCase) -> Granted:
     """The swap limit; not beside a hard limit, where nothing would be left but to kill."""
-    if want is None or hard is None or budgets.allow_terminate:
-        return want, ""
-    return None, "no swap limit beside a hard limit: the kernel could only kill"
+    if want is None or hard is None or case.budgets.allow_terminate:
+        return want, None
+    return None, case.change(Wish.SWAP_MAX, GuardRule.BESIDE_HARD_LIMIT)

@@ -45,11 +45,15 @@ def watch_kills(
 
 def without_limits(
     want: SlotDesire, memory: KillMemory, budgets: Budgets, time_s: float
-) -> tuple[SlotDesire, str]:
-    """The wish without what takes memory, for a while after a kill; and a note if that is less."""
+) -> tuple[SlotDesire, float | None]:
+    """The wish without what takes memory, for a while after a kill.
+
+    Returns:
+        What is left of it, and how many seconds ago the kill was; ``None`` if all is left.
+    """
     ago_s = time_s - memory.killed_s
     if budgets.allow_terminate or not ago_s < budgets.kill_wait_s:
-        return want, ""
+        return want, None
     left = replace(
         want,
         limit_bytes=None,
@@ -57,9 +61,7 @@ def without_limits(
         swap_max_bytes=None,
         reclaim_to_bytes=None,
     )
-    if left == want:
-        return want, ""
-    return left, f"not limited: under a limit the kernel killed in it {ago_s:.0f} s ago"
+    return (want, None) if left == want else (left, ago_s)
 
 
 def note_limit(memory: KillMemory, granted: SlotDesire, time_s: float) -> KillMemory:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Wish
 from stallward.agent.desired import DesiredState, ProcessRef
 from stallward.agent.sample import Sample
 
@@ -45,8 +47,8 @@ def grant_stops(
     wanted: tuple[ProcessRef, ...],
     sample: Sample,
     protected: Collection[int],
-    refusals: Sequence[str],
-    notes: list[str],
+    refusals: Sequence[GuardChange | None],
+    changes: list[GuardChange],
 ) -> tuple[ProcessRef, ...]:
     """Those of ``wanted`` that are the background's and whose slot may be paused now.
 
@@ -54,8 +56,8 @@ def grant_stops(
         wanted: Processes to stop.
         sample: Says what runs where.
         protected: Processes that are never touched.
-        refusals: Per slot why it may not be paused; empty if it may.
-        notes: Gets one note for each process that is left running.
+        refusals: Per slot why it may not be paused; ``None`` if it may.
+        changes: Gets one change for each process that is left running.
     """
     if not wanted:
         return ()
@@ -64,9 +66,9 @@ def grant_stops(
     for ref in dict.fromkeys(wanted):
         slot = slot_of.get(ref)
         if slot is None or ref.pid in protected or slot >= len(refusals):
-            notes.append(f"pid {ref.pid}: not stopped, not a background process")
-        elif refusals[slot]:
-            notes.append(f"pid {ref.pid}: not stopped, its slot was {refusals[slot]}")
+            changes.append(_of_process(ref, Wish.STOP, GuardRule.NOT_BACKGROUND))
+        elif (refusal := refusals[slot]) is not None:
+            changes.append(replace(refusal, wish=Wish.STOP, pid=ref.pid))
         else:
             granted.append(ref)
     return tuple(granted)
@@ -76,7 +78,7 @@ def grant_end(
     wanted: ProcessRef | None,
     sample: Sample,
     protected: Collection[int],
-    notes: list[str],
+    changes: list[GuardChange],
     *,
     allowed: bool,
 ) -> ProcessRef | None:
@@ -84,9 +86,13 @@ def grant_end(
     if wanted is None:
         return None
     if not allowed:
-        notes.append(f"pid {wanted.pid}: not terminated, the configuration does not allow it")
+        changes.append(_of_process(wanted, Wish.TERMINATE, GuardRule.NOT_ALLOWED))
     elif wanted.pid in protected or wanted not in slots_of(sample, (wanted,)):
-        notes.append(f"pid {wanted.pid}: not terminated, not a background process")
+        changes.append(_of_process(wanted, Wish.TERMINATE, GuardRule.NOT_BACKGROUND))
     else:
         return wanted
     return None
+
+
+def _of_process(ref: ProcessRef, wish: Wish, rule: GuardRule) -> GuardChange:
+    return GuardChange(rule=rule, wish=wish, pid=ref.pid)

@@ -13,6 +13,7 @@ from stallward.actuator.guard.limits import (
     grant_swap_max,
 )
 from stallward.actuator.guard.oom_kills import note_limit, watch_kills, without_limits
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
 from stallward.agent.desired import PageAdvice, SlotDesire
 
 ALONE: Final = SlotDesire()
@@ -25,8 +26,8 @@ def grant_slot(
     case: SlotCase,
     memory: LimitMemory,
     online_cpus: frozenset[int] | None,
-) -> tuple[SlotDesire, LimitMemory, tuple[str, ...]]:
-    """The slot's part of the granted state, what to remember, and notes.
+) -> tuple[SlotDesire, LimitMemory, tuple[GuardChange, ...]]:
+    """The slot's part of the granted state, what to remember, and what was changed.
 
     Args:
         want: What is wished.
@@ -36,25 +37,36 @@ def grant_slot(
     """
     budgets = case.budgets
     kills = watch_kills(memory.kills, case.group, case.state, case.time_s)
-    want, kill_note = without_limits(want, kills, budgets, case.time_s)
+    want, killed_ago_s = without_limits(want, kills, budgets, case.time_s)
+    killed = None
+    if killed_ago_s is not None:
+        killed = case.change(
+            Wish.MEMORY, GuardRule.LIMIT_KILLED, found=killed_ago_s, unit=Unit.SECONDS
+        )
     if want == ALONE:
         kept = LimitMemory(step=memory.step, hard_step=memory.hard_step, kills=kills)
-        return ALONE, kept, (kill_note,) if kill_note else ()
-    (limit, limit_note), step = grant_limit(want.limit_bytes, case, memory)
-    (hard, hard_note), hard_step = grant_hard_limit(want.hard_limit_bytes, limit, case, memory)
-    swap_max, swap_note = grant_swap_max(want.swap_max_bytes, hard, budgets)
-    reclaim, reclaim_note = grant_reclaim(want.reclaim_to_bytes, case)
-    cores, cores_note = _at_least(want.cpu_max_cores, budgets.min_cpu_cores, "CPU limit", "cores")
-    io_max, io_note = _at_least(
-        want.io_max_bytes_per_s, budgets.min_io_bytes_per_s, "disk limit", "bytes/s"
+        return ALONE, kept, () if killed is None else (killed,)
+    (limit, limit_change), step = grant_limit(want.limit_bytes, case, memory)
+    (hard, hard_change), hard_step = grant_hard_limit(want.hard_limit_bytes, limit, case, memory)
+    swap_max, swap_change = grant_swap_max(want.swap_max_bytes, hard, case)
+    reclaim, reclaim_change = grant_reclaim(want.reclaim_to_bytes, case)
+    cores, cores_change = _at_least(
+        want.cpu_max_cores, budgets.min_cpu_cores, case, Wish.CPU_MAX, Unit.CORES
     )
-    nice, nice_note = _at_least(want.nice, NORMAL_NICE, "nice", "as no slot goes first")
-    cpus, cpus_note = _there(want.cpus, online_cpus)
-    advice, advice_note = _advice(want.page_advice, case)
+    io_max, io_change = _at_least(
+        want.io_max_bytes_per_s,
+        budgets.min_io_bytes_per_s,
+        case,
+        Wish.IO_MAX,
+        Unit.BYTES_PER_SECOND,
+    )
+    nice, nice_change = _at_least(want.nice, NORMAL_NICE, case, Wish.NICE, Unit.NICE)
+    cpus, cpus_change = _there(want.cpus, online_cpus, case)
+    advice, advice_change = _advice(want.page_advice, case)
     terminated = want.terminated and budgets.allow_terminate
-    end_note = ""
+    end_change = None
     if want.terminated and not terminated:
-        end_note = "not terminated, the configuration does not allow it"
+        end_change = case.change(Wish.TERMINATE, GuardRule.NOT_ALLOWED)
     granted = SlotDesire(
         paused=case.paused,
         limit_bytes=limit,
@@ -70,34 +82,42 @@ def grant_slot(
         page_advice=advice,
         terminated=terminated,
     )
-    said = (
-        kill_note, limit_note, hard_note, swap_note, reclaim_note, cores_note, io_note, nice_note,
-        cpus_note, advice_note, end_note,
+    changes = (
+        killed, limit_change, hard_change, swap_change, reclaim_change, cores_change, io_change,
+        nice_change, cpus_change, advice_change, end_change,
     )  # fmt: skip
     kills = note_limit(kills, granted, case.time_s)
     kept = LimitMemory(step=step, hard_bytes=hard, hard_step=hard_step, kills=kills)
-    return granted, kept, tuple(filter(None, said))
+    return granted, kept, tuple(change for change in changes if change is not None)
 
 
-def _at_least(want: float | None, least: float, name: str, unit: str) -> tuple[float | None, str]:
+def _at_least(
+    want: float | None, least: float, case: SlotCase, wish: Wish, unit: Unit
+) -> tuple[float | None, GuardChange | None]:
     if want is None or want >= least:
-        return want, ""
-    return least, f"{name} raised to {least:g} {unit}"
+        return want, None
+    return least, case.change(wish, GuardRule.MINIMUM, bound=least, unit=unit)
 
 
-def _there(want: tuple[int, ...], online: frozenset[int] | None) -> tuple[tuple[int, ...], str]:
+def _there(
+    want: tuple[int, ...], online: frozenset[int] | None, case: SlotCase
+) -> tuple[tuple[int, ...], GuardChange | None]:
     """The CPUs of ``want`` that there are, in order; none is the slot's own choice."""
     if not want:
-        return (), ""
+        return (), None
     found = tuple(sorted({cpu for cpu in want if online is not None and cpu in online}))
     if not found:
-        return (), "kept on its own CPUs, none of those wished is known to be online"
-    missing = len(set(want)) - len(found)
-    return found, f"{missing} CPUs that are not online left out" if missing else ""
+        return (), case.change(Wish.CPUS, GuardRule.NO_CPU_ONLINE)
+    offline = len(set(want)) - len(found)
+    if not offline:
+        return found, None
+    return found, case.change(Wish.CPUS, GuardRule.CPUS_OFFLINE, found=offline, unit=Unit.CPUS)
 
 
-def _advice(want: PageAdvice | None, case: SlotCase) -> tuple[PageAdvice | None, str]:
+def _advice(
+    want: PageAdvice | None, case: SlotCase
+) -> tuple[PageAdvice | None, GuardChange | None]:
     """Paging out takes everything at once, so it is for what is paused."""
     if want != "pageout" or case.unpaced:
-        return want, ""
-    return "cold", "pages advised cold only, it is running"
+        return want, None
+    return "cold", case.change(Wish.PAGE_ADVICE, GuardRule.STILL_RUNNING)

@@ -12,11 +12,9 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Wish
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample
-
-ASIDE_NOTE: Final = "stepped aside from "
-"""How the notes of this module start."""
 
 Aside = tuple[tuple[str, float], ...]
 """Levers left to somebody else, and until when (CLOCK_MONOTONIC, seconds)."""
@@ -68,12 +66,15 @@ def remember(aside: Aside, sample: Sample, wait_s: float) -> Aside:
 
 def step_aside(
     desired: DesiredState, aside: Aside, sample: Sample
-) -> tuple[DesiredState, tuple[str, ...]]:
-    """``desired`` without what belongs to somebody else now, and one note a lever."""
+) -> tuple[DesiredState, tuple[GuardChange, ...]]:
+    """``desired`` without what belongs to somebody else now, and one change a lever."""
     for lever, _ in aside:
         desired = _without(desired, lever, sample)
-    notes = tuple(f"{ASIDE_NOTE}{lever}: somebody else has set it" for lever, _ in aside)
-    return desired, notes
+    changes = tuple(
+        GuardChange(rule=GuardRule.SET_BY_OTHERS, wish=Wish.LEVER, lever=lever)
+        for lever, _ in aside
+    )
+    return desired, changes
 
 
 def pauses_left(aside: Aside, sample: Sample) -> frozenset[int]:

@@ -9,6 +9,8 @@ from stallward.actuator.engine.engine import Engine, TickOutcome
 from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, LeaseDesk
 from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
+from stallward.actuator.reasons_text import problem_text
+from stallward.actuator.reasons_wire import reasons_to_wire
 from stallward.actuator.record import wire as convert
 from stallward.actuator.record.tick_record import Mode
 from stallward.agent.controller import PolicyController
@@ -113,8 +115,10 @@ class CommandDesk:
                 code=INVALID, message=f"lease_s is {request.lease_s:g}, outside {bounds}."
             )
         desired = convert.desired_from_wire(request.desired)
-        if problem := self._engine.invalid(desired):
-            raise _Refusal(code=INVALID, message=f"Not expressible on this node: {problem}.")
+        problem = self._engine.invalid(desired)
+        if problem is not None:
+            said = problem_text(problem)
+            raise _Refusal(code=INVALID, message=f"Not expressible on this node: {said}.")
         self._leases.take(request.holder, desired, request.lease_s, now_s)
         self._applies.append(ticket)
 
@@ -122,7 +126,7 @@ class CommandDesk:
         remaining_s = self._leases.remaining_s(now_s)
         answer = pb.ApplyResponse(
             granted=convert.desired_to_wire(outcome.granted),
-            guard_notes=outcome.notes,
+            reasons=reasons_to_wire(outcome.reasons),
             lease_remaining_s=remaining_s,
         )
         return _result(ticket, apply=answer)

@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig

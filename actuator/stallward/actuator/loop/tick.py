@@ -183,7 +183,7 @@ class Ticker:
             observation=tuple(outcome.observation.tolist()),
             decision=outcome.decision,
             granted=outcome.granted,
-            guard_notes=outcome.notes,
+            reasons=outcome.reasons,
             applied=applied,
             timings=timings,
             mode=outcome.mode,

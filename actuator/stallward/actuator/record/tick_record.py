@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from stallward.actuator.reasons import Reasons
+from stallward.actuator.reasons_text import reason_notes
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState
@@ -28,6 +30,8 @@ class NamedDecision:
 
     controller: str
     decision: Decision
+    leased: bool = False
+    """A client that holds a lease wants it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +73,18 @@ class TickRecord:
     decision: NamedDecision
     """Of the controller in force."""
     granted: DesiredState
-    guard_notes: tuple[str, ...] = ()
+    reasons: Reasons = field(default_factory=Reasons)
+    """Why the default controller decided, if it did, and what the guard changed."""
     applied: tuple[LeverResult, ...] = ()
     timings: TickTimings = field(default_factory=TickTimings)
     mode: Mode = Mode.OFF
     shadow: NamedDecision | None = None
     """Of a policy that is only watched, or of a lease that is not followed now."""
     fallback: bool = False
-    """The default controller decided; ``guard_notes`` say why."""
+    """The default controller decided; ``reasons.fault`` says why."""
     circumstances: Circumstances = field(default_factory=Circumstances)
+
+    @property
+    def guard_notes(self) -> tuple[str, ...]:
+        """The reasons as sentences, for people; a program reads ``reasons``."""
+        return reason_notes(self.reasons)

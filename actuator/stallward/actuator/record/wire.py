@@ -7,14 +7,13 @@ copied part by part, which costs half as much again.
 
 from __future__ import annotations
 
-from dataclasses import fields
-from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from google.protobuf.message import Message
-
+from stallward.actuator.flat_wire import FlatWire, Parts
 from stallward.actuator.latency.config import LatencyConfig
 from stallward.actuator.latency.source import LatencySource
+from stallward.actuator.old_notes import was_leased
+from stallward.actuator.reasons_wire import reasons_from_wire, reasons_parts
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import (
     Circumstances,
@@ -37,9 +36,6 @@ from stallward.agent.sample import (
 )
 from stallward.proto.v1 import stallward_pb2 as pb
 
-_T = TypeVar("_T")
-_M = TypeVar("_M", bound=Message)
-
 _MODE_TO_WIRE: Final = {
     Mode.OFF: pb.MODE_OFF,
     Mode.SHADOW: pb.MODE_SHADOW,
@@ -48,48 +44,19 @@ _MODE_TO_WIRE: Final = {
 _MODE_FROM_WIRE: Final = {wire: mode for mode, wire in _MODE_TO_WIRE.items()}
 
 
-_Parts = dict[str, Any]
-"""The fields of a message, as its class takes them."""
-
-
-class _Flat:
-    """Converts between a dataclass of scalars and the message with the same fields."""
-
-    def __init__(self, domain: type[Any], wire: type[Message], *, skip: tuple[str, ...] = ()):
-        self.domain, self.wire = domain, wire
-        self.names = tuple(f.name for f in fields(domain) if f.name not in skip)
-        self._values = attrgetter(*self.names)
-        described = wire.DESCRIPTOR.fields_by_name
-        self.optional = tuple((name, described[name].has_presence) for name in self.names)
-        self.repeated = tuple(name for name in self.names if described[name].is_repeated)
-
-    def to_wire(self, value: Any) -> _Parts:
-        found = zip(self.names, self._values(value), strict=True)
-        return {name: part for name, part in found if part is not None}
-
-    def from_wire(self, message: Message) -> dict[str, Any]:
-        found = {
-            name: None if optional and not message.HasField(name) else getattr(message, name)
-            for name, optional in self.optional
-        }
-        for name in self.repeated:
-            found[name] = tuple(getattr(message, name))
-        return found
-
-
-_PSI: Final = _Flat(PsiTotals, pb.PsiTotals)
-_GROUP: Final = _Flat(GroupSample, pb.GroupSample, skip=("psi",))
-_NODE: Final = _Flat(NodeSample, pb.NodeSample, skip=("psi",))
-_LATENCY: Final = _Flat(LatencySample, pb.LatencySample)
-_PROCESS: Final = _Flat(ProcessSample, pb.ProcessSample)
-_MOVED: Final = _Flat(LeverState, pb.LeverState)
-_STATE: Final = _Flat(SlotState, pb.SlotState)
-_TUNING: Final = _Flat(Tuning, pb.Tuning)
-_SLOT: Final = _Flat(SlotDesire, pb.SlotDesire)
-_REF: Final = _Flat(ProcessRef, pb.ProcessRef)
-_LEVER: Final = _Flat(LeverResult, pb.LeverResult)
-_TIMINGS: Final = _Flat(TickTimings, pb.TickTimings)
-_CIRCUMSTANCES: Final = _Flat(Circumstances, pb.Circumstances)
+_PSI: Final = FlatWire(PsiTotals, pb.PsiTotals)
+_GROUP: Final = FlatWire(GroupSample, pb.GroupSample, skip=("psi",))
+_NODE: Final = FlatWire(NodeSample, pb.NodeSample, skip=("psi",))
+_LATENCY: Final = FlatWire(LatencySample, pb.LatencySample)
+_PROCESS: Final = FlatWire(ProcessSample, pb.ProcessSample)
+_MOVED: Final = FlatWire(LeverState, pb.LeverState)
+_STATE: Final = FlatWire(SlotState, pb.SlotState)
+_TUNING: Final = FlatWire(Tuning, pb.Tuning)
+_SLOT: Final = FlatWire(SlotDesire, pb.SlotDesire)
+_REF: Final = FlatWire(ProcessRef, pb.ProcessRef)
+_LEVER: Final = FlatWire(LeverResult, pb.LeverResult)
+_TIMINGS: Final = FlatWire(TickTimings, pb.TickTimings)
+_CIRCUMSTANCES: Final = FlatWire(Circumstances, pb.Circumstances)
 
 
 def mode_to_wire(mode: Mode) -> pb.Mode:
@@ -102,7 +69,7 @@ def mode_from_wire(mode: pb.Mode) -> Mode | None:
     return _MODE_FROM_WIRE.get(mode)
 
 
-def _group_parts(group: GroupSample) -> _Parts:
+def _group_parts(group: GroupSample) -> Parts:
     return {**_GROUP.to_wire(group), "psi": _PSI.to_wire(group.psi)}
 
 
@@ -115,7 +82,7 @@ def sample_to_wire(sample: Sample) -> pb.Sample:
     return pb.Sample(**_sample_parts(sample))
 
 
-def _sample_parts(sample: Sample) -> _Parts:
+def _sample_parts(sample: Sample) -> Parts:
     latency = sample.latency
     return {
         "sequence": sample.sequence,
@@ -168,7 +135,7 @@ def desired_to_wire(desired: DesiredState) -> pb.DesiredState:
     return pb.DesiredState(**_desired_parts(desired))
 
 
-def _desired_parts(desired: DesiredState) -> _Parts:
+def _desired_parts(desired: DesiredState) -> Parts:
     terminate = desired.terminate
     return {
         "slots": [_SLOT.to_wire(slot) for slot in desired.slots],
@@ -207,7 +174,7 @@ def decision_to_wire(named: NamedDecision) -> pb.Decision:
     return pb.Decision(**_decision_parts(named))
 
 
-def _decision_parts(named: NamedDecision) -> _Parts:
+def _decision_parts(named: NamedDecision) -> Parts:
     decision = named.decision
     return {
         "controller": named.controller,
@@ -216,6 +183,7 @@ def _decision_parts(named: NamedDecision) -> _Parts:
         "action": decision.action or (),
         "propensity": decision.propensity,
         "score": decision.score,
+        "leased": named.leased,
     }
 
 
@@ -228,7 +196,11 @@ def decision_from_wire(message: pb.Decision) -> NamedDecision:
         propensity=message.propensity if message.HasField("propensity") else None,
         score=message.score if message.HasField("score") else None,
     )
-    return NamedDecision(controller=message.controller, decision=decision)
+    return NamedDecision(
+        controller=message.controller,
+        decision=decision,
+        leased=message.leased or was_leased(message.controller, message.reason),
+    )
 
 
 def record_to_wire(record: TickRecord) -> pb.TickRecord:
@@ -241,7 +213,8 @@ def record_to_wire(record: TickRecord) -> pb.TickRecord:
         observation=record.observation,
         decision=_decision_parts(record.decision),
         granted=_desired_parts(record.granted),
-        guard_notes=record.guard_notes,
+        guard_notes=record.reasons.notes,
+        reasons=reasons_parts(record.reasons),
         applied=[_LEVER.to_wire(result) for result in record.applied],
         timings=_TIMINGS.to_wire(record.timings),
         mode=mode_to_wire(record.mode),
@@ -261,7 +234,7 @@ def record_from_wire(message: pb.TickRecord) -> TickRecord:
         observation=tuple(message.observation),
         decision=decision_from_wire(message.decision),
         granted=desired_from_wire(message.granted),
-        guard_notes=tuple(message.guard_notes),
+        reasons=reasons_from_wire(message),
         applied=tuple(LeverResult(**_LEVER.from_wire(result)) for result in message.applied),
         timings=TickTimings(**_TIMINGS.from_wire(message.timings)),
         mode=mode_from_wire(message.mode) or Mode.OFF,

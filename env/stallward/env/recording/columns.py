@@ -14,6 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 
+from stallward.actuator.reasons_text import reason_notes
+from stallward.actuator.reasons_wire import reasons_from_wire
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _SKIPPED: Final = frozenset({"psi", "name"})
@@ -59,7 +61,7 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
         "score": _optional(records, "score"),
         "mode": pa.array([pb.Mode.Name(r.mode) for r in records], pa.string()),
         "fallback": pa.array([r.fallback for r in records], pa.bool_()),
-        "guard_notes": pa.array(["; ".join(r.guard_notes) for r in records], pa.string()),
+        "guard_notes": pa.array([_notes_text(r) for r in records], pa.string()),
         "applied": pa.array([_applied_text(r) for r in records], pa.string()),
     }
     slots = max((len(r.sample.slots) for r in records), default=0)
@@ -139,6 +141,11 @@ def _optional(records: Sequence[pb.TickRecord], name: str) -> pa.Array:
 
 def _action_text(decision: pb.Decision) -> str:
     return ",".join(str(value) for value in decision.action)
+
+
+def _notes_text(record: pb.TickRecord) -> str:
+    """The reasons of a tick as sentences; empty for none."""
+    return "; ".join(reason_notes(reasons_from_wire(record)))
 
 
 def _applied_text(record: pb.TickRecord) -> str:

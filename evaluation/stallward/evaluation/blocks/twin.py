@@ -152,7 +152,7 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
                 observation=tuple(float(v) for v in outcome.observation),
                 decision=outcome.decision,
                 granted=outcome.granted,
-                guard_notes=outcome.notes,
+                reasons=outcome.reasons,
                 applied=_ended(outcome.granted),
                 mode=outcome.mode,
                 fallback=outcome.fallback,

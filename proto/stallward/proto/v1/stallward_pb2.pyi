@@ -7,12 +7,192 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class FaultKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FAULT_KIND_OTHER: _ClassVar[FaultKind]
+    FAULT_KIND_STALE: _ClassVar[FaultKind]
+    FAULT_KIND_INVALID: _ClassVar[FaultKind]
+    FAULT_KIND_LOST: _ClassVar[FaultKind]
+    FAULT_KIND_OBSERVATION: _ClassVar[FaultKind]
+    FAULT_KIND_RAISED: _ClassVar[FaultKind]
+    FAULT_KIND_UNUSABLE: _ClassVar[FaultKind]
+    FAULT_KIND_NOT_FINITE: _ClassVar[FaultKind]
+    FAULT_KIND_LATE: _ClassVar[FaultKind]
+    FAULT_KIND_OUT_OF_RANGE: _ClassVar[FaultKind]
+    FAULT_KIND_WAITING: _ClassVar[FaultKind]
+
+class Flaw(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FLAW_OTHER: _ClassVar[Flaw]
+    FLAW_WRONG_TYPE: _ClassVar[Flaw]
+    FLAW_OUT_OF_RANGE: _ClassVar[Flaw]
+    FLAW_NOT_FINITE: _ClassVar[Flaw]
+    FLAW_TOO_MANY_SLOTS: _ClassVar[Flaw]
+    FLAW_EMPTY_ENTRY: _ClassVar[Flaw]
+
+class Expected(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXPECTED_NOTHING_ELSE: _ClassVar[Expected]
+    EXPECTED_DECISION: _ClassVar[Expected]
+    EXPECTED_DESIRED_STATE: _ClassVar[Expected]
+    EXPECTED_SLOT_DESIRE: _ClassVar[Expected]
+    EXPECTED_TUNING: _ClassVar[Expected]
+    EXPECTED_PROCESS: _ClassVar[Expected]
+    EXPECTED_TUPLE: _ClassVar[Expected]
+    EXPECTED_CPU_LIST: _ClassVar[Expected]
+    EXPECTED_PROCESS_LIST: _ClassVar[Expected]
+    EXPECTED_INTEGER: _ClassVar[Expected]
+    EXPECTED_NUMBER: _ClassVar[Expected]
+    EXPECTED_FLAG: _ClassVar[Expected]
+    EXPECTED_TEXT: _ClassVar[Expected]
+    EXPECTED_SHORT_TEXT: _ClassVar[Expected]
+    EXPECTED_PAGE_ADVICE: _ClassVar[Expected]
+
+class Wish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WISH_OTHER: _ClassVar[Wish]
+    WISH_SLOT: _ClassVar[Wish]
+    WISH_PAUSE: _ClassVar[Wish]
+    WISH_STOP: _ClassVar[Wish]
+    WISH_TERMINATE: _ClassVar[Wish]
+    WISH_LIMIT: _ClassVar[Wish]
+    WISH_HARD_LIMIT: _ClassVar[Wish]
+    WISH_SWAP_MAX: _ClassVar[Wish]
+    WISH_RECLAIM: _ClassVar[Wish]
+    WISH_MEMORY: _ClassVar[Wish]
+    WISH_CPU_MAX: _ClassVar[Wish]
+    WISH_IO_MAX: _ClassVar[Wish]
+    WISH_NICE: _ClassVar[Wish]
+    WISH_CPUS: _ClassVar[Wish]
+    WISH_PAGE_ADVICE: _ClassVar[Wish]
+    WISH_PROTECTED_LOW: _ClassVar[Wish]
+    WISH_LEVER: _ClassVar[Wish]
+
+class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GUARD_RULE_OTHER: _ClassVar[GuardRule]
+    GUARD_RULE_MAX_PAUSE: _ClassVar[GuardRule]
+    GUARD_RULE_PAUSE_SHARE: _ClassVar[GuardRule]
+    GUARD_RULE_MIN_RUN: _ClassVar[GuardRule]
+    GUARD_RULE_PROTECTED_PROCESS: _ClassVar[GuardRule]
+    GUARD_RULE_NOT_IN_SAMPLE: _ClassVar[GuardRule]
+    GUARD_RULE_NOT_BACKGROUND: _ClassVar[GuardRule]
+    GUARD_RULE_NOT_ALLOWED: _ClassVar[GuardRule]
+    GUARD_RULE_SET_BY_OTHERS: _ClassVar[GuardRule]
+    GUARD_RULE_DEMAND_UNKNOWN: _ClassVar[GuardRule]
+    GUARD_RULE_USAGE_UNKNOWN: _ClassVar[GuardRule]
+    GUARD_RULE_NO_TIME: _ClassVar[GuardRule]
+    GUARD_RULE_FLOOR: _ClassVar[GuardRule]
+    GUARD_RULE_ONE_LEVEL: _ClassVar[GuardRule]
+    GUARD_RULE_ABOVE_USAGE: _ClassVar[GuardRule]
+    GUARD_RULE_ABOVE_LIMIT: _ClassVar[GuardRule]
+    GUARD_RULE_LIMIT_KILLED: _ClassVar[GuardRule]
+    GUARD_RULE_BESIDE_HARD_LIMIT: _ClassVar[GuardRule]
+    GUARD_RULE_MINIMUM: _ClassVar[GuardRule]
+    GUARD_RULE_CPUS_OFFLINE: _ClassVar[GuardRule]
+    GUARD_RULE_NO_CPU_ONLINE: _ClassVar[GuardRule]
+    GUARD_RULE_STILL_RUNNING: _ClassVar[GuardRule]
+    GUARD_RULE_ZONE_UNKNOWN: _ClassVar[GuardRule]
+    GUARD_RULE_ZONE_MEMORY: _ClassVar[GuardRule]
+
+class Unit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNIT_NONE: _ClassVar[Unit]
+    UNIT_SECONDS: _ClassVar[Unit]
+    UNIT_SHARE: _ClassVar[Unit]
+    UNIT_BYTES: _ClassVar[Unit]
+    UNIT_BYTES_PER_SECOND: _ClassVar[Unit]
+    UNIT_CORES: _ClassVar[Unit]
+    UNIT_CPUS: _ClassVar[Unit]
+    UNIT_NICE: _ClassVar[Unit]
+
 class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MODE_UNSPECIFIED: _ClassVar[Mode]
     MODE_OFF: _ClassVar[Mode]
     MODE_SHADOW: _ClassVar[Mode]
     MODE_ACTIVE: _ClassVar[Mode]
+FAULT_KIND_OTHER: FaultKind
+FAULT_KIND_STALE: FaultKind
+FAULT_KIND_INVALID: FaultKind
+FAULT_KIND_LOST: FaultKind
+FAULT_KIND_OBSERVATION: FaultKind
+FAULT_KIND_RAISED: FaultKind
+FAULT_KIND_UNUSABLE: FaultKind
+FAULT_KIND_NOT_FINITE: FaultKind
+FAULT_KIND_LATE: FaultKind
+FAULT_KIND_OUT_OF_RANGE: FaultKind
+FAULT_KIND_WAITING: FaultKind
+FLAW_OTHER: Flaw
+FLAW_WRONG_TYPE: Flaw
+FLAW_OUT_OF_RANGE: Flaw
+FLAW_NOT_FINITE: Flaw
+FLAW_TOO_MANY_SLOTS: Flaw
+FLAW_EMPTY_ENTRY: Flaw
+EXPECTED_NOTHING_ELSE: Expected
+EXPECTED_DECISION: Expected
+EXPECTED_DESIRED_STATE: Expected
+EXPECTED_SLOT_DESIRE: Expected
+EXPECTED_TUNING: Expected
+EXPECTED_PROCESS: Expected
+EXPECTED_TUPLE: Expected
+EXPECTED_CPU_LIST: Expected
+EXPECTED_PROCESS_LIST: Expected
+EXPECTED_INTEGER: Expected
+EXPECTED_NUMBER: Expected
+EXPECTED_FLAG: Expected
+EXPECTED_TEXT: Expected
+EXPECTED_SHORT_TEXT: Expected
+EXPECTED_PAGE_ADVICE: Expected
+WISH_OTHER: Wish
+WISH_SLOT: Wish
+WISH_PAUSE: Wish
+WISH_STOP: Wish
+WISH_TERMINATE: Wish
+WISH_LIMIT: Wish
+WISH_HARD_LIMIT: Wish
+WISH_SWAP_MAX: Wish
+WISH_RECLAIM: Wish
+WISH_MEMORY: Wish
+WISH_CPU_MAX: Wish
+WISH_IO_MAX: Wish
+WISH_NICE: Wish
+WISH_CPUS: Wish
+WISH_PAGE_ADVICE: Wish
+WISH_PROTECTED_LOW: Wish
+WISH_LEVER: Wish
+GUARD_RULE_OTHER: GuardRule
+GUARD_RULE_MAX_PAUSE: GuardRule
+GUARD_RULE_PAUSE_SHARE: GuardRule
+GUARD_RULE_MIN_RUN: GuardRule
+GUARD_RULE_PROTECTED_PROCESS: GuardRule
+GUARD_RULE_NOT_IN_SAMPLE: GuardRule
+GUARD_RULE_NOT_BACKGROUND: GuardRule
+GUARD_RULE_NOT_ALLOWED: GuardRule
+GUARD_RULE_SET_BY_OTHERS: GuardRule
+GUARD_RULE_DEMAND_UNKNOWN: GuardRule
+GUARD_RULE_USAGE_UNKNOWN: GuardRule
+GUARD_RULE_NO_TIME: GuardRule
+GUARD_RULE_FLOOR: GuardRule
+GUARD_RULE_ONE_LEVEL: GuardRule
+GUARD_RULE_ABOVE_USAGE: GuardRule
+GUARD_RULE_ABOVE_LIMIT: GuardRule
+GUARD_RULE_LIMIT_KILLED: GuardRule
+GUARD_RULE_BESIDE_HARD_LIMIT: GuardRule
+GUARD_RULE_MINIMUM: GuardRule
+GUARD_RULE_CPUS_OFFLINE: GuardRule
+GUARD_RULE_NO_CPU_ONLINE: GuardRule
+GUARD_RULE_STILL_RUNNING: GuardRule
+GUARD_RULE_ZONE_UNKNOWN: GuardRule
+GUARD_RULE_ZONE_MEMORY: GuardRule
+UNIT_NONE: Unit
+UNIT_SECONDS: Unit
+UNIT_SHARE: Unit
+UNIT_BYTES: Unit
+UNIT_BYTES_PER_SECOND: Unit
+UNIT_CORES: Unit
+UNIT_CPUS: Unit
+UNIT_NICE: Unit
 MODE_UNSPECIFIED: Mode
 MODE_OFF: Mode
 MODE_SHADOW: Mode
@@ -313,20 +493,22 @@ class DesiredState(_message.Message):
     def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: _Optional[bool] = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: _Optional[bool] = ...) -> None: ...
 
 class Decision(_message.Message):
-    __slots__ = ("controller", "desired", "reason", "action", "propensity", "score")
+    __slots__ = ("controller", "desired", "reason", "action", "propensity", "score", "leased")
     CONTROLLER_FIELD_NUMBER: _ClassVar[int]
     DESIRED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     PROPENSITY_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
     controller: str
     desired: DesiredState
     reason: str
     action: _containers.RepeatedScalarFieldContainer[int]
     propensity: float
     score: float
-    def __init__(self, controller: _Optional[str] = ..., desired: _Optional[_Union[DesiredState, _Mapping]] = ..., reason: _Optional[str] = ..., action: _Optional[_Iterable[int]] = ..., propensity: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
+    leased: bool
+    def __init__(self, controller: _Optional[str] = ..., desired: _Optional[_Union[DesiredState, _Mapping]] = ..., reason: _Optional[str] = ..., action: _Optional[_Iterable[int]] = ..., propensity: _Optional[float] = ..., score: _Optional[float] = ..., leased: _Optional[bool] = ...) -> None: ...
 
 class LeverResult(_message.Message):
     __slots__ = ("lever", "value", "ok", "error", "took_ms", "dry_run")
@@ -361,7 +543,7 @@ class TickTimings(_message.Message):
     def __init__(self, late_ms: _Optional[float] = ..., sense_ms: _Optional[float] = ..., observe_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., guard_ms: _Optional[float] = ..., apply_ms: _Optional[float] = ...) -> None: ...
 
 class TickRecord(_message.Message):
-    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "guard_notes", "applied", "timings", "mode", "shadow", "fallback", "circumstances")
+    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "guard_notes", "applied", "timings", "mode", "shadow", "fallback", "reasons", "circumstances")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     WALL_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -375,6 +557,7 @@ class TickRecord(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
     CIRCUMSTANCES_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     time_s: float
@@ -389,8 +572,189 @@ class TickRecord(_message.Message):
     mode: Mode
     shadow: Decision
     fallback: bool
+    reasons: Reasons
     circumstances: Circumstances
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: _Optional[bool] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: _Optional[bool] = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
+
+class Reasons(_message.Message):
+    __slots__ = ("fault", "default_fault", "watched_fault", "changes", "changes_left_out")
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_FAULT_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_FAULT_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    fault: Fault
+    default_fault: Fault
+    watched_fault: Fault
+    changes: _containers.RepeatedCompositeFieldContainer[GuardChange]
+    changes_left_out: int
+    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., default_fault: _Optional[_Union[Fault, _Mapping]] = ..., watched_fault: _Optional[_Union[Fault, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[GuardChange, _Mapping]]] = ..., changes_left_out: _Optional[int] = ...) -> None: ...
+
+class Fault(_message.Message):
+    __slots__ = ("controller", "kind", "time_stood_still", "sample_too_old", "wrong_slots", "time_not_finite", "total_went_back", "no_sample", "not_observable", "signal_lost", "feature_not_finite", "controller_raised", "decision_unfit", "decision_late", "outside_training", "waiting")
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TIME_STOOD_STILL_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_TOO_OLD_FIELD_NUMBER: _ClassVar[int]
+    WRONG_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TIME_NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_WENT_BACK_FIELD_NUMBER: _ClassVar[int]
+    NO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    NOT_OBSERVABLE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_LOST_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_RAISED_FIELD_NUMBER: _ClassVar[int]
+    DECISION_UNFIT_FIELD_NUMBER: _ClassVar[int]
+    DECISION_LATE_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_TRAINING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    controller: str
+    kind: FaultKind
+    time_stood_still: TimeStoodStill
+    sample_too_old: SampleTooOld
+    wrong_slots: WrongSlots
+    time_not_finite: TimeNotFinite
+    total_went_back: TotalWentBack
+    no_sample: NoSample
+    not_observable: NotObservable
+    signal_lost: SignalLost
+    feature_not_finite: FeatureNotFinite
+    controller_raised: ControllerRaised
+    decision_unfit: Problem
+    decision_late: DecisionLate
+    outside_training: OutsideTraining
+    waiting: Waiting
+    def __init__(self, controller: _Optional[str] = ..., kind: _Optional[_Union[FaultKind, str]] = ..., time_stood_still: _Optional[_Union[TimeStoodStill, _Mapping]] = ..., sample_too_old: _Optional[_Union[SampleTooOld, _Mapping]] = ..., wrong_slots: _Optional[_Union[WrongSlots, _Mapping]] = ..., time_not_finite: _Optional[_Union[TimeNotFinite, _Mapping]] = ..., total_went_back: _Optional[_Union[TotalWentBack, _Mapping]] = ..., no_sample: _Optional[_Union[NoSample, _Mapping]] = ..., not_observable: _Optional[_Union[NotObservable, _Mapping]] = ..., signal_lost: _Optional[_Union[SignalLost, _Mapping]] = ..., feature_not_finite: _Optional[_Union[FeatureNotFinite, _Mapping]] = ..., controller_raised: _Optional[_Union[ControllerRaised, _Mapping]] = ..., decision_unfit: _Optional[_Union[Problem, _Mapping]] = ..., decision_late: _Optional[_Union[DecisionLate, _Mapping]] = ..., outside_training: _Optional[_Union[OutsideTraining, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+
+class TimeStoodStill(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SampleTooOld(_message.Message):
+    __slots__ = ("age_s", "limit_s")
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    age_s: float
+    limit_s: float
+    def __init__(self, age_s: _Optional[float] = ..., limit_s: _Optional[float] = ...) -> None: ...
+
+class WrongSlots(_message.Message):
+    __slots__ = ("slots", "states", "expected")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    slots: int
+    states: int
+    expected: int
+    def __init__(self, slots: _Optional[int] = ..., states: _Optional[int] = ..., expected: _Optional[int] = ...) -> None: ...
+
+class TimeNotFinite(_message.Message):
+    __slots__ = ("time_s",)
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    time_s: float
+    def __init__(self, time_s: _Optional[float] = ...) -> None: ...
+
+class TotalWentBack(_message.Message):
+    __slots__ = ("signal",)
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    signal: str
+    def __init__(self, signal: _Optional[str] = ...) -> None: ...
+
+class NoSample(_message.Message):
+    __slots__ = ("ticks",)
+    TICKS_FIELD_NUMBER: _ClassVar[int]
+    ticks: int
+    def __init__(self, ticks: _Optional[int] = ...) -> None: ...
+
+class NotObservable(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    def __init__(self, error: _Optional[str] = ...) -> None: ...
+
+class SignalLost(_message.Message):
+    __slots__ = ("signal",)
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    signal: str
+    def __init__(self, signal: _Optional[str] = ...) -> None: ...
+
+class FeatureNotFinite(_message.Message):
+    __slots__ = ("feature",)
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    feature: str
+    def __init__(self, feature: _Optional[str] = ...) -> None: ...
+
+class ControllerRaised(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    def __init__(self, error: _Optional[str] = ...) -> None: ...
+
+class DecisionLate(_message.Message):
+    __slots__ = ("took_s", "limit_s")
+    TOOK_S_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    took_s: float
+    limit_s: float
+    def __init__(self, took_s: _Optional[float] = ..., limit_s: _Optional[float] = ...) -> None: ...
+
+class OutsideTraining(_message.Message):
+    __slots__ = ("score", "limit")
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    score: float
+    limit: float
+    def __init__(self, score: _Optional[float] = ..., limit: _Optional[float] = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ("good_ticks", "needed_ticks")
+    GOOD_TICKS_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_TICKS_FIELD_NUMBER: _ClassVar[int]
+    good_ticks: int
+    needed_ticks: int
+    def __init__(self, good_ticks: _Optional[int] = ..., needed_ticks: _Optional[int] = ...) -> None: ...
+
+class Problem(_message.Message):
+    __slots__ = ("flaw", "field", "value", "expected", "low", "high", "slot")
+    FLAW_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    flaw: Flaw
+    field: str
+    value: str
+    expected: Expected
+    low: float
+    high: float
+    slot: int
+    def __init__(self, flaw: _Optional[_Union[Flaw, str]] = ..., field: _Optional[str] = ..., value: _Optional[str] = ..., expected: _Optional[_Union[Expected, str]] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., slot: _Optional[int] = ...) -> None: ...
+
+class GuardChange(_message.Message):
+    __slots__ = ("rule", "wish", "slot", "group", "pid", "protected_pid", "lever", "found", "bound", "unit")
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    WISH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_PID_FIELD_NUMBER: _ClassVar[int]
+    LEVER_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    rule: GuardRule
+    wish: Wish
+    slot: int
+    group: str
+    pid: int
+    protected_pid: int
+    lever: str
+    found: float
+    bound: float
+    unit: Unit
+    def __init__(self, rule: _Optional[_Union[GuardRule, str]] = ..., wish: _Optional[_Union[Wish, str]] = ..., slot: _Optional[int] = ..., group: _Optional[str] = ..., pid: _Optional[int] = ..., protected_pid: _Optional[int] = ..., lever: _Optional[str] = ..., found: _Optional[float] = ..., bound: _Optional[float] = ..., unit: _Optional[_Union[Unit, str]] = ...) -> None: ...
 
 class Circumstances(_message.Message):
     __slots__ = ("sample_age_s", "horizon_s", "blind_ticks")
@@ -513,14 +877,16 @@ class ApplyRequest(_message.Message):
     def __init__(self, desired: _Optional[_Union[DesiredState, _Mapping]] = ..., lease_s: _Optional[float] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
-    __slots__ = ("granted", "guard_notes", "lease_remaining_s")
+    __slots__ = ("granted", "guard_notes", "lease_remaining_s", "reasons")
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     GUARD_NOTES_FIELD_NUMBER: _ClassVar[int]
     LEASE_REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
     granted: DesiredState
     guard_notes: _containers.RepeatedScalarFieldContainer[str]
     lease_remaining_s: float
-    def __init__(self, granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., lease_remaining_s: _Optional[float] = ...) -> None: ...
+    reasons: Reasons
+    def __init__(self, granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., lease_remaining_s: _Optional[float] = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("holder",)

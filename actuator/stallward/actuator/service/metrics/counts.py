@@ -56,9 +56,9 @@ class TickCounts:
         for phase, times in self.phases.items():
             times.add(getattr(timings, f"{phase}_ms") / 1e3)
         if record.fallback:
-            self.fallbacks[fallback_reason(list(record.guard_notes))] += 1
-        for note in record.guard_notes:
-            rule = guard_rule(note)
+            self.fallbacks[fallback_reason(record)] += 1
+        for change in record.reasons.changes:
+            rule = guard_rule(change)
             if rule is not None:
                 self.rules[rule] += 1
         for result in record.applied:

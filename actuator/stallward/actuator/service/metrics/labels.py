@@ -1,63 +1,69 @@
-"""From the notes of the engine and the guard to labels: few values, whatever the notes say."""
+"""From the reasons of a tick to the labels of metrics: few values, whatever happens."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from stallward.proto.v1 import stallward_pb2 as pb
+
 OTHER: Final = "other"
-_FALLBACK: Final = "fallback, "
-_REASONS: Final = (
-    "stale sample",
-    "invalid sample",
-    "signal lost",
-    "observation not finite",
-    "controller failed",
-    "decision unusable",
-    "decision not finite",
-    "decision late",
-    "outside the training range",
-    "outside its training data",
-    "waiting",
-)
-_RULES: Final = (
-    (r"not paused, paused .* of the last", "pause_share"),
-    (r"not paused, paused", "max_pause"),
-    (r"not paused, thawed", "min_run"),
-    (r"not paused", "pause"),
-    (r"not stopped", "stop"),
-    (r"not terminated", "terminate"),
-    (r"not limited|no (hard )?limit ", "limit_unknown"),
-    (r"raised to its floor", "limit_floor"),
-    (r"tightened one level", "limit_step"),
-    (r"hard limit (kept|raised)", "hard_limit"),
-    (r"reclaimed to", "reclaim_step"),
-    (r"raised to", "minimum"),
-    (r"guarantee", "guarantee"),
-    (r"left out", "cpus"),
-)
-_COMPILED: Final = tuple((re.compile(pattern), rule) for pattern, rule in _RULES)
-_NOT_RULES: Final = ("watched ", "default ", "stepped aside", "and ", _FALLBACK)
+_FAULTS: Final = {
+    pb.FAULT_KIND_STALE: "stale_sample",
+    pb.FAULT_KIND_INVALID: "invalid_sample",
+    pb.FAULT_KIND_LOST: "signal_lost",
+    pb.FAULT_KIND_OBSERVATION: "observation_not_finite",
+    pb.FAULT_KIND_RAISED: "controller_failed",
+    pb.FAULT_KIND_UNUSABLE: "decision_unusable",
+    pb.FAULT_KIND_NOT_FINITE: "decision_not_finite",
+    pb.FAULT_KIND_LATE: "decision_late",
+    pb.FAULT_KIND_OUT_OF_RANGE: "outside_the_training_range",
+    pb.FAULT_KIND_WAITING: "waiting",
+}
+_ANY: Final = {
+    pb.WISH_STOP: "stop",
+    pb.WISH_TERMINATE: "terminate",
+    pb.WISH_MEMORY: "limit_unknown",
+    pb.WISH_CPU_MAX: "minimum",
+    pb.WISH_IO_MAX: "minimum",
+    pb.WISH_NICE: "minimum",
+    pb.WISH_PROTECTED_LOW: "guarantee",
+}
+"""What is counted under one label, whichever rule it was."""
+_LIMIT: Final = {
+    pb.GUARD_RULE_NO_TIME: "limit_unknown",
+    pb.GUARD_RULE_FLOOR: "limit_floor",
+    pb.GUARD_RULE_ONE_LEVEL: "limit_step",
+}
+_ONE: Final = {
+    pb.WISH_PAUSE: {
+        pb.GUARD_RULE_MAX_PAUSE: "max_pause",
+        pb.GUARD_RULE_PAUSE_SHARE: "pause_share",
+        pb.GUARD_RULE_MIN_RUN: "min_run",
+    },
+    pb.WISH_LIMIT: {**_LIMIT, pb.GUARD_RULE_DEMAND_UNKNOWN: "limit_unknown"},
+    pb.WISH_HARD_LIMIT: {
+        **_LIMIT,
+        pb.GUARD_RULE_ABOVE_USAGE: "hard_limit",
+        pb.GUARD_RULE_ABOVE_LIMIT: "hard_limit",
+    },
+    pb.WISH_RECLAIM: {
+        pb.GUARD_RULE_FLOOR: "reclaim_step",
+        pb.GUARD_RULE_ONE_LEVEL: "reclaim_step",
+    },
+    pb.WISH_CPUS: {pb.GUARD_RULE_CPUS_OFFLINE: "cpus"},
+}
+"""What is counted by its rule."""
 
 
-def fallback_reason(notes: list[str]) -> str:
+def fallback_reason(record: pb.TickRecord) -> str:
     """Why the default controller decided, as a label."""
-    for note in notes:
-        said = note.removeprefix(_FALLBACK)
-        for reason in _REASONS:
-            if said.startswith(reason) or f": {reason}" in said:
-                return reason.replace(" ", "_")
-    return OTHER
+    return _FAULTS.get(record.reasons.fault.kind, OTHER)
 
 
-def guard_rule(note: str) -> str | None:
-    """The rule behind a note of the guard; ``None`` if it is another kind of note."""
-    if note.startswith(_NOT_RULES):
-        return None
-    for pattern, rule in _COMPILED:
-        if pattern.search(note):
-            return rule
-    return None
+def guard_rule(change: pb.GuardChange) -> str | None:
+    """The label of a change that the guard made; ``None`` if it is not counted."""
+    label = _ANY.get(change.wish)
+    return label or _ONE.get(change.wish, {}).get(change.rule)
 
 
 def lever_kind(lever: str) -> str:

@@ -1,0 +1,215 @@
+"""Why a tick did not do what its controller wanted, as values. Pure.
+
+A :class:`Fault` says why a controller was not followed, a
+:class:`~stallward.actuator.guard_changes.GuardChange` what the guard granted less of. Programs
+read these; the sentences that people read are made from them in ``reasons_text``.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stallward.actuator.guard_changes import GuardChange
+from stallward.actuator.guard_problem import Flaw, Problem
+
+
+class FaultKind(enum.Enum):
+    """The kinds of faults; the values are the labels of the metric that counts them."""
+
+    STALE = "stale_sample"
+    INVALID = "invalid_sample"
+    LOST = "signal_lost"
+    OBSERVATION = "observation_not_finite"
+    RAISED = "controller_failed"
+    UNUSABLE = "decision_unusable"
+    NOT_FINITE = "decision_not_finite"
+    LATE = "decision_late"
+    OUT_OF_RANGE = "outside_the_training_range"
+    WAITING = "waiting"
+    """Nothing is wrong now; the controller has not been good for long enough yet."""
+    OTHER = "other"
+    """One that this version does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeStoodStill:
+    """The time of the sample did not advance."""
+
+    kind: ClassVar = FaultKind.STALE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleTooOld:
+    """The sample was too old when deciding began."""
+
+    age_s: float
+    limit_s: float
+    kind: ClassVar = FaultKind.STALE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongSlots:
+    """The sample has other slots than the node."""
+
+    slots: int
+    states: int
+    expected: int
+    kind: ClassVar = FaultKind.INVALID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeNotFinite:
+    """The time of the sample is a NaN or an infinity."""
+
+    time_s: float
+    kind: ClassVar = FaultKind.INVALID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalWentBack:
+    """A total is smaller than before: its group was made anew, so no rate can be computed."""
+
+    signal: str
+    kind: ClassVar = FaultKind.INVALID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoSample:
+    """No sample could be read at the ticks before, and everything was released."""
+
+    ticks: int
+    kind: ClassVar = FaultKind.INVALID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotObservable:
+    """No observation can be computed from the sample."""
+
+    error: str
+    """What the exception said."""
+    kind: ClassVar = FaultKind.INVALID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalLost:
+    """An essential signal was there before and is gone."""
+
+    signal: str
+    kind: ClassVar = FaultKind.LOST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureNotFinite:
+    """A feature of the observation is a NaN or an infinity."""
+
+    feature: str
+    kind: ClassVar = FaultKind.OBSERVATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRaised:
+    """The controller raised an exception."""
+
+    error: str
+    """What the exception said."""
+    kind: ClassVar = FaultKind.RAISED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionUnfit:
+    """The decision cannot be expressed on the node, or not be recorded."""
+
+    problem: Problem
+
+    @property
+    def kind(self) -> FaultKind:
+        """Whether a number is not finite, or something else is wrong."""
+        not_finite = self.problem.flaw is Flaw.NOT_FINITE
+        return FaultKind.NOT_FINITE if not_finite else FaultKind.UNUSABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionLate:
+    """Deciding took too long."""
+
+    took_s: float
+    limit_s: float
+    kind: ClassVar = FaultKind.LATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideTraining:
+    """The observation is too far outside what the policy was trained on, or may be."""
+
+    score: float | None
+    """``None`` if the policy gave none."""
+    limit: float
+    kind: ClassVar = FaultKind.OUT_OF_RANGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The controller must be good for some ticks in a row before it is followed again."""
+
+    good_ticks: int
+    needed_ticks: int
+    kind: ClassVar = FaultKind.WAITING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoDetails:
+    """Only the kind of the fault is known: the record is of another version."""
+
+    kind: FaultKind
+
+
+Cause = (
+    TimeStoodStill
+    | SampleTooOld
+    | WrongSlots
+    | TimeNotFinite
+    | TotalWentBack
+    | NoSample
+    | NotObservable
+    | SignalLost
+    | FeatureNotFinite
+    | ControllerRaised
+    | DecisionUnfit
+    | DecisionLate
+    | OutsideTraining
+    | Waiting
+    | NoDetails
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why one controller was not followed at one tick."""
+
+    controller: str
+    cause: Cause
+
+    @property
+    def kind(self) -> FaultKind:
+        """The kind of the cause."""
+        return self.cause.kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasons:
+    """Why one tick did not do what its controller wanted."""
+
+    fault: Fault | None = None
+    """Why the default controller decided; ``None`` if it did not."""
+    default_fault: Fault | None = None
+    """Why the default controller could not be followed either."""
+    watched_fault: Fault | None = None
+    """What was wrong with a policy that is only watched."""
+    changes: tuple[GuardChange, ...] = ()
+    """What the guard granted less of than was wished."""
+    changes_left_out: int = 0
+    """How many more such changes there were."""
+    notes: tuple[str, ...] = ()
+    """The sentences of a record that was written when reasons were no values; empty now."""

@@ -1,0 +1,289 @@
+"""The sentences about faults and about the guard, made from their values: the only place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.guard_problem import Expected, Flaw, Problem
+from stallward.actuator.reasons import (
+    Cause,
+    ControllerRaised,
+    DecisionLate,
+    DecisionUnfit,
+    Fault,
+    FaultKind,
+    FeatureNotFinite,
+    NoDetails,
+    NoSample,
+    NotObservable,
+    OutsideTraining,
+    Reasons,
+    SampleTooOld,
+    SignalLost,
+    TimeNotFinite,
+    TimeStoodStill,
+    TotalWentBack,
+    Waiting,
+    WrongSlots,
+)
+
+_UNKNOWN: Final = "this version does not know why"
+
+
+def reason_notes(reasons: Reasons) -> tuple[str, ...]:
+    """One note for each fault and each change of a tick."""
+    if reasons.notes:
+        return reasons.notes
+    notes = []
+    if reasons.fault is not None:
+        notes.append(f"fallback, {kind_text(reasons.fault.kind)}: {fault_text(reasons.fault)}")
+    if reasons.default_fault is not None:
+        notes.append(f"default {fault_text(reasons.default_fault)}")
+    if reasons.watched_fault is not None:
+        notes.append(f"watched {fault_text(reasons.watched_fault)}")
+    notes.extend(change_text(change) for change in reasons.changes)
+    if reasons.changes_left_out:
+        notes.append(f"and {reasons.changes_left_out} more notes")
+    return tuple(notes)
+
+
+def kind_text(kind: FaultKind) -> str:
+    """The kind of a fault in words, e.g. ``decision late``."""
+    return kind.value.replace("_", " ")
+
+
+def fault_text(fault: Fault) -> str:
+    """Whose fault it was and what exactly was found."""
+    return f"{fault.controller}: {cause_text(fault.cause)}"
+
+
+def cause_text(cause: Cause) -> str:  # noqa: PLR0911, PLR0912 - one sentence for each cause
+    """What exactly was found."""
+    match cause:
+        case TimeStoodStill():
+            return "its time did not advance"
+        case SampleTooOld():
+            return f"{cause.age_s:.2f} s old, at most {cause.limit_s:g} s"
+        case WrongSlots():
+            return f"{cause.slots} slots and {cause.states} states, not {cause.expected}"
+        case TimeNotFinite():
+            return f"its time is {cause.time_s}"
+        case TotalWentBack():
+            return f"{cause.signal} went back"
+        case NoSample():
+            return f"none could be read for {cause.ticks} ticks"
+        case SignalLost():
+            return f"{cause.signal} was there and is gone"
+        case FeatureNotFinite():
+            return cause.feature
+        case NotObservable() | ControllerRaised():
+            return cause.error
+        case DecisionUnfit():
+            return problem_text(cause.problem)
+        case DecisionLate():
+            return f"{cause.took_s * 1e3:.0f} ms"
+        case OutsideTraining():
+            return _outside(cause)
+        case Waiting():
+            return f"{cause.good_ticks} of {cause.needed_ticks} good ticks since its last fault"
+        case NoDetails():
+            return "no details were recorded"
+        case _:
+            assert_never(cause)
+
+
+def _outside(cause: OutsideTraining) -> str:
+    if cause.score is None or not math.isfinite(cause.limit):
+        return f"score {cause.score}, limit {cause.limit}: it cannot be told"
+    return f"score {cause.score:.3f} above {cause.limit:g}"
+
+
+# ------------------------------------------------------------------ unfit decisions
+
+
+def problem_text(problem: Problem) -> str:
+    """What is wrong with a desired state or a decision."""
+    said = _flaw(problem)
+    return said if problem.slot is None else f"{said} (slot {problem.slot})"
+
+
+def _flaw(problem: Problem) -> str:
+    if problem.flaw is Flaw.WRONG_TYPE:
+        made = _WRONG_TYPE[problem.expected]
+    elif problem.flaw is Flaw.OUT_OF_RANGE and problem.low is None:
+        made = "{field} is {value}"
+    else:
+        made = _FLAWS[problem.flaw]
+    return made.format(
+        field=problem.field,
+        value=problem.value,
+        low=_exact(problem.low),
+        high=_exact(problem.high),
+    )
+
+
+_FLAWS: Final = {
+    Flaw.OUT_OF_RANGE: "{field} is {value}, outside {low}..{high}",
+    Flaw.NOT_FINITE: "{field} is {value}, not finite",
+    Flaw.TOO_MANY_SLOTS: "{value} slots desired, the node has {high}",
+    Flaw.EMPTY_ENTRY: "{field} holds None",
+    Flaw.OTHER: f"{{field}} is {{value}}: {_UNKNOWN}",
+}
+_WRONG_TYPE: Final = {
+    Expected.DECISION: "a {value} is no decision",
+    Expected.DESIRED_STATE: "a {value} is no desired state",
+    Expected.SLOT_DESIRE: "a {value} is no desire for a slot",
+    Expected.TUNING: "a {value} is no tuning",
+    Expected.PROCESS: "{value} is no process",
+    Expected.TUPLE: "{field} is a {value}, not a tuple",
+    Expected.CPU_LIST: "{field} is no tuple of at most {high} CPUs",
+    Expected.PROCESS_LIST: "{field} is no tuple of at most {high} processes",
+    Expected.INTEGER: "{field} is {value}, not an integer",
+    Expected.NUMBER: "{field} is {value}, not a number",
+    Expected.FLAG: "{field} is {value}, not true or false",
+    Expected.TEXT: "{field} is not a text",
+    Expected.SHORT_TEXT: "the tuning's {field} is not a short printable text",
+    Expected.PAGE_ADVICE: "{field} is {value}",
+    Expected.NOTHING_ELSE: "{field} is {value}",
+}
+
+
+def _exact(number: float | None) -> str:
+    """A number without an exponent where it is whole."""
+    if number is None:
+        return "?"
+    return f"{number:.0f}" if math.isfinite(number) and number == int(number) else f"{number:g}"
+
+
+# ------------------------------------------------------------------ the guard
+
+
+def change_text(change: GuardChange) -> str:
+    """What the guard granted less of, and why."""
+    said = _change(change)
+    if change.wish is Wish.LEVER:
+        return said
+    if change.wish is Wish.PROTECTED_LOW:
+        return f"protected group: {said}"
+    if change.pid is not None:
+        return f"pid {change.pid}: {said}"
+    return f"{change.group}: {said}"
+
+
+def _change(change: GuardChange) -> str:
+    told = _BY_WISH.get(change.wish, _why)
+    return told(change)
+
+
+def _why(change: GuardChange) -> str:
+    """Why the guard refused; for rules that any wish may meet."""
+    made = _BY_RULE.get(change.rule)
+    return _UNKNOWN if made is None else made.format_map(_numbers(change))
+
+
+def _numbers(change: GuardChange) -> dict[str, float | int | str]:
+    """The numbers of a change for its sentence; a NaN for those that are not there."""
+    found, bound = change.found, change.bound
+    return {
+        "found": math.nan if found is None else found,
+        "bound": math.nan if bound is None else bound,
+        "protected_pid": str(change.protected_pid),
+        "lever": change.lever,
+    }
+
+
+_BY_RULE: Final = {
+    GuardRule.MAX_PAUSE: "paused {found:.1f} s of at most {bound:g} s",
+    GuardRule.PAUSE_SHARE: "paused {found:.0%} of the last minute, at most {bound:.0%}",
+    GuardRule.MIN_RUN: "thawed {found:.2f} s ago, runs at least {bound:g} s",
+    GuardRule.PROTECTED_PROCESS: "left alone, process {protected_pid} in it is protected",
+    GuardRule.NOT_IN_SAMPLE: "not in the sample",
+    GuardRule.NOT_BACKGROUND: "not a background process",
+    GuardRule.NOT_ALLOWED: "the configuration does not allow it",
+    GuardRule.SET_BY_OTHERS: "left to somebody else",
+}
+_OF_A_SLOT: Final = frozenset(
+    {
+        GuardRule.MAX_PAUSE,
+        GuardRule.PAUSE_SHARE,
+        GuardRule.MIN_RUN,
+        GuardRule.PROTECTED_PROCESS,
+        GuardRule.NOT_IN_SAMPLE,
+        GuardRule.SET_BY_OTHERS,
+    }
+)
+
+
+def _stop(change: GuardChange) -> str:
+    whose = "its slot was " if change.rule in _OF_A_SLOT else ""
+    return f"not stopped, {whose}{_why(change)}"
+
+
+_LIMITS: Final = {
+    GuardRule.FLOOR: "{name} raised to its floor, {bound:.0f} bytes",
+    GuardRule.ONE_LEVEL: "{name} tightened one level only, to {bound:.0f} bytes",
+    GuardRule.ABOVE_USAGE: "{name} kept at {bound:.0f} bytes, above what it holds",
+    GuardRule.ABOVE_LIMIT: "{name} raised to the limit, {bound:.0f} bytes",
+    GuardRule.NO_TIME: "no {name} on a sample without a time",
+    GuardRule.USAGE_UNKNOWN: "no {name}: what it holds is not known",
+    GuardRule.DEMAND_UNKNOWN: "no {name}: it has held nothing yet, so what it wants is not known",
+}
+
+
+def _limit(name: str) -> Callable[[GuardChange], str]:
+    def told(change: GuardChange) -> str:
+        made = _LIMITS.get(change.rule, f"no {{name}}: {_UNKNOWN}")
+        return made.format_map({"name": name, **_numbers(change)})
+
+    return told
+
+
+def _reclaim(change: GuardChange) -> str:
+    if change.bound is None:
+        return "not reclaimed: what it holds or wants is not known"
+    return f"reclaimed to {change.bound:.0f} bytes only"
+
+
+def _minimum(name: str) -> Callable[[GuardChange], str]:
+    def told(change: GuardChange) -> str:
+        granted = math.nan if change.bound is None else change.bound
+        unit = "as no slot goes first" if change.unit is Unit.NICE else change.unit.value
+        return f"{name} raised to {granted:g} {unit}".rstrip()
+
+    return told
+
+
+def _cpus(change: GuardChange) -> str:
+    if change.rule is GuardRule.NO_CPU_ONLINE:
+        return "kept on its own CPUs, none of those wished is known to be online"
+    return f"{_numbers(change)['found']:.0f} CPUs that are not online left out"
+
+
+def _guarantee(change: GuardChange) -> str:
+    if change.bound is None:
+        return "no guarantee, the zone's memory is not known"
+    return f"guarantee cut to the zone's memory, {change.bound:.0f} bytes"
+
+
+_BY_WISH: Final[dict[Wish, Callable[[GuardChange], str]]] = {
+    Wish.PAUSE: lambda change: f"not paused, {_why(change)}",
+    Wish.STOP: _stop,
+    Wish.TERMINATE: lambda change: f"not terminated, {_why(change)}",
+    Wish.LIMIT: _limit("limit"),
+    Wish.HARD_LIMIT: _limit("hard limit"),
+    Wish.MEMORY: lambda change: (
+        f"not limited: under a limit the kernel killed in it {_numbers(change)['found']:.0f} s ago"
+    ),
+    Wish.SWAP_MAX: lambda _: "no swap limit beside a hard limit: the kernel could only kill",
+    Wish.RECLAIM: _reclaim,
+    Wish.CPU_MAX: _minimum("CPU limit"),
+    Wish.IO_MAX: _minimum("disk limit"),
+    Wish.NICE: _minimum("nice"),
+    Wish.CPUS: _cpus,
+    Wish.PAGE_ADVICE: lambda _: "pages advised cold only, it is running",
+    Wish.PROTECTED_LOW: _guarantee,
+    Wish.LEVER: lambda change: f"stepped aside from {change.lever}: somebody else has set it",
+}

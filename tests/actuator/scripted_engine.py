@@ -1,0 +1,75 @@
+"""An engine whose controllers answer what a test tells them to, and the record of its ticks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.actuator.engine.engine import Engine, EngineSettings, TickOutcome
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.record import wire
+from stallward.actuator.record.tick_record import TickRecord
+from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.desired import DesiredState
+from stallward.agent.sample import (
+    Sample,
+)
+from stallward.agent.testing import CONTEXT, make_sample
+from stallward.proto.v1 import stallward_pb2 as pb
+
+
+class Scripted:
+    """Answers what it is told to."""
+
+    needs_processes = False
+
+    def __init__(self, name: str, answer: Any = None) -> None:
+        self.name = name
+        self.answer = DesiredState() if answer is None else answer
+
+    def reset(self, context: NodeContext) -> None:
+        pass
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if isinstance(self.answer, DesiredState):
+            return Decision(desired=self.answer, score=0.5)
+        return self.answer  # type: ignore[no-any-return]
+
+
+class ScriptedPolicy(Scripted):
+    """As if it ran a policy file."""
+
+    path = Path("policy.onnx")
+    sha256 = ""
+    ood_limit = 0.2
+
+
+def scripted_engine(rule: Scripted, default: Scripted | None = None) -> Engine:
+    settings = EngineSettings(context=CONTEXT, budgets=Budgets(), late_s=1.0)
+    return Engine(settings=settings, rule=rule, default=default or Scripted("default"))
+
+
+def wire_record(outcome: TickOutcome) -> pb.TickRecord:
+    return wire.record_to_wire(tick_record(make_sample(), outcome))
+
+
+def tick_record(sample: Sample, outcome: TickOutcome) -> TickRecord:
+    return TickRecord(
+        sequence=sample.sequence,
+        time_s=sample.time_s,
+        wall_time_s=0.0,
+        sample=sample,
+        observation=tuple(outcome.observation.tolist()),
+        decision=outcome.decision,
+        granted=outcome.granted,
+        reasons=outcome.reasons,
+        mode=outcome.mode,
+        shadow=outcome.shadow,
+        fallback=outcome.fallback,
+        circumstances=outcome.circumstances,
+    )

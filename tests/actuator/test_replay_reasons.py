@@ -1,0 +1,175 @@
+"""Replay compares the reasons of a tick; records of other versions are read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scripted_engine import Scripted, scripted_engine, tick_record
+
+from stallward.actuator.engine.engine import EngineSettings
+from stallward.actuator.engine.replay import replay
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard_changes import GuardRule, Wish
+from stallward.actuator.reasons import (
+    DecisionLate,
+    Fault,
+    FaultKind,
+    NoDetails,
+)
+from stallward.actuator.reasons_text import reason_notes
+from stallward.actuator.reasons_wire import reasons_from_wire
+from stallward.actuator.record import wire
+from stallward.actuator.record.frames import read_frames
+from stallward.actuator.record.tick_record import TickRecord
+from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.agent.sample import (
+    Sample,
+)
+from stallward.agent.testing import CONTEXT, make_sample
+from stallward.env.recording.columns import action_columns
+from stallward.proto.v1 import stallward_pb2 as pb
+
+PAUSE = SlotDesire(paused=True)
+
+
+def test_what_a_newer_version_says_is_read_as_far_as_it_is_known() -> None:
+    message = pb.TickRecord(fallback=True)
+    message.reasons.fault.controller = "rule"
+    message.reasons.fault.kind = pb.FAULT_KIND_LATE
+    message.reasons.changes.add(rule=99, wish=99, slot=1, group="hog1")
+    found = reasons_from_wire(message)
+    late = NoDetails(kind=FaultKind.LATE)
+    assert found.fault == Fault(controller="rule", cause=late)
+    (change,) = found.changes
+    assert (change.rule, change.wish, change.slot) == (GuardRule.OTHER, Wish.OTHER, 1)
+    assert reason_notes(found) == (
+        "fallback, decision late: rule: no details were recorded",
+        "hog1: this version does not know why",
+    )
+
+
+def _recorded(rule: Scripted) -> list[TickRecord]:
+    engine = scripted_engine(rule)
+    return [
+        tick_record(sample, engine.step(sample, late=sample.sequence == 3))
+        for sample in map(make_sample, range(6))
+    ]
+
+
+def _replayed(records: list[TickRecord]) -> str | None:
+    settings = EngineSettings(context=CONTEXT, budgets=Budgets(), late_s=1.0)
+    pausing = Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5))))
+    found = replay(records, pausing, settings=settings, default=Scripted("default"))
+    return None if found is None else found.field
+
+
+def test_replay_compares_the_values() -> None:
+    rule = Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5))))
+    records = _recorded(rule)
+    assert _replayed(records) is None
+    (change,) = records[1].reasons.changes
+    other = replace(change, bound=1.0)
+    records[1] = replace(records[1], reasons=replace(records[1].reasons, changes=(other,)))
+    assert _replayed(records) == "reasons"
+
+
+def test_replay_takes_no_notice_of_how_long_a_late_decision_took() -> None:
+    records = _recorded(Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5)))))
+    fault = records[3].reasons.fault
+    assert fault is not None
+    slower = replace(fault, cause=DecisionLate(took_s=9.0, limit_s=1.0))
+    reasons = replace(records[3].reasons, fault=slower)
+    records[3] = replace(records[3], reasons=reasons)
+    assert _replayed(records) is None
+    another = replace(fault, controller="somebody else")
+    records[3] = replace(records[3], reasons=replace(reasons, fault=another))
+    assert _replayed(records) == "reasons"
+
+
+def test_a_nan_among_the_numbers_is_no_difference() -> None:
+    engine = scripted_engine(Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5)))))
+    sample = make_sample(1)
+    strange = replace(sample.slot_states[0], since_thaw_s=math.nan)
+    sample = replace(sample, slot_states=(strange, sample.slot_states[1]))
+    record = tick_record(sample, engine.step(sample, late=False))
+    found = record.reasons.changes[0].found
+    assert found is not None
+    assert math.isnan(found)
+    data = wire.record_to_wire(record).SerializeToString()
+    assert _replayed([wire.record_from_wire(pb.TickRecord.FromString(data))]) is None
+
+
+class AsThen:
+    """What decided when ``samples/text-notes.frames`` was written."""
+
+    needs_processes = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def reset(self, context: NodeContext) -> None:
+        pass
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        if self.name == "default":
+            return Decision(desired=DesiredState(), reason="as told")
+        if sample.sequence == 9:
+            raise RuntimeError("boom")
+        wish = SlotDesire(paused=True, limit_bytes=1, nice=-5)
+        return Decision(desired=DesiredState(slots=(wish,)), reason="as told")
+
+
+def _old_frames() -> list[pb.TickRecord]:
+    """Records of the version before reasons were values; they hold sentences."""
+    path = Path(__file__).parent / "samples" / "text-notes.frames"
+    return [pb.TickRecord.FromString(payload) for payload in read_frames(path)]
+
+
+def test_records_with_sentences_are_read() -> None:
+    messages = _old_frames()
+    records = [wire.record_from_wire(message) for message in messages]
+    assert [record.guard_notes for record in records] == [tuple(m.guard_notes) for m in messages]
+    assert sum(map(len, (record.guard_notes for record in records))) > 20
+    kinds = {r.sequence: r.reasons.fault.kind for r in records if r.reasons.fault is not None}
+    assert kinds == {
+        1: FaultKind.LATE,
+        6: FaultKind.STALE,
+        9: FaultKind.RAISED,
+        10: FaultKind.WAITING,
+    }
+    assert records[6].reasons.fault == Fault(
+        controller="remote", cause=NoDetails(kind=FaultKind.STALE)
+    )
+    assert [r.sequence for r in records if r.decision.leased] == [3]
+    assert [r.sequence for r in records if r.shadow is not None and r.shadow.leased] == [6]
+
+
+def test_records_with_sentences_lose_nothing_when_they_are_written_again() -> None:
+    for message in _old_frames():
+        again = wire.record_to_wire(wire.record_from_wire(message))
+        assert list(again.guard_notes) == list(message.guard_notes)
+
+
+def test_records_with_sentences_replay() -> None:
+    records = [wire.record_from_wire(message) for message in _old_frames()]
+    settings = EngineSettings(context=CONTEXT, budgets=Budgets(return_after_ticks=1), late_s=1.0)
+    default = AsThen("default")
+    assert replay(records, AsThen("scripted"), settings=settings, default=default) is None
+    records[9] = replace(records[9], reasons=records[6].reasons)
+    found = replay(records, AsThen("scripted"), settings=settings, default=default)
+    assert found is not None
+    assert (found.sequence, found.field) == (9, "reasons")
+
+
+def test_columns_hold_sentences_of_old_and_new_records() -> None:
+    old = action_columns(_old_frames())["guard_notes"].to_pylist()
+    assert old == ["; ".join(message.guard_notes) for message in _old_frames()]
+    engine = scripted_engine(Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5)))))
+    new = [tick_record(s, engine.step(s, late=False)) for s in map(make_sample, range(2))]
+    column = action_columns([wire.record_to_wire(record) for record in new])["guard_notes"]
+    assert column.to_pylist() == ["hog1: nice raised to 0 as no slot goes first"] * 2
