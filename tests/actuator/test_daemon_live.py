@@ -645,7 +645,7 @@ def test_a_daemon_inside_a_background_group_refuses_to_start(
     config_path.write_text(config_toml(little_sandbox.config()))
     script = (
         "import sys; from pathlib import Path\n"
-        "from stallward.actuator import guardian\n"
+        "from stallward.actuator.guardian import guardian\n"
         "from stallward.actuator.ipc.options import GuardianOptions\n"
         "for path in sys.argv[2:]: Path(path, 'cgroup.procs').write_text('0')\n"
         "sys.exit(guardian.main(GuardianOptions(config=Path(sys.argv[1]))))\n"
@@ -670,7 +670,7 @@ def test_the_daemon_stops_with_its_owner(little_sandbox: LittleSandbox, tmp_path
     config_path.write_text(config_toml(little_sandbox.config()))
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from stallward.actuator.config.daemon_config import load_config\n"
+        "from stallward.actuator.config.load import load_config\n"
         "from stallward.actuator.client.daemon_process import Daemon\n"
         "daemon = Daemon(load_config(Path(sys.argv[1]))); daemon.start()\n"
         "print(*daemon.pids.all, flush=True); time.sleep(60)\n"

@@ -310,7 +310,7 @@ def test_a_journal_in_a_folder_that_cannot_be_is_a_mistake(node: QuietNode) -> N
 OWNER = """
 import sys, time
 from pathlib import Path
-from stallward.actuator.config.daemon_config import load_config
+from stallward.actuator.config.load import load_config
 from stallward.actuator.client.daemon_process import Daemon
 daemon = Daemon(load_config(Path(sys.argv[1])))
 daemon.start()

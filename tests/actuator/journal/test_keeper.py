@@ -28,7 +28,8 @@ from stallward.actuator.kernel.paths import Paths
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from stallward.actuator.journal import FileValue, Keeper
+from stallward.actuator.journal.entries import FileValue
+from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.kernel.paths import Paths
 keeper = Keeper.start(Paths(proc=Path("/proc"), cgroup=Path(sys.argv[1])), {journal})
 keeper.hold(FileValue(Path(sys.argv[1]) / "knob", "60"))
@@ -254,7 +255,8 @@ LIVE_OWNER = """
 import subprocess, sys, time
 from pathlib import Path
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.journal import Frozen, Keeper, OwnedGroup, Stopped, SwapFile
+from stallward.actuator.journal.entries import Frozen, OwnedGroup, Stopped, SwapFile
+from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
 name, swap = sys.argv[1:]

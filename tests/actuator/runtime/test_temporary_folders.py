@@ -15,8 +15,8 @@ from stallward.actuator.runtime.temporary_folders import make_temporary_folder, 
 OWNER = """
 import sys, time
 from pathlib import Path
-from stallward.actuator.runtime.temporary_folders import passing_folder
-with passing_folder("twin", Path(sys.argv[1])) as folder:
+from stallward.actuator.runtime.temporary_folders import temporary_folder
+with temporary_folder("twin", Path(sys.argv[1])) as folder:
     (folder / "run").mkdir()
     (folder / "run/ticks.parquet").touch()
     print(folder, flush=True)

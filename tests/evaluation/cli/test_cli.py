@@ -227,7 +227,7 @@ def test_interrupted_commands_say_so_and_exit_with_their_code(
 ) -> None:
     program = (
         "import sys, time\n"
-        "from stallward.evaluation.cli import main, show, output\n"
+        "from stallward.evaluation.cli import main\n"
         "from stallward.evaluation.cli.app import app\n"
         "def wait() -> None:\n"
         "    print('up', flush=True)\n"
