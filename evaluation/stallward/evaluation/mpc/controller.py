@@ -109,7 +109,7 @@ class Planner:
         """The action to take now, ``(len(ACTION_SIZES),)``."""
         began_s = time.perf_counter()
         settings = self._settings
-        world = world_now(self._twin.scenario, sample, self._arrivals_per_s())
+        world = world_now(self._twin.scenario, sample, self.arrivals_per_s)
         slots = len(world.slots)
         plans = self._first(slots)
         scores = self._score(plans, sample, world)
@@ -121,8 +121,9 @@ class Planner:
         self.took_ms = 1e3 * (time.perf_counter() - began_s)
         return np.asarray(self._plan[0])
 
-    def _arrivals_per_s(self) -> float:
-        """The request rate, with those that wait already spread over the plan.
+    @property
+    def arrivals_per_s(self) -> float:
+        """The request rate that a plan reckons with, those that wait already spread over it.
 
         A request that took so long had as many before it as came in that time.
         """
