@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests."""
+"""What holds for all tests: threads, and what is skipped or repeated where."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+
+# Before numpy and torch are imported. Tests run side by side: a pool of threads in each process
+# would only spin, which doubles the processor time of the suite.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 
 def _why_not_live() -> str:
