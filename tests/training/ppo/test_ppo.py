@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,159 +21,253 @@ from stallward.models.registry import load_policy
 from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy
 from stallward.training.imitation.teacher import Teaching
-from stallward.training.network.arrays import TrainedPolicy
-from stallward.training.ppo.args import Args
+from stallward.training.network.arrays import TrainedPolicy, load_policy_arrays
+from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.train import train
-from stallward.training.selection.rollout import Act, Outcome, constant, evaluate
-from stallward.training.selection.selection import (
-    Judge,
-    MakeAct,
-    Merit,
-    Selection,
-    make_selection,
-    memoryless,
-    worst_low,
-)
+from stallward.training.selection.rollout import Act, constant, evaluate
+from stallward.training.selection.selection import Merit, make_selection, memoryless, worst_low
 from stallward.training.selection.static_settings import make_constraints
 from stallward.training.synthetic_scenarios import Composing
 
 TWIN = small_twin()
 OTHER = replace(TWIN, scenario=replace(TWIN.scenario, name="other", zone_bytes=480 << 20))
 SETTINGS = SimulationSettings()
-TAUGHT = Args(
+BRIEF = Args(
     teaching=Teaching(nodes=12, lessons=5, unused_lessons=2, settings=6, ahead_steps=10),
     pupil_lessons=2,
     imitation_steps=30,
     composing=Composing(per_twin=0),
+    total_steps=2048,
+    n_envs=64,
+    n_steps=16,
+    batch_size=256,
+    evaluation_episodes=8,
 )
+IDLE = np.zeros(9, dtype=np.int64)
 
 
-def test_a_short_training_runs_and_its_policy_exports(tmp_path: Path) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What a training came to, where it left its files, and what it was heard to say."""
+
+    result: TrainingResult
+    folder: Path
+    stages: list[tuple[str, float]]
+    nodes_of_rule: list[int]
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        return self.result.policy.provenance
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_processor() -> Iterator[None]:
+    """Seeds are trained one after the other: each process of its own would import torch first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _process: {0})
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    """A training of two seeds, shared: none of the tests changes its folder."""
     stages: list[tuple[str, float]] = []
-    args = replace(
-        TAUGHT, total_steps=8192, n_envs=64, n_steps=16, batch_size=256, evaluation_episodes=16,
-        seeds=2,
-    )  # fmt: skip
     nodes: list[int] = []
 
     def idle(count: int) -> Act:
         nodes.append(count)
-        return constant(np.zeros(9, dtype=np.int64))
+        return constant(IDLE)
 
+    folder = tmp_path_factory.mktemp("trained")
     result = train(
-        [TWIN], args, lambda stage, share: stages.append((stage, share)), rules={"rule": idle}
+        [TWIN],
+        replace(BRIEF, seeds=2),
+        lambda stage, share: stages.append((stage, share)),
+        rules={"rule": idle},
+        folder=folder,
     )
-    assert set(result.evaluation) == {"ppo", "static", "none", "rule"}
-    assert result.evaluation["rule"] == result.evaluation["none"]
-    assert nodes == [16], "made once, for all nodes of the scenario"
-    assert set(result.evaluation["ppo"]) == {"small"}
-    assert stages[-1] == ("done", 1.0)
-    assert any(re.search(r"^seed 2: [\d,]+ decisions, score -?\d", stage) for stage, _ in stages)
-    assert all(0.0 <= share <= 1.0 for _, share in stages)
-    provenance = result.policy.provenance
-    assert provenance["steps"] == 8192
-    assert len(provenance["merits"]) == 2
-    assert provenance["merits"] == provenance["scores_low"], "there are no others to judge by"
-    assert provenance["seed"] == 1 + int(np.argmax(provenance["merits"]))
-    shown = result.evaluation["ppo"]["small"].score_low
-    assert shown != max(provenance["scores_low"]), "other draws than those that chose it"
-    assert (result.policy.low < result.policy.high).all()
-    assert provenance["judged_on"] == ["small"]
-    assert set(provenance["teacher"]["small"]) == {"progress", "window_violated", "excess", "slow"}
-    export_policy(result.policy, tmp_path / "p.onnx")
-    said = (tmp_path / "p.md").read_text()
-    assert "| small | static |" in said
-    assert "| small | rule |" in said
-    assert said.count("    line [") == 2, "the curve of each seed"
-    assert load_policy(tmp_path / "p.onnx").metadata.provenance["twins"].keys() == {"small"}
+    return Training(result=result, folder=folder, stages=stages, nodes_of_rule=nodes)
 
 
-BRIEF = replace(
-    TAUGHT, total_steps=2048, n_envs=64, n_steps=16, batch_size=256, evaluation_episodes=8
-)
+@pytest.fixture(scope="module")
+def judged() -> TrainingResult:
+    """A training of two seeds of which a twin that none was trained on chooses one."""
+    return train([TWIN], replace(BRIEF, seeds=2), judged_on=[OTHER])
 
 
 def weights(policy: TrainedPolicy) -> bytes:
     return b"".join(array.tobytes() for array in (policy.w0, policy.w1, policy.w2, policy.b2))
 
 
-def test_the_same_seed_gives_the_same_policy_and_another_one_another() -> None:
-    one, two, other = (train([TWIN], replace(BRIEF, seed=seed)).policy for seed in (1, 1, 2))
-    assert weights(one) == weights(two)
-    assert weights(one) != weights(other)
+def weights_of_seed(folder: Path, seed: int) -> bytes:
+    return weights(load_policy_arrays(folder / "seeds" / str(seed)))
 
 
-def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(tmp_path: Path) -> None:
-    whole = train([TWIN], replace(BRIEF, seeds=2), folder=tmp_path / "whole")
-    train([TWIN], BRIEF, folder=tmp_path / "run")
-    before = (tmp_path / "run/seeds/1/policy.npz").stat().st_mtime_ns
+def test_the_policy_is_evaluated_beside_a_static_setting_nothing_and_rules(
+    trained: Training,
+) -> None:
+    evaluation = trained.result.evaluation
+    assert set(evaluation) == {"ppo", "static", "none", "rule"}
+    assert set(evaluation["ppo"]) == {"small"}
+    assert evaluation["rule"] == evaluation["none"], "a rule that does nothing"
+
+
+def test_a_rule_is_made_once_for_all_nodes_of_a_scenario(trained: Training) -> None:
+    assert trained.nodes_of_rule == [BRIEF.evaluation_episodes]
+
+
+def test_progress_names_each_seed_and_ends_with_done(trained: Training) -> None:
+    said = [stage for stage, _ in trained.stages]
+    assert any(re.search(r"^seed 2: [\d,]+ decisions, score -?\d", stage) for stage in said)
+    assert all(0.0 <= share <= 1.0 for _, share in trained.stages)
+    assert trained.stages[-1] == ("done", 1.0)
+
+
+def test_the_seed_with_the_highest_merit_is_kept(trained: Training) -> None:
+    provenance = trained.provenance
+    assert provenance["seeds"] == [1, 2]
+    assert provenance["seed"] == 1 + int(np.argmax(provenance["merits"]))
+    assert provenance["merits"] == provenance["scores_low"], "there are no others to judge by"
+    assert weights(trained.result.policy) == weights_of_seed(trained.folder, provenance["seed"])
+
+
+def test_a_policy_is_shown_on_other_draws_than_those_that_chose_it(trained: Training) -> None:
+    shown = trained.result.evaluation["ppo"]["small"].score_low
+    assert shown != max(trained.provenance["scores_low"])
+
+
+def test_provenance_says_what_was_learned_from_and_for_how_long(trained: Training) -> None:
+    assert trained.provenance["steps"] == BRIEF.total_steps
+    assert trained.provenance["judged_on"] == ["small"]
+    figures = trained.provenance["teacher"]["small"]
+    assert set(figures) == {"progress", "window_violated", "excess", "slow"}
+
+
+def test_the_range_of_every_feature_is_known(trained: Training) -> None:
+    assert (trained.result.policy.low < trained.result.policy.high).all()
+
+
+def test_an_exported_policy_loads_and_says_how_it_did(trained: Training, tmp_path: Path) -> None:
+    export_policy(trained.result.policy, tmp_path / "p.onnx")
+    assert load_policy(tmp_path / "p.onnx").metadata.provenance["twins"].keys() == {"small"}
+    card = (tmp_path / "p.md").read_text()
+    assert "| small | static |" in card
+    assert "| small | rule |" in card
+    assert card.count("    line [") == 2, "the curve of each seed"
+
+
+def test_the_same_seed_gives_the_same_policy_and_another_one_another(trained: Training) -> None:
+    again = train([TWIN], BRIEF).policy
+    assert weights(again) == weights_of_seed(trained.folder, 1)
+    assert weights(again) != weights_of_seed(trained.folder, 2)
+
+
+@pytest.mark.slow
+def test_seeds_trained_in_processes_of_their_own_come_out_the_same(
+    trained: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
+    beside = train([TWIN], replace(BRIEF, seeds=2))
+    assert weights(beside.policy) == weights(trained.result.policy)
+    assert beside.policy.provenance["merits"] == trained.provenance["merits"]
+
+
+@pytest.fixture(scope="module")
+def interrupted(trained: Training, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that came no further than its first seed."""
+    folder = tmp_path_factory.mktemp("interrupted") / "run"
+    shutil.copytree(trained.folder, folder)
+    shutil.rmtree(folder / "seeds/2")
+    return folder
+
+
+def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(
+    trained: Training, interrupted: Path
+) -> None:
+    first_seed = interrupted / "seeds/1/policy.npz"
+    before = first_seed.stat().st_mtime_ns
     said: list[str] = []
     resumed = train(
         [TWIN],
         replace(BRIEF, seeds=2),
-        folder=tmp_path / "run",
+        folder=interrupted,
         report=lambda stage, _share: said.append(stage),
     )
     assert not any(stage.startswith("teaching") for stage in said), "that was done"
-    assert (tmp_path / "run/seeds/1/policy.npz").stat().st_mtime_ns == before
-    assert weights(resumed.policy) == weights(whole.policy)
-    assert resumed.policy.provenance["merits"] == whole.policy.provenance["merits"]
-    assert list((tmp_path / "run/tensorboard").glob("seed*/events.*")), "curves are written"
+    assert first_seed.stat().st_mtime_ns == before
+    assert weights(resumed.policy) == weights(trained.result.policy)
+    assert resumed.policy.provenance["merits"] == trained.provenance["merits"]
+
+
+def test_curves_of_every_seed_are_written(trained: Training) -> None:
+    assert len(list((trained.folder / "tensorboard").glob("seed*/events.*"))) == 2
+
+
+def test_a_run_does_not_go_on_with_other_settings_or_twins(trained: Training) -> None:
     with pytest.raises(TrainingError, match="other settings"):
-        train([TWIN], replace(BRIEF, gamma=0.9), folder=tmp_path / "run")
+        train([TWIN], replace(BRIEF, gamma=0.9), folder=trained.folder)
     with pytest.raises(TrainingError, match="other twins"):
-        train([TWIN], BRIEF, judged_on=[OTHER], folder=tmp_path / "run")
+        train([TWIN], BRIEF, judged_on=[OTHER], folder=trained.folder)
 
 
-def test_how_long_a_seed_learns_is_decided_as_which_one_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[tuple[int, str, str]] = []
-
-    def merit(self: Selection, _make: MakeAct) -> Merit:
-        assert self.known is not None
-        names = [one.twins[0].scenario.name for one in (self.strangers, self.known)]
-        asked.append((self.known.episodes, *names))  # type: ignore[arg-type]
-        return Merit(value=float(len(asked)), low=0.0)
-
-    monkeypatch.setattr(Selection, "merit", merit)
-    found = train([TWIN], BRIEF, judged_on=[OTHER])
-    assert set(asked[:-1]) == {(128, "other", "small")}, "while it learns"
-    assert asked[-1] == (8, "other", "small"), "between the seeds"
-    assert found.policy.provenance["kept_after"] == BRIEF.total_steps, "each look was better"
+def test_the_seed_is_chosen_by_twins_it_was_not_trained_on(judged: TrainingResult) -> None:
+    provenance = judged.policy.provenance
+    assert provenance["judged_on"] == ["other"]
+    assert list(judged.evaluation["static"]) == ["other", "small"]
+    assert set(provenance["allowed"]) == {"other", "small"}
 
 
-def test_strangers_count_as_much_as_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    lows = {"other": 0.4, "tight": 0.1, "small": 0.6, "more": 0.2}
-
-    def outcomes(self: Judge, _make: MakeAct) -> dict[str, Outcome]:
-        plain = Outcome(
-            score=1.0, score_low=0.0, progress=1.0, window_violated=0.0, excess=0.0, slow=0.0,
-            switches_per_s=0.0,
-        )  # fmt: skip
-        names = [twin.scenario.name for twin in self.twins]
-        return {name: replace(plain, score_low=lows[name]) for name in names}
-
-    monkeypatch.setattr(Judge, "outcomes", outcomes)
-    judge = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1).strangers
-
-    def of(*names: str) -> Judge:
-        named = [replace(TWIN, scenario=replace(TWIN.scenario, name=name)) for name in names]
-        return replace(judge, twins=tuple(named))
-
-    idle = memoryless(constant(np.zeros(9, dtype=np.int64)))
-    both = Selection(strangers=of("other", "tight"), known=of("small", "more"))
-    found = both.merit(idle)
-    assert (found.value, found.low) == pytest.approx((0.5 * 0.1 + 0.5 * 0.4, 0.1))
-    alone = Selection(strangers=of("other", "tight"))
-    assert alone.merit(idle) == Merit(value=0.1, low=0.1)
+def test_the_merit_of_the_kept_seed_can_be_measured_again(judged: TrainingResult) -> None:
+    selection = make_selection(
+        [TWIN], [OTHER], BRIEF.settings, slack=BRIEF.slack,
+        episodes=BRIEF.evaluation_episodes, seed=BRIEF.seed,
+    )  # fmt: skip
+    merit = selection.merit(memoryless(judged.policy.act))
+    provenance = judged.policy.provenance
+    kept = provenance["seeds"].index(provenance["seed"])
+    assert provenance["merits"][kept] == pytest.approx(merit.value)
+    assert provenance["scores_low"][kept] == pytest.approx(merit.low)
 
 
-def test_the_seed_is_chosen_by_twins_it_was_not_trained_on() -> None:
-    result = train([TWIN], replace(BRIEF, seeds=2), judged_on=[OTHER])
-    assert result.policy.provenance["judged_on"] == ["other"]
-    assert list(result.evaluation["static"]) == ["other", "small"]
-    assert set(result.policy.provenance["allowed"]) == {"other", "small"}
+@pytest.mark.slow
+def test_a_training_that_goes_astray_keeps_the_actor_from_before() -> None:
+    astray = replace(BRIEF, total_steps=8 * 1024, critic_rollouts=2, learning_rate=5.0)
+    result = train([TWIN], astray, judged_on=[OTHER])
+    assert result.policy.provenance["steps"] == astray.total_steps
+    assert result.policy.provenance["kept_after"] <= 3 * 1024, "the actor learns from then on"
+
+
+def test_strangers_count_as_much_as_all_that_is_known() -> None:
+    tight, roomy = (
+        replace(TWIN, scenario=replace(TWIN.scenario, name=name, zone_bytes=mib << 20))
+        for name, mib in (("tight", 300), ("roomy", 900))
+    )
+    selection = make_selection(
+        [TWIN, roomy], [OTHER, tight], SETTINGS, slack=Slack(), episodes=16, seed=1
+    )
+    idle = memoryless(constant(IDLE))
+    lows = {name: outcome.score_low for name, outcome in selection.outcomes(idle).items()}
+    assert len(set(lows.values())) == 4, "each does otherwise"
+    low = min(lows["other"], lows["tight"])
+    value = 0.5 * low + 0.5 * (lows["small"] + lows["roomy"]) / 2
+    merit = selection.merit(idle)
+    assert (merit.value, merit.low) == pytest.approx((value, low))
+
+
+def test_without_strangers_those_learned_from_are_all_that_counts() -> None:
+    selection = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1)
+    idle = memoryless(constant(IDLE))
+    low = selection.outcomes(idle)["small"].score_low
+    assert selection.merit(idle) == Merit(value=low, low=low)
+
+
+def test_other_nodes_are_of_the_same_twins() -> None:
+    selection = make_selection([TWIN], [OTHER], SETTINGS, slack=Slack(), episodes=8, seed=1)
+    idle = memoryless(constant(IDLE))
+    elsewhere = selection.with_nodes(16, seed=2)
+    assert elsewhere.judged_on() == selection.judged_on()
+    assert elsewhere.allowed() == selection.allowed()
+    assert elsewhere.merit(idle) != selection.merit(idle)
 
 
 def test_composed_scenarios_are_trained_on_but_not_judged() -> None:
@@ -184,7 +282,7 @@ def test_composed_scenarios_are_trained_on_but_not_judged() -> None:
 def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:
     tight = replace(TWIN, scenario=replace(TWIN.scenario, name="tight", zone_bytes=300 << 20))
     selection = make_selection([TWIN, tight], [], SETTINGS, slack=Slack(), episodes=64, seed=3)
-    idle = selection.outcomes(memoryless(constant(np.zeros(9, dtype=np.int64))))
+    idle = selection.outcomes(memoryless(constant(IDLE)))
     assert idle["tight"].score < idle["small"].score
     assert worst_low(idle) == idle["tight"].score_low
 
@@ -208,7 +306,7 @@ def test_the_best_static_setting_beats_doing_nothing() -> None:
             constant(a), [TWIN], SETTINGS, constraints=constraints, episodes=32, seed=2,
             seconds=20.0,
         )
-        for a in (statics.best(constraints), np.zeros(9, dtype=np.int64))
+        for a in (statics.best(constraints), IDLE)
     ]  # fmt: skip
     assert scores[0].score > scores[1].score
     assert all(s.score_low <= s.score for s in scores)
@@ -217,9 +315,14 @@ def test_the_best_static_setting_beats_doing_nothing() -> None:
 def test_with_ample_memory_nothing_is_suffered_beyond_it() -> None:
     roomy = replace(TWIN, scenario=replace(TWIN.scenario, zone_bytes=8 << 30))
     constraints, _ = make_constraints([roomy], SETTINGS, Slack(), seed=1)
-    idle = constant(np.zeros(9, dtype=np.int64))
     found = evaluate(
-        idle, [roomy], SETTINGS, constraints=constraints, episodes=64, seed=5, seconds=30.0
+        constant(IDLE),
+        [roomy],
+        SETTINGS,
+        constraints=constraints,
+        episodes=64,
+        seed=5,
+        seconds=30.0,
     )
     assert found.excess == pytest.approx(0.0, abs=0.02)
     assert 0.0 < found.slow < 0.01, "beyond 1.15 times the p99 are fewer than a hundredth"

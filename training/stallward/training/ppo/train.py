@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import VecEnv
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.env.gym.vec_env import TwinVec
@@ -38,6 +39,7 @@ from stallward.training.network.arrays import (
     POLICY_FILE,
     SEEDS_FOLDER,
     TrainedPolicy,
+    Weights,
     load_policy_arrays,
     save_policy,
 )
@@ -245,22 +247,8 @@ def _train_seed(
     ranges = Ranges()
     mean, scale = _measure(twins, args, seed, constraints, ranges)
     clock = Clock(seconds)
-    model = PPO(
-        SlotPolicy,
-        vec,
-        n_steps=args.n_steps,
-        batch_size=args.batch_size,
-        n_epochs=args.n_epochs,
-        learning_rate=lambda left: args.learning_rate * (0.1 + 0.9 * min(left, clock.left)),
-        gamma=args.gamma,
-        gae_lambda=args.gae_lambda,
-        ent_coef=args.ent_coef,
-        clip_range=args.clip_range,
-        seed=seed,
-        device="cpu",
-        tensorboard_log=None if folder is None else str(folder / "tensorboard"),
-        policy_kwargs=policy_settings(mean, scale, told=vec.told),
-    )
+    logs = None if folder is None else folder / "tensorboard"
+    model = make_learner(vec, args, mean, scale, seed=seed, clock=clock, logs=logs, told=vec.told)
     learn = partial(
         imitate, model, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed
     )
@@ -302,6 +290,47 @@ def _train_seed(
     if folder is not None:
         save_policy(_place(folder, seed), policy)
     return policy
+
+
+def make_learner(
+    vec: VecEnv,
+    args: Args,
+    mean: Weights,
+    scale: Weights,
+    *,
+    seed: int,
+    clock: Clock,
+    logs: Path | None = None,
+    told: int = 0,
+) -> PPO:
+    """PPO with the recipe's network and settings, before it has learned anything.
+
+    Args:
+        vec: Where it learns: observations and actions are those of a node.
+        args: The recipe's settings.
+        mean: The mean of every feature, with which observations are normalised.
+        scale: The scale of every feature.
+        seed: Everything random follows from it.
+        clock: How much time is left; the learning rate falls with it.
+        logs: Folder for TensorBoard's curves.
+        told: Numbers behind an observation that only the critic sees.
+    """
+    return PPO(
+        SlotPolicy,
+        vec,
+        n_steps=args.n_steps,
+        batch_size=args.batch_size,
+        n_epochs=args.n_epochs,
+        learning_rate=lambda left: args.learning_rate * (0.1 + 0.9 * min(left, clock.left)),
+        gamma=args.gamma,
+        gae_lambda=args.gae_lambda,
+        ent_coef=args.ent_coef,
+        clip_range=args.clip_range,
+        seed=seed,
+        device="cpu",
+        tensorboard_log=None if logs is None else str(logs),
+        policy_kwargs=policy_settings(mean, scale, told=told),
+    )
 
 
 def _say(report: Report, seed: int, message: str, share: float) -> None:

@@ -1,0 +1,167 @@
+"""The recipe's PPO, with its network and its export, finds an optimum that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
+
+from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.training.network.actor import actor_arrays
+from stallward.training.network.arrays import TrainedPolicy
+from stallward.training.ppo.args import Args
+from stallward.training.ppo.callback import Clock
+from stallward.training.ppo.train import make_learner
+
+PRESENT = 2
+"""Slots with a program; what is chosen for the others must not matter."""
+BREAKS_AT, BREAKDOWN_COST = 2, 5.0
+"""A program that has run twice without a pause breaks down, whatever is done then."""
+MATCH = 0.25
+"""For the limit that a slot asks for and for the profile that the node asks for."""
+
+OPTIMUM = PRESENT * (0.5 + MATCH) + MATCH
+"""Reward of a step: run and pause by turns, and match all that is asked for."""
+RANDOM = PRESENT * (-2 / 7 + MATCH / len(LIMIT_RATIOS)) + MATCH / len(PROFILES)
+"""Reward of a step under random choices.
+
+Programs are fresh, strained and broken down in 4/7, 2/7 and 1/7 of the steps, so that each
+earns 3/7 by running half the time and loses 5/7.
+"""
+
+AT = {name: k for k, name in enumerate(OBSERVATION_NAMES)}
+Actions = NDArray[np.int64]
+
+
+class RunAndRest(VecEnv):
+    """Programs that earn while they run and break down unless they are paused in time.
+
+    The breakdown comes a step after the greed that causes it: who looks only at the next reward
+    always runs, and loses. Actions and observations mean what they mean on a node.
+    """
+
+    def __init__(self, nodes: int, *, steps: int, seed: int) -> None:
+        self.render_mode = None
+        super().__init__(
+            nodes,
+            gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,), np.float32),
+            gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
+        )
+        self._rng = np.random.default_rng(seed)
+        self._steps, self._step = steps, 0
+        self._strain = np.zeros((nodes, PRESENT), dtype=np.int64)
+        self._levels = np.zeros((nodes, PRESENT), dtype=np.int64)
+        self._profiles = np.zeros(nodes, dtype=np.int64)
+        self._actions = np.zeros((nodes, len(ACTION_SIZES)), dtype=np.int64)
+
+    def reset(self) -> NDArray[np.float32]:
+        self._step = 0
+        self._strain[:] = 0
+        return self._ask()
+
+    def step_async(self, actions: Actions) -> None:
+        self._actions = actions
+
+    def step_wait(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        paused, levels = (
+            self._actions[:, 0 : 2 * PRESENT : 2],
+            self._actions[:, 1 : 2 * PRESENT : 2],
+        )
+        broken = self._strain == BREAKS_AT
+        runs = (paused == 0) & ~broken
+        of_slots = runs - BREAKDOWN_COST * broken + MATCH * (levels == self._levels)
+        rewards = of_slots.sum(axis=1) + MATCH * (self._actions[:, -1] == self._profiles)
+        self._strain = np.where(runs, self._strain + 1, 0)
+        self._step += 1
+        seen = self._ask()
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        done = np.full(self.num_envs, self._step >= self._steps)
+        if done.all():
+            for info, last in zip(infos, seen, strict=True):
+                info.update({"terminal_observation": last, "TimeLimit.truncated": True})
+            seen = self.reset()
+        return seen, rewards.astype(np.float32), done, infos
+
+    def _ask(self) -> NDArray[np.float32]:
+        """Ask for new limits and another profile; what is seen of that and of the programs."""
+        self._levels = self._rng.integers(len(LIMIT_RATIOS), size=self._levels.shape)
+        self._profiles = self._rng.integers(len(PROFILES), size=self.num_envs)
+        seen = np.zeros((self.num_envs, OBSERVATION_SIZE), dtype=np.float32)
+        seen[:, AT["zone_usage_ratio"]] = self._profiles - 1.0
+        for slot in range(PRESENT):
+            seen[:, AT[f"slot{slot}_present"]] = 1.0
+            seen[:, AT[f"slot{slot}_usage_ratio"]] = self._strain[:, slot] - 1.0
+            seen[:, AT[f"slot{slot}_limit_ratio"]] = 0.6 * self._levels[:, slot] - 1.5
+        return seen
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        raise NotImplementedError
+
+    def env_method(
+        self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any
+    ) -> list[Any]:
+        raise NotImplementedError
+
+    def env_is_wrapped(
+        self, wrapper_class: type[Any], indices: VecEnvIndices = None
+    ) -> list[bool]:
+        return [False for _ in self._get_indices(indices)]
+
+
+def reward_per_step(act: Callable[[NDArray[np.float32]], Actions]) -> float:
+    """On average, over more steps than an episode of the training has."""
+    environment = RunAndRest(32, steps=1000, seed=5)
+    seen, rewards = environment.reset(), []
+    for _ in range(100):
+        environment.step_async(act(seen))
+        seen, reward, _, _ = environment.step_wait()
+        rewards.append(reward.mean())
+    return float(np.mean(rewards))
+
+
+def test_random_choices_earn_what_the_closed_form_says() -> None:
+    rng = np.random.default_rng(1)
+    heads = len(ACTION_SIZES)
+    earned = reward_per_step(lambda seen: rng.integers(ACTION_SIZES, size=(len(seen), heads)))
+    assert earned == pytest.approx(RANDOM, abs=0.1)
+
+
+def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
+    torch.set_num_threads(1)
+    args = Args(
+        n_envs=128, n_steps=32, batch_size=1024, n_epochs=4, learning_rate=1e-2, gamma=0.8,
+        gae_lambda=0.9,
+    )  # fmt: skip
+    vec = RunAndRest(args.n_envs, steps=64, seed=1)
+    mean, scale = (np.full(OBSERVATION_SIZE, value, dtype=np.float32) for value in (0.0, 1.0))
+    mean[[AT[f"slot{slot}_present"] for slot in range(SLOTS)]] = 0.5  # which tells who is there
+    model = make_learner(vec, args, mean, scale, seed=1, clock=Clock(float("inf")))
+
+    def learned() -> float:
+        policy = TrainedPolicy(
+            **actor_arrays(model.policy), low=mean, high=mean, ticks_per_action=2, provenance={}
+        )
+        return reward_per_step(policy.act)
+
+    before = learned()
+    model.learn(80_000)
+    after = learned()
+    assert before < 0.5 * OPTIMUM, "it has something to learn"
+    assert after > 0.95 * OPTIMUM, f"{after:.2f} of {OPTIMUM:.2f}, at first {before:.2f}"
+    assert after > RANDOM + 0.9 * (OPTIMUM - RANDOM)
