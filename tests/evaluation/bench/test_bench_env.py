@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.evaluation.bench.env_steps import (
     MEANINGS,
@@ -11,6 +13,7 @@ from stallward.evaluation.bench.env_steps import (
 )
 
 
+@pytest.mark.slow
 def test_speeds_memory_and_where_the_time_goes() -> None:
     found = bench_environment(seconds=0.2)
     assert set(found) == set(MEANINGS)

@@ -67,18 +67,36 @@ def summarise(
     return tabulate(found, told=slo_ms is not None)
 
 
-def test_metrics_are_those_of_the_design() -> None:
-    found = summarise(_blocks(3), ["none", "latd"], slo_ms=None, seed=1)
-    assert found["slo_ms"] == pytest.approx(18.0)  # 1.5 x the p99 ample
-    assert found["resampled"] == "blocks"
-    assert found["alone"]["protected"]["p95_ms"] == pytest.approx(10.0)
-    assert found["alone"]["protected"]["requests"] == 750
-    assert found["alone"]["background"]["units_per_s"] == pytest.approx(12.0)
-    none, latd = found["arms"]["none"], found["arms"]["latd"]
-    assert none["blocks"] == 3
+@pytest.fixture(scope="module")
+def summary() -> dict[str, Any]:
+    """Three rounds of two arms whose numbers are known."""
+    return summarise(_blocks(3), ["none", "latd"], slo_ms=None, seed=1)
+
+
+def test_the_target_is_half_again_the_p99_with_ample_memory(summary: dict[str, Any]) -> None:
+    assert summary["slo_ms"] == pytest.approx(1.5 * 12.0)
+
+
+def test_several_rounds_are_resampled_by_block(summary: dict[str, Any]) -> None:
+    assert summary["resampled"] == "blocks"
+    assert summary["arms"]["none"]["blocks"] == 3
+
+
+def test_what_each_does_alone_is_said(summary: dict[str, Any]) -> None:
+    assert summary["alone"]["protected"]["p95_ms"] == pytest.approx(10.0)
+    assert summary["alone"]["protected"]["requests"] == 750
+    assert summary["alone"]["background"]["units_per_s"] == pytest.approx(12.0)
+
+
+def test_impact_is_what_is_added_to_the_latency_alone_or_ample(summary: dict[str, Any]) -> None:
+    none = summary["arms"]["none"]
     assert none["p95_ms"]["value"] == pytest.approx(100.0)
     assert none["impact_p95"]["value"] == pytest.approx(9.0)
     assert none["impact_ample_mean"]["value"] == pytest.approx(100.0 / 12.0 - 1.0)
+
+
+def test_each_arm_has_its_attainment_work_pressure_and_pauses(summary: dict[str, Any]) -> None:
+    none, latd = summary["arms"]["none"], summary["arms"]["latd"]
     assert none["slo_attainment"]["value"] == 0.0
     assert latd["slo_attainment"]["value"] == 1.0
     assert none["background_work"]["value"] == pytest.approx((1.0 + 0.5) / 2)

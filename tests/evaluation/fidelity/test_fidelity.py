@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ def test_distances_are_areas_between_distributions_in_units_of_the_signal_s_rang
     assert once.floor_distances["x"] == pytest.approx(0.5 / 0.9, rel=0.01)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def twin() -> FittedTwin:
     hog = SlotProgram(name="anon-a", units_per_s=350.0, anon_pages=(77_000.0,), cores=0.5)
     scenario = Exogenous(
@@ -218,13 +219,11 @@ def twin() -> FittedTwin:
     return FittedTwin(scenario=scenario, draws=(TwinParameters(),), weights=(1.0,))
 
 
-@pytest.fixture
-def recordings(tmp_path: Path, twin: FittedTwin) -> Path:
-    """Three arms, run on the twin itself."""
-    runner = TwinRunner(
-        twin=twin, scenario=load_scenario("detector-anon"), node=node_info(tmp_path)
-    )
-    folder = tmp_path / "recordings"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, twin: FittedTwin) -> Path:
+    """Three arms, run on the twin itself; nobody may change them."""
+    folder = tmp_path_factory.mktemp("made")
+    runner = TwinRunner(twin=twin, scenario=load_scenario("detector-anon"), node=node_info(folder))
     for number, arm in enumerate(parse_arms("none,static:pause=all,static:limit=0.4")):
         request = RunRequest(
             condition="together", arm=arm, slo_ms=30.0, duration_s=20.0, burn_in_s=8.0, seed=9
@@ -234,84 +233,122 @@ def recordings(tmp_path: Path, twin: FittedTwin) -> Path:
     return folder
 
 
-def test_runs_on_the_twin_leave_no_folder_and_clear_those_of_the_killed(
-    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    temporary = tmp_path / "temporary"
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    with subprocess.Popen(["true"]) as dead:
-        dead.wait()
-    (temporary / f"stallward-twin-{dead.pid}-x/0").mkdir(parents=True)
-    assert len(run_on_twin(twin, load_run(recordings / "0"), NO_ARM, blocks=1, seed=1)) == 1
-    assert list(temporary.iterdir()) == []
+@pytest.fixture
+def recordings(made: Path, tmp_path: Path) -> Path:
+    """Those three arms, for one test to change."""
+    return Path(shutil.copytree(made, tmp_path / "recordings"))
 
 
-def test_a_perfect_fit_has_errors_near_the_floor_and_the_right_signs(
-    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A fidelity measured with a fit that is known, and how many recordings each fit was given."""
+
+    result: dict[str, Any]
+    fitted_to: list[int]
+
+
+@pytest.fixture(scope="module")
+def perfect(made: Path, twin: FittedTwin) -> Measured:
+    """Every fit comes to the very twin that the recordings were made with."""
     fitted_to: list[int] = []
 
     def fit(paths: list[Path], **_: object) -> FittedTwin:
         fitted_to.append(len(paths))
         return twin
 
-    monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
-    found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
-    assert fitted_to == [3, 3, 3], "the arm itself must be left out"
-    json.dumps(found, allow_nan=False)
-    assert len(found["arms"]) == 3
-    assert 0.0 <= found["p95_error_median"] <= found["p95_error_worst"]
-    assert found["p95_error_median"] < 0.5
-    assert found["p99_error_median"] <= found["p99_error_worst"]
-    assert found["background_error_median"] < 0.2
-    assert found["effect_signs_right"] == 1.0
-    assert found["spearman"] == found["scenarios"]["detector-anon"]["spearman"]
-    none = next(row for row in found["arms"] if row["arm"] == "none")
-    assert 0.1 < none["live_work"] < 1.1, "a share of the rate with the node to itself"
-    scenario = found["scenarios"]["detector-anon"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fidelity_fits, "fit_recordings", fit)
+        result = measure_fidelity(made, fits=Fits(generations=1), workers=1)
+    return Measured(result=result, fitted_to=fitted_to)
+
+
+def test_runs_on_the_twin_leave_no_folder_and_clear_those_of_the_killed(
+    made: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with subprocess.Popen(["true"]) as dead:
+        dead.wait()
+    (temporary / f"stallward-twin-{dead.pid}-x/0").mkdir(parents=True)
+    assert len(run_on_twin(twin, load_run(made / "0"), NO_ARM, blocks=1, seed=1)) == 1
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_arm_has_no_part_in_the_fit_that_it_is_held_against(perfect: Measured) -> None:
+    assert len(perfect.result["arms"]) == 3
+    assert perfect.fitted_to == [3, 3, 3], "two other arms, and the groups on their own"
+
+
+def test_a_perfect_fit_has_errors_near_the_floor(perfect: Measured) -> None:
+    result = perfect.result
+    assert 0.0 <= result["p95_error_median"] <= result["p95_error_worst"]
+    assert result["p95_error_median"] < 0.5
+    assert result["p99_error_median"] <= result["p99_error_worst"]
+    assert result["background_error_median"] < 0.2
+    assert result["distance_vs_replay"] < 0.45
+    assert result["targets"]["distance_vs_replay"]["met"]
+
+
+def test_a_perfect_fit_has_every_sign_right(perfect: Measured) -> None:
+    scenario = perfect.result["scenarios"]["detector-anon"]
+    assert perfect.result["effect_signs_right"] == 1.0
     assert scenario["effects_right"] == scenario["effects_counted"] > 0
-    assert found["distance_vs_replay"] < 0.45
-    assert found["left_out_scenarios"] is None
-    headers, rows, notes = fidelity_rows(found)
+    assert perfect.result["spearman"] == scenario["spearman"], "there is no other scenario"
+
+
+def test_work_is_a_share_of_the_rate_with_the_node_to_itself(perfect: Measured) -> None:
+    none = next(row for row in perfect.result["arms"] if row["arm"] == "none")
+    assert 0.1 < none["live_work"] < 1.1
+
+
+def test_a_fidelity_is_json_and_says_when_no_scenario_was_left_out(perfect: Measured) -> None:
+    assert json.loads(json.dumps(perfect.result, allow_nan=False))["left_out_scenarios"] is None
+
+
+def test_the_tables_have_a_row_for_each_arm_and_signal(perfect: Measured) -> None:
+    headers, rows, notes = fidelity_rows(perfect.result)
+    assert len(rows) == 3
     assert all(len(row) == len(headers) for row in rows)
     assert any("right sign" in note and "(target 1.00: met)" in note for note in notes)
-    assert found["targets"]["distance_vs_replay"]["met"]
-    signal_headers, signals_of = signal_rows(found)
-    assert {row[0] for row in signals_of} == set(none["distances"]["twin"])
-    assert all(len(row) == len(signal_headers) for row in signals_of)
-    page = render_page(found)
+    signal_headers, signals = signal_rows(perfect.result)
+    assert {row[0] for row in signals} == set(perfect.result["arms"][0]["distances"]["twin"])
+    assert all(len(row) == len(signal_headers) for row in signals)
+
+
+def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect: Measured) -> None:
+    page = render_page(perfect.result)
     assert page.count("<circle") == 2 * 3, "latency and work of each arm"
     assert "naive replay" in page
-    signals = sum(len(row["distances"]["twin"]) for row in found["arms"])
+    signals = sum(len(row["distances"]["twin"]) for row in perfect.result["arms"])
     assert page.count("live from live ") == signals, "a cell for each"
     assert "<script" not in page
 
 
 def test_one_arm_alone_can_be_left_out(
-    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+    made: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
-    found = measure_fidelity(recordings, fits=Fits(generations=1), arm="none", workers=1)
+    found = measure_fidelity(made, fits=Fits(generations=1), arm="none", workers=1)
     assert [row["arm"] for row in found["arms"]] == ["none"]
     with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
-        measure_fidelity(recordings, fits=Fits(generations=1), arm="latd-grow", workers=1)
+        measure_fidelity(made, fits=Fits(generations=1), arm="latd-grow", workers=1)
 
 
 def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_is_fitted(
-    recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+    made: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", None)
     other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
-    found = measure_fidelity(recordings, twins=[other, twin], workers=1)
+    found = measure_fidelity(made, twins=[other, twin], workers=1)
     arms = [row["arm"] for row in found["arms"]]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
     assert found["p95_error_median"] < 0.5
     assert "Twins as they are" in render_page(found)
-    one = measure_fidelity(recordings, twins=[twin], arm="none", workers=1)
+    one = measure_fidelity(made, twins=[twin], arm="none", workers=1)
     assert [row["arm"] for row in one["arms"]] == ["none"], "one arm is enough"
     for twins, arm in (([other], ""), ([twin], "latd-grow")):
         with pytest.raises(EvaluationError, match="can be laid beside the twins of"):
-            measure_fidelity(recordings, twins=twins, arm=arm, workers=1)
+            measure_fidelity(made, twins=twins, arm=arm, workers=1)
 
 
 def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
@@ -361,10 +398,11 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     assert "left out of every fit" in render_page(found)
 
 
-def test_arms_left_out_side_by_side_come_back_in_order(recordings: Path) -> None:
+@pytest.mark.slow
+def test_arms_left_out_side_by_side_come_back_in_order(made: Path) -> None:
     heard: list[float] = []
     found = measure_fidelity(
-        recordings,
+        made,
         fits=Fits(generations=1),
         workers=2,
         report=lambda _, share: heard.append(share),
@@ -385,7 +423,11 @@ def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
-    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path,
+    twin: FittedTwin,
+    perfect: Measured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fits = Fits(generations=1, directory=tmp_path / "fits")
     fitted_to: list[list[Path]] = []
@@ -398,17 +440,17 @@ def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
 
     monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
     with pytest.raises(KeyboardInterrupt):
-        measure_fidelity(recordings, fits=fits, workers=1)
+        measure_fidelity(made, fits=fits, workers=1)
     kept = sorted((tmp_path / "fits").iterdir())
     assert len(kept) == 2
     kept[0].write_text("{}")
-    found = measure_fidelity(recordings, fits=fits, workers=1)
+    found = measure_fidelity(made, fits=fits, workers=1)
     assert len(fitted_to) == 3 + 2, "the one that was under way, and one that cannot be read"
     assert fitted_to[3] in fitted_to[:2]
     assert fitted_to[4] == fitted_to[2]
     fits.forget()
     assert not (tmp_path / "fits").exists(), "nothing of it is taken for the next measure's"
-    assert found == measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+    assert found == perfect.result, "as if it had not been interrupted"
 
 
 def test_fits_to_something_else_are_not_taken(
@@ -441,7 +483,7 @@ def test_fits_to_something_else_are_not_taken(
 
 
 def test_measuring_something_else_leaves_kept_fits_alone(
-    recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
     out = tmp_path / "out"
@@ -450,20 +492,20 @@ def test_measuring_something_else_leaves_kept_fits_alone(
     def measure(*_: object, fits: Fits, **__: object) -> dict[str, Any]:
         asked.append(fits)
         if fits.directory is not None:
-            fits.fit([recordings / "0"])
+            fits.fit([made / "0"])
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stallward.evaluation.fidelity.measure.measure_fidelity", measure)
     with pytest.raises(KeyboardInterrupt):
-        fidelity(recordings, out=out)
+        fidelity(made, out=out)
     with pytest.raises(KeyboardInterrupt):
-        fidelity(recordings, out=out, generations=7)
+        fidelity(made, out=out, generations=7)
     places = [fits.directory for fits in asked]
     assert None not in places
     assert len(set(places)) == 2, "whoever is done removes its own"
     save_fitted(tmp_path / "detector-anon.json", twin)
     with pytest.raises(KeyboardInterrupt):
-        fidelity(recordings, out=out, twin=[str(tmp_path / "detector-anon.json")])
+        fidelity(made, out=out, twin=[str(tmp_path / "detector-anon.json")])
     assert asked[-1].directory is None, "twins as they are need no fits, and have none to remove"
 
 

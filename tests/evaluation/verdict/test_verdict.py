@@ -129,31 +129,55 @@ def test_plans_that_cannot_be_run_are_refused(tmp_path: Path, text: str, said: s
             load_verdict_plan(path)
 
 
-def test_figures_are_those_of_the_policy_beside_the_others() -> None:
-    found = judge({"s": scene()})
-    figures = found["scenarios"]["s"]["arms"]["ppo"]
+@pytest.fixture(scope="module")
+def judged() -> dict[str, Any]:
+    """What is made of one scenario of four rounds."""
+    return judge({"s": scene()})
+
+
+def test_figures_are_those_of_the_policy_beside_the_others(judged: dict[str, Any]) -> None:
+    figures = judged["scenarios"]["s"]["arms"]["ppo"]
     assert figures["impact_ample_mean"]["value"] == pytest.approx(11.5 / 11.0 - 1.0, abs=0.01)
     assert figures["impact_p99"]["value"] == pytest.approx(11.5 / 10.0 - 1.0, abs=0.03)
     assert figures["work"]["value"] == pytest.approx(0.6, rel=0.02)
     assert figures["work_of_oracle"]["value"] == pytest.approx(6.0 / 7.0, rel=0.05)
     assert figures["work_of_latd"]["value"] == pytest.approx(1.5, rel=0.05)
     assert figures["p99_of_latd"]["value"] == pytest.approx(11.5 / 12.0, rel=0.03)
-    for name in ("work_of_rule", "impact_ample_p99", "score_over_rule", "impact_p99_sd"):
-        assert figures[name]["low"] < figures[name]["value"] < figures[name]["high"], name
-    points = figures["slo_points"]
+
+
+@pytest.mark.parametrize(
+    "name", ["work_of_rule", "impact_ample_p99", "score_over_rule", "impact_p99_sd"]
+)
+def test_a_figure_has_an_interval_around_it(judged: dict[str, Any], name: str) -> None:
+    figure = judged["scenarios"]["s"]["arms"]["ppo"][name]
+    assert figure["low"] < figure["value"] < figure["high"]
+
+
+def test_what_never_happened_in_80_windows_may_still_happen(judged: dict[str, Any]) -> None:
+    points = judged["scenarios"]["s"]["arms"]["ppo"]["slo_points"]
     assert points["value"] == 0.0
-    assert points["low"] == -points["high"] == pytest.approx(-3.0 / 80.0), (
-        "never once in 80 windows"
-    )
-    over = found["arms"]["ppo"]
+    assert points["low"] == -points["high"] == pytest.approx(-3.0 / 80.0)
+
+
+def test_targets_are_met_or_not_where_there_are_any(judged: dict[str, Any]) -> None:
+    over = judged["arms"]["ppo"]
     assert over["work_of_latd"]["met"] is True
     assert over["impact_ample_mean"]["met"] is True
     assert over["impact_mean"]["met"] is None, "no target"
-    assert "impact_ample_p99" not in found["arms"]["ample"], "nothing is held against itself"
-    assert "work_of_latd" not in found["arms"]["latd"]
-    again = found["again"]["ppo#2"]["work_ratio"]
+
+
+def test_nothing_is_held_against_itself(judged: dict[str, Any]) -> None:
+    assert "impact_ample_p99" not in judged["arms"]["ample"]
+    assert "work_of_latd" not in judged["arms"]["latd"]
+
+
+def test_the_same_arm_again_does_as_much_work(judged: dict[str, Any]) -> None:
+    again = judged["again"]["ppo#2"]["work_ratio"]
     assert again["low"] < 1.0 < again["high"]
-    json.dumps(found, allow_nan=False)
+
+
+def test_figures_can_be_written_as_json(judged: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(judged, allow_nan=False))["arms"].keys() == judged["arms"].keys()
 
 
 def test_the_score_takes_off_what_is_suffered_beyond_what_is_allowed() -> None:

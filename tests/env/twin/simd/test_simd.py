@@ -158,6 +158,7 @@ def test_random_numbers_follow_from_key_and_count() -> None:
     assert abs(neighbours) < 0.015
 
 
+@pytest.mark.slow
 def test_compiled_code_is_kept_where_it_can_be_and_a_read_only_home_does_not_hurt(
     tmp_path: Path,
 ) -> None:
