@@ -153,7 +153,11 @@ def write_uncached(path: Path, size_mib: int) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 5.0) -> bool:
+PATIENCE_S = 20.0
+"""After which a wait is given up: far beyond what it takes, however busy the machine is."""
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> bool:
     """Poll a callable until it is true; returns whether it became so."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
@@ -268,29 +272,43 @@ def all_gone(pids: list[int]) -> bool:
     return all(gone(pid) for pid in pids)
 
 
-def test_a_lease_pauses_a_real_group_until_it_lapses(little_sandbox: LittleSandbox) -> None:
+def test_a_lease_moves_the_levers_and_keeps_others_out(little_sandbox: LittleSandbox) -> None:
     hog = little_sandbox.hogs[0]
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
-        granted = client.apply(SQUEEZE, lease_s=1.0, holder="test")
-        began_s = time.monotonic()
+        granted = client.apply(SQUEEZE, lease_s=30.0, holder="test")
         assert granted.granted.slots[0].paused
-        assert 0 < granted.lease_remaining_s <= 1.0
-        assert wait_for(lambda: frozen(hog), 1.0)
+        assert 0 < granted.lease_remaining_s <= 30.0
+        assert wait_for(lambda: frozen(hog))
         assert Path("/proc/sys/vm/swappiness").read_text().strip() == "77"
         with pytest.raises(LeaseHeldError, match="'test' holds the lease"):
             client.apply(SQUEEZE, lease_s=1.0, holder="other")
         status = client.status()
         assert status.lease_held
         assert status.controller == "remote"
-        assert wait_for(lambda: not frozen(hog), 2.0)
-        assert 0.8 <= time.monotonic() - began_s <= 1.4
-        assert wait_for(lambda: not little_sandbox.leftovers(), 1.0), little_sandbox.leftovers()
-        client.apply(SQUEEZE, lease_s=30.0, holder="other")
-        assert wait_for(lambda: frozen(hog), 1.0)
-        client.release(holder="other")
-        assert wait_for(lambda: not little_sandbox.leftovers(), 1.0), little_sandbox.leftovers()
-        client.apply(SQUEEZE, lease_s=30.0, holder="test")
     assert little_sandbox.leftovers() == [], "an orderly stop puts everything back"
+
+
+def test_a_lease_that_lapses_puts_everything_back_and_not_before(
+    little_sandbox: LittleSandbox,
+) -> None:
+    hog = little_sandbox.hogs[0]
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        client.apply(SQUEEZE, lease_s=30.0, holder="test")
+        assert wait_for(lambda: frozen(hog))
+        asked_s = time.monotonic()
+        client.apply(SQUEEZE, lease_s=1.0, holder="test")
+        assert wait_for(lambda: not frozen(hog))
+        assert time.monotonic() - asked_s >= 1.0, "it had been granted for longer"
+        assert wait_for(lambda: not little_sandbox.leftovers()), little_sandbox.leftovers()
+        assert not client.status().lease_held
+
+
+def test_a_released_lease_puts_everything_back(little_sandbox: LittleSandbox) -> None:
+    with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
+        client.apply(SQUEEZE, lease_s=30.0, holder="other")
+        assert wait_for(lambda: frozen(little_sandbox.hogs[0]))
+        client.release(holder="other")
+        assert wait_for(lambda: not little_sandbox.leftovers()), little_sandbox.leftovers()
 
 
 def test_refused_calls_say_why_and_are_counted(
@@ -350,12 +368,12 @@ def test_a_policy_is_loaded_watched_and_activated(
         assert watched.record.decision.controller == "none"
         assert not frozen(hog)
         client.set_mode(Mode.ACTIVE)
-        assert wait_for(lambda: frozen(hog), 1.0)
+        assert wait_for(lambda: frozen(hog))
         status = client.status()
         assert (status.controller, status.mode) == ("onnx", Mode.ACTIVE)
         assert status.ticks > before
         client.set_mode(Mode.OFF)
-        assert wait_for(lambda: not frozen(hog), 1.0)
+        assert wait_for(lambda: not frozen(hog))
         assert client.status().controller == "none", "a daemon that was told to do nothing"
     records = [
         record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
@@ -379,7 +397,7 @@ def test_a_rule_decides_where_a_policy_that_was_asked_for_is_off(
     with Daemon(config) as daemon, daemon.client() as client:
         assert client.status().controller == "onnx"
         client.set_mode(Mode.OFF)
-        assert wait_for(lambda: client.status().controller == "rule", 1.0)
+        assert wait_for(lambda: client.status().controller == "rule")
 
 
 def settings_of(box: LittleSandbox) -> EngineSettings:
@@ -405,14 +423,17 @@ def test_a_policy_that_returns_nan_is_refused(
 
 
 def test_latd_acts_under_pressure_and_replays_bit_for_bit(little_sandbox: LittleSandbox) -> None:
-    with Daemon(little_sandbox.config("latd")) as daemon:
-        time.sleep(4)
+    with Daemon(little_sandbox.config("latd")) as daemon, daemon.client() as client:
         assert daemon.pids.recorder is not None
+        deadline_s = time.monotonic() + PATIENCE_S
+        for watched in client.watch():
+            if watched.record.granted.stopped or time.monotonic() > deadline_s:
+                break
     assert little_sandbox.leftovers() == []
     records = [
         record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
     ]
-    assert len(records) >= 30
+    assert len(records) >= 10
     notes = {note for r in records for note in r.guard_notes}
     assert any(r.granted.stopped for r in records), f"there was pressure to react to; {notes}"
     assert replay(records, make_controller("latd"), settings=settings_of(little_sandbox)) is None
@@ -450,8 +471,8 @@ def hold_fast(client: ActuatorClient, box: LittleSandbox, desired: DesiredState)
         if watched.record.sample.slot_states[0].reference_bytes is not None:
             break
     assert apply_hard(client, desired)
-    assert wait_for(lambda: frozen(box.hogs[0]), 1.0)
-    assert wait_for(lambda: any("memory." in left for left in box.leftovers()), 2.0)
+    assert wait_for(lambda: frozen(box.hogs[0]))
+    assert wait_for(lambda: any("memory." in left for left in box.leftovers()))
 
 
 def with_a_stopped_process(box: LittleSandbox) -> DesiredState:
@@ -473,7 +494,7 @@ def test_fifty_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbo
     )
     with Daemon(config) as daemon, daemon.client() as client:
         for _ in range(50):
-            assert wait_for(lambda: apply_hard(client, desired), 8.0), daemon.last_words()
+            assert wait_for(lambda: apply_hard(client, desired)), daemon.last_words()
             pid = daemon.pids.loop
             assert pid is not None
             moment_s = time.monotonic() + rng.uniform(0.0, 0.3)
@@ -483,10 +504,10 @@ def test_fifty_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbo
             held += bool(little_sandbox.leftovers())
             os.kill(pid, signal.SIGKILL)
             killed_s = time.monotonic()
-            back = wait_for(lambda: not little_sandbox.leftovers(), 1.0)
+            back = wait_for(lambda: not little_sandbox.leftovers())
             assert back, little_sandbox.leftovers()
             slowest_s = max(slowest_s, time.monotonic() - killed_s)
-        assert wait_for(lambda: apply_hard(client, DesiredState()), 8.0)
+        assert wait_for(lambda: apply_hard(client, DesiredState()))
         assert client.status().loop_restarts >= 50
     assert held >= 25, "most kills must find something held"
     assert little_sandbox.leftovers() == []
@@ -503,11 +524,11 @@ def test_a_killed_guardian_takes_everything_with_it(little_sandbox: LittleSandbo
             hold_fast(client, little_sandbox, with_a_stopped_process(little_sandbox))
             pids = daemon.pids
             os.kill(pids.guardian, signal.SIGKILL)
-            back = wait_for(lambda: not little_sandbox.leftovers(), 1.0)
+            back = wait_for(lambda: not little_sandbox.leftovers())
             assert back, little_sandbox.leftovers()
             others = [pid for pid in pids.all if pid != pids.guardian]
             assert len(others) == 3
-            assert wait_for(partial(all_gone, others), 5.0)
+            assert wait_for(partial(all_gone, others))
 
 
 def test_guardian_and_loop_killed_are_restored_at_the_next_start(
@@ -520,7 +541,7 @@ def test_guardian_and_loop_killed_are_restored_at_the_next_start(
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in (pids.loop, pids.guardian):
                 os.kill(pid, number)
-        assert wait_for(lambda: gone(pids.loop or 0), 5.0)
+        assert wait_for(lambda: gone(pids.loop or 0))
         time.sleep(0.3)
         assert little_sandbox.leftovers(), "nobody was left to restore"
     with Daemon(little_sandbox.config()):
@@ -571,8 +592,8 @@ def test_a_killed_service_comes_back_and_the_loop_goes_on(little_sandbox: Little
         ticks = client.status().ticks
         assert before.service is not None
         os.kill(before.service, signal.SIGKILL)
-        assert wait_for(lambda: daemon.pids.service not in {None, before.service}, 5.0)
-        assert wait_for(lambda: _ticks(client) > ticks, 8.0), daemon.last_words()
+        assert wait_for(lambda: daemon.pids.service not in {None, before.service})
+        assert wait_for(lambda: _ticks(client) > ticks), daemon.last_words()
         assert daemon.pids.loop == before.loop
         assert client.status().lease_held, "the lease is the loop's"
         assert frozen(little_sandbox.hogs[0])
@@ -593,7 +614,7 @@ def test_a_killed_recorder_comes_back(little_sandbox: LittleSandbox) -> None:
         assert before is not None
         assert wait_for(lambda: records_of(little_sandbox))
         os.kill(before, signal.SIGKILL)
-        assert wait_for(lambda: daemon.pids.recorder not in {None, before}, 5.0)
+        assert wait_for(lambda: daemon.pids.recorder not in {None, before})
         count = len(records_of(little_sandbox))
         assert wait_for(lambda: len(records_of(little_sandbox)) > count + 3)
 
@@ -604,8 +625,8 @@ def test_a_hung_loop_is_killed_and_restored(little_sandbox: LittleSandbox) -> No
         pid = daemon.pids.loop
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        assert wait_for(lambda: not little_sandbox.leftovers(), 8.0), daemon.last_words()
-        assert wait_for(lambda: daemon.pids.loop not in {None, pid}, 5.0)
+        assert wait_for(lambda: not little_sandbox.leftovers()), daemon.last_words()
+        assert wait_for(lambda: daemon.pids.loop not in {None, pid})
 
 
 def test_two_daemons_never_share_a_journal_or_a_machine(little_sandbox: LittleSandbox) -> None:
@@ -684,5 +705,5 @@ def test_the_daemon_stops_with_its_owner(little_sandbox: LittleSandbox, tmp_path
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    assert wait_for(partial(all_gone, pids), 8.0)
+    assert wait_for(partial(all_gone, pids))
     assert little_sandbox.leftovers() == []

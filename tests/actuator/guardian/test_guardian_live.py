@@ -112,7 +112,11 @@ SWAPPINESS = int(Path("/proc/sys/vm/swappiness").read_text())
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 10.0) -> bool:
+PATIENCE_S = 20.0
+"""After which a wait is given up: far beyond what it takes, however busy the machine is."""
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> bool:
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         if condition():
@@ -177,7 +181,8 @@ def test_a_loop_that_thinks_for_too_long_does_not_make_a_pause_longer(node: Quie
         loop = daemon.pids.loop
         assert loop is not None
         os.kill(loop, signal.SIGSTOP)  # a controller that does not answer looks the same
-        assert wait_for(lambda: not node.held()[0], 3.0), "before its heartbeat is missed"
+        assert wait_for(lambda: not node.held()[0])
+        assert daemon.pids.loop == loop, "before its heartbeat is missed"
         assert wait_for(lambda: daemon.pids.loop not in {None, loop})
     assert node.held() == NOTHING
 
@@ -206,7 +211,7 @@ def test_a_guardian_that_dies_alone_leaves_nothing_to_undo(node: QuietNode) -> N
         node.hold(client)
         pids = daemon.pids
         os.kill(pids.guardian, signal.SIGKILL)
-        assert wait_for(lambda: node.held() == NOTHING, 1.0), node.held()
+        assert wait_for(lambda: node.held() == NOTHING), node.held()
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
         left = Journal(config.journal.path, Paths())
         assert wait_for(lambda: left.load() == ())
@@ -228,13 +233,13 @@ def test_what_others_have_set_meanwhile_outlives_a_crash(node: QuietNode) -> Non
         theirs = str(64 * MIB)
         node.foreign.write_text(theirs)
         os.kill(loop, signal.SIGKILL)
-        assert wait_for(lambda: node.held() == NOTHING, 1.0), node.held()
+        assert wait_for(lambda: node.held() == NOTHING), node.held()
         assert node.foreign.read_text().strip() == theirs
         assert wait_for(lambda: daemon.pids.loop not in {None, loop})
         node.hold(client)
         pids = daemon.pids
         os.kill(pids.guardian, signal.SIGKILL)
-        assert wait_for(lambda: node.held() == NOTHING, 1.0), node.held()
+        assert wait_for(lambda: node.held() == NOTHING), node.held()
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
         assert node.foreign.read_text().strip() == theirs
 
@@ -268,7 +273,7 @@ def test_a_loop_that_is_started_again_pauses_soon(node: QuietNode) -> None:
             loop = daemon.pids.loop
             assert loop is not None
             os.kill(loop, signal.SIGKILL)
-            assert wait_for(lambda: node.held() == NOTHING, 1.0), node.held()
+            assert wait_for(lambda: node.held() == NOTHING), node.held()
         # Each hold waits for 10 s at most; if the worst were assumed it would take 12.
     assert node.held() == NOTHING
 

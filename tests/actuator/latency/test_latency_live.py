@@ -79,7 +79,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., DaemonConfig]]:
             group.remove()
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 10.0) -> bool:
+PATIENCE_S = 20.0
+"""After which a wait is given up: far beyond what it takes, however busy the machine is."""
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> bool:
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         if condition():
@@ -114,12 +118,6 @@ def hear(client: ActuatorClient, heard: threading.Event) -> None:
 
 def another_collector(daemon: Daemon, pid: int) -> bool:
     return daemon.pids.collector not in (None, pid)
-
-
-def ticks_in(client: ActuatorClient, duration_s: float) -> int:
-    before = client.status().ticks
-    time.sleep(duration_s)
-    return client.status().ticks - before
 
 
 class Application(ThreadingHTTPServer):
@@ -174,7 +172,8 @@ def test_a_scraped_application_restarts_hangs_and_comes_back(
             assert any(f"{url}: does not answer within 0.3 s" in why for why in status.missing)
             assert status.last_tick is not None
             assert status.last_tick.sample.latency is None, "absent, not zero"
-            assert ticks_in(client, 2.0) >= 3, "the loop ticks on, twice a second when calm"
+            ticks = status.ticks
+            assert wait_for(lambda: client.status().ticks >= ticks + 3), "the loop ticks on"
             application.stop()
             assert wait_for(lambda: "refuses the connection" in source_of(client).fault)
             application = Application(port)
@@ -204,11 +203,13 @@ def test_statsd_arrives_floods_and_outlives_its_collector(
         assert wait_for(lambda: completed(client) == 1)
         assert wait_for(lambda: source_of(client).counts.malformed == 1)
         before = client.status().ticks
-        started_s = time.monotonic()
-        for _ in range(20_000):
-            application.sendto(b"app.ms:7.5|ms", address)
-        took_s = time.monotonic() - started_s
-        assert client.status().ticks - before >= int(took_s)
+
+        def ticked_in_a_flood() -> bool:
+            for _ in range(20_000):
+                application.sendto(b"app.ms:7.5|ms", address)
+            return client.status().ticks > before
+
+        assert wait_for(ticked_in_a_flood)
         assert wait_for(lambda: completed(client) > 100)
         for _ in range(6):  # more often than the daemon's own processes may die
             pid = daemon.pids.collector
@@ -249,7 +250,7 @@ def test_clients_report_over_grpc(start: Callable[..., DaemonConfig]) -> None:
             assert wait_for(lambda: completed(other) == 0), "an open stream without requests"
             assert latest(other) is not None
             proceed.set()
-            thread.join(10.0)
+            thread.join(PATIENCE_S)
             assert summaries == [ReportSummary(accepted=100, failed=1, malformed=1, late=1)]
             assert wait_for(lambda: "nobody reports" in source_of(other).fault)
             loop = daemon.pids.loop
@@ -272,7 +273,7 @@ def test_clients_report_over_grpc(start: Callable[..., DaemonConfig]) -> None:
                 check=False,
             )
             assert done.stdout == "2 reported, 0 failed, 0 too late, 1 not understood\n"
-            assert heard.wait(10.0)
+            assert heard.wait(PATIENCE_S)
 
 
 def test_reports_are_refused_where_latencies_come_from_elsewhere(
