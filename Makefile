@@ -1,5 +1,5 @@
 # For a newcomer: `make demo` and `make test`.
-.PHONY: demo test test-vm docs diagrams fuzz setup proto recordings policy clean help
+.PHONY: demo check test test-live-busy test-vm docs diagrams fuzz setup proto recordings policy clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -8,9 +8,21 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 	@scripts/setup.sh gcc
 	@.venv/bin/stallward demo --out build/demo
 
+SIDE_BY_SIDE := -n logical --dist worksteal
+
+check:  ## for daily work: linters, types, contracts, all tests without pressure that are quick
+	@scripts/setup.sh
+	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) -m "not live and not vm and not slow"
+
 test:  ## everything this machine allows; says what it skipped and why
 	@scripts/setup.sh workloads
-	@.venv/bin/python -m pytest -raR
+	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m "not live and not vm"; calm=$$?; \
+	.venv/bin/python -m pytest -raR -m "live or vm"; live=$$?; \
+	exit $$((calm > live ? calm : live))
+
+test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; counts what fails
+	@scripts/setup.sh workloads
+	@.venv/bin/python tests/project/live_busy.py $(or $(N),20)
 
 test-vm:  ## what needs cgroup v2, in an emulated machine (12 minutes); ARGS="-k psi" for some
 	@scripts/setup.sh vm

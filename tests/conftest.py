@@ -30,8 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip live and vm tests where the machine does not allow them, and say why.
 
     Live tests make real pressure on a machine that others use too, and the emulated machine of
-    vm tests stalls for seconds with it: one that fails is tried once more, and the summary lists
-    it under RERUN.
+    vm tests stalls for seconds with it: one that fails is repeated, twice at most. The summary
+    lists it under RERUN, after what it saw when it failed.
     """
     why = {"live": _why_not_live()}
     if "STALLWARD_VM" not in os.environ:  # set by tests/vm/guest.sh
@@ -41,4 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if reason and item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=f"{marker} test: {reason}"))
         if any(item.get_closest_marker(marker) is not None for marker in ("live", "vm")):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests that were repeated saw before: they passed in the end, or failed anew."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"repeated: {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+        for title, text in report.sections:
+            terminalreporter.line(f"--- {title}\n{text}")
