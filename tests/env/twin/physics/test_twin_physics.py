@@ -279,7 +279,7 @@ def test_without_pressure_nobody_stalls_or_faults(seed: int) -> None:
     assert (nodes.units.sum(axis=0) > 0.0).all(), "and yet they worked"
 
 
-def application_faults(twin: TwinBatch) -> tuple[Array, Array]:
+def application_faults(twin: TwinBatch) -> tuple[Array, NDArray[np.bool_]]:
     """Pages that each node's application read again for a request, and which kept up with them.
 
     Where requests pile up fewer are served, and what is not served does not fault.
