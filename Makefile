@@ -15,7 +15,7 @@ check:  ## for daily work: linters, types, contracts, all tests without pressure
 	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) -m "not live and not vm and not slow"
 
 test:  ## everything this machine allows; says what it skipped and why
-	@scripts/setup.sh workloads
+	@scripts/setup.sh workloads proto
 	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m "not live and not vm"; calm=$$?; \
 	.venv/bin/python -m pytest -raR -m "live or vm"; live=$$?; \
 	exit $$((calm > live ? calm : live))
@@ -44,7 +44,8 @@ setup:  ## only the set-up: .venv and system packages
 	@scripts/setup.sh workloads
 
 proto:  ## regenerate the wire code from proto/
-	cd proto && ../.venv/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
+	@scripts/setup.sh proto
+	cd proto && ../build/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
 	  --grpc_python_out=. stallward/proto/v1/stallward.proto
 
 recordings:  ## record what is missing of the shipped recordings (all: 3 hours, as root)

@@ -2,7 +2,8 @@
 # Sets up everything a make target needs: system packages (apt, where root allows), uv, .venv.
 # usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs; "workloads" stands
 #                                        for all that shipped scenarios run, "vm" for all that
-#                                        boots the machine of `make test-vm`
+#                                        boots the machine of `make test-vm`, "proto" for the
+#                                        generator of the wire code
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -11,6 +12,7 @@ say() { printf 'setup: %s\n' "$*"; }
 
 missing=""
 vm=""
+proto=""
 packages=""
 for package in "$@"; do
   case "$package" in
@@ -34,6 +36,7 @@ for package in $packages; do
       command -v busybox >/dev/null 2>&1 || missing="$missing busybox-static"
       command -v file >/dev/null 2>&1 || missing="$missing file"
       command -v mkfs.ext4 >/dev/null 2>&1 || missing="$missing e2fsprogs" ;;
+    proto)      proto=yes ;;
     *)          say "unknown package $package"; exit 2 ;;
   esac
 done
@@ -77,14 +80,24 @@ if [ -z "$uv" ]; then
   uv=build/uv/bin/uv
 fi
 UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras --python "$python"
-if [ -n "$vm" ] && ! cmp -s tests/vm/tools.txt build/vm/tools/installed.txt; then
-  say "installing virtme-ng into build/vm/tools"
-  rm -rf build/vm/tools
-  if "$uv" venv --quiet --python .venv/bin/python build/vm/tools &&
-    "$uv" pip install --quiet --python build/vm/tools/bin/python -r tests/vm/tools.txt; then
-    cp tests/vm/tools.txt build/vm/tools/installed.txt
-  else
-    say "virtme-ng cannot be installed; make test-vm is skipped until then."
-  fi
+
+# install_tools FOLDER REQUIREMENTS [ARGUMENT...]: an environment of its own for tools that are
+# only run, made again when the file of requirements changes
+install_tools() {
+  folder="$1" requirements="$2"
+  shift 2
+  if cmp -s "$requirements" "$folder/installed.txt"; then return 0; fi
+  say "installing $requirements into $folder"
+  rm -rf "$folder"
+  "$uv" venv --quiet --python .venv/bin/python "$folder" &&
+    "$uv" pip install --quiet --python "$folder/bin/python" "$@" -r "$requirements" &&
+    cp "$requirements" "$folder/installed.txt"
+}
+if [ -n "$vm" ] && ! install_tools build/vm/tools tests/vm/tools.txt; then
+  say "virtme-ng cannot be installed; make test-vm is skipped until then."
+fi
+# Built from source the generator would take many minutes: only wheels.
+if [ -n "$proto" ] && ! install_tools build/proto proto/generator.txt --only-binary :all:; then
+  say "the generator cannot be installed; make proto fails and its test is skipped until then."
 fi
 say "ready ($(.venv/bin/python --version))"

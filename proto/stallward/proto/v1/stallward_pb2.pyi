@@ -270,7 +270,7 @@ class GroupSample(_message.Message):
     page_cache_hits: int
     page_cache_misses: int
     turn_read_s: float
-    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: _Optional[bool] = ..., working_set_bytes: _Optional[int] = ..., high_events: _Optional[int] = ..., max_events: _Optional[int] = ..., cpu_throttled_us: _Optional[int] = ..., io_read_bytes: _Optional[int] = ..., io_written_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., turn_read_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: bool = ..., working_set_bytes: _Optional[int] = ..., high_events: _Optional[int] = ..., max_events: _Optional[int] = ..., cpu_throttled_us: _Optional[int] = ..., io_read_bytes: _Optional[int] = ..., io_written_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., turn_read_s: _Optional[float] = ...) -> None: ...
 
 class NodeSample(_message.Message):
     __slots__ = ("psi", "memory_total_bytes", "memory_available_bytes", "dirty_bytes", "writeback_bytes", "swap_total_bytes", "swap_free_bytes", "swap_in_pages", "swap_out_pages", "major_faults", "refault_file_pages", "refault_anon_pages", "scan_kswapd_pages", "scan_direct_pages", "steal_kswapd_pages", "steal_direct_pages", "allocation_stalls", "page_cache_hits", "page_cache_misses")
@@ -362,7 +362,7 @@ class ProcessSample(_message.Message):
     page_cache_hits: int
     page_cache_misses: int
     read_s: float
-    def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., slot: _Optional[int] = ..., oom_score: _Optional[int] = ..., stopped: _Optional[bool] = ..., rss_bytes: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., read_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., slot: _Optional[int] = ..., oom_score: _Optional[int] = ..., stopped: bool = ..., rss_bytes: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., read_s: _Optional[float] = ...) -> None: ...
 
 class LeverState(_message.Message):
     __slots__ = ("lever", "value", "held_for_s", "foreign")
@@ -374,7 +374,7 @@ class LeverState(_message.Message):
     value: str
     held_for_s: float
     foreign: bool
-    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., held_for_s: _Optional[float] = ..., foreign: _Optional[bool] = ...) -> None: ...
+    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., held_for_s: _Optional[float] = ..., foreign: bool = ...) -> None: ...
 
 class SlotState(_message.Message):
     __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes")
@@ -390,7 +390,7 @@ class SlotState(_message.Message):
     paused_share: float
     limit_bytes: int
     reference_bytes: int
-    def __init__(self, paused: _Optional[bool] = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, paused: bool = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ...) -> None: ...
 
 class Sample(_message.Message):
     __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers")
@@ -418,7 +418,7 @@ class Sample(_message.Message):
     processes_known: bool
     profile: str
     levers: _containers.RepeatedCompositeFieldContainer[LeverState]
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: _Optional[bool] = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: bool = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ...) -> None: ...
 
 class Tuning(_message.Message):
     __slots__ = ("name", "swappiness", "protected_swappiness", "dirty_background_ratio", "dirty_ratio", "overcommit_memory")
@@ -464,7 +464,7 @@ class SlotDesire(_message.Message):
     cpus: _containers.RepeatedScalarFieldContainer[int]
     page_advice: str
     terminated: bool
-    def __init__(self, paused: _Optional[bool] = ..., limit_bytes: _Optional[int] = ..., hard_limit_bytes: _Optional[int] = ..., swap_max_bytes: _Optional[int] = ..., reclaim_to_bytes: _Optional[int] = ..., cpu_weight: _Optional[int] = ..., cpu_max_cores: _Optional[float] = ..., io_weight: _Optional[int] = ..., io_max_bytes_per_s: _Optional[int] = ..., nice: _Optional[int] = ..., cpus: _Optional[_Iterable[int]] = ..., page_advice: _Optional[str] = ..., terminated: _Optional[bool] = ...) -> None: ...
+    def __init__(self, paused: bool = ..., limit_bytes: _Optional[int] = ..., hard_limit_bytes: _Optional[int] = ..., swap_max_bytes: _Optional[int] = ..., reclaim_to_bytes: _Optional[int] = ..., cpu_weight: _Optional[int] = ..., cpu_max_cores: _Optional[float] = ..., io_weight: _Optional[int] = ..., io_max_bytes_per_s: _Optional[int] = ..., nice: _Optional[int] = ..., cpus: _Optional[_Iterable[int]] = ..., page_advice: _Optional[str] = ..., terminated: bool = ...) -> None: ...
 
 class ProcessRef(_message.Message):
     __slots__ = ("pid", "start_time_ticks")
@@ -490,7 +490,7 @@ class DesiredState(_message.Message):
     protect_from_oom: bool
     protected_low_bytes: int
     protected_willneed: bool
-    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: _Optional[bool] = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("controller", "desired", "reason", "action", "propensity", "score", "leased")
@@ -508,7 +508,7 @@ class Decision(_message.Message):
     propensity: float
     score: float
     leased: bool
-    def __init__(self, controller: _Optional[str] = ..., desired: _Optional[_Union[DesiredState, _Mapping]] = ..., reason: _Optional[str] = ..., action: _Optional[_Iterable[int]] = ..., propensity: _Optional[float] = ..., score: _Optional[float] = ..., leased: _Optional[bool] = ...) -> None: ...
+    def __init__(self, controller: _Optional[str] = ..., desired: _Optional[_Union[DesiredState, _Mapping]] = ..., reason: _Optional[str] = ..., action: _Optional[_Iterable[int]] = ..., propensity: _Optional[float] = ..., score: _Optional[float] = ..., leased: bool = ...) -> None: ...
 
 class LeverResult(_message.Message):
     __slots__ = ("lever", "value", "ok", "error", "took_ms", "dry_run")
@@ -524,7 +524,7 @@ class LeverResult(_message.Message):
     error: str
     took_ms: float
     dry_run: bool
-    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., took_ms: _Optional[float] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., ok: bool = ..., error: _Optional[str] = ..., took_ms: _Optional[float] = ..., dry_run: bool = ...) -> None: ...
 
 class TickTimings(_message.Message):
     __slots__ = ("late_ms", "sense_ms", "observe_ms", "decide_ms", "guard_ms", "apply_ms")
@@ -574,7 +574,7 @@ class TickRecord(_message.Message):
     fallback: bool
     reasons: Reasons
     circumstances: Circumstances
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: _Optional[bool] = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: bool = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
 
 class Reasons(_message.Message):
     __slots__ = ("fault", "default_fault", "watched_fault", "changes", "changes_left_out")
@@ -836,7 +836,7 @@ class StatusResponse(_message.Message):
     fallbacks: _containers.ScalarMap[str, int]
     stepped_aside: int
     latency_source: LatencySourceStatus
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: _Optional[bool] = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: _Optional[bool] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ...) -> None: ...
 
 class LatencySourceStatus(_message.Message):
     __slots__ = ("source", "fault", "malformed", "failed", "lost")
@@ -930,7 +930,7 @@ class ReportedRequest(_message.Message):
     latency_ms: float
     failed: bool
     ended_ago_ms: float
-    def __init__(self, latency_ms: _Optional[float] = ..., failed: _Optional[bool] = ..., ended_ago_ms: _Optional[float] = ...) -> None: ...
+    def __init__(self, latency_ms: _Optional[float] = ..., failed: bool = ..., ended_ago_ms: _Optional[float] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("requests",)

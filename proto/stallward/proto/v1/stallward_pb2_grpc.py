@@ -5,7 +5,7 @@ import warnings
 
 from stallward.proto.v1 import stallward_pb2 as stallward_dot_proto_dot_v1_dot_stallward__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.73.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in stallward/proto/v1/stallward_pb2_grpc.py depends on'
+        + f' but the generated code in stallward/proto/v1/stallward_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class ActuatorServiceStub:
+class ActuatorServiceStub(object):
     """The actuator on a node.
     """
 
@@ -72,7 +72,7 @@ class ActuatorServiceStub:
                 _registered_method=True)
 
 
-class ActuatorServiceServicer:
+class ActuatorServiceServicer(object):
     """The actuator on a node.
     """
 
@@ -175,7 +175,7 @@ def add_ActuatorServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ActuatorService:
+class ActuatorService(object):
     """The actuator on a node.
     """
 
