@@ -1,5 +1,6 @@
 # For a newcomer: `make demo` and `make test`.
-.PHONY: demo check test test-live-busy test-vm docs diagrams fuzz setup proto recordings policy clean help
+.PHONY: demo check test test-live-busy test-lowest test-vm docs diagrams fuzz setup proto recordings \
+  policy clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,6 +24,9 @@ test:  ## everything this machine allows; says what it skipped and why
 test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; counts what fails
 	@scripts/setup.sh workloads
 	@.venv/bin/python tests/project/live_busy.py $(or $(N),20)
+
+test-lowest:  ## the oldest dependencies that pyproject.toml allows; ARGS="tests/agent" for some
+	@scripts/test_lowest.sh $(ARGS)
 
 test-vm:  ## what needs cgroup v2, in an emulated machine (12 minutes); ARGS="-k psi" for some
 	@scripts/setup.sh vm

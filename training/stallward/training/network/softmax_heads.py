@@ -24,7 +24,8 @@ class Heads(MultiCategoricalDistribution):
     """
 
     def __init__(self, action_dims: Sequence[int]) -> None:
-        super().__init__(list(action_dims))
+        action_dims = [int(size) for size in action_dims]  # numpy's, of some versions of SB3
+        super().__init__(action_dims)
         width = max(action_dims)
         self._shape = (len(action_dims), width)
         starts = [sum(action_dims[:k]) for k in range(len(action_dims))]
