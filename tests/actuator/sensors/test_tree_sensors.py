@@ -176,7 +176,10 @@ def test_one_malformed_process_is_a_fault_and_hides_nobody(tmp_path: Path) -> No
 
 
 def test_a_process_of_a_real_machine_is_read() -> None:
-    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as child:
+    program = [sys.executable, "-S", "-c", "print(flush=True); input()"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # until then it may hold no memory yet
         forest = Forest(Path("/proc"), [ProcessesConfig(pids=(child.pid,))], ["batch"])
         tree = forest.trees[0]
         assert tree is not None

@@ -303,13 +303,12 @@ def test_patterns_that_match_nothing_are_refused() -> None:
 
 
 def test_a_machine_that_cannot_hold_a_sandbox_is_refused_before_anything_is_prepared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     bare = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup")
-    monkeypatch.setattr(live, "Paths", lambda: bare)
     with (
         pytest.raises(ActuatorError, match="cannot be used live"),
-        open_session(load_scenario("detector-anon"), tmp_path / "cache"),
+        open_session(load_scenario("detector-anon"), tmp_path / "cache", bare),
     ):
         pytest.fail("it was opened")
     assert not (tmp_path / "cache").exists()
