@@ -41,7 +41,7 @@ class FakeNode:
     released: list[JournalEntry] = field(default_factory=list)
 
     def lever_set(
-        self, zone_limit_bytes: int | None = 100 * MIB, spared: frozenset[int] = frozenset()
+        self, zone_limit_bytes: int | None = 100 * MIB, exempt: frozenset[int] = frozenset()
     ) -> LeverSet:
         return LeverSet(
             self.paths,
@@ -52,7 +52,7 @@ class FakeNode:
             zone_limit_bytes,
             self.sent.append,
             lambda *entries: self.released.extend(entries),
-            spared=spared,
+            exempt=exempt,
         )
 
     def vm(self, name: str) -> str:
@@ -331,7 +331,7 @@ def test_what_others_set_meanwhile_is_left_as_it_is(node: FakeNode) -> None:
     (vm / "dirty_ratio").write_text("33")
     errors = {r.lever: r.error for r in levers.restore() if not r.ok}
     assert set(errors) == {"limit:bg0", "vm.swappiness", "vm.dirty_bytes"}
-    assert all("set by somebody else" in error for error in errors.values())
+    assert all("set by another program" in error for error in errors.values())
     assert limit_file(slot).read_text() == str(40 * MIB)
     assert (node.vm("swappiness"), node.vm("dirty_ratio")) == ("10", "33")
     assert node.vm("overcommit_memory") == "0"
@@ -382,7 +382,7 @@ def test_a_pause_that_others_end_is_not_made_again_at_once(node: FakeNode) -> No
     freeze.write_text("0")
     (result,) = look_at_all(levers, state)
     assert not result.ok
-    assert "somebody else thawed it" in result.error
+    assert "another program thawed it" in result.error
     assert look_at_all(levers, state) == []
     assert freeze.read_text() == "0"
     assert levers.foreign_total == 1
@@ -446,7 +446,7 @@ def test_a_group_with_a_protected_process_is_never_paused_or_limited(
     below.mkdir()
     (below / "cgroup.procs").write_text(f"{pid}\n")
     before = tree(node.paths)
-    levers = node.lever_set(spared=frozenset({4_000_000}))
+    levers = node.lever_set(exempt=frozenset({4_000_000}))
     state = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=30 * MIB),))
     results = list(levers.apply(state))
     settle(levers, 0)

@@ -269,7 +269,7 @@ def test_a_process_that_somebody_else_continues_is_left_to_them(box: Box) -> Non
     process.send_signal(signal.SIGCONT)
     time.sleep(0.02)
     results = [r for _ in range(10) for r in box.levers.apply(stopped)]
-    assert [(r.ok, "somebody else" in r.error) for r in results] == [(False, True)]
+    assert [(r.ok, "another program" in r.error) for r in results] == [(False, True)]
     assert box.state(process) != "T"
     assert box.levers.foreign_total == 1
     assert [s.foreign for s in box.levers.states()] == [True]

@@ -252,7 +252,7 @@ def test_the_protected_tree_keeps_a_group_from_being_paused(programs: Programs) 
     app, batch = node._forest.trees
     assert app is not None
     assert batch is not None
-    spared = ExemptProcesses(frozenset(), lambda: protected_pids(app))
+    exempt = ExemptProcesses(frozenset(), lambda: protected_pids(app))
     batch.members.update(app.members)  # as if the group had been given one of its processes
-    assert spared.within(batch) in app.pids()
+    assert exempt.within(batch) in app.pids()
     node.close()

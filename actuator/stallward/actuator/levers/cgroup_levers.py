@@ -33,35 +33,32 @@ from stallward.agent.desired import DesiredState, PageAdvice, SlotDesire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What the levers of a node act on.
-
-    Attributes:
-        paths: The kernel's files.
-        hierarchy: The node's cgroup hierarchies.
-        zone: What the protected application and the background share.
-        protected: The protected application's group or process tree.
-        slots: The background groups or process trees, in slot order.
-        zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
-        spared: Processes with which no group is changed.
-        aside_s: How long a lever is left to somebody else who has moved it.
-    """
+    """The parts of a node on which its levers act."""
 
     paths: Paths
+    """The kernel's files."""
     hierarchy: Hierarchy
+    """The node's cgroup hierarchies."""
     zone: Cgroup
+    """The group that the protected application and the background share."""
     protected: AnyTarget
+    """The protected application's group or process tree."""
     slots: tuple[AnyTarget, ...]
+    """The background groups or process trees, in slot order."""
     zone_limit_bytes: int | None
-    spared: ExemptProcesses
+    """The zone's memory limit; ``None`` for the whole machine."""
+    exempt: ExemptProcesses
+    """Exempt processes: a group that holds one of them is not changed."""
     aside_s: float = ASIDE_S
+    """How long a lever steps aside after a foreign change."""
 
 
 def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
-    """All levers of a node, of its groups and process trees; each says itself what it lacks."""
+    """Make all levers of a node's groups and process trees; each knows whether it is missing."""
     makers = [
         _Slot(site, index, slot, originals)
         if isinstance(slot, Cgroup)
-        else TreeSlot(index, slot, site.paths.proc, originals, site.spared)
+        else TreeSlot(index, slot, site.paths.proc, originals, site.exempt)
         for index, slot in enumerate(site.slots)
     ]
     protected = site.protected if isinstance(site.protected, Cgroup) else None
@@ -115,29 +112,29 @@ class _Slot:
         self._originals = originals
         self._group = group
         self._short = cpu_and_io.short(self._group)
-        self._check = partial(site.spared.check, self._group)
+        self._check = partial(site.exempt.check, self._group)
         self._members = partial(self._group.pids, recursive=True)
 
-    def _wish(self, granted: DesiredState) -> SlotDesire:
+    def _desire(self, granted: DesiredState) -> SlotDesire:
         return granted.slot(self._index)
 
     def pause(self) -> PauseLever:
-        """Freezing; what is to end must run."""
+        """The pause lever; a group that is to end must run."""
 
         def paused(granted: DesiredState) -> bool:
-            wish = self._wish(granted)
-            return wish.paused and not wish.terminated
+            desire = self._desire(granted)
+            return desire.paused and not desire.terminated
 
         return PauseLever(
             self._group,
             self._originals,
             paused,
-            spared=self._site.spared,
+            exempt=self._site.exempt,
             aside_s=self._site.aside_s,
         )
 
     def memory(self) -> tuple[SlotLimit, Lever, Lever]:
-        """The soft limit, the hard one, and reclaim."""
+        """The levers on the soft limit, the hard limit and reclaim."""
         v2 = self._group.hierarchy.kind == "v2"
         folder = self._group.memory_dir or self._site.paths.cgroup
         usage = folder / ("memory.current" if v2 else "memory.usage_in_bytes")
@@ -153,9 +150,9 @@ class _Slot:
                 name=f"limit:{self._short}",
                 setting=soft,
                 usage=usage,
-                value_of=lambda granted: self._wish(granted).limit_bytes,
+                value_of=lambda granted: self._desire(granted).limit_bytes,
                 check=self._check,
-                missing=self._lacks(soft),
+                missing=self._missing(soft),
             ),
             self._originals,
             aside_s=self._site.aside_s,
@@ -169,7 +166,7 @@ class _Slot:
             ReclaimSpec(
                 name=f"reclaim:{self._short}",
                 usage=usage,
-                target_of=lambda granted: self._wish(granted).reclaim_to_bytes,
+                target_of=lambda granted: self._desire(granted).reclaim_to_bytes,
                 file=reclaim_file if v2 else None,
                 limit=None if v2 else v1_limit,
                 missing=no_reclaim,
@@ -179,13 +176,13 @@ class _Slot:
             self._originals,
         )
         hard = PlainFile(path=folder / "memory.max", tolerance=LARGEST_PAGE_BYTES, cap=True)
-        why = self._lacks(hard) or no_reclaim if v2 else "on v1 limit_bytes is hard already"
+        why = self._missing(hard) or no_reclaim if v2 else "on v1 limit_bytes is hard already"
         hard_limit = MemoryLimitLever(
             LimitSpec(
                 name=f"hard_limit:{self._short}",
                 setting=None if why else hard,
                 usage=usage,
-                value_of=lambda granted: self._wish(granted).hard_limit_bytes,
+                value_of=lambda granted: self._desire(granted).hard_limit_bytes,
                 reclaim_first=reclaim_file,
                 check=self._check,
                 missing=why,
@@ -196,30 +193,30 @@ class _Slot:
         )
         return limit, hard_limit, reclaim
 
-    def _lacks(self, setting: PlainFile) -> str:
-        lacks = self._group.exists() and not setting.path.exists()
-        return f"no {setting.path}" if lacks else ""
+    def _missing(self, setting: PlainFile) -> str:
+        missing = self._group.exists() and not setting.path.exists()
+        return f"no {setting.path}" if missing else ""
 
     def files(self) -> tuple[FileLever, ...]:
-        """Swap, CPU and disk."""
+        """The levers on swap, CPU and disk."""
         group, paths = self._group, self._site.paths
         specs = (
-            cpu_and_io.swap_max(group, self._wish, self._check),
-            cpu_and_io.cpu_weight(group, self._wish, self._check),
-            cpu_and_io.cpu_max(group, self._wish, self._check),
-            cpu_and_io.io_weight(group, self._wish, self._check, paths),
-            cpu_and_io.io_max(group, self._wish, self._check, paths),
+            cpu_and_io.swap_max(group, self._desire, self._check),
+            cpu_and_io.cpu_weight(group, self._desire, self._check),
+            cpu_and_io.cpu_max(group, self._desire, self._check),
+            cpu_and_io.io_weight(group, self._desire, self._check, paths),
+            cpu_and_io.io_max(group, self._desire, self._check, paths),
         )
         aside_s = self._site.aside_s
         return tuple(FileLever(spec, self._originals, aside_s=aside_s) for spec in specs)
 
     def processes(self) -> tuple[Lever, ...]:
-        """What acts on the slot's processes one by one."""
+        """The levers on the slot's single processes."""
         slot = SlotProcesses(
             name=self._short,
             members=self._members,
             kill=self._group.kill,
-            wish=self._wish,
+            desire_of=self._desire,
             check=self._check,
             proc=self._site.paths.proc,
             folder=self._group.unified_dir,

@@ -1,4 +1,4 @@
-"""All levers of one node: applies a granted desired state and nothing else."""
+"""All levers of one node, which put a granted desired state into force."""
 
 from __future__ import annotations
 
@@ -30,43 +30,39 @@ from stallward.agent.sample import LeverState
 __all__ = ["LeverOptions", "LeverResult", "LeverSet"]
 
 RESTORE_S: Final = 2.0
-"""How long restoring waits for writes under way, all of them together."""
+"""How long a restore waits in total for writes under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverOptions:
-    """How the levers of a node are used.
-
-    Attributes:
-        dry_run: Whether nothing is changed, only said.
-        aside_s: How long a lever is left to somebody else who has moved it, unless something
-            else is wished.
-    """
+    """How the levers of a node are used."""
 
     dry_run: bool = False
+    """Whether changes are only reported, not made."""
     aside_s: float = ASIDE_S
+    """How long a lever steps aside after a foreign change, unless another value is wanted."""
 
 
 class LeverSet:
     """Every lever of a node.
 
     Repeating a state changes nothing: only differences are written, and a tick without any costs
-    microseconds. Nothing blocks: limits are written by threads of their own, freezing is
-    confirmed at later ticks.
+    microseconds. Nothing blocks: threads write the limits, and freezing is confirmed at later
+    ticks.
 
     Args:
         paths: The kernel's files.
         hierarchy: The node's cgroup hierarchies.
-        zone: What the protected application and the background share.
+        zone: The group that the protected application and the background share.
         protected: The protected application's group or process tree; never paused, limited or
             signalled.
         slots: The background groups or process trees, in slot order.
         zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
         send_journal: Called with every entry that :meth:`originals` does not cover, before the
-            change that it undoes; an error it raises keeps that change from being made.
-        release_journal: Called with such an entry when it is undone for good.
-        touch_journal: Marks an entry that was sent as moved, or as back.
-        spared: Processes with which no group is changed, besides the daemon's own.
+            change that it undoes; an error that it raises prevents the change.
+        release_journal: Called with such an entry when it need not be undone any more.
+        touch_journal: Marks whether the setting of an entry that was sent may be changed now.
+        exempt: Processes besides the daemon's own: a group that holds one is not changed.
         options: How the levers are used.
     """
 
@@ -81,7 +77,7 @@ class LeverSet:
         send_journal: SendJournal,
         release_journal: ReleaseJournal | None = None,
         touch_journal: TouchJournal | None = None,
-        spared: frozenset[int] = frozenset(),
+        exempt: frozenset[int] = frozenset(),
         options: LeverOptions | None = None,
     ) -> None:
         lock = threading.Lock()
@@ -99,7 +95,7 @@ class LeverSet:
             protected=protected,
             slots=slots,
             zone_limit_bytes=zone_limit_bytes,
-            spared=ExemptProcesses(spared, lambda: protected_pids(protected)),
+            exempt=ExemptProcesses(exempt, lambda: protected_pids(protected)),
             aside_s=options.aside_s,
         )
         self._levers: NodeLevers = cgroup_levers(site, self._originals)
@@ -108,33 +104,33 @@ class LeverSet:
         self._why = hierarchy.why.rstrip(".") if hierarchy.kind == "none" else ""
         self._last: DesiredState | None = None
         self._active: tuple[Lever, ...] = ()
-        """Those with something held or left to do; the others wait for another state."""
+        """Levers that hold something or have something left to do; the others wait."""
         self._turn = 0
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is changed, only said."""
+        """Whether changes are only reported, not made."""
         return self._dry_run
 
     @property
     def foreign_total(self) -> int:
-        """How often somebody else changed what a lever held."""
+        """How many foreign changes there were to what a lever held."""
         return sum(lever.foreign_total for lever in self._every)
 
     def originals(self) -> tuple[JournalEntry, ...]:
-        """Everything that is known now and may ever be changed; hand it to the journal first."""
+        """The entries of all settings known now; the journal must have them before a change."""
         return self._originals.entries
 
     def uncover(self) -> None:
-        """The journal did not take :meth:`originals`: try each again before its first change."""
+        """Note that the journal lacks :meth:`originals`: send each before its first change."""
         self._originals.uncover()
 
     def apply(self, granted: DesiredState) -> tuple[LeverResult, ...]:
-        """Make ``granted`` so.
+        """Put ``granted`` into force.
 
         Returns:
-            What was moved now, and what slower levers finished since the last call; in a dry run
-            what would have been moved.
+            The changes made now, and those that slower levers finished since the last call; in a
+            dry run the changes that would have been made.
         """
         new, self._last = granted != self._last, granted
         if self._dry_run:
@@ -143,7 +139,7 @@ class LeverSet:
         results: list[LeverResult] = []
         active: list[Lever] = []
         for lever in self._every if new else self._active:
-            # Looked at before it is polled: what finishes in between is told at the next tick.
+            # Read before the poll: what finishes in between is reported at the next tick.
             quiet = lever.idle and not lever.held
             results += _safely(lever, lever.poll, now_s)
             if new or not quiet:
@@ -155,7 +151,7 @@ class LeverSet:
         return tuple(results)
 
     def _look(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Let one lever look whether what it holds is still so; another one the next time."""
+        """Let one lever check what it holds; the next call takes the next lever."""
         pauses = self._levers.pauses
         watched = len(pauses) + len(self._active)
         if not watched:
@@ -171,24 +167,24 @@ class LeverSet:
         return results
 
     def poll(self) -> tuple[LeverResult, ...]:
-        """What levers that take their time finished since the last call."""
+        """The results that slower levers finished since the last call."""
         now_s = time.monotonic()
         return tuple(result for lever in self._every for result in lever.poll(now_s))
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """What :meth:`apply` would change now; nothing is changed."""
+        """List what :meth:`apply` would change now; nothing is changed."""
         return tuple(plan for lever in self._every for plan in lever.plan(granted))
 
     def slot_paused(self, index: int) -> bool:
-        """Whether slot ``index`` is asked to stand still, by us or, as seen last, by others."""
+        """Whether a pause of slot ``index`` is requested, by its lever or another program."""
         return self._levers.pauses[index].requested()
 
     def slot_frozen(self, index: int) -> bool:
-        """Whether all of slot ``index`` stands still now; read from the kernel."""
+        """Whether the whole of slot ``index`` is stopped now; read from the kernel."""
         return self._levers.pauses[index].frozen()
 
     def slot_limit_bytes(self, index: int) -> int | None:
-        """The limit that slot ``index`` has or is being moved to; ``None`` for its original."""
+        """The limit of slot ``index`` in force or being approached; ``None`` for its original."""
         return self._levers.limits[index].limit_bytes
 
     def slot_limit_settled(self, index: int) -> bool:
@@ -196,14 +192,14 @@ class LeverSet:
         return not self._levers.limits[index].busy
 
     def states(self) -> tuple[LeverState, ...]:
-        """What is moved now besides pauses and limits, and what was left to somebody else."""
+        """What is held now besides pauses and limits, and what levers have stepped aside from."""
         now_s = time.monotonic()
         return tuple(state for lever in self._active for state in lever.states(now_s))
 
     def restore(self) -> tuple[LeverResult, ...]:
-        """Put everything back, thawing first; waits for writes under way, but not for ever.
+        """Put everything back, thawing first; waits a limited time for writes under way.
 
-        Never raises: what could not be put back is among the results.
+        It never raises: the results include what could not be put back.
         """
         self._last = None
         results: list[LeverResult] = []
@@ -216,24 +212,24 @@ class LeverSet:
         return tuple(results)
 
     def held(self) -> tuple[str, ...]:
-        """Levers of which something may not be as it was; empty after a full restore."""
+        """Names of levers that may not be back to their originals; empty after a full restore."""
         return tuple(lever.name for lever in self._every if lever.held)
 
     def anything_held(self) -> bool:
-        """Whether :meth:`held` names any; asks only those that were moved."""
+        """Whether :meth:`held` names any lever; asks only the active ones."""
         return any(lever.held for lever in self._active)
 
     def survey(self) -> tuple[tuple[str, str], ...]:
-        """Every lever and why it cannot be used; empty where it can."""
+        """The name of every lever, and why it cannot be used (empty where it can)."""
         return tuple((lever.name, "; ".join(lever.missing)) for lever in self._every)
 
     def can_hold_back(self) -> bool:
         """Whether any slot can be paused or limited."""
-        found = (*self._levers.pauses, *self._levers.limits)
-        return any(not lever.missing for lever in found)
+        levers = (*self._levers.pauses, *self._levers.limits)
+        return any(not lever.missing for lever in levers)
 
     def missing(self) -> tuple[str, ...]:
-        """Levers this node does not have, and why."""
+        """The reasons why levers are missing on this node."""
         reasons = [self._why] if self._why else []
         return (*reasons, *(reason for lever in self._every for reason in lever.missing))
 
@@ -241,7 +237,7 @@ class LeverSet:
 def _safely(
     lever: Lever, action: Callable[[float], Iterable[LeverResult]], time_s: float
 ) -> tuple[LeverResult, ...]:
-    """What ``action`` says; one lever that fails must not stop the others."""
+    """Return the results of ``action``; a lever that fails must not stop the others."""
     try:
         return tuple(action(time_s))
     except (StallwardError, OSError, RuntimeError) as error:

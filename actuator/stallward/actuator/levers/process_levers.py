@@ -1,4 +1,4 @@
-"""The levers of a slot that act on its processes one by one, be it a group or a tree."""
+"""The levers on a slot's single processes, be the slot a group or a process tree."""
 
 from __future__ import annotations
 
@@ -15,43 +15,40 @@ from stallward.actuator.levers.process.page_advice import (
     PageAdviceSpec,
     why_no_advice,
 )
-from stallward.actuator.levers.process.terminate import EndLever, EndSpec
+from stallward.actuator.levers.process.terminate import TerminateLever, TerminateSpec
 from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
 from stallward.agent.desired import DesiredState, SlotDesire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotProcesses:
-    """The processes of a slot, and how to act on them.
-
-    Attributes:
-        name: Of the slot, as in the names of its levers.
-        members: Its processes.
-        kill: Kills all of them; returns those that are left.
-        wish: What a state wants of the slot.
-        check: Called before acting; raises to refuse it.
-        proc: Where processes are.
-        folder: The group that holds them, for the journal; ``None`` for a tree.
-    """
+    """The processes of a slot, and how to act on them."""
 
     name: str
+    """The slot's name, as in the names of its levers."""
     members: Members
+    """Returns the slot's processes."""
     kill: Callable[[], tuple[int, ...]]
-    wish: Callable[[DesiredState], SlotDesire]
+    """Kills all processes; returns those that are left."""
+    desire_of: Callable[[DesiredState], SlotDesire]
+    """Takes the slot's part from a desired state."""
     check: Callable[[], None]
+    """Called before acting; raises to refuse it."""
     proc: Path
+    """The /proc directory."""
     folder: Path | None = None
+    """The cgroup directory of the slot, for the journal; ``None`` for a process tree."""
 
 
 def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ...]:
-    """Nice values and CPUs of threads, advice on pages, and ending."""
+    """Make the levers on nice values, CPUs and pages, and the one that terminates the slot."""
 
     def nice(granted: DesiredState) -> str | None:
-        value = slot.wish(granted).nice
+        value = slot.desire_of(granted).nice
         return None if value is None else str(value)
 
     def cpus(granted: DesiredState) -> str | None:
-        return format_cpus(slot.wish(granted).cpus) or None
+        return format_cpus(slot.desire_of(granted).cpus) or None
 
     can_undo = may_have(CAP_SYS_NICE, slot.proc)
     threads = [
@@ -73,17 +70,17 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
     advice = PageAdviceSpec(
         name=f"pages:{slot.name}",
         members=slot.members,
-        advice_of=lambda granted: slot.wish(granted).page_advice,
+        advice_of=lambda granted: slot.desire_of(granted).page_advice,
         proc=slot.proc,
         missing=why_no_advice(slot.proc),
         check=slot.check,
     )
-    end = EndSpec(
+    terminate = TerminateSpec(
         name=f"terminate:{slot.name}",
         members=slot.members,
         kill=slot.kill,
-        wanted_of=lambda granted: slot.wish(granted).terminated,
+        wanted_of=lambda granted: slot.desire_of(granted).terminated,
         proc=slot.proc,
         check=slot.check,
     )
-    return (*threads, PageAdviceLever(advice), EndLever(end))
+    return (*threads, PageAdviceLever(advice), TerminateLever(terminate))

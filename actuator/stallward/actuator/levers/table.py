@@ -1,4 +1,4 @@
-"""All levers in one table; docs/reference/levers.md is made of it.
+"""All levers in one table, from which docs/reference/levers.md is made.
 
 ``python -m stallward.actuator.levers.table > docs/reference/levers.md``
 """
@@ -14,27 +14,24 @@ NOT_THERE: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverInfo:
-    """One row.
-
-    Attributes:
-        name: The part of :attr:`LeverResult.lever` before the colon.
-        field: The field of the desired state.
-        unit: What its value means.
-        v2: File or action on a node with cgroup v2.
-        hybrid: ... with v1 controllers beside a v2 hierarchy.
-        none: ... without cgroups.
-        blocking: Whether it is written by a thread of its own, because the write may block.
-        undone: How it is undone.
-    """
+    """One row of the table."""
 
     name: str
+    """The part of :attr:`LeverResult.lever` before the colon."""
     field: str
+    """The field of the desired state."""
     unit: str
+    """The unit or the meaning of the value."""
     v2: str
+    """The file or action on a node with cgroup v2."""
     hybrid: str
+    """The file or action with v1 controllers beside a v2 hierarchy."""
     none: str
+    """The file or action without cgroups."""
     blocking: bool
+    """Whether a thread makes the write, because it may block."""
     undone: str
+    """How the lever is undone."""
 
 
 _BACK: Final = "the original value is written"
@@ -186,7 +183,7 @@ LEVERS: Final = (
         field="protected_low_bytes",
         unit="bytes",
         v2="memory.low",
-        hybrid=f"{NOT_THERE} (the soft limit protects nobody inside a limited group)",
+        hybrid=f"{NOT_THERE} (the soft limit protects nothing inside a limited group)",
         none=NOT_THERE,
         blocking=False,
         undone=_BACK,
@@ -242,7 +239,7 @@ LEVERS: Final = (
         undone=_BACK,
     ),
 )
-"""Every lever there is."""
+"""Every lever."""
 
 _INTRODUCTION: Final = """\
 # Levers
@@ -321,4 +318,4 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(render(), end="")  # noqa: T201 - what this is started for
+    print(render(), end="")  # noqa: T201 - the program's output

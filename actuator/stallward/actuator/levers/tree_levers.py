@@ -27,11 +27,11 @@ class TreeSlot:
     """Makes the levers of one slot.
 
     Args:
-        index: Of the slot.
-        tree: Its processes.
-        proc: Where /proc is.
+        index: The slot's index.
+        tree: The slot's processes.
+        proc: The /proc directory.
         originals: Keeps the journal.
-        spared: Processes that are left alone.
+        exempt: Processes that are left alone.
     """
 
     def __init__(
@@ -40,62 +40,62 @@ class TreeSlot:
         tree: ProcessTree,
         proc: Path,
         originals: Originals,
-        spared: ExemptProcesses,
+        exempt: ExemptProcesses,
     ) -> None:
         self._index = index
         self._tree = tree
         self._proc = proc
         self._originals = originals
-        self._spared = spared
-        self._check = partial(spared.check, tree)
+        self._exempt = exempt
+        self._check = partial(exempt.check, tree)
 
-    def _wish(self, granted: DesiredState) -> SlotDesire:
+    def _desire(self, granted: DesiredState) -> SlotDesire:
         return granted.slot(self._index)
 
     def pause(self) -> SlotPause:
-        """SIGSTOP."""
-        return TreePause(self._index, self._tree, self._proc, self._originals, spared=self._spared)
+        """The pause lever, which sends SIGSTOP."""
+        return TreePause(self._index, self._tree, self._proc, self._originals, exempt=self._exempt)
 
     def memory(self) -> tuple[SlotLimit, Lever]:
-        """Squeezing to a limit, and once down to a size."""
+        """The levers that squeeze the tree: to a limit, and once down to a size."""
 
         def limit(granted: DesiredState) -> tuple[int | None, bool]:
-            wish = self._wish(granted)
-            return wish.limit_bytes, wish.paused and not wish.terminated
+            desire = self._desire(granted)
+            return desire.limit_bytes, desire.paused and not desire.terminated
 
         def reclaim(granted: DesiredState) -> tuple[int | None, bool]:
-            return self._wish(granted).reclaim_to_bytes, True
+            return self._desire(granted).reclaim_to_bytes, True
 
         return (
-            TreeSqueeze(self._tree, self._proc, limit, spared=self._spared),
+            TreeSqueeze(self._tree, self._proc, limit, exempt=self._exempt),
             TreeSqueeze(
                 self._tree,
                 self._proc,
                 reclaim,
-                spared=self._spared,
+                exempt=self._exempt,
                 name=f"reclaim:{self._tree.name}",
                 once=True,
             ),
         )
 
     def files(self) -> tuple[Lever, ...]:
-        """A tree has no files of its own."""
+        """Empty: a tree has no files of its own."""
         return ()
 
     def processes(self) -> tuple[Lever, ...]:
-        """What acts on the processes one by one."""
+        """The levers on the slot's single processes."""
         slot = SlotProcesses(
             name=self._tree.name,
             members=self._tree.pids,
             kill=self._kill,
-            wish=self._wish,
+            desire_of=self._desire,
             check=self._check,
             proc=self._proc,
         )
         return process_levers(slot, self._originals)
 
     def _kill(self) -> tuple[int, ...]:
-        """SIGKILL to every member; returns who is left. Runs on a thread: it may wait."""
+        """Send SIGKILL to every member; return those left. It may wait, so it runs on a thread."""
         deadline_s = time.monotonic() + _KILLED_S
         while True:
             left = self._alive()
@@ -105,10 +105,10 @@ class TreeSlot:
             time.sleep(_LOOK_S)
 
     def _alive(self) -> list[ProcessRef]:
-        spared, found = self._spared.pids(), []
+        exempt, alive = self._exempt.pids(), []
         for member in list(self._tree.members.values()):
             seen = read_seen(self._proc, member.pid)
-            there = seen is not None and seen.ref == member.ref and not seen.ended
-            if there and member.pid not in spared:
-                found.append(member.ref)
-        return found
+            runs = seen is not None and seen.ref == member.ref and not seen.ended
+            if runs and member.pid not in exempt:
+                alive.append(member.ref)
+        return alive

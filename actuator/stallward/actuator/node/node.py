@@ -91,7 +91,7 @@ class Node:
             send_journal=send_journal,
             release_journal=release_journal,
             touch_journal=touch_journal,
-            spared=frozenset(config.protected.pids),
+            exempt=frozenset(config.protected.pids),
             options=LeverOptions(
                 dry_run=config.control.dry_run, aside_s=config.control.foreign_wait_s
             ),

@@ -395,7 +395,7 @@ def test_a_foreign_change_is_seen_counted_left_and_ends_with_another_wish(node: 
     node.file(name).write_text("77")
     results = [r for _ in range(20) for r in node.levers.apply(one(cpu_weight=50))]
     assert [(r.lever, r.ok) for r in results] == [("cpu_weight:bg0", False)]
-    assert "set by somebody else" in results[0].error
+    assert "set by another program" in results[0].error
     assert node.levers.foreign_total == 1
     (state,) = node.levers.states()
     assert (state.value, state.foreign) == ("77", True)

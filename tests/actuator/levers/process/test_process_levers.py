@@ -26,7 +26,7 @@ from stallward.actuator.levers.process.page_advice import (
     PageAdviceSpec,
     private_ranges,
 )
-from stallward.actuator.levers.process.terminate import EndLever, EndSpec
+from stallward.actuator.levers.process.terminate import TerminateLever, TerminateSpec
 from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, RELEASED, DesiredState, PageAdvice, SlotDesire
@@ -255,7 +255,7 @@ def test_a_thread_that_somebody_else_changed_is_left_alone(family: Children) -> 
     os.setpriority(os.PRIO_PROCESS, family.process.pid, 4)
     (result,) = held.apply(nice(10), 2.0)
     assert not result.ok
-    assert "set by somebody else" in result.error
+    assert "set by another program" in result.error
     assert held.lever.foreign_total == 1
     (state,) = held.lever.states(3.0)
     assert state.foreign
@@ -430,7 +430,7 @@ time.sleep(60)
 END = DesiredState(slots=(SlotDesire(terminated=True),))
 
 
-def end_lever(family: Children, killed: list[int], check: Callable[[], None]) -> EndLever:
+def end_lever(family: Children, killed: list[int], check: Callable[[], None]) -> TerminateLever:
     def members() -> tuple[int, ...]:
         return () if family.process.poll() is not None else (family.process.pid,)
 
@@ -440,8 +440,8 @@ def end_lever(family: Children, killed: list[int], check: Callable[[], None]) ->
         family.process.wait()
         return ()
 
-    return EndLever(
-        EndSpec(
+    return TerminateLever(
+        TerminateSpec(
             name="terminate:bg",
             members=members,
             kill=kill,

@@ -80,7 +80,7 @@ class Journal:
 class Setting:
     """One program as a tree, and the lever on it."""
 
-    def __init__(self, source: str, *arguments: str, spared: frozenset[int] = frozenset()) -> None:
+    def __init__(self, source: str, *arguments: str, exempt: frozenset[int] = frozenset()) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-c", source, *arguments],
             stdin=subprocess.PIPE,
@@ -96,7 +96,7 @@ class Setting:
         self.tree = tree
         self.journal = Journal()
         self.originals = Originals(self.journal.hold, self.journal.release)
-        self.lever = TreePause(0, tree, PROC, self.originals, spared=ExemptProcesses(spared))
+        self.lever = TreePause(0, tree, PROC, self.originals, exempt=ExemptProcesses(exempt))
 
     def say_next(self) -> str:
         assert self.process.stdout is not None
@@ -178,7 +178,7 @@ def test_what_joins_while_paused_is_stopped_too(family: Setting) -> None:
     while len(family.pids()) < 5 and time.monotonic() < deadline_s:
         time.sleep(0.005)
     family.apply(PAUSED)
-    assert wait_for_stopped(family, 4), "the new one too, but not what somebody else continued"
+    assert wait_for_stopped(family, 4), "the new one too, but not what another program continued"
     family.apply(RUNNING)
     assert wait_for_stopped(family, 0)
 
@@ -216,7 +216,7 @@ def test_what_somebody_else_continues_is_left_alone_and_told(family: Setting) ->
     os.kill(taken, signal.SIGCONT)
     assert wait_for_stopped(family, 3)
     (result,) = family.lever.look(now_s)
-    assert "somebody else continued 1 processes" in result.error
+    assert "another program continued 1 processes" in result.error
     assert family.lever.foreign_total == 1
     (state,) = family.lever.states(now_s)
     assert state.foreign
@@ -228,16 +228,16 @@ def test_what_somebody_else_continues_is_left_alone_and_told(family: Setting) ->
     family.apply(RUNNING)
 
 
-def test_spared_processes_are_never_stopped() -> None:
+def test_exempt_processes_are_never_stopped() -> None:
     first = Setting(PARENT, "2")
     try:
-        spared = first.pids()[-1]
+        exempt = first.pids()[-1]
         lever = TreePause(
-            0, first.tree, PROC, first.originals, spared=ExemptProcesses(frozenset({spared}))
+            0, first.tree, PROC, first.originals, exempt=ExemptProcesses(frozenset({exempt}))
         )
         list(lever.apply(PAUSED, time.monotonic()))
         assert wait_for_stopped(first, 2)
-        assert not is_stopped(spared)
+        assert not is_stopped(exempt)
         list(lever.restore(time.monotonic()))
         assert wait_for_stopped(first, 0)
     finally:
@@ -308,7 +308,7 @@ def test_parents_are_stopped_first_and_continued_last(family: Setting) -> None:
         release(*entries)
 
     family.originals = Originals(family.journal.hold, noted)
-    family.lever = TreePause(0, family.tree, PROC, family.originals, spared=ExemptProcesses())
+    family.lever = TreePause(0, family.tree, PROC, family.originals, exempt=ExemptProcesses())
     family.apply(PAUSED)
     assert wait_for_stopped(family, 4)
     assert _pids(family.journal.held)[0] == parent
@@ -338,7 +338,7 @@ def test_what_does_not_stand_still_is_told_once(family: Setting) -> None:
     os.kill(family.pids()[-1], signal.SIGCONT)  # as if the stop had not got through yet
     assert wait_for_stopped(family, 3)
     (result,) = family.lever.look(time.monotonic() + 2 * CONFIRM_S)
-    assert "do not stand still" in result.error
+    assert "are not stopped" in result.error
     family.apply(RUNNING)
 
 

@@ -63,7 +63,7 @@ class Setting:
         self.calls.append((advice, size))
         return size
 
-    def squeeze(self, spared: frozenset[int] = frozenset(), **rest: object) -> TreeSqueeze:
+    def squeeze(self, exempt: frozenset[int] = frozenset(), **rest: object) -> TreeSqueeze:
         def wish(granted: DesiredState) -> tuple[int | None, bool]:
             return granted.slot(0).limit_bytes, granted.slot(0).paused
 
@@ -71,7 +71,7 @@ class Setting:
             self.tree,
             PROC,
             wish,
-            spared=ExemptProcesses(spared),
+            exempt=ExemptProcesses(exempt),
             advise=self.note,
             **rest,  # type: ignore[arg-type]
         )
@@ -145,7 +145,7 @@ def test_what_is_within_the_limit_is_left_alone(holder: Setting) -> None:
 
 
 @needs_advice
-def test_spared_processes_keep_their_pages(holder: Setting) -> None:
+def test_exempt_processes_keep_their_pages(holder: Setting) -> None:
     lever = holder.squeeze(frozenset(holder.tree.pids()))
     lever.apply(limited(16, paused=True), 100.0)
     finished(lever)

@@ -1,4 +1,4 @@
-"""Processes with which no group is paused or limited."""
+"""Exempt processes: a group that holds one of them is never paused or limited."""
 
 from __future__ import annotations
 
@@ -18,31 +18,28 @@ def daemon_pids() -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class ExemptProcesses:
-    """Who must neither be frozen nor starved of memory.
-
-    Attributes:
-        listed: Processes that the configuration lists; the daemon's own are always spared.
-        protected: The protected application's processes now, where a group may hold one.
-    """
+    """Processes that must neither be frozen nor starved of memory."""
 
     listed: frozenset[int] = frozenset()
+    """Processes that the configuration lists; the daemon's own are always exempt."""
     protected: Callable[[], frozenset[int]] = no_pids
+    """The protected application's processes now, where a group may hold one."""
     _daemon: frozenset[int] = field(default_factory=daemon_pids)
 
     def pids(self) -> frozenset[int]:
-        """All of them, now."""
+        """All exempt processes now."""
         return self.listed | self._daemon | self.protected()
 
     def within(self, group: Target) -> int | None:
-        """One of them that is in ``group`` or below it, if any."""
-        found = self.pids().intersection(group.pids(recursive=True))
-        return min(found, default=None)
+        """The lowest pid of an exempt process in ``group`` or below it, if there is one."""
+        exempt = self.pids().intersection(group.pids(recursive=True))
+        return min(exempt, default=None)
 
     def check(self, group: Target) -> None:
-        """Check right before acting: processes move.
+        """Refuse to act on ``group``; call right before acting, since processes move.
 
         Raises:
-            LeverError: If one of them is in ``group`` or below it.
+            LeverError: If an exempt process is in ``group`` or below it.
         """
         pid = self.within(group)
         if pid is not None:

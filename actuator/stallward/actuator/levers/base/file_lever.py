@@ -1,4 +1,4 @@
-"""A lever that is one value in one file, or the same in several (one per disk)."""
+"""A lever that writes one value to one file, or to several (one per disk)."""
 
 from __future__ import annotations
 
@@ -22,71 +22,66 @@ from stallward.agent.sample import LeverState
 RETRY_S: Final = 1.0
 """How long a write that failed is not tried again."""
 ORIGINAL: Final = "original"
-"""The value of a result that put back what was there."""
+"""The value of a result that put the original back."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Aside:
-    """Who has taken a lever over, and until when it is left to them.
-
-    Attributes:
-        value: What they set; empty while nobody has.
-        since_s: When that was seen.
-        total: How often it has happened.
-    """
+    """Whether a lever has stepped aside after a foreign change, and for how long it does."""
 
     wait_s: float = ASIDE_S
+    """How long the lever steps aside."""
     value: str = ""
+    """The foreign value; empty while there is none."""
     since_s: float = 0.0
+    """When the foreign change was seen."""
     total: int = 0
+    """How many foreign changes there were."""
 
     @property
     def foreign(self) -> bool:
-        """Whether somebody else has it now."""
+        """Whether a foreign value is in force now."""
         return bool(self.value)
 
     def step(self, value: str, now_s: float) -> None:
-        """Leave it to them."""
+        """Step aside for the foreign ``value``."""
         self.value, self.since_s = value or "?", now_s
         self.total += 1
 
     def over(self, now_s: float) -> bool:
-        """Whether it may be tried again for the same wish."""
+        """Whether the lever has stepped aside long enough to write the same value again."""
         return now_s >= self.since_s + self.wait_s
 
     def end(self) -> None:
-        """Something else is wished, or the time is over."""
+        """Stop stepping aside: another value is wanted, or the time is over."""
         self.value = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSpec:
-    """What makes one lever out of files.
-
-    Attributes:
-        name: E.g. ``cpu_weight:hog0``.
-        settings: The files; none where the lever is missing.
-        value_of: What of a state this lever takes; ``None`` for the original.
-        missing: Why it cannot be used; empty if it can.
-        blocking: Whether writing may block, so that a thread of its own writes.
-        check: Called before each move (never before putting back); raises to refuse it.
-    """
+    """The description of a lever that writes files."""
 
     name: str
+    """E.g. ``cpu_weight:hog0``."""
     settings: tuple[Setting, ...]
+    """The settings to write; empty where the lever is missing."""
     value_of: Callable[[DesiredState], str | None]
+    """Takes the lever's value from a desired state; ``None`` stands for the original."""
     missing: str = ""
+    """Why the lever cannot be used; empty if it can."""
     blocking: bool = False
+    """Whether a write may block, so that a thread makes it."""
     check: Callable[[], None] = field(default=lambda: None)
+    """Called before each change, but not before a restore; raises to refuse the change."""
 
 
 class FileLever:
-    """Moves what a :class:`FileSpec` describes.
+    """The lever that a :class:`FileSpec` describes.
 
     Args:
         spec: The description.
         originals: Keeps the journal.
-        aside_s: How long it is left to somebody else who has changed it.
+        aside_s: How long the lever steps aside after a foreign change.
     """
 
     def __init__(self, spec: FileSpec, originals: Originals, *, aside_s: float = ASIDE_S) -> None:
@@ -104,12 +99,12 @@ class FileLever:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Why it cannot be used; empty if it can."""
+        """Why the lever cannot be used; empty if it can."""
         return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
 
     @property
     def held(self) -> bool:
-        """Whether a file may not be as it was."""
+        """Whether a file may not have its original value."""
         return self._busy or any(held.held for held in self._held)
 
     @property
@@ -118,16 +113,16 @@ class FileLever:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be tried again."""
+        """Whether no retry is due."""
         return not self._retry_at_s and not (self._aside.foreign and self._wanted is not None)
 
     @property
     def foreign_total(self) -> int:
-        """How often somebody else has changed it while it was held."""
+        """How many foreign changes there were while the lever was held."""
         return self._aside.total
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Write what is wished if that is something new, or a retry is due."""
+        """Write the wanted value if it is new or a retry is due."""
         value = self._spec.value_of(granted)
         if value == self._wanted:
             aside, failed = self._aside.foreign and value is not None, self._retry_at_s > 0
@@ -145,11 +140,11 @@ class FileLever:
         return ()
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """What a thread has written."""
+        """The results of the writing thread since the last call."""
         return () if self._worker is None else self._worker.poll(now_s)
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Read the files; leave them alone if somebody else has written them."""
+        """Read the files; step aside from one that has a foreign value."""
         if self._busy:
             return ()
         results = []
@@ -161,7 +156,7 @@ class FileLever:
                 results.append(self._step_aside(error, before or "", now_s))
                 continue
             if before is not None and not held.held and self._wanted is not None:
-                self._retry_at_s = now_s  # its group is gone, or there is a new one of its name
+                self._retry_at_s = now_s  # its group was removed, and perhaps made anew
         return tuple(results)
 
     def _step_aside(self, error: ForeignError, value: str, now_s: float) -> LeverResult:
@@ -173,14 +168,14 @@ class FileLever:
         value = self._spec.value_of(granted)
         if value == self._wanted and (value is None or not self._retry_at_s):
             return ()
-        planned = []
+        plans = []
         for held in self._held:
             setting, before = held.setting, held.setting.read()
             if value is None and not held.held:
                 continue
             if before is None or (value is not None and setting.same(before, value)):
                 continue
-            planned.append(
+            plans.append(
                 PlannedWrite(
                     lever=self.name,
                     target=str(setting.path),
@@ -189,10 +184,10 @@ class FileLever:
                     undo=f"write {before} to {setting.path}",
                 )
             )
-        return tuple(planned)
+        return tuple(plans)
 
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Put every file back, those after one that fails too."""
+        """Restore every file; one that fails does not stop the others."""
         self._wanted, self._retry_at_s = None, 0.0
         self._aside.end()
         if self._worker is None:
@@ -202,7 +197,7 @@ class FileLever:
         return ()
 
     def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the thread."""
+        """Wait for the writing thread."""
         if self._worker is None:
             return ()
         if self._worker.wait(deadline_s):
@@ -210,7 +205,7 @@ class FileLever:
         return self._worker.poll(time.monotonic())
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
-        """What is moved, or somebody else's."""
+        """The value that is held, or the foreign value that the lever has stepped aside from."""
         aside = self._aside
         if aside.foreign:
             age_s = now_s - aside.since_s
@@ -231,7 +226,7 @@ class FileLever:
         if value is not None:
             refused = attempt(self.name, value, self._check)
             if not refused.ok:
-                # What the node lacks will not be there in a second either.
+                # What the node lacks it will lack in a second, too.
                 self._retry_at_s = started_s + RETRY_S if self._held else 0.0
                 return (refused,)
         tried, failed, self._again = False, [], False
@@ -252,7 +247,7 @@ class FileLever:
 
     def _check(self) -> None:
         if not self._held:
-            raise LeverError(self._spec.missing or "This node does not have it.")
+            raise LeverError(self._spec.missing or "This node does not have this lever.")
         self._spec.check()
 
     def _one(self, held: HeldSetting, value: str | None) -> None:
@@ -263,11 +258,11 @@ class FileLever:
                 held.move(value)
         except ForeignError as error:
             self._aside.step(error.value, time.monotonic())
-            if value is None:  # it is theirs, and nothing else is wished
+            if value is None:  # the foreign value stays, and no other is wanted
                 self._aside.end()
             raise
         except NotTakenError:
-            raise  # what the kernel made of it is in force
+            raise  # the value that the kernel made of it is in force
         except (StallwardError, OSError):
             self._again = True
             raise

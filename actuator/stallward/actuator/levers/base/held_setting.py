@@ -1,7 +1,7 @@
-"""One setting while it is ours: saved, written, read back, looked at, put back.
+"""One setting that the daemon holds: saved, written, read back, checked and put back.
 
-Whoever else changes it takes it over: it is left as it is, and what it is then is the original
-from now on. A group that was removed and made anew is no such change: its files are new.
+After a foreign change the setting is no longer held: the foreign value stays, and is the original
+from then on. A group that was removed and made anew is no foreign change: its files are new.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_TAKEN: Final = "took {taken!r} instead of {asked!r}"
 
 
 class HeldSetting:
-    """Moves one setting and puts it back.
+    """Changes one setting and puts it back.
 
     Args:
         setting: The setting.
@@ -37,28 +37,28 @@ class HeldSetting:
         self._entry: JournalEntry | None = None
         self._file: int | None = None
         self._before: str | None = None
-        self._perhaps: set[str] = set()
-        """What may be in force too, after a write of which nobody knows what became."""
+        self._possible: set[str] = set()
+        """Values that may be in force after a write whose outcome is unknown."""
         self.taken: str | None = None
-        """What the kernel took of what was written last; ``None`` when nothing is held."""
+        """The value that the kernel took at the last write; ``None`` when nothing is held."""
         try:
             entry = setting.original()
         except KernelFileError:
-            return  # a file that only root may read: not ours to change either
+            return  # a file that only root may read cannot be changed either
         if entry is not None:
             originals.note(entry)
 
     @property
     def held(self) -> bool:
-        """Whether the setting may not be as it was."""
+        """Whether the setting may not have its original value."""
         return self.taken is not None
 
     def save(self) -> JournalEntry:
-        """The original, safe in the journal; it is not touched yet.
+        """Return the original, which is safe in the journal by then but not touched yet.
 
         Raises:
             LeverError: If the setting is not there.
-            ForeignError: If it is held, but somebody else has changed it.
+            ForeignError: If it is held, but there was a foreign change.
             JournalError: If the journal does not take it.
         """
         self.look()
@@ -75,13 +75,13 @@ class HeldSetting:
         """Set ``value`` and read back what the kernel took.
 
         Raises:
-            NotTakenError: If it took something else, which is held all the same.
-            KernelFileError: If it refused.
+            NotTakenError: If the kernel took another value, which is held all the same.
+            KernelFileError: If the kernel refused the value.
         """
         entry = self.save()
         value = self.setting.capped(value, entry)
         before = self._before = self.taken
-        self.taken = value  # even if the write fails half way it is put back
+        self.taken = value  # a write that fails half way is undone, too
         self._originals.touch(entry)
         try:
             self.setting.write(value)
@@ -95,19 +95,19 @@ class HeldSetting:
             self.taken = self._uncertain(value)
             return value
         self.taken = taken
-        self._perhaps.clear()
+        self._possible.clear()
         if not self.setting.same(taken, value):
             said = _NOT_TAKEN.format(taken=taken, asked=value)
             raise NotTakenError(f"{self.setting.path}: the kernel {said}.")
         return taken
 
     def put_back(self) -> None:
-        """Undo; nothing if nothing is held or the setting is gone.
+        """Write the original; do nothing if nothing is held or the setting is gone.
 
         Raises:
-            ForeignError: If somebody else has changed it; it is left as it is.
-            LeverError: If the kernel did not take the original; it is still held.
-            KernelFileError: If it refused; it is still held.
+            ForeignError: If there was a foreign change; the foreign value stays.
+            LeverError: If the kernel took another value; the setting is still held.
+            KernelFileError: If the kernel refused; the setting is still held.
         """
         self.look()
         if self.taken is None or self._entry is None:
@@ -125,13 +125,13 @@ class HeldSetting:
             raise LeverError(f"{self.setting.path}: not put back, it is {self.taken} now.")
         self._originals.settle(self._entry)
         self.taken = None
-        self._perhaps.clear()
+        self._possible.clear()
 
     def overtake(self) -> None:
-        """Write the original while another thread is in a write of its own; it stays held.
+        """Write the original while another thread hangs in a write; the setting stays held.
 
-        That write may still succeed, after this one: only when its thread is dead can anybody
-        know that the original is back.
+        The hanging write may still succeed after this one. The original is certain to be back
+        only when that thread has ended.
 
         Raises:
             KernelFileError: If the kernel refused.
@@ -139,54 +139,54 @@ class HeldSetting:
         entry = self._entry
         if self.taken is None or entry is None or self._identity() != self._file:
             return
-        self._perhaps.add(getattr(entry, "value", ""))
+        self._possible.add(getattr(entry, "value", ""))
         try:
             self.setting.put_back(entry)
-        finally:  # what it made of it, or the other thread did, is nobody else's
-            self._perhaps.add(self._read() or "")
+        finally:  # the value now, be it from this write or the other one, is not foreign
+            self._possible.add(self._read() or "")
 
     def look(self) -> None:
-        """See whether it still is what was taken.
+        """Check that the setting still has the value that was taken.
 
         Raises:
-            ForeignError: If somebody else has changed it. It is not held any more.
+            ForeignError: If there was a foreign change. The setting is not held any more.
         """
         if self.taken is None:
             return
         try:
             now = self.setting.read()
         except KernelFileError:
-            return  # perhaps the next look can tell
+            return  # the next check may be able to read it
         if now is None or self._identity() != self._file:
-            self._forget()  # the group is gone, and a new one has settings of its own
+            self._forget()  # the group was removed; a new one has its own settings
             return
-        if now in self._perhaps:
+        if now in self._possible:
             self.taken = now
-        if now != self.taken:  # which was read back, so it is exact
+        if now != self.taken:  # it was read back, so the comparison is exact
             self._forget()
             raise ForeignError(
-                f"{self.setting.path} is {now} now, set by somebody else; left as it is.",
+                f"{self.setting.path} is {now} now, set by another program; left as it is.",
                 value=now,
             )
 
     def _forget(self) -> None:
         if self._entry is not None:
-            # After a crash too it is not ours to undo any more.
+            # A restore after a crash must not undo it any more either.
             self._originals.release(self._entry)
         self._entry = self._file = self.taken = None
-        self._perhaps.clear()
+        self._possible.clear()
 
     def _uncertain(self, value: str) -> str:
-        """What is in force after a write that failed, as far as it can be told.
+        """Return the value in force after a write that failed, as far as it is known.
 
-        Where it cannot be read either, it may be what was there or what was to be: neither is
-        somebody else's.
+        Where it cannot be read either, it may be the old value or the new one: neither counts
+        as a foreign change.
         """
         now = self._read()
         if now is not None:
             return now
         original = getattr(self._entry, "value", value)
-        self._perhaps |= {value, self._before or original}
+        self._possible |= {value, self._before or original}
         return value
 
     def _read(self) -> str | None:
@@ -196,9 +196,10 @@ class HeldSetting:
             return None
 
     def _identity(self) -> int | None:
-        """Changes when a group is removed and made anew.
+        """The file's inode number, which changes when a group is removed and made anew.
 
-        Files outside groups are always the same; /proc numbers its inodes anew as it likes.
+        ``None`` for a file outside of groups: it stays the same file, but the inode numbers of
+        /proc may change at any time.
         """
         if not self.setting.in_group:
             return None

@@ -1,8 +1,8 @@
-"""What every lever is: the one interface that :class:`LeverSet` drives.
+"""The interface of every lever, which :class:`LeverSet` drives.
 
 A lever takes its own field out of the whole granted state, so that a new lever is one class and
-one line where the levers of a kind of node are made. None of its methods may wait: what may
-block is written by a :class:`~stallward.actuator.levers.base.worker.Worker`.
+one line where the levers of a kind of node are made. None of its methods may wait: a write that
+may block is made by a :class:`~stallward.actuator.levers.base.worker.Worker`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState
 
 Members = Callable[[], tuple[int, ...]]
-"""The processes that a slot or the protected application has now. What acts on processes (nice,
-affinity, page advice, ending) takes this, so that a cgroup and a process tree are the same."""
+"""Returns the processes that a slot or the protected application has now. Levers on processes
+(nice, affinity, page advice, terminate) take it, so that they treat a cgroup and a process tree
+alike."""
 
 ASIDE_S: Final = 60.0
-"""How long a lever that somebody else has moved is left alone, unless something else is wished."""
+"""How long a lever steps aside after a foreign change, unless another value is wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWrite:
-    """What a lever would do; nothing has been changed."""
+    """One change that a lever would make but has not made."""
 
     lever: str
     target: str
     """The file that would be written, or what would be done, e.g. ``SIGSTOP to 3 processes``."""
     before: str
-    """What is there now; empty where nothing can be read."""
+    """The value now; empty where it cannot be read."""
     after: str
     undo: str
     """How it is undone."""
@@ -40,60 +41,60 @@ class PlannedWrite:
 class Lever(Protocol):
     """One thing on a node that can be moved and put back.
 
-    ``idle`` lets a tick that changes nothing cost microseconds: while every lever is idle and
-    the granted state is the last one again, :meth:`apply` is not called.
+    ``idle`` keeps a tick that changes nothing at microseconds: while a lever is idle and the
+    granted state stays the same, :meth:`apply` is not called.
     """
 
     @property
     def name(self) -> str:
-        """E.g. ``cpu_weight:hog0``."""
+        """The lever's name, e.g. ``cpu_weight:hog0``."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Why it (or a part of it) cannot be used here; empty if it can."""
+        """Why the lever, or a part of it, cannot be used here; empty if it can."""
 
     @property
     def held(self) -> bool:
-        """Whether something may not be as it was."""
+        """Whether anything may not have its original value."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to do for the last state, no retry and no regular look."""
+        """Whether nothing is left to do for the last state, no retry and no regular check."""
 
     @property
     def foreign_total(self) -> int:
-        """How often somebody else has changed what this lever held."""
+        """How many foreign changes there were to what this lever held."""
 
     def apply(self, granted: DesiredState, now_s: float) -> Iterable[LeverResult]:
-        """Make its part of ``granted`` so; what is so already is not written again."""
+        """Put the lever's part of ``granted`` into force; write only what differs."""
 
     def poll(self, now_s: float) -> Iterable[LeverResult]:
-        """What has been finished since the last call, and what takes longer than it should."""
+        """Report what was finished since the last call, and what takes longer than it should."""
 
     def look(self, now_s: float) -> Iterable[LeverResult]:
-        """Read what is held once more; step aside if somebody else has changed it."""
+        """Read again what is held; step aside if there was a foreign change."""
 
     def plan(self, granted: DesiredState) -> Iterable[PlannedWrite]:
-        """What :meth:`apply` would change now."""
+        """List what :meth:`apply` would change now."""
 
     def restore(self, now_s: float) -> Iterable[LeverResult]:
-        """Start putting everything back; harmless if it is."""
+        """Start to put everything back; harmless if it is already."""
 
     def finish(self, deadline_s: float) -> Iterable[LeverResult]:
-        """Wait until what :meth:`restore` started is done, but not beyond ``deadline_s``."""
+        """Wait until what :meth:`restore` started is done, at most until ``deadline_s``."""
 
     def states(self, now_s: float) -> Iterable[LeverState]:
-        """What is moved now, and what was left to somebody else."""
+        """List what the lever holds now, and what it has stepped aside from."""
 
 
 class SlotPause(Lever, Protocol):
     """The pause of one slot."""
 
     def requested(self) -> bool:
-        """Whether the slot is asked to stand still, by this lever or by somebody else."""
+        """Whether a pause of the slot is requested, by this lever or by another program."""
 
     def frozen(self) -> bool:
-        """Whether all of the slot stands still now."""
+        """Whether the whole slot is stopped now."""
 
 
 class SlotLimit(Lever, Protocol):
@@ -101,7 +102,7 @@ class SlotLimit(Lever, Protocol):
 
     @property
     def limit_bytes(self) -> int | None:
-        """The limit that holds or is being worked towards; ``None`` for the original one."""
+        """The limit that is in force or being approached; ``None`` for the original one."""
 
     @property
     def busy(self) -> bool:
@@ -112,7 +113,7 @@ class SlotLimit(Lever, Protocol):
 class NodeLevers:
     """The levers of one kind of node.
 
-    ``pauses`` and ``limits`` have one entry per slot (a limit may be one that is missing);
+    ``pauses`` and ``limits`` have one entry per slot, also where that lever is missing;
     ``others`` are applied after them and in order.
     """
 
@@ -120,46 +121,46 @@ class NodeLevers:
     limits: tuple[SlotLimit, ...]
     others: tuple[Lever, ...] = ()
     why: str = ""
-    """What of the node keeps whole groups of levers away; empty if nothing does."""
+    """Why the node lacks whole groups of levers; empty if it does not."""
 
     @property
     def every(self) -> tuple[Lever, ...]:
-        """All of them, pauses first."""
+        """All levers, pauses first."""
         return (*self.pauses, *self.limits, *self.others)
 
 
-class QuietLever:
-    """Defaults for levers that are always there, finish at once and have no file to look at."""
+class LeverDefaults:
+    """The defaults of a lever that is never missing, finishes at once and has no file to check."""
 
     name = ""
     foreign_total = 0
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """It is there."""
+        """Empty: the lever is never missing."""
         return ()
 
     @property
     def idle(self) -> bool:
-        """Nothing is left to do."""
+        """True: nothing is left to do."""
         return True
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Nothing takes its time."""
+        """Report nothing: :meth:`apply` finishes at once."""
         return ()
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
-        """There is no file to look at."""
+        """Check nothing: there is no file to read."""
         return ()
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """Nothing would change."""
+        """List nothing."""
         return ()
 
     def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """There is nothing to wait for."""
+        """Wait for nothing: :meth:`restore` finishes at once."""
         return ()
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
-        """Nothing is moved that a sample would tell."""
+        """List nothing."""
         return ()

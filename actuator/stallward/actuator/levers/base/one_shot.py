@@ -1,58 +1,58 @@
-"""What is done once whenever another target is wished, by a thread; nothing is held afterwards."""
+"""A lever that acts once for each new target, on a thread, and holds nothing afterwards."""
 
 from __future__ import annotations
 
 import time
 from typing import Generic, TypeVar
 
-from stallward.actuator.levers.base.lever import QuietLever
+from stallward.actuator.levers.base.lever import LeverDefaults
 from stallward.actuator.levers.base.worker import PENDING_S, Superseded, Worker
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 
 T = TypeVar("T")
-W = TypeVar("W")
+R = TypeVar("R")
 
 
-class OneShotLever(QuietLever, Generic[T, W]):
-    """Acts on a target ``T`` out of the granted state, by asking a worker for a wish ``W``.
+class OneShotLever(LeverDefaults, Generic[T, R]):
+    """Acts on a target ``T`` out of the granted state by sending a worker a request ``R``.
 
     Args:
-        name: Of the lever.
-        missing: Why it cannot be used; empty if it can.
-        nothing: The wish that ends what is under way.
-        pending_s: When to report that a wish takes long.
+        name: The lever's name.
+        missing: Why the lever cannot be used; empty if it can.
+        cancel: The request that stops what is under way.
+        pending_s: How long a request may take before it is reported as pending.
     """
 
     def __init__(
-        self, name: str, missing: str, nothing: W, *, pending_s: float = PENDING_S
+        self, name: str, missing: str, cancel: R, *, pending_s: float = PENDING_S
     ) -> None:
         self.name = name
         self._missing = missing
-        self._nothing = nothing
+        self._cancel = cancel
         self._wanted: T | None = None
-        self._worker: Worker[W] = Worker(name, self._work, pending_s=pending_s)
+        self._worker: Worker[R] = Worker(name, self._work, pending_s=pending_s)
 
     def _target(self, granted: DesiredState) -> T | None:
-        """What of a state this lever takes."""
+        """Take the lever's target from a state; ``None`` if there is none."""
         raise NotImplementedError
 
-    def _wish(self, target: T, granted: DesiredState) -> W:
-        """What the worker is asked for."""
+    def _request(self, target: T, granted: DesiredState) -> R:
+        """Make the request to the worker."""
         raise NotImplementedError
 
-    def _work(self, wish: W, superseded: Superseded) -> tuple[LeverResult, ...] | None:
-        """Do it, on the worker's thread; see :class:`Worker`."""
+    def _work(self, request: R, superseded: Superseded) -> tuple[LeverResult, ...] | None:
+        """Carry out a request on the worker's thread; see :class:`Worker`."""
         raise NotImplementedError
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Why it cannot be used; empty if it can."""
+        """Why the lever cannot be used; empty if it can."""
         return (f"{self.name}: {self._missing}",) if self._missing else ()
 
     @property
     def held(self) -> bool:
-        """Whether something may not be as it was: nothing that is done once is undone."""
+        """False: a one-shot action is never undone."""
         return False
 
     @property
@@ -61,7 +61,7 @@ class OneShotLever(QuietLever, Generic[T, W]):
         return not self._worker.busy
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Start if another target is wished; stop if none is."""
+        """Start if there is a new target; stop if there is none any more."""
         target = self._target(granted)
         if target == self._wanted:
             return ()
@@ -71,15 +71,15 @@ class OneShotLever(QuietLever, Generic[T, W]):
         if self._missing:
             value = str(target)
             return (LeverResult(lever=self.name, value=value, ok=False, error=self._missing),)
-        self._worker.ask(self._wish(target, granted))
+        self._worker.ask(self._request(target, granted))
         return ()
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """What has been done."""
+        """The results since the last call."""
         return self._worker.poll(now_s)
 
     def _new_target(self, granted: DesiredState) -> T | None:
-        """What :meth:`apply` would start on; ``None`` for nothing."""
+        """The target on which :meth:`apply` would start; ``None`` if it would not."""
         target = self._target(granted)
         return None if target == self._wanted or self._missing else target
 
@@ -90,11 +90,11 @@ class OneShotLever(QuietLever, Generic[T, W]):
 
     def _end(self) -> tuple[LeverResult, ...]:
         if self._worker.busy or self.held:
-            self._worker.ask(self._nothing)
+            self._worker.ask(self._cancel)
         return ()
 
     def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the thread."""
+        """Wait for the worker's thread."""
         if self._worker.wait(deadline_s):
             self._worker.stop()
         return self._worker.poll(time.monotonic())

@@ -1,9 +1,9 @@
-"""What everything was before its first change, that the journal has it, and what is moved now.
+"""The originals of all settings: which of them the journal has, and which are changed now.
 
-Most originals are in the journal before anything is moved, so that moving costs no wait. Only
-those that are touched are undone after a crash: what somebody else makes of a setting that was
-never moved, or was put back, is theirs. So each is touched before it is moved, never after, and
-settled once it is known to be back, never before.
+Most originals are in the journal before anything is changed, so that a change need not wait for
+it. Only originals that are touched are restored after a crash: a foreign change of a setting that
+the daemon never changed, or that it put back, must stay. So each is touched before the change,
+never after it, and settled once the original is known to be back, never before.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from stallward.actuator.errors import JournalError
 from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
 
 SendJournal = Callable[..., None]
-"""Takes entries, as many arguments; returns when they are safe; raises to keep the change from
-being made."""
+"""Takes entries as its arguments and returns when they are safe in the journal. An error that it
+raises prevents the change."""
 ReleaseJournal = Callable[..., None]
-"""Takes entries back that there is nothing to undo of any more."""
+"""Removes entries that need not be undone any more."""
 TouchJournal = Callable[[JournalEntry, bool], None]
-"""Marks an entry that was sent: whether what it undoes may be moved from now on. Never waits, and
-whoever restores after a crash knows it, however soon that comes."""
+"""Marks an entry that was sent: whether the setting may be changed from now on. It never waits,
+and a restore after a crash sees the mark, however soon the crash comes."""
 
 
 class Originals:
-    """Which entries the journal holds.
+    """Knows which entries the journal holds and which of them are touched.
 
     Args:
-        send_journal: Takes an entry that is not covered yet, before the change.
-        release_journal: Takes back an entry that was sent.
+        send_journal: Called with entries that are not covered yet, before the change.
+        release_journal: Called with entries that need not be undone any more.
         touch_journal: Marks an entry that was sent. Without it every entry that was sent is
             undone after a crash.
     """
@@ -49,7 +49,7 @@ class Originals:
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
-        """Everything covered, in order."""
+        """All entries that the journal has, in order."""
         return tuple(self._covered)
 
     def note(self, entry: JournalEntry) -> None:
@@ -61,16 +61,16 @@ class Originals:
         self.ensure_all((entry,))
 
     def ensure_all(self, entries: Sequence[JournalEntry]) -> None:
-        """:meth:`ensure` of many, in one message."""
+        """Call :meth:`ensure` for many entries with one message to the journal."""
         self.cover(entries)
         for entry in entries:
             self.touch(entry)
 
     def cover(self, entries: Sequence[JournalEntry]) -> None:
-        """Have the journal know ``entries``; what they undo is not moved yet.
+        """Have the journal know ``entries``; the settings are not changed yet.
 
-        What was noted of the same settings before is let go: without a touch table all that is
-        noted is undone, the first value of each file, and somebody else has changed that since.
+        Older entries of the same settings are released: without a touch table everything noted is
+        undone, with the first value of each file, and that value is no longer the original.
         """
         new = [entry for entry in entries if entry not in self._covered]
         if not new:
@@ -91,36 +91,36 @@ class Originals:
             self._touch(entry, True)
 
     def settle(self, entry: JournalEntry) -> None:
-        """What ``entry`` undoes is as it was; until it is touched again it is not ours."""
+        """Note that the original of ``entry`` is back: it is not undone until touched again."""
         self._moved.discard(entry)
         if self._touch is not None:
             self._touch(entry, False)
 
     def moved(self, path: Path) -> bool:
-        """Whether the value of ``path`` may be one of ours, so that it is no original."""
+        """Whether the daemon may have set the value of ``path``, so that it is no original."""
         return any(isinstance(e, FileValue) and e.path == path for e in tuple(self._moved))
 
     def uncover(self) -> None:
-        """The journal has nothing of what was noted: each is sent before its first change."""
+        """Forget what was noted, since the journal lacks it: send each before its first change."""
         self._covered.clear()
 
     def release(self, entry: JournalEntry) -> None:
-        """What ``entry`` undoes is undone for good: what others do next is not ours to undo."""
+        """Remove ``entry`` from the journal: it is undone, and later changes are foreign."""
         self.release_all((entry,))
 
     def release_all(self, entries: Sequence[JournalEntry]) -> None:
-        """:meth:`release` of many, in one message."""
+        """Call :meth:`release` for many entries with one message to the journal."""
         known = [entry for entry in entries if entry in self._covered]
         self._moved.difference_update(known)
         for entry in known:
             del self._covered[entry]
         if known and self._release is not None:
-            with contextlib.suppress(JournalError):  # they are undone once more, at worst
+            with contextlib.suppress(JournalError):  # at worst they are undone once more
                 self._release(*known)
 
 
 def _setting(entry: JournalEntry) -> tuple[Path, str] | None:
-    """Which setting an entry is a value of."""
+    """The setting that an entry restores; ``None`` if it is not of a file."""
     match entry:
         case FileValue(path=path):
             return path, ""

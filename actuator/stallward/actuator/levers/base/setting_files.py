@@ -1,4 +1,4 @@
-"""Files that hold a setting: how one is read, written, compared and put back."""
+"""Files that hold a setting: how it is read, written, compared and put back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedVal
 from stallward.actuator.kernel.files import read_text, write_text
 
 LARGEST_PAGE_BYTES: Final = 65536
-"""The kernel keeps whole pages; none is larger than this on the machines it runs on."""
+"""The largest page size in use; the kernel rounds memory settings to whole pages."""
 
 
 class Setting(Protocol):
@@ -24,60 +24,57 @@ class Setting(Protocol):
 
     @property
     def in_group(self) -> bool:
-        """Whether the file goes and comes with a cgroup."""
+        """Whether the file belongs to a cgroup and is removed with it."""
 
     def read(self) -> str | None:
-        """What is in force; ``None`` if the setting is not there.
+        """Return the value in force; ``None`` if the setting is not there.
 
         Raises:
             KernelFileError: If it is there but cannot be read.
         """
 
     def write(self, value: str) -> None:
-        """Set it.
+        """Set a value.
 
         Raises:
             KernelFileError: If the kernel refuses.
         """
 
     def same(self, taken: str, asked: str) -> bool:
-        """Whether ``taken`` is what becomes of ``asked``; rounding is no difference."""
+        """Whether ``taken`` is what the kernel makes of ``asked``; rounding is no difference."""
 
     def capped(self, value: str, original: JournalEntry) -> str:
-        """``value``, but never more than the original allowed."""
+        """Return ``value``, or the original if that is lower."""
 
     def original(self) -> JournalEntry | None:
-        """What undoes a change made from now on; ``None`` if the setting is not there."""
+        """Return the entry that restores the value of now; ``None`` if there is no setting."""
 
     def put_back(self, entry: JournalEntry) -> None:
-        """Undo by ``entry``.
+        """Restore the value that ``entry`` holds.
 
         Raises:
             KernelFileError: If the kernel refuses.
         """
 
     def is_back(self, entry: JournalEntry) -> bool:
-        """Whether what ``entry`` says is in force again."""
+        """Whether the value that ``entry`` holds is in force again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainFile:
-    """A file with one value.
-
-    Args:
-        path: The file.
-        tolerance: By how much less than this a number read may differ from the one written.
-        cap: Whether a number is never set above the original.
-        in_group: Whether the file goes and comes with a cgroup.
-    """
+    """A file with one value."""
 
     path: Path
+    """The file."""
     tolerance: int = 1
+    """A number read may differ from the one written by less than this."""
     cap: bool = False
+    """Whether a number is never set above the original."""
     in_group: bool = True
+    """Whether the file belongs to a cgroup and is removed with it."""
 
     def read(self) -> str | None:
-        """The whole file."""
+        """Read the whole file."""
         return read_text(self.path)
 
     def write(self, value: str) -> None:
@@ -85,20 +82,20 @@ class PlainFile:
         write_text(self.path, value)
 
     def same(self, taken: str, asked: str) -> bool:
-        """Equal as text, or as numbers within the tolerance."""
+        """Whether both are equal as text, or as numbers within the tolerance."""
         if taken.split() == asked.split():
             return True
         return _number(taken) and _number(asked) and abs(int(taken) - int(asked)) < self.tolerance
 
     def capped(self, value: str, original: JournalEntry) -> str:
-        """The smaller of two numbers; "max" and negative numbers are no limit."""
+        """Return the smaller number; "max" and negative numbers are no limit."""
         before = original.value if isinstance(original, FileValue) else ""
         if self.cap and before.isdigit() and value.isdigit():
             return min(value, before, key=int)
         return value
 
     def original(self) -> JournalEntry | None:
-        """The present content."""
+        """Return an entry with the content of now."""
         value = self.read()
         return None if value is None else FileValue(self.path, value)
 
@@ -108,22 +105,22 @@ class PlainFile:
             write_text(entry.path, entry.value)
 
     def is_back(self, entry: JournalEntry) -> bool:
-        """Whether the file that was written says so."""
+        """Whether the file has its original content."""
         return isinstance(entry, FileValue) and read_text(entry.path) == entry.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFile(PlainFile):
-    """One of two files of which writing one zeroes the other (vm.dirty_bytes, _ratio).
+    """A file with a counterpart that a write to it sets to zero (vm.dirty_bytes, _ratio).
 
-    The one in force is the original; writing it back zeroes the other, as it was.
+    The original is the one in force; writing it back sets the other one to zero, as it was.
     """
 
     bytes_path: Path
     ratio_path: Path
 
     def original(self) -> JournalEntry | None:
-        """Bytes if they are not zero, else the ratio."""
+        """Return the bytes if they are not zero, else the ratio."""
         for path in (self.bytes_path, self.ratio_path):
             value = read_text(path)
             if value is not None and (path == self.ratio_path or value != "0"):
@@ -133,12 +130,12 @@ class PairFile(PlainFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitFile(PlainFile):
-    """A v1 memory limit: the kernel refuses one below what is used now."""
+    """A v1 memory limit: the kernel refuses one below the present usage."""
 
     def put_back(self, entry: JournalEntry) -> None:
-        """The original, or no limit rather than a stuck one; then the refusal is raised."""
+        """Write the original; if the kernel refuses it, remove the limit and raise the refusal."""
         try:
-            # By its name: super() has no cell in a dataclass with slots.
+            # Not super(): it does not work in a dataclass with slots.
             PlainFile.put_back(self, entry)
         except KernelFileError as error:
             if error.number == errno.EBUSY:
@@ -151,31 +148,28 @@ class QuotaFile(PlainFile):
     """cpu.max: ``QUOTA PERIOD`` in microseconds, or ``max PERIOD``."""
 
     def capped(self, value: str, original: JournalEntry) -> str:
-        """The smaller share."""
+        """Return the quota with the smaller share of a CPU."""
         before = original.value if isinstance(original, FileValue) else ""
         return min(value, before or value, key=_quota_share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedFile:
-    """A file with one line ``KEY VALUE`` per key, e.g. per disk.
-
-    Args:
-        path: The file.
-        key: E.g. ``254:0``.
-        default: What holds where there is no line for the key.
-        in_group: Whether the file goes and comes with a cgroup.
-        cap: Whether a number is never set above the original.
-    """
+    """A file with one line ``KEY VALUE`` per key, e.g. per disk."""
 
     path: Path
+    """The file."""
     key: str
+    """The key, e.g. ``254:0``."""
     default: str
+    """The value where there is no line for the key."""
     in_group: bool = True
+    """Whether the file belongs to a cgroup and is removed with it."""
     cap: bool = True
+    """Whether a number is never set above the original."""
 
     def read(self) -> str | None:
-        """The value of the key."""
+        """Return the value of the key."""
         text = read_text(self.path)
         if text is None:
             return None
@@ -186,28 +180,28 @@ class KeyedFile:
         return self.default
 
     def write(self, value: str) -> None:
-        """Set the key; other keys stay."""
+        """Set the value of the key; other keys keep theirs."""
         write_text(self.path, f"{self.key} {value}")
 
     def same(self, taken: str, asked: str) -> bool:
-        """Whether all that was asked for is there; what was not named may be anything."""
+        """Whether all words asked for are there; other words may have any value."""
         return set(asked.split()) <= set(taken.split())
 
     def capped(self, value: str, original: JournalEntry) -> str:
-        """Per word ``NAME=NUMBER`` (or ``NUMBER``) the smaller one; 0 and "max" are no limit."""
+        """Return the smaller number of each ``NAME=NUMBER``; 0 and "max" are no limit."""
         before = original.value if isinstance(original, KeyedValue) else ""
         if not self.cap:
             return value
-        known = dict(_word(word) for word in before.split())
+        originals = dict(_word(word) for word in before.split())
         words = []
         for name, number in (_word(word) for word in value.split()):
-            limits = [n for n in (number, known.get(name, "")) if n.isdigit() and n != "0"]
+            limits = [n for n in (number, originals.get(name, "")) if n.isdigit() and n != "0"]
             least = min(limits, key=int, default=number)
             words.append(f"{name}={least}" if name else least)
         return " ".join(words)
 
     def original(self) -> JournalEntry | None:
-        """The present value of the key."""
+        """Return an entry with the value of the key now."""
         value = self.read()
         return None if value is None else KeyedValue(self.path, self.key, value)
 
@@ -217,7 +211,7 @@ class KeyedFile:
             write_text(entry.path, f"{entry.key} {entry.value}")
 
     def is_back(self, entry: JournalEntry) -> bool:
-        """Whether the key has its value."""
+        """Whether the key has its original value."""
         return isinstance(entry, KeyedValue) and self.read() == entry.value
 
 

@@ -1,4 +1,4 @@
-"""What may block is done by a thread of its own; the last wish wins."""
+"""A thread that makes writes which may block; the latest request wins."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from typing import Final, Generic, TypeVar
 
 from stallward.actuator.record.lever_result import LeverResult
 
-W = TypeVar("W")
+R = TypeVar("R")
 
 PENDING_S: Final = 2.0
-"""After this long a wish that is still being worked on is reported, once."""
+"""A request that takes longer than this is reported as pending, once."""
 
 _STOP_S: Final = 1.0
 
 Superseded = Callable[[], bool]
-"""Whether a newer wish has come in; asked between two steps."""
+"""Says whether a newer request has come in; called between two steps."""
 
 
-class Worker(Generic[W]):
-    """Works on the latest wish, on a thread that is started by the first one.
+class Worker(Generic[R]):
+    """Carries out the latest request, on a thread that the first request starts.
 
     Args:
-        name: Of the lever, for results.
-        work: Does one wish and says what became of it; ``None`` if it stopped because a newer
-            one came in. What it raises becomes a result.
-        pending_s: When to report that it takes long.
+        name: The lever's name, for results.
+        work: Carries out one request and returns the results, or ``None`` if it stopped because
+            a newer request came in. An error that it raises becomes a result.
+        pending_s: How long a request may take before it is reported as pending.
     """
 
     def __init__(
         self,
         name: str,
-        work: Callable[[W, Superseded], tuple[LeverResult, ...] | None],
+        work: Callable[[R, Superseded], tuple[LeverResult, ...] | None],
         *,
         pending_s: float = PENDING_S,
     ) -> None:
@@ -45,7 +45,7 @@ class Worker(Generic[W]):
         self._work = work
         self._pending_s = pending_s
         self._wake = threading.Condition()
-        self._wish: W | None = None
+        self._request: R | None = None
         self._asked = 0
         self._done = 0
         self._stopping = False
@@ -56,24 +56,24 @@ class Worker(Generic[W]):
 
     @property
     def busy(self) -> bool:
-        """Whether a wish is not done yet."""
+        """Whether a request is not done yet."""
         return self._done != self._asked
 
-    def ask(self, wish: W) -> None:
-        """Have ``wish`` done instead of what is being done; returns at once."""
+    def ask(self, request: R) -> None:
+        """Have ``request`` carried out instead of the one under way; returns at once."""
         with self._wake:
             if not self.busy:
                 self._started_s, self._said_pending = time.monotonic(), False
-            self._wish = wish
+            self._request = request
             self._asked += 1
             self._wake.notify_all()
             if not self._start():
                 error = "no room for another thread; it is tried again"
-                result = LeverResult(lever=self._name, value=str(wish), ok=False, error=error)
+                result = LeverResult(lever=self._name, value=str(request), ok=False, error=error)
                 self._results.append(result)
 
     def _start(self) -> bool:
-        """Have a thread, the lock being held; whether there is one."""
+        """Start the thread if it does not run; call with the lock held. False if it cannot."""
         if not self._running:
             try:
                 # Thread.start() waits until the thread runs, which may take long under pressure.
@@ -84,35 +84,36 @@ class Worker(Generic[W]):
         return True
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """What has been done since the last call; once, that something takes long."""
+        """Report what was done since the last call, and once that a request takes long."""
         if self.busy and not self._running:
             with self._wake:
                 self._start()
-        found = []
+        results = []
         while self._results:
-            found.append(self._results.popleft())
+            results.append(self._results.popleft())
         took_s = now_s - self._started_s
         slow = self._running and took_s >= self._pending_s
         if self.busy and slow and not self._said_pending:
             self._said_pending = True
-            found.append(self._pending(took_s))
-        return tuple(found)
+            results.append(self._pending(took_s))
+        return tuple(results)
 
     def _pending(self, took_s: float) -> LeverResult:
         error = f"pending: the kernel has not finished after {took_s:.1f} s"
-        value = str(self._wish)
+        value = str(self._request)
         return LeverResult(
             lever=self._name, value=value, ok=False, error=error, took_ms=took_s * 1e3
         )
 
     def wait(self, deadline_s: float) -> bool:
-        """Wait until nothing is left to do, but not beyond ``deadline_s``; whether that is so.
+        """Wait until nothing is left to do, at most until ``deadline_s``; false if too late.
 
-        What no thread can be had for is done in this one: only restoring waits, and that must be.
+        If no thread can be started, the caller's thread does the work: only a restore waits, and
+        a restore must happen.
         """
         with self._wake:
-            alone = self.busy and not self._start()
-        if alone:
+            no_thread = self.busy and not self._start()
+        if no_thread:
             self._do()
         with self._wake:
             while self.busy:
@@ -122,7 +123,7 @@ class Worker(Generic[W]):
         return True
 
     def stop(self) -> None:
-        """End the thread if it has nothing left to do; a later wish starts another."""
+        """End the thread if it has nothing left to do; a later request starts another."""
         deadline_s = time.monotonic() + _STOP_S
         with self._wake:
             if self.busy:
@@ -133,18 +134,18 @@ class Worker(Generic[W]):
                 self._wake.wait(left_s)
             self._stopping = False
 
-    def _attempt(self, wish: W | None, number: int) -> tuple[LeverResult, ...] | None:
+    def _attempt(self, request: R | None, number: int) -> tuple[LeverResult, ...] | None:
         try:
-            return self._work(wish, partial(self._superseded, number))  # type: ignore[arg-type]
-        except Exception as error:  # a thread that died would be busy for ever
+            return self._work(request, partial(self._superseded, number))  # type: ignore[arg-type]
+        except Exception as error:  # if the thread died, the worker would be busy for ever
             said = str(error) or type(error).__name__
-            return (LeverResult(lever=self._name, value=str(wish), ok=False, error=said),)
+            return (LeverResult(lever=self._name, value=str(request), ok=False, error=said),)
 
     def _superseded(self, number: int) -> bool:
         return number != self._asked
 
     def _run(self) -> None:
-        # A signal would end a write half way; the main thread handles them.
+        # A signal would interrupt a write; the main thread handles signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             with self._wake:
@@ -157,12 +158,12 @@ class Worker(Generic[W]):
             self._do()
 
     def _do(self) -> None:
-        """Do what was asked for last."""
+        """Carry out the latest request."""
         with self._wake:
-            number, wish = self._asked, self._wish
-        results = self._attempt(wish, number)
+            number, request = self._asked, self._request
+        results = self._attempt(request, number)
         if results is None:
-            return  # a newer wish
+            return  # a newer request came in
         self._results.extend(results)
         with self._wake:
             self._done = number

@@ -1,7 +1,7 @@
-"""The levers on the CPU and the disks of a slot, and what protects the application's memory.
+"""The levers on the CPU and the disks of a slot, and on the application's protected memory.
 
-Each takes the v1 file where its v1 controller is mounted, else the v2 file. A group need not be
-in the v1 hierarchy of a controller: then the lever is missing and says so.
+Each uses the v1 file where its v1 controller is mounted, else the v2 file. Where a group is not
+in the v1 hierarchy of a controller, the lever is missing and says so.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from stallward.actuator.levers.base.setting_files import (
 )
 from stallward.agent.desired import DesiredState, SlotDesire
 
-Wish = Callable[[DesiredState], SlotDesire]
+DesireOf = Callable[[DesiredState], SlotDesire]
 Check = Callable[[], None]
 
 _V1_SHARES_PER_WEIGHT: Final = 10.24
-"""cpu.shares of 1024 is cpu.weight of 100."""
+"""A cpu.weight of 100 equals cpu.shares of 1024."""
 _LEAST_QUOTA_US: Final = 1000
 _MOST_BFQ_WEIGHT: Final = 1000
 _UNLIMITED_IO: Final = "rbps=max wbps=max riops=max wiops=max"
@@ -39,13 +39,13 @@ def short(group: Target) -> str:
     return group.name.rpartition("/")[2]
 
 
-def cpu_weight(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
-    """cpu.weight, or v1 cpu.shares scaled to it."""
+def cpu_weight(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
+    """The lever on cpu.weight, or on v1 cpu.shares scaled to it."""
     v1 = group.v1_dir("cpu")
     path, missing = _controller_file(group, "cpu", "cpu.shares" if v1 else "cpu.weight")
 
     def value_of(granted: DesiredState) -> str | None:
-        weight = wish(granted).cpu_weight
+        weight = desire_of(granted).cpu_weight
         if weight is None:
             return None
         return str(max(round(weight * _V1_SHARES_PER_WEIGHT), 2) if v1 else weight)
@@ -53,8 +53,8 @@ def cpu_weight(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
     return _spec(f"cpu_weight:{short(group)}", PlainFile(path=path), value_of, missing, check)
 
 
-def cpu_max(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
-    """cpu.max, or v1 cpu.cfs_quota_us; the period stays what it is."""
+def cpu_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
+    """The lever on cpu.max, or on v1 cpu.cfs_quota_us; it keeps the period."""
     v1 = group.v1_dir("cpu")
     path, missing = _controller_file(group, "cpu", "cpu.cfs_quota_us" if v1 else "cpu.max")
 
@@ -63,7 +63,7 @@ def cpu_max(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
     period_us = int(period) if period.isdigit() else 100_000
 
     def value_of(granted: DesiredState) -> str | None:
-        cores = wish(granted).cpu_max_cores
+        cores = desire_of(granted).cpu_max_cores
         if cores is None:
             return None
         quota = max(round(cores * period_us), _LEAST_QUOTA_US)
@@ -73,8 +73,8 @@ def cpu_max(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
     return _spec(f"cpu_max:{short(group)}", setting, value_of, missing, check)
 
 
-def io_weight(group: Cgroup, wish: Wish, check: Check, paths: Paths) -> FileSpec:
-    """io.weight where iocost is on, else io.bfq.weight; v1 blkio.bfq.weight, to 1000."""
+def io_weight(group: Cgroup, desire_of: DesireOf, check: Check, paths: Paths) -> FileSpec:
+    """The lever on io.weight where iocost is on, else io.bfq.weight; on v1 blkio.bfq.weight."""
     bfq = any("[bfq]" in (read_text(p / "queue/scheduler") or "") for p in disk_dirs(paths))
     v1 = group.v1_dir("blkio")
     iocost = v1 is None and "enable=1" in _root_text(group, "io.cost.qos")
@@ -84,7 +84,7 @@ def io_weight(group: Cgroup, wish: Wish, check: Check, paths: Paths) -> FileSpec
         missing = "no disk uses the bfq scheduler" + ("" if v1 else ", and io.cost.qos is off")
 
     def value_of(granted: DesiredState) -> str | None:
-        weight = wish(granted).io_weight
+        weight = desire_of(granted).io_weight
         if weight is None:
             return None
         return str(weight if iocost else min(weight, _MOST_BFQ_WEIGHT))
@@ -94,10 +94,10 @@ def io_weight(group: Cgroup, wish: Wish, check: Check, paths: Paths) -> FileSpec
     return _spec(f"io_weight:{short(group)}", setting, value_of, missing, check)
 
 
-def io_max(group: Cgroup, wish: Wish, check: Check, paths: Paths) -> FileSpec:
-    """io.max of every disk, or v1 blkio.throttle.{read,write}_bps_device.
+def io_max(group: Cgroup, desire_of: DesireOf, check: Check, paths: Paths) -> FileSpec:
+    """The lever on io.max of every disk, or on v1 blkio.throttle.{read,write}_bps_device.
 
-    Written by a thread: the first limit of a disk makes the kernel empty its queue.
+    A thread writes it: at the first limit of a disk the kernel empties the disk's queue.
     """
     v1 = group.v1_dir("blkio")
     disks = tuple(disks_of(paths))
@@ -112,7 +112,7 @@ def io_max(group: Cgroup, wish: Wish, check: Check, paths: Paths) -> FileSpec:
     )
 
     def value_of(granted: DesiredState) -> str | None:
-        rate = wish(granted).io_max_bytes_per_s
+        rate = desire_of(granted).io_max_bytes_per_s
         if rate is None:
             return None
         return str(rate) if v1 else f"rbps={rate} wbps={rate}"
@@ -127,14 +127,14 @@ def io_max(group: Cgroup, wish: Wish, check: Check, paths: Paths) -> FileSpec:
     )
 
 
-def swap_max(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
-    """v2 memory.swap.max; v1 limits memory and swap only together."""
+def swap_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
+    """The lever on v2 memory.swap.max; v1 limits memory and swap only together."""
     path, missing = _controller_file(group, "memory", "memory.swap.max")
     if group.hierarchy.kind == "hybrid":
         missing = "v1 has no limit of swap alone (memory.memsw limits memory with it)"
 
     def value_of(granted: DesiredState) -> str | None:
-        size = wish(granted).swap_max_bytes
+        size = desire_of(granted).swap_max_bytes
         return None if size is None else str(size)
 
     return FileSpec(
@@ -150,14 +150,14 @@ def swap_max(group: Cgroup, wish: Wish, check: Check) -> FileSpec:
 
 
 def protected_low(group: Cgroup) -> FileSpec:
-    """v2 memory.low of the protected application.
+    """The lever on v2 memory.low of the protected application.
 
-    v1 has nothing like it: its soft limit acts only when the whole machine runs out, never
-    inside a sandbox, and on those above theirs rather than for those below.
+    v1 lacks it. Its soft limit acts only when the whole machine runs out of memory, never inside
+    a sandbox, and it takes from groups above their limit rather than protect those below.
     """
     path, missing = _controller_file(group, "memory", "memory.low")
     if group.hierarchy.kind == "hybrid":
-        missing = "v1 has no memory.low (its soft limit protects nobody inside a limited group)"
+        missing = "v1 has no memory.low (its soft limit protects nothing inside a limited group)"
 
     def value_of(granted: DesiredState) -> str | None:
         return None if granted.protected_low_bytes is None else str(granted.protected_low_bytes)
@@ -167,7 +167,7 @@ def protected_low(group: Cgroup) -> FileSpec:
 
 
 def disk_dirs(paths: Paths) -> Iterator[Path]:
-    """/sys/block/NAME of every disk: what is a device, not loop, zram or a mapping."""
+    """Yield /sys/block/NAME of every disk; loop devices, zram and mappings are none."""
     root = paths.sys / "block"
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         if (folder / "device").exists():
@@ -175,7 +175,7 @@ def disk_dirs(paths: Paths) -> Iterator[Path]:
 
 
 def disks_of(paths: Paths) -> Iterator[str]:
-    """MAJOR:MINOR of every disk."""
+    """Yield MAJOR:MINOR of every disk."""
     for folder in disk_dirs(paths):
         if number := read_text(folder / "dev"):
             yield number
@@ -187,7 +187,7 @@ def _root_text(group: Cgroup, name: str) -> str:
 
 
 def _controller_file(group: Cgroup, controller: str, name: str) -> tuple[Path, str]:
-    """The file of a group and why it cannot be used; empty if it can."""
+    """Return the file of a group, and why it cannot be used (empty if it can)."""
     v1 = group.v1_dir(controller)
     folder = v1 if v1 is not None else group.unified_dir
     if folder is None:

@@ -11,38 +11,35 @@ from stallward.actuator.kernel.files import OpenFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freezer:
-    """The files of one group's freezer.
-
-    Attributes:
-        path: What is written.
-        freeze: The word that freezes.
-        thaw: The word that thaws.
-        asked: The file that says whether this group itself is to be frozen, and ...
-        asked_word: ... what it says then.
-        state: The file that says whether all of it is frozen, and ...
-        state_word: ... the line it has then.
-    """
+    """The files of one group's freezer."""
 
     path: Path
+    """The file that is written."""
     freeze: str
+    """The word that freezes the group."""
     thaw: str
+    """The word that thaws the group."""
     asked: OpenFile
+    """The file that says whether a freeze of this very group is requested."""
     asked_word: bytes
+    """The content of ``asked`` while a freeze is requested."""
     state: OpenFile
+    """The file that says whether the whole group is frozen."""
     state_word: bytes
+    """A line of ``state`` while the whole group is frozen."""
 
     def requested(self) -> bool:
-        """Whether the kernel is asked to freeze this group now."""
+        """Whether a freeze of this group is requested now."""
         content = self.asked.read()
         return content is not None and content.strip() == self.asked_word
 
     def frozen(self) -> bool:
-        """Whether the whole group is frozen now, also if by an ancestor."""
+        """Whether the whole group is frozen now, be it by itself or by an ancestor."""
         content = self.state.read()
         return content is not None and self.state_word in content.splitlines()
 
     def identity(self) -> int | None:
-        """Changes when the group is removed and made anew."""
+        """The file's inode number, which changes when the group is removed and made anew."""
         try:
             return self.path.stat().st_ino
         except OSError:
@@ -50,9 +47,9 @@ class Freezer:
 
 
 def find_freezer(group: Cgroup) -> tuple[Freezer | None, str]:
-    """The freezer of a group, or ``None`` and why there is none.
+    """Return the freezer of a group, or ``None`` and why there is none.
 
-    The v2 freezer goes first: what it has frozen can still be killed.
+    The v2 freezer is preferred: processes that it has frozen can still be killed.
     """
     folder = group.unified_dir
     v2 = folder is not None and (not group.exists() or (folder / "cgroup.freeze").exists())

@@ -1,12 +1,12 @@
-"""Limiting a group's memory, also of a paused group: squeezing it.
+"""The memory limit of a group. On a paused group it squeezes: the pages go to swap.
 
-Soft: v1 memory.limit_in_bytes, v2 memory.high, which never makes the kernel kill. Hard: v2
-memory.max; on v1 the soft one is hard already.
+The soft limit is v2 memory.high, at which the kernel never kills, or v1 memory.limit_in_bytes,
+which is hard already. The hard limit is v2 memory.max.
 
 Writing a limit below what the group uses reclaims before the write returns (0.2-0.8 s for
-300 MB) and v1 may refuse with EBUSY after having reclaimed most. So a thread of its own writes,
-in bounded steps: a new wish is taken up between two steps and the last one wins. A hard limit is
-never written below what is used: reclaim comes first, so that lowering it kills nobody.
+300 MB), and v1 may refuse with EBUSY after having reclaimed most. So a thread writes the limit in
+bounded steps: between two steps it takes up a newer request, and the latest one wins. A hard
+limit is never written below the usage: reclaim comes first, so that lowering it kills nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 from stallward.actuator.errors import ForeignError, KernelFileError, LeverError, NotTakenError
 from stallward.actuator.levers.base.file_lever import ORIGINAL, RETRY_S, Aside
 from stallward.actuator.levers.base.held_setting import HeldSetting
-from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite, QuietLever
+from stallward.actuator.levers.base.lever import ASIDE_S, LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import LimitFile, PlainFile
 from stallward.actuator.levers.base.worker import Superseded, Worker
@@ -37,37 +37,34 @@ _MOST_STEPS: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSpec:
-    """What makes a memory limit.
-
-    Attributes:
-        name: E.g. ``limit:hog0``.
-        setting: The limit's file; ``None`` where the lever is missing.
-        usage: The file with the bytes in use.
-        value_of: What of a state this lever takes; ``None`` for the original.
-        reclaim_first: v2 memory.reclaim, where the limit must not be below what is used.
-        missing: Why it cannot be used; empty if it can.
-        in_slot_state: Whether a sample tells it as the slot's limit already.
-        check: Called before each change; raises to refuse it.
-    """
+    """The description of a memory limit."""
 
     name: str
+    """The lever's name, e.g. ``limit:hog0``."""
     setting: PlainFile | LimitFile | None
+    """The limit's file; ``None`` where the lever is missing."""
     usage: Path
+    """The file with the bytes in use."""
     value_of: Callable[[DesiredState], int | None]
+    """Takes the limit from a desired state; ``None`` stands for the original."""
     reclaim_first: Path | None = None
+    """The v2 memory.reclaim file, if the limit must never be below the usage."""
     missing: str = ""
+    """Why the lever cannot be used; empty if it can."""
     in_slot_state: bool = True
+    """Whether a sample shows it as the slot's limit already."""
     check: Callable[[], None] = field(default=lambda: None)
+    """Called before each change; raises to refuse it."""
 
 
-class MemoryLimitLever(QuietLever):
-    """A memory limit of one group, written by a thread of its own.
+class MemoryLimitLever(LeverDefaults):
+    """A memory limit of one group, which a thread writes.
 
     Args:
         spec: The description.
         originals: Keeps the journal.
-        aside_s: How long it is left to somebody else who has changed it.
-        lock: Held while the limit's file is written or looked at.
+        aside_s: How long the lever steps aside after a foreign change.
+        lock: Held while the limit's file is written or read.
     """
 
     def __init__(
@@ -96,7 +93,7 @@ class MemoryLimitLever(QuietLever):
 
     @property
     def limit_bytes(self) -> int | None:
-        """The limit that holds or is being worked towards; ``None`` for the original one."""
+        """The limit that is in force or being approached; ``None`` for the original one."""
         return self._in_force if self._failed_at_s or self._aside.foreign else self._wanted
 
     @property
@@ -106,21 +103,21 @@ class MemoryLimitLever(QuietLever):
 
     @property
     def busy(self) -> bool:
-        """Whether the writer has not finished yet."""
+        """Whether a write is under way."""
         return self._worker.busy
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be tried again."""
+        """Whether no retry is due."""
         return not self._failed_at_s and not (self._aside.foreign and self._wanted is not None)
 
     @property
     def foreign_total(self) -> int:  # type: ignore[override]
-        """How often somebody else has changed it while it was held."""
+        """How many foreign changes there were while the limit was held."""
         return self._aside.total
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Wish for a limit; ``None`` for the original one. Returns at once."""
+        """Request the limit that ``granted`` holds, or the original one; returns at once."""
         wanted = self._spec.value_of(granted)
         if wanted == self._wanted and not self._due(now_s):
             return ()
@@ -146,11 +143,11 @@ class MemoryLimitLever(QuietLever):
         return self._failed_at_s > 0 and now_s >= self._failed_at_s + RETRY_S
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """What the writer has finished since the last call."""
+        """The results of the writing thread since the last call."""
         return self._worker.poll(now_s)
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Read the limit; leave it alone if somebody else has set it."""
+        """Read the limit; step aside if there was a foreign change."""
         limit = self._limit
         if limit is None or self._worker.busy or not self._lock.acquire(blocking=False):
             return ()
@@ -163,7 +160,7 @@ class MemoryLimitLever(QuietLever):
         finally:
             self._lock.release()
         if before is not None and not limit.held and self._wanted is not None:
-            self._failed_at_s = now_s - RETRY_S  # its group is gone, or there is a new one
+            self._failed_at_s = now_s - RETRY_S  # its group was removed, and perhaps made anew
         return ()
 
     def _step_aside(self, error: ForeignError, now_s: float) -> None:
@@ -173,7 +170,7 @@ class MemoryLimitLever(QuietLever):
             self._aside.end()
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One write if the limit would change."""
+        """One planned write if the limit would change."""
         wanted, setting = self._spec.value_of(granted), self._spec.setting
         before = None if setting is None else setting.read()
         if setting is None or before is None or wanted == self._wanted:
@@ -188,7 +185,7 @@ class MemoryLimitLever(QuietLever):
         return (plan,)
 
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Wish for the original limit."""
+        """Request the original limit."""
         self._wanted, self._failed_at_s = None, 0.0
         self._aside.end()
         if self.held:
@@ -196,7 +193,7 @@ class MemoryLimitLever(QuietLever):
         return ()
 
     def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the writer; what hangs is overtaken by a thread that writes the original."""
+        """Wait for the writing thread; if it hangs, another thread writes the original."""
         if self._worker.wait(deadline_s):
             self._worker.stop()
         elif self._limit is not None:
@@ -208,7 +205,7 @@ class MemoryLimitLever(QuietLever):
         return self._worker.poll(time.monotonic())
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
-        """That somebody else has it; a hard limit also while it is held."""
+        """A foreign value, or a hard limit that is held."""
         aside = self._aside
         if aside.foreign:
             age_s = now_s - aside.since_s
@@ -233,18 +230,20 @@ class MemoryLimitLever(QuietLever):
             self._step_aside(failure, time.monotonic())
             error = str(failure)
         except NotTakenError as failure:
-            error = str(failure)  # what the kernel made of it is in force
+            error = str(failure)  # the value that the kernel made of it is in force
         except (StallwardError, OSError) as failure:
             self._failed_at_s, error = time.monotonic(), str(failure)
         else:
             self._in_force = wanted
         taken = self._limit.taken if self._limit is not None else None
-        said = ORIGINAL if wanted is None else str(wanted) if error else taken or str(wanted)
+        value = ORIGINAL if wanted is None else str(wanted) if error else taken or str(wanted)
         took_ms = (time.monotonic() - started_s) * 1e3
-        return LeverResult(lever=self.name, value=said, ok=not error, error=error, took_ms=took_ms)
+        return LeverResult(
+            lever=self.name, value=value, ok=not error, error=error, took_ms=took_ms
+        )
 
     def _write(self, wanted: int | None, superseded: Superseded) -> bool:
-        """Move to ``wanted``; false if a newer wish came in between.
+        """Move to ``wanted``; false if a newer request came in before it was reached.
 
         Raises:
             StallwardError: If the limit cannot be reached.
@@ -257,7 +256,7 @@ class MemoryLimitLever(QuietLever):
                 limit.put_back()
             return True
         self._spec.check()
-        with self._lock:  # reclaim's limit of a moment is no original
+        with self._lock:  # a temporary limit of reclaim is no original
             original = limit.save()
         wanted = int(path.capped(str(wanted), original))
         stuck = 0
@@ -276,7 +275,7 @@ class MemoryLimitLever(QuietLever):
         )
 
     def _step(self, limit: HeldSetting, wanted: int, usage: int) -> bool:
-        """One bounded step towards the limit; whether that is reached."""
+        """Take one bounded step towards the limit; true once it is reached."""
         step = max(wanted, usage - STEP_BYTES)
         if self._spec.reclaim_first is not None:
             if usage > wanted:
@@ -294,4 +293,4 @@ class MemoryLimitLever(QuietLever):
 
 
 _RESCUE_S: Final = 0.5
-"""How long the thread that overtakes a hanging one may take."""
+"""How long the thread may take that writes the original beside a hanging one."""

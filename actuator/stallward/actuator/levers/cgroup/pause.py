@@ -1,8 +1,8 @@
-"""Pausing a group: cgroup.freeze of the v2 hierarchy, or else the v1 freezer.
+"""The pause of a group: cgroup.freeze of the v2 hierarchy, or else the v1 freezer.
 
-Freezing is asynchronous. The request is written at once; whether it took effect is looked at in
-later ticks. What is not frozen in time is thawed again, since "freezing" can last for ever and
-a late freeze would surprise everybody.
+Freezing is asynchronous. The request is written at once; later ticks check whether it took
+effect. A group that is not frozen in time is thawed again, since "freezing" can last for ever and
+a late freeze would be a surprise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import RETRY_S, Aside
-from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite, QuietLever
+from stallward.actuator.levers.base.lever import ASIDE_S, LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.cgroup.freezer import find_freezer
 from stallward.actuator.record.lever_result import LeverResult, attempt
@@ -24,20 +24,20 @@ from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState
 
 CONFIRM_S: Final = 1.0
-"""A group that is not frozen after this long is thawed again."""
+"""A group that is not frozen after this time is thawed again."""
 _THAW_S: Final = 0.2
 
 
-class PauseLever(QuietLever):
+class PauseLever(LeverDefaults):
     """The pause of one group.
 
     Args:
         group: The background group.
         originals: Keeps the journal.
-        wanted_of: Whether a state pauses the group.
+        wanted_of: Says whether a state pauses the group.
         confirm_s: How long freezing may take.
-        spared: Processes with which no group is frozen.
-        aside_s: How long it is left to somebody else who thaws it.
+        exempt: Processes that must not be frozen: a group with one of them is not.
+        aside_s: How long the lever steps aside after another program thawed the group.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PauseLever(QuietLever):
         wanted_of: Callable[[DesiredState], bool],
         *,
         confirm_s: float = CONFIRM_S,
-        spared: ExemptProcesses | None = None,
+        exempt: ExemptProcesses | None = None,
         aside_s: float = ASIDE_S,
     ) -> None:
         self.name = f"pause:{group.name.rpartition('/')[2]}"
@@ -55,7 +55,7 @@ class PauseLever(QuietLever):
         self._originals = originals
         self._wanted_of = wanted_of
         self._confirm_s = confirm_s
-        self._spared = spared or ExemptProcesses()
+        self._exempt = exempt or ExemptProcesses()
         self._freezer, self._missing = find_freezer(group)
         self._wanted = False
         self._pending: tuple[bool, float] | None = None
@@ -63,10 +63,10 @@ class PauseLever(QuietLever):
         self._file: int | None = None
         self._aside = Aside(wait_s=aside_s)
         self.held = False
-        """Whether this lever may have frozen the group. What others freeze is theirs to thaw."""
-        self._others = self._freezer is not None and self._freezer.requested()
-        """Whether somebody else had frozen it when it was last looked at."""
-        if self._freezer is not None and not self._others:
+        """Whether this lever may have frozen the group; it thaws only what it has frozen."""
+        self._foreign_freeze = self._freezer is not None and self._freezer.requested()
+        """Whether at the last check another program had frozen the group."""
+        if self._freezer is not None and not self._foreign_freeze:
             originals.note(Frozen(self._freezer.path))
 
     @property
@@ -76,25 +76,26 @@ class PauseLever(QuietLever):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to do for what is wished."""
-        settled = self._wanted == (self.held or self._others) and self._pending is None
+        """Whether nothing is left to do for the wanted state."""
+        frozen = self.held or self._foreign_freeze
+        settled = self._wanted == frozen and self._pending is None
         return settled and not self._aside.foreign
 
     @property
     def foreign_total(self) -> int:  # type: ignore[override]
-        """How often somebody else thawed what this lever had frozen."""
+        """How often another program thawed what this lever had frozen."""
         return self._aside.total
 
     def requested(self) -> bool:
-        """Whether the group is asked to freeze; of others' wish, what was seen last."""
-        return self.held or self._others
+        """Whether this lever or, at the last check, another program wants the group frozen."""
+        return self.held or self._foreign_freeze
 
     def frozen(self) -> bool:
         """Whether the whole group is frozen now, by this lever or by an ancestor."""
         return self._freezer is not None and self._freezer.frozen()
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Ask for the pause or its end; nothing if that is so already."""
+        """Request the pause or its end, unless it is requested already."""
         paused, self._wanted = self._wanted_of(granted), self._wanted_of(granted)
         if not paused:
             self._retry_at_s = 0.0
@@ -107,14 +108,14 @@ class PauseLever(QuietLever):
                 return ()
             self._aside.end()
         if self._freezer is not None and self._freezer.requested():
-            self._others = True  # it is theirs to thaw
+            self._foreign_freeze = True  # whoever froze the group thaws it
             return ()
-        self._others = False
+        self._foreign_freeze = False
         return self._write(True, now_s)
 
     def _thaw(self, now_s: float) -> tuple[LeverResult, ...]:
         if not self._group.exists():
-            self._let_go()
+            self._release()
             return ()
         return self._write(False, now_s)
 
@@ -131,43 +132,43 @@ class PauseLever(QuietLever):
         if freezer is None:
             raise LeverError(self._missing)
         if freeze:
-            self._spared.check(self._group)
+            self._exempt.check(self._group)
             self._originals.ensure(Frozen(freezer.path))
             self._file = freezer.identity()
-        # Even if the write fails half way it is thawed again, but not where there is no file.
+        # A write that fails half way is undone, too, but not where there is no file.
         self.held = self.held or freezer.path.exists()
         write_text(freezer.path, freezer.freeze if freeze else freezer.thaw)
         self.held = freeze
         if not freeze:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
-        """It does not stand still because of us: who freezes it next thaws it too."""
+    def _release(self) -> None:
+        """Note that this lever does not freeze the group any more."""
         self.held = False
         if self._freezer is not None:
             self._originals.settle(Frozen(self._freezer.path))
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Read the file: somebody else may have frozen or thawed the group."""
+        """Read the file: another program may have frozen or thawed the group."""
         freezer = self._freezer
         if freezer is None:
             return ()
         asked = freezer.requested()
         if not self.held:
-            self._others = asked
+            self._foreign_freeze = asked
             return ()
         if asked:
             return ()
         self._pending = None
-        self._let_go()
+        self._release()
         if freezer.identity() != self._file:
-            return ()  # the group is gone or new: it is paused again if that is still wished
+            return ()  # the group was removed or made anew: it is paused again if still wanted
         self._aside.step("0", now_s)
-        error = f"somebody else thawed it; not paused again for {self._aside.wait_s:g} s"
+        error = f"another program thawed it; not paused again for {self._aside.wait_s:g} s"
         return (LeverResult(lever=self.name, value="1", ok=False, error=error),)
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Look whether what was asked for has happened; undo a freeze that has not in time."""
+        """Check whether the request took effect; undo a freeze that did not in time."""
         if self._pending is None:
             return ()
         freeze, asked_s = self._pending
@@ -199,7 +200,7 @@ class PauseLever(QuietLever):
         return "no ancestor is frozen"
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One write if that would freeze or thaw the group."""
+        """One planned write if the group would be frozen or thawed."""
         paused, freezer = self._wanted_of(granted), self._freezer
         if freezer is None or paused == freezer.requested() or (not paused and not self.held):
             return ()
@@ -214,13 +215,13 @@ class PauseLever(QuietLever):
         return (plan,)
 
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Thaw it, if it is held."""
+        """Thaw the group if this lever has frozen it."""
         self._wanted, self._retry_at_s = False, 0.0
         self._aside.end()
         return self._thaw(now_s) if self.held else ()
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
-        """Only that somebody else thawed it: the slot's state has the rest."""
+        """A foreign thaw, if there is one: the slot's state shows the rest."""
         aside = self._aside
         if not aside.foreign:
             return ()

@@ -1,8 +1,8 @@
-"""Evicting a group's pages once: memory.reclaim, or on v1 a limit that holds for a moment.
+"""Evicting a group's pages once: by memory.reclaim, or on v1 by a temporary limit.
 
-v1 has memory.force_empty too, but that takes everything and cannot be told where to stop. A
-limit below the usage is refused until so much is reclaimed, so it is written step by step and
-taken back at once after each: between the two the group could hit it, for microseconds.
+v1 has memory.force_empty, too, but that evicts everything. The kernel refuses a limit below the
+usage until enough is reclaimed, so the limit is written step by step and taken back at once after
+each step: only in the microseconds between the two could the group hit it.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState
 
 STEP_BYTES: Final = 64 * MIB
-"""At most this much is reclaimed by one write: about 0.1 s."""
+"""The most that one write reclaims, in about 0.1 s."""
 STUCK_TRIES: Final = 5
-"""Writes in a row that may reclaim nothing before it is given up."""
+"""Writes in a row that may reclaim nothing before the lever gives up."""
 _LEAST_LEFT_BYTES: Final = 64 * 4096
-"""So close to the target is near enough: the kernel reclaims in batches."""
+"""A usage this close to the target is near enough: the kernel reclaims in batches."""
 _NOT_ALL: Final = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR})
 
 
 def read_usage(path: Path) -> int:
-    """The bytes that a group uses.
+    """Read the bytes that a group uses.
 
     Raises:
         LeverError: If they cannot be read.
     """
     text = read_text(path)
     if text is None or not text.isdigit():
-        raise LeverError(f"{path}: no usage to be read ({text!r}).")
+        raise LeverError(f"{path}: the usage cannot be read ({text!r}).")
     return int(text)
 
 
 def reclaim(path: Path, size_bytes: int) -> None:
-    """Have the kernel reclaim ``size_bytes`` by memory.reclaim; less is no failure.
+    """Reclaim ``size_bytes`` by memory.reclaim; it is no failure if the kernel reclaims less.
 
     Raises:
-        KernelFileError: If it does not know how.
+        KernelFileError: If the kernel does not support it.
     """
     try:
         write_text(path, str(size_bytes))
@@ -62,31 +62,28 @@ def reclaim(path: Path, size_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimSpec:
-    """What makes a reclaim lever.
-
-    Attributes:
-        name: E.g. ``reclaim:hog0``.
-        usage: The file with the bytes in use.
-        file: v2 memory.reclaim; ``None`` on v1.
-        limit: v1 memory.limit_in_bytes; ``None`` on v2.
-        target_of: Down to how many bytes a state wants the group.
-        missing: Why it cannot be used; empty if it can.
-        lock: Held while the v1 limit is written.
-        check: Called before each step; raises to refuse it.
-    """
+    """The description of a reclaim lever."""
 
     name: str
+    """The lever's name, e.g. ``reclaim:hog0``."""
     usage: Path
+    """The file with the bytes in use."""
     target_of: Callable[[DesiredState], int | None]
+    """Takes the bytes to reclaim down to from a desired state."""
     file: Path | None = None
+    """The file v2 memory.reclaim; ``None`` on v1."""
     limit: Path | None = None
+    """The file v1 memory.limit_in_bytes; ``None`` on v2."""
     missing: str = ""
+    """Why the lever cannot be used; empty if it can."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the v1 limit is written."""
     check: Callable[[], None] = field(default=lambda: None)
+    """Called before each step; raises to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Request:
     target_bytes: int | None
     swappiness: int | None
 
@@ -94,8 +91,8 @@ class _Wish:
         return str(self.target_bytes)
 
 
-class ReclaimLever(OneShotLever[int, _Wish]):
-    """Evicts pages whenever another target is wished.
+class ReclaimLever(OneShotLever[int, _Request]):
+    """Evicts pages once for each new target.
 
     Args:
         spec: The description.
@@ -107,22 +104,22 @@ class ReclaimLever(OneShotLever[int, _Wish]):
         self._originals = originals
         self._takes_swappiness = True
         self._taken_from: FileValue | None = None
-        """What undoes a limit of a moment, until that is taken back."""
-        super().__init__(spec.name, spec.missing, nothing=_Wish(None, None))
+        """The entry that undoes a temporary limit, until that is taken back."""
+        super().__init__(spec.name, spec.missing, cancel=_Request(None, None))
 
     @property
     def held(self) -> bool:
-        """Whether a limit of a moment may be in force, or be about to."""
+        """Whether a temporary limit may be in force or about to be."""
         return self._taken_from is not None or (self._spec.limit is not None and self._worker.busy)
 
     def _target(self, granted: DesiredState) -> int | None:
         return self._spec.target_of(granted)
 
-    def _wish(self, target: int, granted: DesiredState) -> _Wish:
-        return _Wish(target, granted.tuning.swappiness)
+    def _request(self, target: int, granted: DesiredState) -> _Request:
+        return _Request(target, granted.tuning.swappiness)
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One line if pages would be evicted."""
+        """One planned write if pages would be evicted."""
         target = self._new_target(granted)
         if target is None:
             return ()
@@ -135,15 +132,15 @@ class ReclaimLever(OneShotLever[int, _Wish]):
         )
         return (plan,)
 
-    def _work(self, wish: _Wish, superseded: Superseded) -> tuple[LeverResult, ...] | None:
-        if wish.target_bytes is None:
+    def _work(self, request: _Request, superseded: Superseded) -> tuple[LeverResult, ...] | None:
+        if request.target_bytes is None:
             if self._taken_from is None:
                 return ()
             with self._spec.lock:
                 return (attempt(self.name, ORIGINAL, self._take_back),)
         reached: list[int | None] = []
-        run = partial(self._evict, wish, superseded)
-        result = attempt(self.name, str(wish.target_bytes), lambda: reached.append(run()))
+        run = partial(self._evict, request, superseded)
+        result = attempt(self.name, str(request.target_bytes), lambda: reached.append(run()))
         if result.ok and reached == [None]:
             return None
         value = str(reached[0]) if reached else result.value
@@ -157,14 +154,14 @@ class ReclaimLever(OneShotLever[int, _Wish]):
             ),
         )
 
-    def _evict(self, wish: _Wish, superseded: Superseded) -> int | None:
-        """Evict down to the target; the usage then, or ``None`` if a newer wish came in."""
-        target, stuck = wish.target_bytes or 0, 0
+    def _evict(self, request: _Request, superseded: Superseded) -> int | None:
+        """Evict down to the target; return the usage, or ``None`` if a newer request came in."""
+        target, stuck = request.target_bytes or 0, 0
         while (usage := read_usage(self._spec.usage)) > target + _LEAST_LEFT_BYTES:
             if superseded():
                 return None
             self._spec.check()
-            self._step(max(target, usage - STEP_BYTES), usage, wish.swappiness)
+            self._step(max(target, usage - STEP_BYTES), usage, request.swappiness)
             stuck = 0 if read_usage(self._spec.usage) < usage else stuck + 1
             if stuck >= STUCK_TRIES:
                 raise LeverError(
@@ -179,7 +176,7 @@ class ReclaimLever(OneShotLever[int, _Wish]):
             self._reclaim(spec.file, usage - step, swappiness)
         elif spec.limit is not None:
             with spec.lock:
-                self._limit_for_a_moment(spec.limit, step)
+                self._limit_briefly(spec.limit, step)
 
     def _reclaim(self, path: Path, size: int, swappiness: int | None) -> None:
         if swappiness is not None and self._takes_swappiness:
@@ -190,25 +187,25 @@ class ReclaimLever(OneShotLever[int, _Wish]):
                     return
                 if error.number != errno.EINVAL:
                     raise
-                self._takes_swappiness = False  # a kernel that takes only the size
+                self._takes_swappiness = False  # this kernel takes only the size
             else:
                 return
         reclaim(path, size)
 
-    def _limit_for_a_moment(self, path: Path, step: int) -> None:
+    def _limit_briefly(self, path: Path, step: int) -> None:
         self._take_back()
         now = read_text(path)
         if now is None:
             raise LeverError(f"{path} is not there.")
         if now.isdigit() and int(now) <= step:
             return
-        if not self._originals.moved(path):  # else the original is noted, and this is not it
+        if not self._originals.moved(path):  # else the original is noted already
             entry = FileValue(path, now)
             self._originals.ensure(entry)
             self._taken_from = entry
         try:
             write_text(path, str(step))
-        except KernelFileError as error:  # then nothing was set
+        except KernelFileError as error:  # nothing was set
             self._settle()
             if error.number not in _NOT_ALL:
                 raise
@@ -217,7 +214,7 @@ class ReclaimLever(OneShotLever[int, _Wish]):
             self._settle()
 
     def _take_back(self) -> None:
-        """Undo a limit of a moment that could not be taken back."""
+        """Take back a temporary limit that could not be taken back before."""
         entry = self._taken_from
         if entry is None:
             return

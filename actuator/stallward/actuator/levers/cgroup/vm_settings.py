@@ -1,9 +1,9 @@
 """The node's vm.* settings, and the swappiness of v1 groups.
 
-vm.swappiness does not reach existing v1 groups (each copied it when it was made), so theirs is
-written too. The dirty ratios mean the whole machine's memory: where the zone is a sandbox, the
-equivalent vm.dirty_bytes are written. Of ratio and bytes only the one in force is saved: writing
-it back zeroes the other, as it was.
+vm.swappiness does not affect existing v1 groups (each copied it when it was made), so theirs is
+written, too. The dirty ratios are shares of the whole machine's memory: where the zone is a
+sandbox, the equivalent vm.dirty_bytes are written. Of ratio and bytes only the one in force is
+saved: writing it back sets the other to zero, as it was.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def vm_levers(
 
     Args:
         paths: The kernel's files.
-        zone: Where the dirty ratios are shares of ``zone_limit_bytes``, unless it is the machine.
+        zone: The zone. Unless it is the whole machine, dirty ratios are of its memory.
         protected: The protected application's group, if it has one.
         slots: The background groups.
-        zone_limit_bytes: The zone's memory.
+        zone_limit_bytes: The zone's memory limit.
         originals: Keeps the journal.
-        aside_s: How long a setting is left to somebody else who has changed it.
+        aside_s: How long a lever steps aside after a foreign change.
     """
     vm = paths.proc / "sys" / "vm"
     specs = [_plain(vm / name, partial(_tuning, name)) for name in _PLAIN]
@@ -84,7 +84,7 @@ def _refused(path: Path) -> str:
 def _group_specs(
     zone: Cgroup, protected: Cgroup | None, slots: tuple[Cgroup, ...]
 ) -> list[FileSpec]:
-    """The swappiness of v1 groups; what a v2 node lacks."""
+    """Describe the swappiness levers of v1 groups; on v2 one lever that is missing."""
     protected_of = _protected_swappiness
     if zone.hierarchy.kind != "hybrid":
         missing = "only cgroup v1 has a swappiness per group"
@@ -92,7 +92,7 @@ def _group_specs(
             FileSpec(
                 name="protected_swappiness",
                 settings=(),
-                # Shipped profiles wish for it: said once, not at every change of profile.
+                # Shipped profiles set it: reported once, not at every change of profile.
                 value_of=lambda _granted: None,
                 missing=missing,
             )

@@ -1,7 +1,7 @@
-"""oom_score_adj: keep the protected application from the kernel's OOM killer.
+"""The lever on oom_score_adj, which keeps the OOM killer from the protected application.
 
-Lowering a score needs CAP_SYS_RESOURCE. Where that is refused the background's scores are
-raised instead: the kernel then picks those first.
+Lowering a score needs CAP_SYS_RESOURCE. Where the kernel refuses it, the background's scores are
+raised instead, so that the kernel picks the background first.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.kernel.target import Target
-from stallward.actuator.levers.base.lever import PlannedWrite, QuietLever
+from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState
 
 PROTECTED: Final = -1000
-"""Never killed."""
+"""The score of a process that the kernel never kills."""
 BACKGROUND: Final = 500
-"""Half of all memory more, in the kernel's reckoning."""
+"""A score that counts as half of all memory on top of what the process uses."""
 _RESCAN_S: Final = 1.0
 
 
-class OomScoreLever(QuietLever):
+class OomScoreLever(LeverDefaults):
     """The OOM scores of the protected application, or else of the background.
 
     Args:
@@ -53,9 +53,9 @@ class OomScoreLever(QuietLever):
         self._originals = originals
         self._changed: dict[tuple[int, int], OomScore] = {}
         self._noted: dict[OomScore, None] = {}
-        """What the journal has, also of processes whose score could not be changed."""
+        """The journal's entries, also of processes whose score could not be changed."""
         self._first: dict[int, tuple[int, int]] = {}
-        """By score written: when it was first (start time ticks), and what was there before."""
+        """By score written: when it was first written (start time ticks), and the score before."""
         self._scan_at_s = 0.0
         self._wanted = False
         self._since_s = 0.0
@@ -65,18 +65,18 @@ class OomScoreLever(QuietLever):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """That only the background's scores can be changed."""
+        """Why only the background's scores can be changed, if that is so."""
         if not self.refused:
             return ()
         return ("oom: lowering a score is refused; the background's are raised",)
 
     @property
     def idle(self) -> bool:
-        """Whether no regular look for new processes is due, nor a retry."""
+        """Whether neither a regular scan for new processes nor a retry is due."""
         return not self._wanted and not self.held
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Adjust the scores of all processes there are, once a second; or put them back."""
+        """Adjust the scores of all processes once a second, or put them back."""
         if not granted.protect_from_oom:
             return self.restore(now_s)
         if not self._wanted:
@@ -95,14 +95,14 @@ class OomScoreLever(QuietLever):
         return tuple(results)
 
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Give every process its score back, and those forked meanwhile."""
+        """Give every process its score back, also those forked meanwhile."""
         self._wanted, self._scan_at_s = False, 0.0
         if self.held:
-            attempt("oom", "", self._find_heirs)  # best effort: restoring comes first
+            attempt("oom", "", self._note_forked)  # best effort: restoring comes first
         return self._restore()
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One line for all processes whose score would change."""
+        """One planned write for all processes whose score would change."""
         if granted.protect_from_oom == self._wanted:
             return ()
         target = "oom_score_adj of the protected application's processes"
@@ -114,14 +114,14 @@ class OomScoreLever(QuietLever):
         return (PlannedWrite(lever=self.name, target=target, before="", after=after, undo=undo),)
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
-        """The score that was given, while any process has it."""
+        """The score that is written, while any process has it."""
         if not self._changed:
             return ()
         value, age_s = str(BACKGROUND if self.refused else PROTECTED), now_s - self._since_s
         return (LeverState(lever=self.name, value=value, held_for_s=age_s),)
 
-    def _find_heirs(self) -> None:
-        """Note who was forked since the last scan: it has the score of its parent."""
+    def _note_forked(self) -> None:
+        """Note the processes forked since the last scan, which have their parent's score."""
         for score in self._first:
             for group in (self._protected,) if score < 0 else self._slots:
                 for pid in group.pids(recursive=True):
@@ -146,7 +146,7 @@ class OomScoreLever(QuietLever):
         return results
 
     def _drop_dead(self, seen: set[tuple[int, int]]) -> None:
-        """Forget processes that have ended; ``seen`` are there."""
+        """Forget processes that have ended; those ``seen`` have not."""
         dead = [
             entry
             for entry in self._noted
@@ -170,10 +170,10 @@ class OomScoreLever(QuietLever):
         original = OomScore(pid, ticks, int(text))
         since_ticks, before = self._first.get(score, (None, 0))
         if original.value == score and since_ticks is not None and ticks >= since_ticks:
-            heir = OomScore(pid, ticks, before)  # forked by one whose score was changed
+            inherited = OomScore(pid, ticks, before)  # the parent's score was changed
             if (pid, ticks) not in self._changed:
-                self._note(heir)
-                self._changed[(pid, ticks)] = heir
+                self._note(inherited)
+                self._changed[(pid, ticks)] = inherited
             return
         if (score < 0 and original.value <= score) or (score > 0 and original.value >= score):
             return
@@ -210,12 +210,12 @@ class OomScoreLever(QuietLever):
         return tuple(results)
 
     def _is_foreign(self, path: Path) -> bool:
-        """Whether somebody else has changed the score since: then it is left as it is."""
+        """Whether there was a foreign change of the score, which then stays."""
         foreign = read_text(path) not in {str(PROTECTED), str(BACKGROUND)}
         self.foreign_total += foreign
         return foreign
 
     @property
     def held(self) -> bool:
-        """Whether any score may not be as it was, also of one forked by who has ended."""
+        """Whether any score may not be the original, also of a process whose parent has ended."""
         return bool(self._changed or self._first)

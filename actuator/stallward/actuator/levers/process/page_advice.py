@@ -1,7 +1,7 @@
-"""Telling the kernel what becomes of a process's private pages: process_madvise(2).
+"""The lever that advises the kernel on a process's private pages by process_madvise(2).
 
 ``cold`` makes them the next to be reclaimed, ``pageout`` reclaims them now, ``willneed`` reads
-them back from swap. A thread of its own does it, some megabytes a call.
+them back from swap. A thread makes the calls, some megabytes at a time.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState, PageAdvice
 
 CALL_BYTES: Final = 32 * MIB
-"""At most this much a call."""
+"""The most bytes that one call advises on."""
 _CALL_RANGES: Final = 256
 _SYSCALL: Final = 440
-"""process_madvise, on every architecture (Linux 5.10)."""
+"""The number of process_madvise on every architecture (Linux 5.10)."""
 _NUMBERS: Final[dict[str, int]] = {"willneed": 3, "cold": 20, "pageout": 21}
 """MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT (asm-generic/mman-common.h)."""
 _SKIPPED: Final = frozenset({errno.EINVAL, errno.ENOMEM, errno.EFAULT, errno.EBUSY, errno.EAGAIN})
-"""Of one range: locked, of huge pages of its own, or unmapped meanwhile."""
+"""Errors at which a range is skipped: it is locked, has huge pages, or was unmapped meanwhile."""
 
 _MAX_PIECES: Final = 1 << 16
-"""2 TiB of one process: the list of them takes some 8 MB."""
+"""The most pieces of one process: 2 TiB, whose list takes some 8 MB."""
 _ADDRESSES: Final = 1 << 64
 
 Advise = Callable[[int, list[tuple[int, int]], int], int]
-"""pidfd, (address, bytes) and the advice to bytes advised; raises OSError."""
+"""Takes a pidfd, (address, bytes) of ranges, and the advice; returns the bytes advised on."""
 
 
 def private_ranges(maps: bytes) -> Iterator[tuple[int, int]]:
-    """(address, bytes) of the private writable ranges of /proc/PID/maps, in pieces of a call.
+    """Yield (address, bytes) of the private writable ranges of /proc/PID/maps, in pieces.
 
-    A process may map terabytes that it never touches; what is beyond :data:`_MAX_PIECES` of them
-    is left out.
+    A piece is at most what one call takes. A process may map terabytes that it never touches, so
+    at most :data:`_MAX_PIECES` are yielded.
     """
     left = _MAX_PIECES
     for line in maps.splitlines():
@@ -68,10 +68,10 @@ def private_ranges(maps: bytes) -> Iterator[tuple[int, int]]:
 
 
 def process_madvise(pidfd: int, ranges: list[tuple[int, int]], advice: int) -> int:
-    """The system call; the bytes that were advised.
+    """Make the system call; return the bytes advised on.
 
     Raises:
-        OSError: As the kernel says, if not even the first range was advised.
+        OSError: With the kernel's error, if the first range failed already.
     """
     import ctypes  # noqa: PLC0415 - costs a megabyte that few daemons need
 
@@ -91,7 +91,7 @@ def process_madvise(pidfd: int, ranges: list[tuple[int, int]], advice: int) -> i
 
 
 def why_no_advice(proc: Path) -> str:
-    """Why pages of other processes cannot be advised here; empty if they can."""
+    """Say why the pages of other processes cannot be advised on here; empty if they can."""
     major, minor = (int(part) for part in os.uname().release.split(".")[:2])
     if (major, minor) < (5, 10):
         return "no process_madvise (Linux 5.10 or newer has it)"
@@ -102,29 +102,26 @@ def why_no_advice(proc: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageAdviceSpec:
-    """What makes a lever of page advice.
-
-    Attributes:
-        name: E.g. ``pages:hog0``.
-        members: Whose pages.
-        advice_of: What of a state this lever takes.
-        proc: Where processes are.
-        missing: Why it cannot be used; empty if it can.
-        check: Called before each process; raises to refuse it.
-        advise: The system call.
-    """
+    """The description of a lever of page advice."""
 
     name: str
+    """The lever's name, e.g. ``pages:hog0``."""
     members: Members
+    """Returns the processes whose pages are advised on."""
     advice_of: Callable[[DesiredState], PageAdvice | None]
+    """Takes the advice from a desired state."""
     proc: Path
+    """The /proc directory."""
     missing: str = ""
+    """Why the lever cannot be used; empty if it can."""
     check: Callable[[], None] = field(default=lambda: None)
+    """Called before each process; raises to refuse it."""
     advise: Advise = process_madvise
+    """The system call."""
 
 
 class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
-    """Gives an advice once whenever another one is wished.
+    """Gives an advice once whenever another one is wanted.
 
     Args:
         spec: The description.
@@ -132,16 +129,16 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
 
     def __init__(self, spec: PageAdviceSpec) -> None:
         self._spec = spec
-        super().__init__(spec.name, spec.missing, nothing=None)
+        super().__init__(spec.name, spec.missing, cancel=None)
 
     def _target(self, granted: DesiredState) -> PageAdvice | None:
         return self._spec.advice_of(granted)
 
-    def _wish(self, target: PageAdvice, granted: DesiredState) -> PageAdvice:
+    def _request(self, target: PageAdvice, granted: DesiredState) -> PageAdvice:
         return target
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One line if an advice would be given."""
+        """One planned write if an advice would be given."""
         advice = self._new_target(granted)
         if advice is None:
             return ()
@@ -174,7 +171,7 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
         )
 
     def _one(self, pid: int, advice: PageAdvice, superseded: Superseded) -> int:
-        """Advise on one process; the bytes."""
+        """Advise on one process; return the bytes advised on."""
         self._spec.check()
         try:
             pidfd = os.pidfd_open(pid)

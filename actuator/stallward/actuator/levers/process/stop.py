@@ -1,4 +1,4 @@
-"""Stopping, continuing and terminating single processes, by pidfd with the start time checked."""
+"""The lever that stops, continues and terminates single processes by pidfd and start time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import send_signal, stat_fields
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.exempt_processes import daemon_pids
-from stallward.actuator.levers.base.lever import PlannedWrite, QuietLever
+from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState, ProcessRef
 from stallward.agent.sample import LeverState
 
-_STANDS_STILL: Final = frozenset({b"T", b"t", b"Z", b"X"})
-"""States of /proc/PID/stat: stopped or traced; what has ended stands still too."""
+_NOT_RUNNING: Final = frozenset({b"T", b"t", b"Z", b"X"})
+"""States of /proc/PID/stat in which a process does not run: stopped, traced or ended."""
 
 
-class ProcessStopLever(QuietLever):
-    """SIGSTOP and SIGCONT of the processes named, SIGTERM of one.
+class ProcessStopLever(LeverDefaults):
+    """Sends SIGSTOP and SIGCONT to the listed processes, and SIGTERM to one.
 
     Args:
         paths: The kernel's files.
-        protected: Its processes are refused.
+        protected: The protected application, whose processes are never signalled.
         originals: Keeps the journal.
     """
 
@@ -39,9 +39,9 @@ class ProcessStopLever(QuietLever):
         self._protected = protected
         self._originals = originals
         self._stopped: dict[ProcessRef, bool] = {}
-        """And whether the kernel has been seen to have stopped it: a signal takes its time."""
+        """Whether a process has been seen stopped: a signal takes effect with a delay."""
         self._left: set[ProcessRef] = set()
-        """Somebody else continued them while they were wished to be stopped."""
+        """Processes that another program continued while they were to be stopped."""
         self._turn = 0
         self.foreign_total = 0
         self._terminated: set[ProcessRef] = set()
@@ -54,11 +54,11 @@ class ProcessStopLever(QuietLever):
 
     @property
     def idle(self) -> bool:
-        """Whether all that is wished to be stopped is, and nothing else."""
+        """Whether exactly the wanted processes are stopped."""
         return not self._left and set(self._wanted) == self._stopped.keys()
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Stop what is named and continue what is not any more."""
+        """Stop the listed processes and continue those that are not listed any more."""
         stopped, terminate = granted.stopped, granted.terminate
         self._wanted = stopped
         self._left.intersection_update(stopped)
@@ -72,7 +72,7 @@ class ProcessStopLever(QuietLever):
         return tuple(results)
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
-        """See whether one of them still stands still; another one the next time."""
+        """Check whether one of the processes is still stopped; the next call takes the next."""
         if not self._stopped:
             return ()
         self._turn = (self._turn + 1) % len(self._stopped)
@@ -81,20 +81,20 @@ class ProcessStopLever(QuietLever):
         content = read_bytes(path)
         fields = stat_fields(content, path) if content else []
         if not fields or int(fields[19]) != ref.start_time_ticks:
-            return ()  # ended, which continuing it will find out
-        if fields[0] in _STANDS_STILL:
+            return ()  # it has ended; continuing it will find that out
+        if fields[0] in _NOT_RUNNING:
             self._stopped[ref] = True
         elif self._stopped[ref]:
             del self._stopped[ref]
             self._left.add(ref)
             self._originals.release(_entry(ref))
             self.foreign_total += 1
-            error = "somebody else continued it; left as it is"
+            error = "another program continued it; left as it is"
             return (LeverResult(lever=f"stop:{ref.pid}", value="SIGSTOP", ok=False, error=error),)
         return ()
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
-        """Who was left to somebody else; the processes of a sample tell the others."""
+        """Processes that another program continued; a sample shows the stopped ones."""
         return tuple(
             LeverState(lever=f"stop:{ref.pid}", value="SIGCONT", foreign=True)
             for ref in self._left
@@ -107,7 +107,7 @@ class ProcessStopLever(QuietLever):
         return tuple(self._continue(ref) for ref in tuple(self._stopped))
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One line per process that would be stopped, continued or ended."""
+        """One planned write per process that would be stopped, continued or terminated."""
         new = [ref for ref in granted.stopped if ref not in self._stopped]
         old = [ref for ref in self._stopped if ref not in granted.stopped]
         plans = [_plan(ref, "stop", "SIGSTOP", "SIGCONT") for ref in new]
@@ -135,7 +135,7 @@ class ProcessStopLever(QuietLever):
         return result
 
     def _check(self, ref: ProcessRef) -> None:
-        """Right before acting: a guard further up may have seen an older node."""
+        """Refuse protected processes right before acting: the guard may have seen an old state."""
         if ref.pid in daemon_pids() or ref.pid in self._protected.pids(recursive=True):
             raise LeverError(f"Process {ref.pid} is protected and was left alone.")
 

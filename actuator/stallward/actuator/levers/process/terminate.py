@@ -1,4 +1,4 @@
-"""Ending a slot: SIGTERM to all of it, and after a grace cgroup.kill. It cannot be undone."""
+"""The lever that ends a slot: SIGTERM, then a kill after a grace period. It cannot be undone."""
 
 from __future__ import annotations
 
@@ -18,53 +18,49 @@ from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState
 
 GRACE_S: Final = 5.0
-"""How long a slot may take to end by itself."""
+"""How long a slot may take to end by itself after SIGTERM."""
 _LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndSpec:
-    """What makes a lever that ends a slot.
-
-    Attributes:
-        name: E.g. ``terminate:hog0``.
-        members: The slot's processes.
-        kill: Kills all of them; returns those that are left.
-        wanted_of: Whether a state ends the slot. That the configuration allows it is the
-            guard's to see.
-        proc: Where processes are.
-        grace_s: Between SIGTERM and killing.
-        check: Called before signalling and before killing; raises to refuse it.
-    """
+class TerminateSpec:
+    """The description of a lever that ends a slot."""
 
     name: str
+    """The lever's name, e.g. ``terminate:hog0``."""
     members: Members
+    """Returns the slot's processes."""
     kill: Callable[[], tuple[int, ...]]
+    """Kills all processes; returns those that are left."""
     wanted_of: Callable[[DesiredState], bool]
+    """Says whether a state ends the slot. The guard checks that the configuration allows it."""
     proc: Path
+    """The /proc directory."""
     grace_s: float = GRACE_S
+    """The time between SIGTERM and killing."""
     check: Callable[[], None] = field(default=lambda: None)
+    """Called before signalling and before killing; raises to refuse it."""
 
 
-class EndLever(OneShotLever[Literal[True], bool]):
-    """Ends a slot once whenever that is wished anew; during the grace it can be called off.
+class TerminateLever(OneShotLever[Literal[True], bool]):
+    """Ends a slot once each time that is requested; within the grace period it can be cancelled.
 
     Args:
         spec: The description.
     """
 
-    def __init__(self, spec: EndSpec) -> None:
+    def __init__(self, spec: TerminateSpec) -> None:
         self._spec = spec
-        super().__init__(spec.name, "", nothing=False, pending_s=spec.grace_s + GRACE_S)
+        super().__init__(spec.name, "", cancel=False, pending_s=spec.grace_s + GRACE_S)
 
     def _target(self, granted: DesiredState) -> Literal[True] | None:
         return True if self._spec.wanted_of(granted) else None
 
-    def _wish(self, target: Literal[True], granted: DesiredState) -> bool:
+    def _request(self, target: Literal[True], granted: DesiredState) -> bool:
         return target
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One line if the slot would be ended."""
+        """One planned write if the slot would be ended."""
         if self._new_target(granted) is None:
             return ()
         plan = PlannedWrite(
@@ -79,7 +75,7 @@ class EndLever(OneShotLever[Literal[True], bool]):
     def _work(self, wanted: bool, superseded: Superseded) -> tuple[LeverResult, ...] | None:
         if not wanted:
             return ()
-        result = attempt(self.name, "SIGTERM", self._ask_all)
+        result = attempt(self.name, "SIGTERM", self._terminate_all)
         if not result.ok:
             return (result,)
         deadline_s = time.monotonic() + self._spec.grace_s
@@ -91,7 +87,7 @@ class EndLever(OneShotLever[Literal[True], bool]):
             time.sleep(_LOOK_S)
         return (result,)
 
-    def _ask_all(self) -> None:
+    def _terminate_all(self) -> None:
         self._spec.check()
         for pid in self._spec.members():
             ticks = start_time_ticks(self._spec.proc, pid)

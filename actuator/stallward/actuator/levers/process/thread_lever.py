@@ -1,7 +1,7 @@
-"""Nice values and CPUs of all threads of a slot, by a thread of its own.
+"""The lever on the nice values or CPUs of all threads of a slot.
 
-There may be thousands of threads, each with a start time to read and a value to save. Once a
-second it is looked for new ones, and for those that somebody else has changed.
+There may be thousands of threads, each with a start time to read and a value to save, so a worker
+thread does it. Once a second it sweeps for new threads and for foreign changes.
 """
 
 from __future__ import annotations
@@ -22,36 +22,33 @@ from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState
 
 SWEEP_S: Final = 1.0
-"""How often it is looked for new threads."""
+"""How often the lever sweeps for new threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSpec:
-    """What makes a lever on the threads of a slot.
-
-    Attributes:
-        name: E.g. ``nice:hog0``.
-        what: See ``thread_values``.
-        members: The slot's processes.
-        folder: The slot's cgroup directory; ``None`` where it is a process tree.
-        value_of: What of a state this lever takes; ``None`` for the original.
-        proc: Where processes are.
-        missing: Why it cannot be used; empty if it can.
-        check: Called before each change; raises to refuse it.
-    """
+    """The description of a lever on the threads of a slot."""
 
     name: str
+    """The lever's name, e.g. ``nice:hog0``."""
     what: str
+    """The value that is changed: ``nice`` or ``cpus`` (see ``kernel/scheduling.py``)."""
     members: Members
+    """Returns the slot's processes."""
     folder: Path | None
+    """The slot's cgroup directory; ``None`` where it is a process tree."""
     value_of: Callable[[DesiredState], str | None]
+    """Takes the lever's value from a desired state; ``None`` stands for the original."""
     proc: Path
+    """The /proc directory."""
     missing: str = ""
+    """Why the lever cannot be used; empty if it can."""
     check: Callable[[], None] = field(default=lambda: None)
+    """Called before each change; raises to refuse it."""
 
 
 class ThreadLever:
-    """Gives every thread of a slot what is wished, and each its own back.
+    """Gives every thread of a slot the wanted value, and later its original back.
 
     Args:
         spec: The description.
@@ -72,21 +69,21 @@ class ThreadLever:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Why it cannot be used; empty if it can."""
+        """Why the lever cannot be used; empty if it can."""
         return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
 
     @property
     def held(self) -> bool:
-        """Whether a thread may not have what it had."""
+        """Whether a thread may not have its original value."""
         return self._sweep.held or self._worker.busy
 
     @property
     def idle(self) -> bool:
-        """Whether no regular look for new threads is due while this state holds."""
+        """Whether no regular sweep for new threads is due while this state lasts."""
         return bool(self._spec.missing) or (self._wanted is None and not self._sweep.held)
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Start what is new, or the regular look for new threads."""
+        """Start a sweep if there is a new value, or the regular one is due."""
         value = self._spec.value_of(granted)
         new = value != self._wanted
         if not new and (self.idle or self._worker.busy or now_s < self._sweep_at_s):
@@ -105,45 +102,45 @@ class ThreadLever:
         return ()
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """What the sweeps did."""
+        """The results of the sweeps since the last call."""
         return self._worker.poll(now_s)
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Nothing: every sweep looks."""
+        """Check nothing: every sweep does."""
         return ()
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One line for all threads that would change."""
+        """One planned write for all threads that would change."""
         value = self._spec.value_of(granted)
         if value == self._wanted or self._spec.missing:
             return ()
-        found = [now for _, now in self._sweep.values()]
+        values = [now for _, now in self._sweep.values()]
         if value is not None:
-            found = [now for now in found if self._sweep.target(now, value) != now]
+            values = [now for now in values if self._sweep.target(now, value) != now]
         plan = PlannedWrite(
             lever=self.name,
-            target=f"{self._spec.what} of {len(found)} threads",
-            before=" or ".join(sorted(set(found))),
+            target=f"{self._spec.what} of {len(values)} threads",
+            before=" or ".join(sorted(set(values))),
             after=value or ORIGINAL,
             undo="every thread gets back what it had, and those it started meanwhile",
         )
         return (plan,)
 
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Have every thread get back what it had."""
+        """Start to give every thread its original value back."""
         self._wanted = None
         if self.held:
             self._worker.ask(None)
         return ()
 
     def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the thread."""
+        """Wait for the worker thread."""
         if self._worker.wait(deadline_s):
             self._worker.stop()
         return self._worker.poll(time.monotonic())
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
-        """The value that was wished, while any thread has it."""
+        """The wanted value, while any thread has it."""
         if self._wanted is None or not (self._sweep.held or self._foreign):
             return ()
         age_s, foreign = now_s - self._since_s, self._foreign

@@ -1,7 +1,7 @@
-"""Giving all threads of a slot a nice value or CPUs, and each of them its own back.
+"""Giving all threads of a slot a nice value or CPUs, and later each of them its original back.
 
-A thread that is forked meanwhile inherits what its parent was given: it is known by having such
-a value and by having started after the first change, and it gets the parent's original back.
+A thread that is forked meanwhile inherits the value that its parent was given. It is recognised by
+that value and by a start after the first change, and it gets the parent's original back.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from stallward.agent.errors import StallwardError
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 MOST_PROBLEMS: Final = 3
-"""So many failures of one sweep are told; thousands of threads may fail alike."""
+"""The most failures of one sweep that are reported; thousands of threads may fail alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread, named so that another with its number is not mistaken for it."""
+    """A thread with its start time, which tells it from a later thread with its number."""
 
     tid: int
     start_time_ticks: int
@@ -36,7 +36,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a thread had and what it was given."""
+    """The value that a thread had, and the one that it was given."""
 
     original: str
     value: str
@@ -44,14 +44,14 @@ class Given:
 
 @dataclass(slots=True)
 class Swept:
-    """What one sweep did."""
+    """The outcome of one sweep."""
 
     moved: int = 0
     foreign: int = 0
     problems: list[str] | None = None
 
     def problem(self, text: str) -> None:
-        """Note what went wrong, but not all of it."""
+        """Note a failure, up to :data:`MOST_PROBLEMS`."""
         self.problems = self.problems or []
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(text)
@@ -61,10 +61,10 @@ class ThreadSweep:
     """All threads of one slot and one of their values.
 
     Args:
-        what: See ``thread_values``.
-        members: The slot's processes.
+        what: The value that is changed: ``nice`` or ``cpus`` (see ``kernel/scheduling.py``).
+        members: Returns the slot's processes.
         folder: The slot's cgroup directory; ``None`` where it is a process tree.
-        proc: Where processes are.
+        proc: The /proc directory.
         originals: Keeps the journal.
     """
 
@@ -78,31 +78,31 @@ class ThreadSweep:
         self._originals = originals
         self._given: dict[Thread, Given] = {}
         self._own: set[Thread] = set()
-        """Had what was wished without us."""
+        """Threads that had the wanted value by themselves."""
         self._left: set[Thread] = set()
-        """Somebody else has changed them since."""
+        """Threads with a foreign change since."""
         self._common: str | None = None
-        """What the first one changed had: most likely all."""
+        """The original value of the first thread changed; most likely that of all."""
         self._written: set[str] = set()
-        """What was given so far: who started since and has it may have inherited it."""
+        """The values given so far: a thread that started since may have inherited one."""
         self._since_ticks = 0
         self._entries: dict[JournalEntry, None] = {}
 
     @property
     def held(self) -> bool:
-        """Whether a thread may not have what it had, or one forked by a thread that has ended."""
+        """Whether a thread may not have its original value, also one whose parent has ended."""
         return bool(self._given or self._written)
 
     def again(self) -> None:
-        """Something else is wished: those that somebody else changed may be changed again."""
+        """Note that another value is wanted: threads with a foreign change may change again."""
         self._left = set()
 
     def target(self, original: str, wanted: str) -> str:
-        """What a thread is given that had ``original``: never a better nice value."""
+        """The value for a thread that had ``original``: never a better nice value than that."""
         return max(original, wanted, key=int) if self._what == NICE else wanted
 
     def values(self) -> Iterator[tuple[Thread, str]]:
-        """All threads there are now, and what they have."""
+        """Yield all threads that exist now, and their values."""
         for pid in self._members():
             for tid in thread_ids(self._proc, pid):
                 ticks = start_time_ticks(self._proc, tid)
@@ -111,13 +111,13 @@ class ThreadSweep:
                     yield Thread(tid, ticks), now
 
     def give(self, wanted: str) -> Swept:
-        """Give every thread what is wished."""
+        """Give every thread the wanted value."""
         swept = Swept()
         if not self.held:
             self._since_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
-        found = tuple(self.values())
+        threads = tuple(self.values())
         todo = []
-        for thread, now in found:
+        for thread, now in threads:
             if thread in self._left:
                 continue
             original = self._original(thread, now, swept)
@@ -128,21 +128,21 @@ class ThreadSweep:
                 todo.append((thread, original, value))
             elif thread not in self._given:
                 self._own.add(thread)
-                if self._folder is not None:  # or it would be taken for one that was given it
+                if self._folder is not None:  # else a restore would take it for a changed one
                     self._save(ThreadValue(self._what, thread.tid, thread.start_time_ticks, now))
         for thread, original, value in todo:
             try:
                 self._give_one(thread, original, value, swept)
             except (StallwardError, OSError) as error:
                 swept.problem(str(error))
-        self._drop_dead({thread for thread, _ in found})
+        self._drop_dead({thread for thread, _ in threads})
         return swept
 
     def _drop_dead(self, seen: set[Thread]) -> None:
-        """Forget threads that have ended: a build ends thousands a minute.
+        """Forget threads that have ended: in a build thousands end every minute.
 
         Args:
-            seen: Those that were there in this sweep.
+            seen: The threads that existed in this sweep.
         """
         entries = [e for e in self._entries if isinstance(e, ThreadValue)]
         known = {Thread(e.tid, e.start_time_ticks) for e in entries}
@@ -162,11 +162,11 @@ class ThreadSweep:
         self._originals.release_all(gone)
 
     def _original(self, thread: Thread, now: str, swept: Swept) -> str | None:
-        """What it had before; ``None`` if somebody else has changed it since."""
+        """The value that a thread had before; ``None`` if there was a foreign change since."""
         given = self._given.get(thread)
         if given is None:
             if self._common is not None and self._inherited(thread, now):
-                if self._folder is None:  # no entry of a group's threads speaks for it
+                if self._folder is None:  # there is no entry for all threads of a group
                     ticks = thread.start_time_ticks
                     self._save(ThreadValue(self._what, thread.tid, ticks, self._common))
                 self._given[thread] = Given(self._common, now)
@@ -177,7 +177,7 @@ class ThreadSweep:
         del self._given[thread]
         self._left.add(thread)
         swept.foreign += 1
-        swept.problem(f"Thread {thread.tid} has {now} now, set by somebody else; left as it is.")
+        swept.problem(f"Thread {thread.tid} has {now} now, set by another program; left as it is.")
         return None
 
     def _inherited(self, thread: Thread, now: str) -> bool:
@@ -209,7 +209,7 @@ class ThreadSweep:
             raise LeverError(f"Thread {thread.tid}: the kernel took {taken} instead of {value}.")
 
     def give_back(self) -> Swept:
-        """Give every thread back what it had, those forked since too."""
+        """Give every thread its original value back, also those forked since."""
         swept = Swept()
         for thread, now in self.values():
             if thread not in self._given and self._inherited(thread, now):

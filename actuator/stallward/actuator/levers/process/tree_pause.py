@@ -1,14 +1,15 @@
-"""Pausing a process tree: SIGSTOP and SIGCONT of every member.
+"""The pause of a process tree by SIGSTOP and SIGCONT to every member.
 
-Weaker than freezing a cgroup, and visibly so. A parent outside the tree sees its child stop (a
-shell says "Stopped"). A program may catch SIGCONT. A process that waits in the kernel for a
-disk stops when it comes back. Parents are stopped before their children and continued after
-them, so that inside the tree all but nobody sees anybody stop: one that runs when the signal
-comes may still look.
+This is weaker than freezing a cgroup, and programs can see it. A parent outside the tree sees its
+child stop (a shell says "Stopped"). A program may catch SIGCONT. A process that waits in the
+kernel for a disk stops only when the wait ends. Parents are stopped before their children and
+continued after them, so that a parent in the tree hardly ever sees a child stop: only one that is
+running when the signal comes may.
 
-What forks meanwhile is found and stopped at later ticks, within a few of which the tree stands
-still. Only what was stopped here is continued: a process that somebody else had stopped is left
-stopped, and one that somebody else continues is left running until the next pause.
+Processes that are forked meanwhile are found and stopped at later ticks; within a few ticks the
+whole tree is stopped. Only processes that this lever stopped are continued: one that another
+program had stopped stays stopped, and one that another program continues runs until the next
+pause.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from stallward.agent.desired import DesiredState, ProcessRef
 from stallward.agent.sample import LeverState
 
 ROUNDS: Final = 3
-"""Times that one tick looks for what was forked while it was stopping the rest."""
+"""How often one tick looks again for processes forked while it stopped the others."""
 CONFIRM_S: Final = 1.0
-"""A process that does not stand still after this long is reported."""
+"""A process that is not stopped after this time is reported."""
 RETRY_S: Final = 1.0
-"""How long what failed is not tried again."""
+"""How long to wait before a failed pause is tried again."""
 LOOKED_AT: Final = 32
-"""Stopped processes that one look reads, in turn."""
+"""How many of the stopped processes one check reads, in turn."""
 
 
 class TreePause:
@@ -46,10 +47,10 @@ class TreePause:
 
     Args:
         slot: The slot's index.
-        tree: Its processes.
-        proc: Where /proc is.
+        tree: The slot's processes.
+        proc: The /proc directory.
         originals: Keeps the journal.
-        spared: Processes that are never stopped.
+        exempt: Processes that are never stopped.
     """
 
     def __init__(
@@ -59,20 +60,21 @@ class TreePause:
         proc: Path,
         originals: Originals,
         *,
-        spared: ExemptProcesses | None = None,
+        exempt: ExemptProcesses | None = None,
     ) -> None:
         self.name = f"pause:{tree.name}"
         self._slot = slot
         self._tree = tree
         self._proc = proc
         self._originals = originals
-        self._spared = spared or ExemptProcesses()
+        self._exempt = exempt or ExemptProcesses()
         self._stopped: dict[ProcessRef, float] = {}
-        """By process: when it was stopped."""
-        self._standing: set[ProcessRef] = set()
-        """Those of them that have been seen to stand still."""
+        """The time at which each process was stopped."""
+        self._confirmed: set[ProcessRef] = set()
+        """The stopped processes that have been seen stopped."""
         self._aside: set[ProcessRef] = set()
-        """What somebody else has continued, or must not be stopped; until the next pause."""
+        """Processes that another program continued or that could not be stopped, until the next
+        pause."""
         self._turn: list[ProcessRef] = []
         self._retry_at_s = 0.0
         self._paused = False
@@ -87,7 +89,7 @@ class TreePause:
 
     @property
     def idle(self) -> bool:
-        """Only a tree that runs needs no look at who is new in it."""
+        """Whether the tree runs: while it is paused, each tick looks for new processes."""
         return not self._paused and not self._stopped
 
     def requested(self) -> bool:
@@ -95,18 +97,18 @@ class TreePause:
         return bool(self._stopped)
 
     def frozen(self) -> bool:
-        """Whether every member stands still now; read from the kernel."""
+        """Whether every member is stopped now; read from the kernel."""
         members = [read_seen(self._proc, pid) for pid in self._tree.pids()]
         alive = [seen for seen in members if seen is not None and not seen.ended]
         return bool(alive) and all(seen.stopped for seen in alive)
 
     def _wanted(self, granted: DesiredState) -> bool:
-        """Whether a state pauses the slot; what is to end must run."""
-        wish = granted.slot(self._slot)
-        return wish.paused and not wish.terminated
+        """Whether a state pauses the slot; a slot that is to end must run."""
+        desire = granted.slot(self._slot)
+        return desire.paused and not desire.terminated
 
     def apply(self, granted: DesiredState, now_s: float) -> Iterable[LeverResult]:
-        """Stop who runs, or continue who was stopped; who has left the tree is continued."""
+        """Stop running members, or continue stopped ones; continue those that left the tree."""
         if not self._wanted(granted):
             return self._thaw(now_s)
         if self.missing:
@@ -136,7 +138,7 @@ class TreePause:
         self._forget(total.gone)
         self._forget([*total.refused])
         self._aside.update(total.refused)
-        results = self._let_go_of_strangers(now_s)
+        results = self._continue_former_members(now_s)
         if total.refused and not error:
             ref, why = next(iter(total.refused.items()))
             error = f"{len(total.refused)} processes cannot be stopped, e.g. {ref.pid}: {why}"
@@ -147,13 +149,13 @@ class TreePause:
 
     def _running(self) -> list[ProcessRef]:
         """The members to stop, parents first."""
-        spared = self._spared.pids()
+        exempt = self._exempt.pids()
         members = sorted(self._tree.members.values(), key=lambda seen: seen.age_order)
         return [
             seen.ref
             for seen in members
             if not seen.ended
-            and seen.pid not in spared
+            and seen.pid not in exempt
             and seen.ref not in self._stopped
             and seen.ref not in self._aside
         ]
@@ -161,10 +163,10 @@ class TreePause:
     def _hold(self, refs: list[ProcessRef]) -> None:
         self._originals.ensure_all([_entry(ref) for ref in refs])
 
-    def _let_go_of_strangers(self, now_s: float) -> list[LeverResult]:
-        """Continue who is in the tree no more, or is protected now."""
-        spared, members = self._spared.pids(), self._tree.members
-        left = [ref for ref in self._stopped if ref.pid not in members or ref.pid in spared]
+    def _continue_former_members(self, now_s: float) -> list[LeverResult]:
+        """Continue processes that have left the tree or are exempt now."""
+        exempt, members = self._exempt.pids(), self._tree.members
+        left = [ref for ref in self._stopped if ref.pid not in members or ref.pid in exempt]
         return self._continue(left, now_s) if left else []
 
     def _thaw(self, now_s: float) -> list[LeverResult]:
@@ -188,11 +190,11 @@ class TreePause:
         return [self._result(value, error, time.monotonic() - started_s)]
 
     def _forget(self, refs: Iterable[ProcessRef]) -> None:
-        """Nothing is left to undo of these."""
+        """Forget processes for which nothing is left to undo."""
         refs = list(refs)
         for ref in refs:
             self._stopped.pop(ref, None)
-            self._standing.discard(ref)
+            self._confirmed.discard(ref)
         self._originals.release_all([_entry(ref) for ref in refs])
 
     def _result(self, value: str, error: str, took_s: float) -> LeverResult:
@@ -201,11 +203,11 @@ class TreePause:
         )
 
     def poll(self, now_s: float) -> Iterable[LeverResult]:
-        """Nothing is finished later than asked for; :meth:`look` says what does not stop."""
+        """Report nothing: :meth:`apply` finishes at once, and :meth:`look` reports the rest."""
         return ()
 
     def look(self, now_s: float) -> Iterable[LeverResult]:
-        """Read some of the stopped ones: who was continued, who does not stop, who has ended."""
+        """Check some of the stopped processes: they may run again, not stop, or have ended."""
         continued: list[ProcessRef] = []
         late: list[ProcessRef] = []
         gone: list[ProcessRef] = []
@@ -214,8 +216,8 @@ class TreePause:
             if seen is None or seen.ref != ref or seen.ended:
                 gone.append(ref)
             elif seen.stopped:
-                self._standing.add(ref)
-            elif ref in self._standing:
+                self._confirmed.add(ref)
+            elif ref in self._confirmed:
                 continued.append(ref)
             elif now_s - self._stopped[ref] > CONFIRM_S:
                 late.append(ref)
@@ -225,10 +227,12 @@ class TreePause:
         self.foreign_total += len(continued)
         results = []
         if continued:
-            error = f"somebody else continued {_some(continued)}; left alone until the next pause"
+            error = (
+                f"another program continued {_some(continued)}; left alone until the next pause"
+            )
             results.append(self._result("SIGSTOP", error, 0.0))
         if late:
-            error = f"{_some(late)} do not stand still after {CONFIRM_S:g} s"
+            error = f"{_some(late)} are not stopped after {CONFIRM_S:g} s"
             results.append(self._result("SIGSTOP", error, CONFIRM_S))
         return results
 
@@ -239,7 +243,7 @@ class TreePause:
         return [ref for ref in refs if ref in self._stopped]
 
     def plan(self, granted: DesiredState) -> Iterable[PlannedWrite]:
-        """Whom :meth:`apply` would stop or continue now."""
+        """One planned write for the processes that :meth:`apply` would stop or continue."""
         if self._wanted(granted):
             count, number, undo = len(self._running()), "SIGSTOP", "SIGCONT to the same"
         else:
@@ -257,15 +261,15 @@ class TreePause:
         )
 
     def restore(self, now_s: float) -> Iterable[LeverResult]:
-        """Continue everything that was stopped here."""
+        """Continue every process that this lever stopped."""
         return self._thaw(now_s)
 
     def finish(self, deadline_s: float) -> Iterable[LeverResult]:
-        """Nothing takes longer than the call."""
+        """Wait for nothing: :meth:`restore` finishes at once."""
         return ()
 
     def states(self, now_s: float) -> Iterable[LeverState]:
-        """What was left to somebody else; the pause itself is in the slot's state."""
+        """Processes left running, if any; the slot's state shows the pause itself."""
         if not self._aside:
             return ()
         value = f"{len(self._aside)} processes left running"

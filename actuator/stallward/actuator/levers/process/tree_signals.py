@@ -1,4 +1,4 @@
-"""Stopping and continuing many processes at once, each by pidfd with its start time checked."""
+"""Sending signals to many processes at once, each by pidfd with its start time checked."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from stallward.actuator.kernel.process_table import read_seen
 from stallward.agent.desired import ProcessRef
 
 BATCH: Final = 100
-"""Processes whose entries go to the journal in one message, and whose pidfds are open at once."""
+"""How many processes share one message to the journal and have their pidfds open at once."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """What became of the processes that were to be signalled."""
+    """The outcome for the processes that were to be signalled."""
 
     done: list[ProcessRef] = field(default_factory=list)
     already: list[ProcessRef] = field(default_factory=list)
-    """Stopped by somebody else."""
+    """Processes that another program had stopped already."""
     gone: list[ProcessRef] = field(default_factory=list)
     refused: dict[ProcessRef, str] = field(default_factory=dict)
     """Why a process could not be signalled."""
 
 
 def batches(refs: Iterable[ProcessRef]) -> Iterator[tuple[ProcessRef, ...]]:
-    """At most :data:`BATCH` processes at a time."""
+    """Yield the processes, at most :data:`BATCH` at a time."""
     todo = tuple(refs)
     for start in range(0, len(todo), BATCH):
         yield todo[start : start + BATCH]
@@ -39,33 +39,33 @@ def batches(refs: Iterable[ProcessRef]) -> Iterator[tuple[ProcessRef, ...]]:
 def stop(
     proc: Path, refs: Iterable[ProcessRef], hold: Callable[[list[ProcessRef]], None]
 ) -> Batch:
-    """Send SIGSTOP to processes that run.
+    """Send SIGSTOP to those processes that run.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
         refs: The processes, parents first, at most :data:`BATCH`.
-        hold: Called with those that will be stopped, before the first is; what it raises keeps
-            them all from being stopped.
+        hold: Called with the processes to stop, before the first is stopped; an error that it
+            raises prevents all of it.
     """
     batch = Batch()
     with contextlib.ExitStack() as stack:
-        found: list[tuple[ProcessRef, int]] = []
+        running: list[tuple[ProcessRef, int]] = []
         for ref in refs:
             fd = _open(ref, batch)
             if fd < 0:
                 continue
             stack.callback(os.close, fd)
-            # The descriptor names one process for good; the start time says whether it is ours.
+            # The descriptor pins one process; the start time says whether it is the right one.
             seen = read_seen(proc, ref.pid)
             if seen is None or seen.ref != ref or seen.ended:
                 batch.gone.append(ref)
             elif seen.stopped:
                 batch.already.append(ref)
             else:
-                found.append((ref, fd))
-        if found:
-            hold([ref for ref, _ in found])
-        for ref, fd in found:
+                running.append((ref, fd))
+        if running:
+            hold([ref for ref, _ in running])
+        for ref, fd in running:
             _send(ref, fd, signal.SIGSTOP, batch)
     return batch
 
@@ -110,7 +110,7 @@ def _send(ref: ProcessRef, fd: int, number: signal.Signals, batch: Batch) -> Non
 
 
 def why_no_pidfd() -> str:
-    """Why this kernel cannot signal by pidfd (5.3 or newer can); empty if it can."""
+    """Say why this kernel cannot signal by pidfd (5.3 or newer can); empty if it can."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError) as error:

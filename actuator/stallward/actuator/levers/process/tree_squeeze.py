@@ -1,12 +1,13 @@
 """Squeezing a process tree: paging it out by process_madvise(2), down to a limit.
 
-No kernel limit holds a tree. While it is paused its private pages are paged out until it holds
-no more than the limit; while it runs, what it holds above that is only marked cold (the kernel
-takes those pages first), once a second: paging out what is in use would come back as faults.
-So a limit on a tree that runs is a wish, and is not reported as being in force.
+The kernel has no memory limit for a process tree. While the tree is paused, its private pages are
+paged out until no more than the limit is resident. While it runs, the pages above the limit are
+only marked cold once a second (the kernel reclaims those first): pages in use that are paged out
+would come back as faults. So the limit of a running tree is not enforced, and not reported as
+being in force.
 
-Shared pages, also those that forked processes still share, and locked ones stay. A thread of
-its own does it, step by step.
+Shared pages, also those that forked processes still share, and locked ones stay. A thread does
+the work, step by step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
-from stallward.actuator.levers.base.lever import PlannedWrite, QuietLever
+from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.worker import Superseded, Worker
 from stallward.actuator.levers.process.page_advice import (
     Advise,
@@ -37,47 +38,49 @@ from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, DesiredState
 
 AGAIN_S: Final = 1.0
-"""How often a tree that is limited is looked at."""
+"""How often a tree with a limit is squeezed again."""
 NEAR_BYTES: Final = MIB
-"""So close to the limit is near enough."""
+"""A tree this close to the limit is near enough."""
 _RANGES_PER_CALL: Final = 64
 _COLD: Final = 20
 _PAGEOUT: Final = 21
 """MADV_COLD, MADV_PAGEOUT (asm-generic/mman-common.h)."""
 _SKIPPED: Final = frozenset({errno.EINVAL, errno.ENOMEM, errno.EFAULT, errno.EBUSY, errno.EAGAIN})
-"""Of one call: a range is locked, of huge pages of its own, or unmapped meanwhile."""
+"""Errors at which a call is skipped: a range is locked, has huge pages, or was unmapped
+meanwhile."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Request:
     limit_bytes: int | None
     paused: bool
 
 
-class TreeSqueeze(QuietLever):
+class TreeSqueeze(LeverDefaults):
     """The memory limit of one process tree.
 
     Args:
-        tree: Its processes.
-        proc: Where /proc is.
-        wish_of: What a state wants: the limit (``None`` for none) and whether the tree is paused.
-        spared: Processes whose pages are left alone.
-        name: What the lever is called; by default ``limit:`` and the tree's name.
-        once: Whether to squeeze once per wish, and not to keep at it.
+        tree: The slot's processes.
+        proc: The /proc directory.
+        request_of: Takes from a state the limit (``None`` for none) and whether the tree is
+            paused.
+        exempt: Processes whose pages are left alone.
+        name: The lever's name; by default ``limit:`` and the tree's name.
+        once: Whether to squeeze once per request instead of again and again.
         advise: The system call.
     """
 
     held = False
-    """Nothing is to be undone: pages come back when they are needed."""
+    """False: there is nothing to undo, since pages come back when they are needed."""
 
     def __init__(
         self,
         tree: ProcessTree,
         proc: Path,
-        wish_of: Callable[[DesiredState], tuple[int | None, bool]],
+        request_of: Callable[[DesiredState], tuple[int | None, bool]],
         *,
-        spared: ExemptProcesses | None = None,
+        exempt: ExemptProcesses | None = None,
         name: str = "",
         once: bool = False,
         advise: Advise = process_madvise,
@@ -85,81 +88,82 @@ class TreeSqueeze(QuietLever):
         self.name = name or f"limit:{tree.name}"
         self._tree = tree
         self._proc = proc
-        self._wish_of = wish_of
-        self._spared = spared or ExemptProcesses()
+        self._request_of = request_of
+        self._exempt = exempt or ExemptProcesses()
         self._advise = advise
         self._once = once
-        self._wish = _Wish(None, paused=False)
+        self._request = _Request(None, paused=False)
         self._failed = False
         self._again_at_s = 0.0
         self._why = why_no_advice(proc)
-        self._worker: Worker[_Wish] = Worker(self.name, self._work)
+        self._worker: Worker[_Request] = Worker(self.name, self._work)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Why a tree cannot be squeezed here; that it is not held to its limit is no lack."""
+        """Why a tree cannot be squeezed here; empty if it can."""
         return (f"{self.name}: {self._why}",) if self._why else ()
 
     @property
     def limit_bytes(self) -> int | None:
-        """The limit that the tree is being brought to, while it is paused."""
-        holds = self._wish.paused and not self._failed and not self._why
-        return self._wish.limit_bytes if holds else None
+        """The limit to which the tree is squeezed while it is paused; ``None`` while it runs."""
+        holds = self._request.paused and not self._failed and not self._why
+        return self._request.limit_bytes if holds else None
 
     @property
     def busy(self) -> bool:
-        """Whether pages are being taken now."""
+        """Whether pages are being paged out or marked now."""
         return self._worker.busy
 
     @property
     def idle(self) -> bool:
-        """Whether no limit is wished for, or all that was wished for is done."""
-        return (self._once or self._wish.limit_bytes is None) and not self._worker.busy
+        """Whether no limit is wanted, or a one-shot squeeze is done."""
+        return (self._once or self._request.limit_bytes is None) and not self._worker.busy
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
-        """Start squeezing, go on with it once a second, or stop."""
-        wish = _Wish(*self._wish_of(granted))
-        changed, self._wish = wish != self._wish, wish
+        """Start squeezing, repeat it once a second, or stop."""
+        request = _Request(*self._request_of(granted))
+        changed, self._request = request != self._request, request
         if self._why:
-            if not changed or wish.limit_bytes is None:
+            if not changed or request.limit_bytes is None:
                 return ()
-            return (self._result(str(wish.limit_bytes), self._why, 0.0),)
-        wanted = wish.limit_bytes is not None
+            return (self._result(str(request.limit_bytes), self._why, 0.0),)
+        wanted = request.limit_bytes is not None
         again = wanted and not self._once and now_s >= self._again_at_s
         if changed or (again and not self._worker.busy):
             self._failed = self._failed and not changed
             self._again_at_s = now_s + AGAIN_S
             if wanted or self._worker.busy:
-                self._worker.ask(wish)
+                self._worker.ask(request)
         return ()
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """What has been paged out."""
+        """The results of the worker thread since the last call."""
         return self._worker.poll(now_s)
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
-        """One line if pages would be taken."""
-        wish = _Wish(*self._wish_of(granted))
-        if wish.limit_bytes is None or wish == self._wish or self._why:
+        """One planned write if pages would be paged out or marked."""
+        request = _Request(*self._request_of(granted))
+        if request.limit_bytes is None or request == self._request or self._why:
             return ()
+        way = "paged out" if request.paused else "cold"
         plan = PlannedWrite(
             lever=self.name,
             target=f"process_madvise on {len(self._tree.pids())} processes",
             before=f"{sum(self._held().values())} bytes resident",
-            after=f"{'paged out' if wish.paused else 'cold'} down to {wish.limit_bytes} bytes",
+            after=f"{way} down to {request.limit_bytes} bytes",
             undo="nothing to undo: pages come back when they are needed",
         )
         return (plan,)
 
     def restore(self, now_s: float) -> tuple[LeverResult, ...]:
         """Stop squeezing."""
-        self._wish = _Wish(None, paused=False)
+        self._request = _Request(None, paused=False)
         if self._worker.busy:
-            self._worker.ask(self._wish)
+            self._worker.ask(self._request)
         return ()
 
     def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the thread."""
+        """Wait for the worker thread."""
         if self._worker.wait(deadline_s):
             self._worker.stop()
         return self._worker.poll(time.monotonic())
@@ -169,49 +173,49 @@ class TreeSqueeze(QuietLever):
             lever=self.name, value=value, ok=not error, error=error, took_ms=took_s * 1e3
         )
 
-    def _work(self, wish: _Wish, superseded: Superseded) -> tuple[LeverResult, ...] | None:
-        if wish.limit_bytes is None:
+    def _work(self, request: _Request, superseded: Superseded) -> tuple[LeverResult, ...] | None:
+        if request.limit_bytes is None:
             return ()
         started_s, before = time.monotonic(), sum(self._held().values())
-        if before <= wish.limit_bytes + NEAR_BYTES:
+        if before <= request.limit_bytes + NEAR_BYTES:
             return ()
         error = ""
         try:
-            if wish.paused:
-                self._take(wish.limit_bytes, _PAGEOUT, superseded)
+            if request.paused:
+                self._take(request.limit_bytes, _PAGEOUT, superseded)
             else:
-                self._take(wish.limit_bytes, _COLD, superseded)
+                self._take(request.limit_bytes, _COLD, superseded)
         except (KernelFileError, LeverError, OSError) as failure:
             error = str(failure)
         if superseded():
             return None
         after = sum(self._held().values())
-        if not error and wish.paused and after > wish.limit_bytes + NEAR_BYTES:
+        if not error and request.paused and after > request.limit_bytes + NEAR_BYTES:
             error = f"{after} bytes stay resident: they are shared or locked, or no swap is free"
-        if wish.paused:
-            told, self._failed = self._failed, bool(error)
-            if told and error and after == before:
-                return ()  # said once
-        value = f"{before - after} of {before} bytes paged out" if wish.paused else "cold"
+        if request.paused:
+            reported, self._failed = self._failed, bool(error)
+            if reported and error and after == before:
+                return ()  # reported once
+        value = f"{before - after} of {before} bytes paged out" if request.paused else "cold"
         return (self._result(value, error, time.monotonic() - started_s),)
 
     def _held(self) -> dict[int, int]:
-        """Resident bytes of every member."""
-        found = {}
+        """The resident bytes of every member."""
+        resident = {}
         for pid in self._tree.pids():
             with suppress(KernelFileError):
-                found[pid] = _resident(self._proc, pid)
-        return found
+                resident[pid] = _resident(self._proc, pid)
+        return resident
 
     def _take(self, limit_bytes: int, advice: int, superseded: Superseded) -> None:
         """Advise on the largest processes until the rest is within the limit."""
         held = self._held()
         left = sum(held.values())
-        spared = self._spared.pids()
+        exempt = self._exempt.pids()
         for pid in sorted(held, key=lambda pid: -held[pid]):
             if left <= limit_bytes or superseded():
                 return
-            if pid in spared:
+            if pid in exempt:
                 continue
             for _ in self._advise_on(pid, advice):
                 now = _resident(self._proc, pid) if advice == _PAGEOUT else 0
@@ -228,7 +232,7 @@ class TreeSqueeze(QuietLever):
         except OSError:
             return
         try:
-            # The descriptor pins the process; only now is it looked at whether it is the member.
+            # The descriptor pins the process; only now is checked that it is the member.
             seen = read_seen(self._proc, pid)
             maps = read_bytes(self._proc / str(pid) / "maps")
             if member is None or seen is None or seen.ref != member.ref or maps is None:
@@ -248,6 +252,6 @@ class TreeSqueeze(QuietLever):
 
 
 def _resident(proc: Path, pid: int) -> int:
-    """Resident bytes of a process; 0 if it is gone."""
+    """The resident bytes of a process; 0 if it has ended."""
     fields = (read_bytes(proc / str(pid) / "statm") or b"").split()
     return int(fields[1]) * _PAGE_BYTES if len(fields) > 1 and fields[1].isdigit() else 0
