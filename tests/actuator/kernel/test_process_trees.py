@@ -204,10 +204,10 @@ def test_a_process_is_in_the_tree_of_the_nearest_root(programs: Programs) -> Non
         assert set(tree(forest, 1 + other).pids()) == {middle, inner}
 
 
-def test_spared_processes_and_this_daemon_are_in_no_tree(programs: Programs) -> None:
+def test_exempt_processes_and_this_daemon_are_in_no_tree(programs: Programs) -> None:
     outer, middle, inner = programs.start(FAMILY, pids=3)[1:]
     forest = forest_of(
-        None, ProcessesConfig(pids=(outer, 1, 2)), spared=lambda: frozenset({inner})
+        None, ProcessesConfig(pids=(outer, 1, 2)), exempt=lambda: frozenset({inner})
     )
     assert set(tree(forest, 1).pids()) == {outer, middle}
     mine = forest_of(None, ProcessesConfig(pids=(os.getpid(),)))

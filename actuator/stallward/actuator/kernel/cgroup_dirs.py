@@ -37,7 +37,7 @@ def remove_dirs(top: Path) -> OSError | None:
 
 
 def make_dirs(root: Path, name: str, *, v2: bool) -> list[Path]:
-    """Make the group ``name`` and its parents below ``root``; returns what was not there.
+    """Make the group ``name`` and its parents below ``root``; returns the new directories.
 
     Args:
         root: The root of a hierarchy.
@@ -48,7 +48,7 @@ def make_dirs(root: Path, name: str, *, v2: bool) -> list[Path]:
         OSError: If a directory cannot be made.
         KernelFileError: If the memory controller cannot be enabled.
     """
-    # A neighbour that ends may prune the common parent between two mkdirs.
+    # Another owner that ends may remove an empty common parent between two mkdirs.
     for attempt in range(_MAKE_TRIES):
         made: list[Path] = []
         path = root
@@ -72,7 +72,7 @@ def make_dirs(root: Path, name: str, *, v2: bool) -> list[Path]:
 
 
 def _enable_controllers(path: Path) -> None:
-    """Offer to the children of ``path`` every controller we use that it has."""
+    """Enable for the children of ``path`` every controller that is used here and available."""
     available = (read_text(path / "cgroup.controllers") or "").split()
     enabled = (read_text(path / "cgroup.subtree_control") or "").split()
     for name in _CONTROLLERS:
@@ -87,6 +87,6 @@ def _enable_controllers(path: Path) -> None:
 
 
 def _use_hierarchy(path: Path) -> None:
-    """Make a fresh v1 memory group count its children (always so since kernel 5.11)."""
+    """Make a new v1 memory group count its children (the kernel always does since 5.11)."""
     if read_text(path / "memory.use_hierarchy") == "0":
         write_text(path / "memory.use_hierarchy", "1")

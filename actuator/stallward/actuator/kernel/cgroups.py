@@ -24,7 +24,7 @@ from stallward.actuator.kernel.files import read_text, write_text
 Kind = Literal["v2", "hybrid", "none"]
 
 OWN_PREFIX: Final = "stallward"
-"""Only groups with a path component that starts so are ever pruned or cleaned up."""
+"""Only groups with a path component that starts with this are ever removed."""
 
 _RETRY_S: Final = 0.02
 
@@ -57,15 +57,15 @@ class Hierarchy:
     """The v2 hierarchy: PSI, cgroup.freeze, cgroup.kill."""
     controllers_v1: tuple[tuple[str, Path], ...] = ()
     """Further v1 controllers (cpu, blkio, freezer) and the roots of their hierarchies. A group
-    need not be there: only those who ask for one make it."""
+    need not be there: it is made only for callers that ask for it."""
     why: str = ""
-    """What was found, one sentence; why nothing can be used when ``kind`` is "none"."""
+    """One sentence on what this node has; if ``kind`` is "none", why nothing can be used."""
 
     @property
     def roots(self) -> tuple[Path, ...]:
         """The distinct roots, memory first."""
-        found = (self.memory_root, self.unified_root)
-        return tuple(dict.fromkeys(root for root in found if root is not None))
+        roots = (self.memory_root, self.unified_root)
+        return tuple(dict.fromkeys(root for root in roots if root is not None))
 
     @property
     def further_roots(self) -> tuple[Path, ...]:
@@ -82,16 +82,14 @@ class Hierarchy:
 class Cgroup:
     """One cgroup, by name; it need not exist.
 
-    Args:
-        name: Path relative to the cgroup root; ``/`` is the whole machine.
-        hierarchy: The node's hierarchies.
-
     Raises:
         GroupError: If the name is not acceptable.
     """
 
     name: str
+    """Path relative to the cgroup root; ``/`` is the whole machine."""
     hierarchy: Hierarchy = field(repr=False)
+    """The node's hierarchies."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", parse_name(self.name))
@@ -125,7 +123,7 @@ class Cgroup:
 
     @property
     def member_dirs(self) -> tuple[Path, ...]:
-        """Where a process must be entered: ``dirs``, and where else the group is there."""
+        """The directories that a process must be entered in: ``dirs``, and v1 ones that exist."""
         further = (root / self.name for root in self.hierarchy.further_roots)
         return (*self.dirs, *(path for path in further if path.is_dir()))
 
@@ -180,7 +178,7 @@ class Cgroup:
             ) from error
 
     def remove(self, *, timeout_s: float = 2.0) -> None:
-        """Remove the group, everything below it and own parents that are empty then.
+        """Remove the group, everything below it, and parents of our own that are then empty.
 
         Processes must have left; the kernel may need a moment after the last exit, so this
         retries until ``timeout_s``. A group that is gone already is fine.
@@ -235,13 +233,13 @@ class Cgroup:
         Raises:
             KernelFileError: If the list is there but cannot be read.
         """
-        found: set[int] = set()
+        pids: set[int] = set()
         for top in self.dirs:
             for path in walk(top) if recursive else (top,):
                 text = read_text(path / "cgroup.procs")
-                # 0 stands for a process outside our pid namespace: not ours to touch.
-                found.update(int(t) for t in (text or "").split() if t.isdigit() and t != "0")
-        return tuple(sorted(found))
+                # 0 stands for a process outside this pid namespace, which cannot be named.
+                pids.update(int(t) for t in (text or "").split() if t.isdigit() and t != "0")
+        return tuple(sorted(pids))
 
     def populated(self) -> bool:
         """Whether a process is in the group or below it."""

@@ -20,9 +20,9 @@ ABSENT: Final = frozenset(
 
 _CHUNK_BYTES: Final = 65536
 _PIECE_BYTES: Final = 16384
-"""What a file kept open is read with: none that is read every tick is longer."""
+"""Bytes of the first read of an open file; no file that is read every tick is longer."""
 _WHOLE_BYTES: Final = 2048
-"""A read that brings less has brought all: the kernel hands out whole records, and goes on to
+"""A read that returns fewer bytes has reached the end: the kernel returns whole records and adds
 the next one until a page is full."""
 
 
@@ -30,21 +30,21 @@ def _failure(path: Path | str, error: OSError, verb: str) -> KernelFileError:
     number = error.errno or 0
     next_step = ""
     if number in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        next_step = "Run as root, or as a user to whom this cgroup is delegated."
+        next_step = "Run as root, or as the user to whom this cgroup is delegated."
     return KernelFileError(
         path, f"cannot {verb} ({os.strerror(number)})", next_step=next_step, number=number
     )
 
 
 def _drain(fd: int) -> bytes:
-    """The whole file from its start; seq files longer than a page come in pieces."""
+    """Read the whole file from its start; seq files longer than a page come in pieces."""
     return _rest(fd, os.pread(fd, _CHUNK_BYTES, 0))
 
 
 def _rest(fd: int, data: bytes) -> bytes:
-    """The whole file of which ``data`` is the first piece."""
+    """Read the rest of a file whose first piece is ``data``; returns all of it."""
     got = len(data)
-    while got >= _WHOLE_BYTES:  # asking each of forty files for its end costs a tenth of a tick
+    while got >= _WHOLE_BYTES:  # one more read of each of forty files costs a tenth of a tick
         more = os.pread(fd, _CHUNK_BYTES, len(data))
         data += more
         got = len(more)
@@ -52,7 +52,7 @@ def _rest(fd: int, data: bytes) -> bytes:
 
 
 def read_bytes(path: Path | str) -> bytes | None:
-    """The content of ``path``, or ``None`` if it is absent.
+    """Return the content of ``path``, or ``None`` if it is absent.
 
     Raises:
         KernelFileError: If the file is there but cannot be read.
@@ -100,15 +100,15 @@ def write_text(path: Path, value: str) -> None:
 class OpenFile:
     """One kernel file kept open for the hot path.
 
-    The file is opened on first use and again after it vanished, so that a group removed and
-    made anew is picked up.
+    The file is opened on first use, and again after it vanished, so that a group that was removed
+    and made anew is read.
 
     Args:
         path: The file.
         error: The error class raised for anything but absence.
         one_piece: The kernel hands out the whole file in one read, however long it is (as it
-            does for a file that is a single record: memory.stat, meminfo); its end is then
-            not asked for, which would make the kernel write all of it again.
+            does for a file that is a single record: memory.stat, meminfo). Then no second read
+            looks for its end, which would make the kernel write all of it again.
     """
 
     __slots__ = ("_error", "_fd", "_one_piece", "path")
@@ -131,7 +131,7 @@ class OpenFile:
         Raises:
             KernelFileError: (or the class given) if it is there but cannot be read.
         """
-        try:  # without a check first: there is nothing shorter than this when all is well
+        try:  # no check first: this is the shortest path when all is well
             data = os.pread(self._fd, _PIECE_BYTES, 0)
             if len(data) < _WHOLE_BYTES or (self._one_piece and len(data) < _PIECE_BYTES):
                 return data
@@ -140,7 +140,7 @@ class OpenFile:
             return self._read_anew()
 
     def _read_anew(self) -> bytes | None:
-        """Open the file (again) and read it; also says what is wrong with one that was open."""
+        """Open the file (again) and read it; raises what is wrong with a file that was open."""
         reopened = False
         while True:
             try:

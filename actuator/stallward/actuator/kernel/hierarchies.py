@@ -1,4 +1,4 @@
-"""Which kind of node this is, from its mounts and files."""
+"""Finding out which kind of node this is, from its mounts and files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def unescape(text: str) -> str:
 
 
 def _cgroup_mounts(paths: Paths) -> tuple[tuple[Path, str, frozenset[str]], ...]:
-    """(mount point, "cgroup" or "cgroup2", options) below the cgroup root."""
+    """List (mount point, "cgroup" or "cgroup2", options) of mounts below the cgroup root."""
     table = read_text(paths.proc / "self" / "mounts")
     if table is None:
         table = read_text(paths.proc / "mounts") or ""
-    found = []
+    mounts = []
     for line in table.splitlines():
         fields = line.split(" ")
         if len(fields) < 4 or fields[2] not in {"cgroup", "cgroup2"}:
@@ -39,8 +39,8 @@ def _cgroup_mounts(paths: Paths) -> tuple[tuple[Path, str, frozenset[str]], ...]
             point = paths.cgroup / point.relative_to(_MOUNTED_AT)
         # Hierarchies mounted elsewhere belong to somebody's container.
         if point.is_relative_to(paths.cgroup) and os.path.isdir(point):  # noqa: PTH112 - never raises
-            found.append((point, fields[2], frozenset(fields[3].split(","))))
-    return tuple(found)
+            mounts.append((point, fields[2], frozenset(fields[3].split(","))))
+    return tuple(mounts)
 
 
 def detect(paths: Paths) -> Hierarchy:
@@ -97,7 +97,7 @@ def missing(paths: Paths, hierarchy: Hierarchy) -> tuple[str, ...]:
 
 
 def unwritable(hierarchy: Hierarchy) -> tuple[str, ...]:
-    """Which hierarchies the present user may not change groups in, and what to do."""
+    """The hierarchies in which the present user may not change groups, and what to do."""
     return tuple(
         f"permission: {root} is not writable (run as root)"
         for root in hierarchy.roots
@@ -106,12 +106,12 @@ def unwritable(hierarchy: Hierarchy) -> tuple[str, ...]:
 
 
 def require(paths: Paths) -> Hierarchy:
-    """The hierarchies, if a sandbox can be made on this node and its pressure be read.
+    """Return the hierarchies of a node on which a sandbox can be made and its pressure read.
 
     A daemon needs less: process trees work without groups, and without PSI.
 
     Raises:
-        NodeError: Naming everything that is missing.
+        NodeError: If this node is not such; the message names everything that is missing.
     """
     hierarchy = detect(paths)
     reasons = missing(paths, hierarchy)

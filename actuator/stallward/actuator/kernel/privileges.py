@@ -1,4 +1,4 @@
-"""What this process is allowed, and who else acts on memory pressure here. Reads only."""
+"""What this process may do, and which other programs act on memory pressure. Reads only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stallward.actuator.kernel.paths import Paths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """One capability of capabilities(7) that the daemon has a use for."""
+    """One capability of capabilities(7) that the daemon uses."""
 
     name: str
     bit: int
     use: str
-    """What it is for."""
+    """What the daemon needs it for."""
 
 
 CAP_SYS_NICE: Final = "CAP_SYS_NICE"
@@ -49,11 +49,11 @@ OTHER_DAEMONS: Final = {
     "bpftune": "tunes kernel settings",
     "tuned": "tunes kernel settings",
 }
-"""Programs that act on what the daemon acts on, by the name in /proc/PID/comm."""
+"""Programs that act on the same things as the daemon, by the name in /proc/PID/comm."""
 
 
 def effective_capabilities(proc: Path) -> frozenset[str] | None:
-    """The names out of :data:`CAPABILITIES` in effect here; ``None`` if /proc does not say."""
+    """The names in :data:`CAPABILITIES` that are in effect; ``None`` if /proc does not say."""
     text = read_text(proc / "self" / "status") or ""
     lines = (line.partition(":") for line in text.splitlines())
     value = next((rest.strip() for name, _, rest in lines if name == "CapEff"), "")
@@ -65,20 +65,20 @@ def effective_capabilities(proc: Path) -> frozenset[str] | None:
 
 
 def may_have(capability: str, proc: Path) -> bool:
-    """Whether this process may have a capability: that it cannot be read does not rule it out."""
+    """Whether this process may have a capability; true also where that cannot be read."""
     held = effective_capabilities(proc)
     return held is None or capability in held
 
 
 def lockable_bytes() -> int:
-    """How much memory this process may lock; -1 for any amount."""
+    """The bytes of memory that this process may lock; -1 stands for any amount."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return soft
 
 
 def other_daemons(paths: Paths) -> tuple[tuple[int, str], ...]:
-    """(pid, name) of running programs of :data:`OTHER_DAEMONS`."""
-    found = []
+    """List (pid, name) of the programs in :data:`OTHER_DAEMONS` that run."""
+    daemons = []
     for folder in paths.proc.iterdir():
         if folder.name.isdigit():
             try:
@@ -86,5 +86,5 @@ def other_daemons(paths: Paths) -> tuple[tuple[int, str], ...]:
             except KernelFileError:  # hidden from this user
                 continue
             if name in OTHER_DAEMONS:
-                found.append((int(folder.name), name))
-    return tuple(sorted(found))
+                daemons.append((int(folder.name), name))
+    return tuple(sorted(daemons))

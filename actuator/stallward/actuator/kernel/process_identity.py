@@ -1,4 +1,4 @@
-"""Naming a process for good: its pid with its start time, and acting on it by pidfd."""
+"""A process's permanent identity, its pid with its start time, and signals to it by pidfd."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from stallward.actuator.kernel.files import read_bytes
 def stat_fields(
     content: bytes, path: Path | str, error: type[KernelFileError] = KernelFileError
 ) -> list[bytes]:
-    """The fields of /proc/PID/stat from field 3 (state) on.
+    """Split /proc/PID/stat into its fields, from field 3 (state) on.
 
-    The name (field 2) may itself hold spaces, parentheses and newlines; only the last ``)``
-    ends it.
+    The name (field 2) may hold spaces, parentheses and newlines; only the last ``)`` ends it.
 
     Raises:
         KernelFileError: (or the class given) if the content is cut short or not of this form.
@@ -28,12 +27,12 @@ def stat_fields(
 
 
 def _is_count(value: bytes) -> bool:
-    """Whether it is a number of at most 64 bits."""
+    """Whether ``value`` is a number of at most 64 bits."""
     return value.isdigit() and len(value) < 20
 
 
 def start_time_ticks(proc: Path, pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat, or ``None`` if there is no such process.
+    """Read field 22 of /proc/PID/stat; ``None`` if there is no such process.
 
     Raises:
         KernelFileError: If the file cannot be understood.
@@ -57,7 +56,7 @@ def send_signal(proc: Path, pid: int, expected_ticks: int, number: signal.Signal
     except OSError:
         return False
     try:
-        # The descriptor names one process for good; the start time says whether it is ours.
+        # The descriptor pins one process; the start time says whether it is the one meant.
         if start_time_ticks(proc, pid) != expected_ticks:
             return False
         signal.pidfd_send_signal(fd, number)

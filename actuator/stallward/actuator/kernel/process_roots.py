@@ -1,6 +1,6 @@
 """Finding the roots of process trees: by pid, by pid file, by command line.
 
-Command lines are read by a thread of its own: /proc/PID/cmdline is the process's own memory, so
+A separate thread reads the command lines: /proc/PID/cmdline is the process's own memory, so
 reading it may wait for a page from swap, or for a lock that a starved process holds.
 """
 
@@ -25,29 +25,30 @@ from stallward.agent.desired import ProcessRef
 
 PERIOD_S: Final = 0.25
 YOUNG_S: Final = 5.0
-"""A process may become another program (execve) that matches: looked at often while young."""
+"""A process younger than this is matched at every pass: it may become a program that matches
+(execve)."""
 OLD_PER_PASS: Final = 50
-"""Older processes looked at again per pass, in turn."""
+"""Older processes that one pass matches again, in turn."""
 COMMAND_BYTES: Final = 4096
 """At most this much of a command line is matched."""
 OWN_MODULE: Final = "stallward.actuator."
-"""How the modules are called that a daemon's processes run: never a root."""
+"""The prefix of the modules that a daemon's processes run; such a process is never a root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A root."""
+    """A process that was found to be the root of a tree."""
 
     tree: int
-    """Which of the trees, by its place in the list."""
+    """The tree's place in the list of trees."""
     ref: ProcessRef
 
 
 def user_id(user: str) -> int:
-    """The number of a user given by name or number.
+    """Return the number of a user that is given by name or number.
 
     Raises:
-        NodeError: If there is none.
+        NodeError: If there is no such user.
     """
     if user.isdigit():
         return int(user)
@@ -61,7 +62,7 @@ def user_id(user: str) -> int:
 
 
 class _Command:
-    """One tree's pattern."""
+    """The pattern of one tree, matched against command lines."""
 
     def __init__(self, tree: int, pattern: str, user: str | None) -> None:
         self.tree = tree
@@ -78,10 +79,10 @@ class _Command:
 
 
 class _PidFile:
-    """One tree's pid file.
+    """The pid file of one tree.
 
-    What it names is looked up when it changes and never again: a pid that is used again under
-    an old file is not followed.
+    The pid is looked up only when the file changes: if the pid is later used by another process,
+    that process is not taken for the root.
     """
 
     def __init__(self, tree: int, path: Path) -> None:
@@ -90,7 +91,7 @@ class _PidFile:
         self._read: tuple[int, int, int] | None = None
 
     def look(self, proc: Path) -> ProcessRef | None:
-        """The process it names, if that is there and the file has changed."""
+        """Return the process that the file names, if it is there and the file has changed."""
         try:
             stat = self.path.stat()
             mark = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
@@ -98,7 +99,7 @@ class _PidFile:
                 return None
             words = (read_bytes(self.path) or b"").split()
             if not words or not words[0].isdigit() or len(words[0]) > 10:
-                return None  # just being written
+                return None  # it is just being written
             ref = _ref(proc, int(words[0]))
         except (OSError, KernelFileError):
             return None
@@ -108,13 +109,13 @@ class _PidFile:
 
 
 class RootFinder:
-    """Finds roots.
+    """Finds the roots of all trees.
 
     Args:
         proc: Where /proc is.
-        wanted: The trees, in order; ``None`` for one that is no tree.
-        before_ticks: Processes given by pid must have started before this (field 22 of stat):
-            a loop that is started again must not take a stranger for one that has ended.
+        wanted: The trees, in order; ``None`` stands for a cgroup.
+        before_ticks: Processes given by pid must have started before this (field 22 of stat), so
+            that a loop that is started again does not take over a pid that is used again.
 
     Raises:
         NodeError: If a user is unknown.
@@ -136,40 +137,40 @@ class RootFinder:
         self._files: list[_PidFile] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        for tree, one in enumerate(wanted):
-            if one is not None and one.command is not None:
-                self._commands.append(_Command(tree, one.command, one.user))
-            elif one is not None and one.pidfile is not None:
-                self._files.append(_PidFile(tree, one.pidfile))
-            for pid in one.pids if one is not None else ():
+        for tree, spec in enumerate(wanted):
+            if spec is not None and spec.command is not None:
+                self._commands.append(_Command(tree, spec.command, spec.user))
+            elif spec is not None and spec.pidfile is not None:
+                self._files.append(_PidFile(tree, spec.pidfile))
+            for pid in spec.pids if spec is not None else ():
                 ref = _ref(proc, pid)
                 if ref and (before_ticks is None or ref.start_time_ticks <= before_ticks):
                     self._found.append(Found(tree=tree, ref=ref))
 
     def start(self) -> None:
-        """Start looking, if there is anything to look for."""
+        """Start the thread if a tree is given by pid file or command line."""
         if self._thread is None and (self._commands or self._files):
             self._thread = threading.Thread(target=self._run, name="stallward-roots", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread; it is not waited for, it may be waiting for a starved process."""
+        """End the thread without waiting for it, since it may wait for a starved process."""
         self._stop.set()
 
     def offer(self, processes: Iterable[ProcessRef]) -> None:
-        """Have processes looked at that have just been seen first."""
+        """Have the command lines of new processes matched."""
         if self._commands:
             self._offered.extend(processes)
 
     def found(self) -> list[Found]:
-        """The roots found since the last call."""
-        found = []
+        """Return the roots found since the last call."""
+        roots = []
         while self._found:
-            found.append(self._found.popleft())
-        return found
+            roots.append(self._found.popleft())
+        return roots
 
     def look(self) -> None:
-        """One pass over pid files and command lines; may wait."""
+        """Make one pass over pid files and command lines; it may wait."""
         for file in self._files:
             ref = file.look(self._proc)
             if ref is not None:
@@ -208,7 +209,7 @@ class RootFinder:
         return True
 
     def _run(self) -> None:
-        # Signals are the main thread's.
+        # The main thread handles signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._stop.wait(PERIOD_S):
             self.look()

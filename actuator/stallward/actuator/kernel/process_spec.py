@@ -1,4 +1,4 @@
-"""Naming a process tree in the configuration, where there is no cgroup to name."""
+"""How the configuration names a process tree, where a service has no cgroup of its own."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _WAYS: Final = ("pidfile", "pids", "command")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessesConfig:
-    """Which processes, with all their descendants, are one tree; exactly one way of saying so."""
+    """The root processes of one tree, given in exactly one of several ways."""
 
     pidfile: Path | None = None
-    """A file that holds the pid of the root; read again when it changes."""
+    """A file with the pid of the root; it is read again when it changes."""
     pids: tuple[int, ...] = ()
-    """The roots, as they are when the daemon starts; for short-lived uses."""
+    """The pids of the roots when the daemon starts; for short-lived uses."""
     command: str | None = None
     """A regular expression that is searched for in the whole command line, its arguments joined
     by spaces; every process that matches is a root, also one that starts later."""
     user: str | None = None
-    """With ``command``: the name or number of the user whose processes are meant."""
+    """With ``command``: the name or number of the user that the processes must run as."""
 
 
 def check_target(place: str, group: str | None, processes: ProcessesConfig | None) -> None:
-    """Check that a table names exactly one of a group and processes, and those in one way.
+    """Check that a table names either a group or processes, and processes in one way only.
 
     Args:
         place: The table's place in the file, e.g. ``background[0]``.
-        group: What it says of ``group``.
-        processes: What it says of ``processes``.
+        group: The table's ``group``.
+        processes: The table's ``processes``.
 
     Raises:
-        ConfigError: If not.
+        ConfigError: If it names both, neither, or processes in several ways.
     """
     if (group is None) == (processes is None):
         many = "both a group and processes" if group is not None else "neither group nor processes"
@@ -79,12 +79,12 @@ def _check(place: str, processes: ProcessesConfig) -> None:
 
 def _check_pattern(place: str, pattern: str) -> None:
     try:
-        found = re.compile(pattern, re.DOTALL)
+        compiled = re.compile(pattern, re.DOTALL)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(
             f"config.{place} is {pattern!r}, not a regular expression: {error}."
         ) from error
-    if found.search("") is not None:
+    if compiled.search("") is not None:
         raise ConfigError(
             f"config.{place} is {pattern!r}, which every process matches.",
             next_step="Write what only this program's command line has, e.g. ^/usr/bin/batch .",

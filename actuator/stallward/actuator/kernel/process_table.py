@@ -1,9 +1,9 @@
-"""Who runs on the machine, kept up to date a bit at a time.
+"""All processes of the machine, kept up to date a few at a time.
 
 Listing /proc costs about 0.5 ms for a thousand processes; reading the stat of each would cost
-ten. So only what is new is read, and a few of the rest in turn, which shows a pid that is used
-again. Nothing here waits: neither file takes a lock that a starved process may hold (its
-command line does, and is read elsewhere).
+ten. So only new processes are read, and a few of the rest in turn, which shows a pid that is used
+again. Nothing here waits: listing and stat take no lock that a starved process may hold. Reading
+a command line does, and is done elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stallward.actuator.kernel.process_identity import stat_fields
 from stallward.agent.desired import ProcessRef
 
 NEW_PER_REFRESH: Final = 256
-"""New processes taken in by one refresh; more wait for the next."""
+"""New processes that one refresh reads; the next reads more."""
 RECHECKED_PER_REFRESH: Final = 8
 _PIDS: Final = 1 << 31
 _KERNEL_THREAD: Final = 0x0020_0000
@@ -31,7 +31,7 @@ STOPPED: Final = frozenset({b"T", b"t"})
 
 @dataclass(slots=True)
 class Seen:
-    """One process that is there, as it was when it was read last."""
+    """One process as its /proc/PID/stat said at the last read."""
 
     pid: int
     start_time_ticks: int
@@ -39,26 +39,26 @@ class Seen:
     group: int
     session: int
     ended: bool = False
-    """A zombie: nothing to stop, nothing held."""
+    """Whether it is a zombie, which can neither be stopped nor holds memory."""
     kernel: bool = False
     stopped: bool = False
 
     @property
     def ref(self) -> ProcessRef:
-        """Its name for good."""
+        """The permanent identity: pid and start time."""
         return ProcessRef(pid=self.pid, start_time_ticks=self.start_time_ticks)
 
     @property
     def age_order(self) -> tuple[int, int]:
-        """Sorts parents before their children (but for pids that wrapped within 10 ms)."""
+        """A key that sorts parents before children (except where pids wrapped within 10 ms)."""
         return self.start_time_ticks, self.pid
 
 
 def parse_seen(content: bytes, path: Path | str, pid: int) -> Seen:
-    """One process from its /proc/PID/stat.
+    """Parse the /proc/PID/stat of one process.
 
     Raises:
-        KernelFileError: If it is malformed or cut short.
+        KernelFileError: If the content is malformed or cut short.
     """
     fields = stat_fields(content, path)
     try:
@@ -75,7 +75,7 @@ def parse_seen(content: bytes, path: Path | str, pid: int) -> Seen:
         parent=parent,
         group=group,
         session=session,
-        # The first thread may end while others go on.
+        # The first thread may end while other threads run.
         ended=fields[0] in _ENDED and threads <= 1,
         kernel=bool(flags & _KERNEL_THREAD),
         stopped=fields[0] in STOPPED,
@@ -83,7 +83,7 @@ def parse_seen(content: bytes, path: Path | str, pid: int) -> Seen:
 
 
 def read_seen(proc: Path, pid: int) -> Seen | None:
-    """One process, or ``None`` if it is gone or its stat cannot be used."""
+    """Read one process; ``None`` if it is gone or its stat cannot be used."""
     path = f"{proc}/{pid}/stat"  # making a Path takes longer than reading the file
     try:
         content = read_bytes(path)
@@ -102,20 +102,20 @@ class ProcessTable:
     def __init__(self, proc: Path) -> None:
         self._proc = proc
         self.seen: dict[int, Seen] = {}
-        """By pid."""
+        """The processes by pid."""
         self._turn: list[int] = []
         self.fault = ""
-        """Why the last listing failed; empty if it did not."""
+        """Why the last listing of /proc failed; empty if it did not."""
 
     def refresh(self, *, most: int = NEW_PER_REFRESH) -> tuple[list[Seen], list[Seen]]:
-        """Look who came and who went.
+        """Update the table.
 
         Args:
-            most: New processes to take in at once.
+            most: How many new processes to read at most.
 
         Returns:
-            The new ones, parents before children, and those that are gone. A pid that is used
-            again is among both.
+            The new processes, parents before children, and the ended ones. A pid that is used
+            again is in both lists.
         """
         try:
             names = os.listdir(self._proc)  # noqa: PTH208 - names only, of thousands
@@ -128,10 +128,10 @@ class ProcessTable:
         fresh = now - self.seen.keys()
         new = []
         for pid in sorted(fresh)[:most] if len(fresh) > most else fresh:
-            found = read_seen(self._proc, pid)
-            if found is not None:
-                self.seen[pid] = found
-                new.append(found)
+            process = read_seen(self._proc, pid)
+            if process is not None:
+                self.seen[pid] = process
+                new.append(process)
         for before, after in self._recheck():
             gone.append(before)
             new.append(after)
@@ -139,7 +139,7 @@ class ProcessTable:
         return new, gone
 
     def _recheck(self) -> list[tuple[Seen, Seen]]:
-        """Read a few in turn; returns those whose pid is used again, before and after."""
+        """Read a few known processes in turn; see :meth:`recheck`."""
         if not self._turn:
             self._turn = list(self.seen)
         reused = []
@@ -149,7 +149,7 @@ class ProcessTable:
         return reused
 
     def recheck(self, pid: int) -> list[tuple[Seen, Seen]]:
-        """Read one process again; a pair of before and after if its pid is used again."""
+        """Read a process again; returns the old and the new one if the pid is used again."""
         before, after = self.seen.get(pid), read_seen(self._proc, pid)
         if before is None or after is None:
             return []

@@ -1,14 +1,14 @@
-"""Process trees: what stands for a cgroup where there is none.
+"""Process trees, which stand in for cgroups where a service has none of its own.
 
-A tree is its roots with all their descendants. Who was seen in it once stays in it, named by pid
-and start time: also a process whose parent has ended (a double fork). A process that is first
-seen when its parent is gone already is caught by its session or, once orphaned, by its process
-group, where a member has made that. What escapes both between two refreshes is missed, unless
-its command line matches: a cgroup is what misses nothing.
+A tree consists of its roots and all their descendants. A process that was once a member stays
+one, identified by pid and start time, even after its parent has ended (a double fork). A process
+that is first seen after its parent ended is recognised by its session or, if it is an orphan, by
+its process group, where a member leads or led that. A process that leaves both between two
+refreshes is missed unless its command line matches; only a cgroup misses none.
 
-Never in a tree: pid 1, kernel threads, the daemon's own processes and its ancestors, and what
-the configuration protects. A process belongs to one tree; the protected application's comes
-first, then the tree whose root is nearest.
+Pid 1, kernel threads, the daemon's own processes, its ancestors and processes that the
+configuration protects are never in a tree. A process belongs to one tree: to the protected
+application's if it descends from it, else to the one whose root is nearest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EVERY: Final = 1 << 30
 
 
 def no_pids() -> frozenset[int]:
-    """Nobody further to spare."""
+    """Return no pids: no further process is exempt."""
     return frozenset()
 
 
@@ -47,17 +47,17 @@ class ProcessTree:
 
     name: str
     members: dict[int, Seen] = field(default_factory=dict)
-    """By pid; one that has ended stays until its parent has taken note of it."""
+    """The members by pid; one that has ended stays until its parent has waited for it."""
     refresh: Callable[[], None] = field(default=lambda: None, repr=False)
-    """Looks again who is in it (and in all the other trees)."""
+    """Brings the members of this tree, and of all others, up to date."""
 
     def pids(self, *, recursive: bool = True) -> tuple[int, ...]:
-        """The members, ascending; a tree is one level."""
-        members = list(self.members.values())  # in one step: other threads ask too
+        """The pids of the members, ascending; a tree has no levels, so all are included."""
+        members = list(self.members.values())  # in one step: other threads call this, too
         return tuple(sorted(seen.pid for seen in members if not seen.ended))
 
     def exists(self) -> bool:
-        """A tree may be empty at any time; it is there as soon as it is configured."""
+        """True: a tree that is configured always exists, though it may be empty."""
         return True
 
 
@@ -67,10 +67,10 @@ class Forest:
     Args:
         proc: Where /proc is.
         wanted: The protected application's processes first, then each slot's, in order; ``None``
-            for what is a cgroup.
-        names: What the trees are called.
-        spared: Who else is never in a tree besides the protected one; called at every refresh
-            that finds somebody new.
+            where the place is a cgroup.
+        names: The names of the trees.
+        exempt: Returns further pids that are never in a tree; called at every refresh that finds
+            new processes.
         before_ticks: See :class:`~stallward.actuator.kernel.process_roots.RootFinder`.
 
     Raises:
@@ -83,25 +83,25 @@ class Forest:
         wanted: Sequence[ProcessesConfig | None],
         names: Sequence[str],
         *,
-        spared: Callable[[], frozenset[int]] = no_pids,
+        exempt: Callable[[], frozenset[int]] = no_pids,
         before_ticks: int | None = None,
     ) -> None:
         self._proc = proc
-        self._spared = spared
+        self._exempt = exempt
         self._finder = RootFinder(proc, wanted, before_ticks=before_ticks)
         self._table = ProcessTable(proc)
-        self._own = Children(proc)
+        self._own = OwnProcesses(proc)
         self.trees = tuple(
-            None if one is None else ProcessTree(name=name, refresh=self.refresh)
-            for one, name in zip(wanted, names, strict=True)
+            None if spec is None else ProcessTree(name=name, refresh=self.refresh)
+            for spec, name in zip(wanted, names, strict=True)
         )
         self._tree_of: dict[int, int] = {}
-        """Tree by pid, of those that are in one."""
+        """The place of the tree that a process is in, by pid."""
         self._roots: dict[ProcessRef, int] = {}
         self._waiting: list[Found] = []
-        """Roots that the table has not taken in yet."""
+        """Roots that the table of processes does not have yet."""
         self._late: dict[int, int] = {}
-        """Trees of members that ended, whose pid still names a session or group."""
+        """The trees of ended members whose pid is still the number of a session or group."""
         self.refused: tuple[str, ...] = ()
         """Roots that were left alone, and why."""
         self._take_in(most=_EVERY)
@@ -111,12 +111,12 @@ class Forest:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What went wrong in the last refresh, and which roots are left alone."""
+        """The faults of the last refresh, and the roots that are left alone."""
         fault = self._table.fault
         return (fault, *self.refused) if fault else self.refused
 
     def refresh(self) -> None:
-        """Look who came, went and matches now; bounded in cost, never waits."""
+        """Bring all trees up to date. The cost is bounded, and it never waits."""
         if any(tree is not None for tree in self.trees):
             self._take_in()
 
@@ -129,9 +129,9 @@ class Forest:
         for seen in gone:
             self._forget(seen)
         if new:
-            spared = self._spared()
+            exempt = self._exempt()
             for seen in new:
-                self._inherit(seen, spared)
+                self._inherit(seen, exempt)
             self._finder.offer(seen.ref for seen in new if not seen.kernel)
         waiting, self._waiting = [*self._waiting, *self._finder.found()], []
         for found in waiting:
@@ -148,11 +148,11 @@ class Forest:
             if tree is not None:
                 tree.members.pop(seen.pid, None)
 
-    def _inherit(self, seen: Seen, spared: frozenset[int]) -> None:
+    def _inherit(self, seen: Seen, exempt: frozenset[int]) -> None:
         """Put a new process into the tree that it descends from, if any."""
-        if self._untouchable(seen, spared):
+        if self._untouchable(seen, exempt):
             return
-        self._late.pop(seen.pid, None)  # no pid is used again while a session is called so
+        self._late.pop(seen.pid, None)  # the kernel reuses no pid that still names a session
         place = self._tree_of.get(seen.parent)
         if place is None:
             place = self._place_of(seen.session)
@@ -162,24 +162,24 @@ class Forest:
             self._join(seen, place)
 
     def _place_of(self, leader: int) -> int | None:
-        """The tree of the member that leads, or led, a session or process group."""
+        """The place of the tree whose member leads, or led, a session or process group."""
         return self._tree_of.get(leader, self._late.get(leader))
 
     def _orphaned(self, seen: Seen) -> bool:
-        """Whether its parent is outside its session, as init is after a double fork.
+        """Whether the parent is outside the process's session, as init is after a double fork.
 
-        A shell's pipeline is one process group too; there the parent is in the session.
+        A shell's pipeline is a process group, too, but its parent is in the same session.
         """
         parent = self._table.seen.get(seen.parent)
         if seen.parent == _INIT_PID:
             return True
         return parent is None or parent.session != seen.session
 
-    def _untouchable(self, seen: Seen, spared: frozenset[int]) -> bool:
+    def _untouchable(self, seen: Seen, exempt: frozenset[int]) -> bool:
         return (
             seen.kernel
             or seen.pid == _INIT_PID
-            or seen.pid in spared
+            or seen.pid in exempt
             or self._own.holds(seen.pid, seen.parent)
         )
 
@@ -195,7 +195,7 @@ class Forest:
             tree.members[seen.pid] = seen
 
     def _plant(self, found: Found) -> None:
-        """Make a process a root, with everybody who descends from it."""
+        """Make a process the root of its tree, and its descendants members."""
         ref, place = found.ref, found.tree
         root = self._table.seen.get(ref.pid)
         if root is None or root.ref != ref:
@@ -207,7 +207,7 @@ class Forest:
             why = f"process {ref.pid} is a parent of this daemon and was left alone"
             self.refused = tuple(dict.fromkeys((*self.refused, why)))
             return
-        if self._untouchable(root, self._spared()):
+        if self._untouchable(root, self._exempt()):
             return
         if self._tree_of.get(ref.pid) == PROTECTED_TREE:
             return
@@ -215,7 +215,7 @@ class Forest:
         children: dict[int, list[Seen]] = {}
         for seen in self._table.seen.values():
             children.setdefault(seen.parent, []).append(seen)
-        spared = self._spared()
+        exempt = self._exempt()
         todo = [root]
         while todo:
             seen = todo.pop()
@@ -224,19 +224,19 @@ class Forest:
                 child
                 for child in children.get(seen.pid, ())
                 if child.start_time_ticks >= seen.start_time_ticks
-                and self._yields(child, place, spared)
+                and self._yields(child, place, exempt)
             ]
 
-    def _yields(self, child: Seen, place: int, spared: frozenset[int]) -> bool:
+    def _yields(self, child: Seen, place: int, exempt: frozenset[int]) -> bool:
         """Whether a descendant goes into the tree at ``place`` with its parent."""
-        if self._untouchable(child, spared) or self._tree_of.get(child.pid) == place:
+        if self._untouchable(child, exempt) or self._tree_of.get(child.pid) == place:
             return False
         if place == PROTECTED_TREE:
             return True
         return self._tree_of.get(child.pid) != PROTECTED_TREE and child.ref not in self._roots
 
     def _retire(self) -> None:
-        """Forget ended members whose pid no session or group of a member has any more."""
+        """Forget ended members whose pid is no member's session or group any more."""
         members = [
             seen for tree in self.trees if tree is not None for seen in tree.members.values()
         ]
@@ -245,8 +245,8 @@ class Forest:
             del self._late[pid]
 
 
-class Children:
-    """The daemon's own processes: its guardian, its siblings, and whoever started it.
+class OwnProcesses:
+    """The daemon's own processes: its guardian, its siblings, and its ancestors.
 
     Args:
         proc: Where /proc is.
@@ -260,7 +260,7 @@ class Children:
         self._guardian = parent if guarded else None
 
     def holds(self, pid: int, parent: int) -> bool:
-        """Whether a process is of the family."""
+        """Whether a process is one of them."""
         return pid == self._pid or pid in self.ancestors or parent == self._guardian
 
 

@@ -1,8 +1,8 @@
-"""What the scheduler keeps per thread: the nice value and the CPUs it may run on.
+"""The scheduler's settings of a thread: its nice value and the CPUs that it may run on.
 
-Both are per thread and inherited by what a thread starts. There is no pidfd for them: a thread
-that ends between the look at its start time and the call may be followed by another of the same
-number, which takes microseconds and a full turn of all numbers.
+Both are per thread and inherited by new threads and processes. They cannot be set by pidfd: if a
+thread ends after its start time was checked and before the call, another thread may have the same
+number by then. For that all other numbers must have been used within microseconds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CPUS: Final = "cpus"
 def thread_ids(proc: Path, pid: int) -> tuple[int, ...]:
     """The threads of a process, ascending; none if it is gone."""
     try:
-        with os.scandir(proc / str(pid) / "task") as found:
-            return tuple(sorted(int(entry.name) for entry in found if entry.name.isdigit()))
+        with os.scandir(proc / str(pid) / "task") as tasks:
+            return tuple(sorted(int(task.name) for task in tasks if task.name.isdigit()))
     except OSError:
         return ()
 
@@ -34,10 +34,10 @@ def format_cpus(cpus: frozenset[int] | set[int] | tuple[int, ...]) -> str:
 
 
 def read_value(what: str, tid: int) -> str | None:
-    """The present value of a thread, or ``None`` if it is gone.
+    """Read a setting of a thread; ``None`` if the thread is gone.
 
     Raises:
-        KernelFileError: If it cannot be read.
+        KernelFileError: If the setting cannot be read.
     """
     try:
         if what == NICE:
@@ -50,7 +50,7 @@ def read_value(what: str, tid: int) -> str | None:
 
 
 def write_value(what: str, tid: int, value: str) -> bool:
-    """Set the value of a thread; whether it was still there.
+    """Change a setting of a thread; returns whether the thread was still there.
 
     Raises:
         KernelFileError: If the kernel refuses.
@@ -74,7 +74,7 @@ def _failure(verb: str, what: str, tid: int, error: Exception) -> KernelFileErro
 
 
 def read_online_cpus(paths: Paths) -> frozenset[int] | None:
-    """The CPUs that are online; ``None`` if there is no telling.
+    """Return the CPUs that are online; ``None`` if the kernel does not say.
 
     Raises:
         KernelFileError: If the file is there but cannot be read.
@@ -82,7 +82,7 @@ def read_online_cpus(paths: Paths) -> frozenset[int] | None:
     words = (
         line.split(b" ", 1)[0] for line in (read_bytes(paths.proc / "stat") or b"").split(b"\n")
     )
-    found = frozenset(
+    cpus = frozenset(
         int(word[3:]) for word in words if word.startswith(b"cpu") and word[3:].isdigit()
     )
-    return found or None
+    return cpus or None

@@ -1,4 +1,4 @@
-"""What a slot or the protected application is: a cgroup, or a process tree."""
+"""The target of levers and sensors, a slot or the application: a cgroup or a process tree."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ AnyTarget: TypeAlias = Cgroup | ProcessTree
 
 
 class Target(Protocol):
-    """Whose processes are meant, where it does not matter what holds them together."""
+    """A cgroup or a process tree, where only the processes matter."""
 
     @property
     def name(self) -> str:
-        """The group's path, or what the configuration calls the tree."""
+        """The group's path, or the name of the tree in the configuration."""
 
     def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
-        """Its processes, ascending."""
+        """The pids of its processes, ascending."""
 
     def exists(self) -> bool:
         """Whether it can have processes."""

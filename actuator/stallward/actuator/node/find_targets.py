@@ -107,14 +107,14 @@ def _forest(config: DaemonConfig, hierarchy: Hierarchy, daemon_start_s: float | 
     protected_names = (*config.protected.groups, *filter(None, (config.protected.group,)))
     groups = tuple(hierarchy.group(name) for name in protected_names)
 
-    def spared() -> frozenset[int]:
+    def exempt() -> frozenset[int]:
         return listed.union(*(group.pids(recursive=True) for group in groups))
 
     return Forest(
         config.node.proc,
         [config.protected.processes, *(slot.processes for slot in slots)],
         [PROTECTED_NAME, *(slot.name for slot in slots)],
-        spared=spared,
+        exempt=exempt,
         before_ticks=_ticks(daemon_start_s),
     )
 

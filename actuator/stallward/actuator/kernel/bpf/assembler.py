@@ -1,6 +1,6 @@
 """eBPF instructions as bytes: just enough of an assembler for the programs of the page cache.
 
-A node has no compiler, and the programs are short. The encoding is fixed for good
+A node has no compiler, and the programs are short. The encoding never changes
 (Documentation/bpf/standardization/instruction-set.rst): eight bytes an instruction.
 """
 
@@ -52,7 +52,7 @@ class Assembler:
         self._add(code | (reg is not None) << 3, dst, reg or 0, value=value)
 
     def zero_extend(self, dst: int) -> None:
-        """Clear the upper half of ``dst``: what it holds is a C ``int``."""
+        """Clear the upper half of ``dst``, which holds a C ``int``."""
         self._add(0xBC, dst, dst)
 
     def load(self, dst: int, base: int, offset: int = 0, size: int = 8) -> None:
@@ -77,19 +77,19 @@ class Assembler:
         self._add(0x85, value=helper)
 
     def jump(self, label: str) -> None:
-        """Go on at a label."""
+        """Jump to a label."""
         self._jumps[len(self._code)] = label
         self._add(0x05)
 
     def jump_if(
         self, left: int, condition: str, value: int = 0, *, reg: int | None = None, to: str
     ) -> None:
-        """Go on at ``to`` if ``left condition value``, on 64 bits."""
+        """Jump to the label ``to`` if ``left condition value``, on 64 bits."""
         self._jumps[len(self._code)] = to
         self._add(0x05 | _CONDITIONS[condition] | (reg is not None) << 3, left, reg or 0, 0, value)
 
     def label(self, name: str) -> None:
-        """Name the place of the next instruction."""
+        """Give the next instruction a label."""
         if name in self._labels:
             raise StallwardError(f"Label {name!r} is there twice.")
         self._labels[name] = len(self._code)
@@ -99,10 +99,10 @@ class Assembler:
         self._add(0x95)
 
     def assemble(self) -> bytes:
-        """The program.
+        """Return the program's bytes.
 
         Raises:
-            StallwardError: If a jump has no target.
+            StallwardError: If the label of a jump is missing.
         """
         lines = []
         for at, (code, registers, offset, value) in enumerate(self._code):

@@ -1,8 +1,8 @@
-"""The kernel's own type information: which functions there are, and where fields lie.
+"""The kernel's type information (BTF): its functions, and the offsets of fields.
 
-One pass over ``/sys/kernel/btf/vmlinux`` (about 5 MB; Documentation/bpf/btf.rst). Names and
-offsets differ between kernels, so nothing about them is written down here: they are looked up on
-the node itself, and what is not there is an absence with a reason.
+It is read in one pass over ``/sys/kernel/btf/vmlinux`` (about 5 MB; Documentation/bpf/btf.rst).
+Names and offsets differ between kernels, so none is fixed in the code: they are looked up on the
+node, and a signal that needs a missing one is absent with a reason.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _TYPE: Final = struct.Struct("<III")
 _MEMBER: Final = struct.Struct("<III")
 _POINTER, _STRUCT, _UNION, _ENUM, _TYPEDEF, _FUNC, _PROTO = 2, 4, 5, 6, 8, 12, 13
 _MODIFIERS: Final = frozenset({9, 10, 11, 18})
-"""volatile, const, restrict and a type tag."""
+"""The kinds volatile, const, restrict and type tag."""
 _MAX_DEPTH: Final = 8
-"""Anonymous structs and unions are nested two or three deep in the kernel."""
+"""How deep anonymous structs and unions are searched; the kernel nests them two or three deep."""
 
 # Bytes that follow the common header of a type, by kind: a fixed part, and one per element.
 _FIXED: Final = (0, 4, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 4, 0, 0)
@@ -33,11 +33,11 @@ _EACH: Final = (0, 0, 0, 0, 12, 12, 8, 0, 0, 0, 0, 0, 0, 8, 0, 12, 0, 0, 0, 12)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFunction:
-    """A function of the kernel, or the place of a tracepoint."""
+    """A function of the kernel, or the hook of a tracepoint."""
 
     name: str
     type_id: int
-    """What a program is attached by."""
+    """The BTF type number by which a program is attached."""
     arguments: tuple[str, ...]
 
 
@@ -47,10 +47,10 @@ class Btf:
     Args:
         content: The whole file.
         path: The file, for errors.
-        names: The functions, structures and enumerations that will be asked for.
+        names: The functions, structures and enumerations that will be looked up.
 
     Raises:
-        SensorError: If this is not type information that is understood.
+        SensorError: If this is not type information, or of an unknown form.
     """
 
     def __init__(self, content: bytes, path: Path, names: Iterable[str]) -> None:
@@ -65,7 +65,7 @@ class Btf:
         end = length + max(types + types_size, names_at + names_size)
         if end > len(content) or types_size % 4:
             raise SensorError(path, f"{len(content)} bytes, {end} are announced")
-        self._content = content  # not copied: this runs in the process that must stay small
+        self._content = content  # not copied: this process must stay small
         self._types = range(length + types, length + types + types_size)
         self._names = range(length + names_at, length + names_at + names_size)
         self._wanted = {offset: name for name in names for offset in self._offsets(name)}
@@ -73,7 +73,7 @@ class Btf:
         self._starts = self._index()
 
     def _index(self) -> array[int]:
-        """Where each type starts, by its number; and the numbers of the wanted ones."""
+        """Find where each type starts, by its number; also note the numbers of wanted types."""
         starts = array("I", [0])  # type 0 is void and not in the file
         content, unpack, add = self._content, struct.Struct("<II").unpack_from, starts.append
         wanted, at, end = self._wanted, self._types.start, self._types.stop
@@ -92,7 +92,7 @@ class Btf:
         return starts
 
     def _type(self, number: int) -> tuple[int, int, int, int, int]:
-        """Name offset, kind, element count, size or referred type, and where the rest starts."""
+        """Read name offset, kind, element count, size or referred type, and start of the rest."""
         if not 0 < number < len(self._starts):
             raise SensorError(self._path, f"there is no type {number}")
         at = self._starts[number]
@@ -105,32 +105,32 @@ class Btf:
         return self._content[start:end].decode("ascii", "replace")
 
     def _offsets(self, name: str) -> frozenset[int]:
-        """Where a name may stand in the table of names (one may be the tail of another)."""
-        found, wanted = set(), name.encode() + b"\0"
+        """The offsets at which a name stands in the table (one may be the tail of another)."""
+        offsets, wanted = set(), name.encode() + b"\0"
         start, end = self._names.start, self._names.stop
         at = self._content.find(wanted, start, end)
         while at >= 0:
-            found.add(at - start)
+            offsets.add(at - start)
             at = self._content.find(wanted, at + 1, end)
-        return frozenset(found)
+        return frozenset(offsets)
 
     def _named(self, name: str, kind: int) -> list[int]:
         return [number for number in self._numbers.get(name, ()) if self._type(number)[1] == kind]
 
     def function(self, name: str) -> KernelFunction | None:
-        """A function, if this kernel has it."""
+        """Return a function; ``None`` if this kernel lacks it."""
         for number in self._named(name, _FUNC):
             return self._function(name, number, self._type(number)[3])
         return None
 
     def tracepoint(self, name: str) -> KernelFunction | None:
-        """What is called at a tracepoint (``btf_trace_...``), if this kernel has it."""
+        """Return the hook of a tracepoint (``btf_trace_...``); ``None`` if the kernel lacks it."""
         for number in self._named(name, _TYPEDEF):
             _, kind, _, target, _ = self._type(self._type(number)[3])
             if kind == _POINTER:
-                found = self._function(name, number, target)
-                # The first argument is the caller's own.
-                return replace(found, arguments=found.arguments[1:])
+                hook = self._function(name, number, target)
+                # The first argument is private to the tracing code.
+                return replace(hook, arguments=hook.arguments[1:])
         return None
 
     def _function(self, name: str, number: int, prototype: int) -> KernelFunction:
@@ -147,7 +147,7 @@ class Btf:
             raise SensorError(self._path, f"a list is cut off: {error}") from error
 
     def field_offset(self, structure: str, *fields: str) -> int | None:
-        """Bytes from the start of a structure to the first of ``fields`` that it has."""
+        """Return the offset in bytes of the first of ``fields`` that a structure has."""
         for number in self._named(structure, _STRUCT):
             for field in fields:
                 bits = self._find_field(number, self._offsets(field), _MAX_DEPTH, set())
@@ -158,7 +158,7 @@ class Btf:
     def _find_field(
         self, number: int, names: frozenset[int], depth: int, seen: set[int]
     ) -> int | None:
-        """Bits to a field; a type in ``seen`` is not looked at again, whoever refers to it."""
+        """Find the offset of a field in bits; types in ``seen`` have been searched already."""
         _, kind, count, target, rest = self._type(number)
         while kind in _MODIFIERS and number not in seen:
             seen.add(number)
@@ -180,7 +180,7 @@ class Btf:
         return None
 
     def enumerator(self, enumeration: str, name: str) -> int | None:
-        """The value of a constant."""
+        """Return the value of a constant; ``None`` if the enumeration lacks it."""
         names = self._offsets(name)
         for number in self._named(enumeration, _ENUM):
             _, _, count, _, rest = self._type(number)

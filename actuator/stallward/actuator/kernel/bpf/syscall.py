@@ -1,7 +1,7 @@
-"""The kernel's bpf(2) by ctypes: maps, programs, links. Nothing to install on the node.
+"""The bpf(2) system call by ctypes: maps, programs and links, with nothing to install.
 
-The attributes are a stable interface (include/uapi/linux/bpf.h); fields of theirs that are not
-named here are zero. Whatever is made lives only as long as its descriptor: nothing is pinned.
+The attributes are a stable interface (include/uapi/linux/bpf.h); attributes that are not named
+here are zero. Maps, programs and links live only as long as their descriptors: none is pinned.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class BpfRefusedError(NodeError):
 
     @classmethod
     def of(cls, what: str, number: int, log: str = "") -> Self:
-        """The error of one call.
+        """Make the error of one call.
 
         Args:
             what: What was refused.
             number: The errno.
-            log: The verifier's words, if any.
+            log: The verifier's message, if there is one.
         """
         rights = number in {errno.EPERM, errno.EACCES} and not log
         error = cls(
@@ -59,10 +59,10 @@ class BpfRefusedError(NodeError):
 
 
 class BpfSyscall:
-    """bpf(2) on this machine.
+    """The bpf(2) system call on this machine.
 
     Raises:
-        NodeError: If the machine is of a kind whose call number is not known.
+        NodeError: If the call's number is not known for this architecture.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class BpfSyscall:
         self._libc.syscall.restype = ctypes.c_long
 
     def call(self, command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
-        """One call; the result, or the errno as a negative number."""
+        """Make one call; returns the result, or the errno as a negative number."""
         result = int(
             self._libc.syscall(
                 ctypes.c_long(self._number),
@@ -94,7 +94,7 @@ class BpfSyscall:
     def create_map(
         self, name: str, kind: int, *, key_size: int, value_size: int, max_entries: int
     ) -> int:
-        """A new map; its descriptor.
+        """Make a map; returns its descriptor.
 
         Raises:
             BpfRefusedError: If the kernel refuses it.
@@ -105,10 +105,10 @@ class BpfSyscall:
         return self._make(f"map {name}", _MAP_CREATE, attributes)
 
     def lookup(self, fd: int, key: bytes, value_size: int) -> bytes:
-        """The value of a key in a map, of all CPUs where it has one for each.
+        """Return the value of a key in a map; of a per-CPU map, the values of all CPUs.
 
         Raises:
-            BpfRefusedError: If there is none.
+            BpfRefusedError: If the map lacks the key.
         """
         key_buffer = ctypes.create_string_buffer(key, len(key))
         value = ctypes.create_string_buffer(value_size)
@@ -117,22 +117,22 @@ class BpfSyscall:
         return value.raw
 
     def load_program(self, name: str, code: bytes, *, attach_type: int, attach_to: int) -> int:
-        """Load a program that runs at a place in the kernel; its descriptor.
+        """Load a program that runs at a hook in the kernel; returns its descriptor.
 
         Args:
-            name: What tools show, up to 15 bytes.
+            name: The name that tools show, up to 15 bytes.
             code: The instructions.
             attach_type: ``TRACEPOINT`` or ``FEXIT``.
-            attach_to: The place's number among the kernel's types.
+            attach_to: The hook's BTF type number.
 
         Raises:
-            BpfRefusedError: If the kernel refuses it, with the verifier's last words.
+            BpfRefusedError: If the kernel refuses it; with the end of the verifier's log.
         """
         instructions = ctypes.create_string_buffer(code, len(code))
         licence = ctypes.create_string_buffer(_LICENSE)
         log = ctypes.create_string_buffer(_LOG_BYTES)
         fd = 0
-        for log_bytes in (0, _LOG_BYTES):  # the log costs time: only where it is needed
+        for log_bytes in (0, _LOG_BYTES):  # the log costs time, so it is read only after an error
             attributes = struct.pack(
                 "<2I2Q2IQ2I16s4IQ2IQ3I4x",
                 *(_TRACING, len(code) // 8),
@@ -182,8 +182,8 @@ class Drain:
         fd: The map.
         key_size: Bytes of a key.
         value_size: Bytes of a value on one CPU, a multiple of 8.
-        cpus: Values for each key.
-        batch: Most entries taken in one call.
+        cpus: How many values each key has.
+        batch: How many entries one call takes at most.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Drain:
         self.keys = ctypes.create_string_buffer(key_size * batch)
         """The keys taken by the last call."""
         self.values = ctypes.create_string_buffer(value_size * cpus * batch)
-        """The values taken by the last call, for each key one for every CPU."""
+        """The values taken by the last call: for each key one value per CPU."""
         self._cursor = ctypes.create_string_buffer(8)
         self._attributes = ctypes.create_string_buffer(56)
         self._pack = struct.Struct("<4Q2I2Q").pack_into
@@ -204,9 +204,9 @@ class Drain:
         self._going = False
 
     def take(self) -> tuple[int, bool]:
-        """Take up to ``batch`` entries; how many, and whether the map may hold more.
+        """Take up to ``batch`` entries; returns their number and whether there may be more.
 
-        The next call goes on where this one ended.
+        The next call continues where this one ended.
 
         Raises:
             BpfRefusedError: If the kernel refuses it.
@@ -222,6 +222,6 @@ class Drain:
         if result not in {0, -errno.ENOENT}:
             self._going = False
             raise BpfRefusedError.of("reading a map", -result)
-        # ENOENT: all of it was seen; the count is right all the same.
+        # ENOENT: the end of the map was reached; the count is right all the same.
         self._going = result == 0
         return struct.unpack_from("<I", self._attributes, 32)[0], self._going
