@@ -197,7 +197,7 @@ def test_problems_are_said_and_the_rest_is_undone(tmp_path: Path, node: Paths) -
     assert knob.read_text() == "1"
     assert len(problems) == 3
     assert str(tmp_path) in problems[0]
-    assert "not ours" in problems[2]
+    assert "not one of ours" in problems[2]
 
 
 def test_keys_of_one_file_are_put_back_one_by_one(tmp_path: Path, node: Paths) -> None:

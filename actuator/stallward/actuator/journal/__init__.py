@@ -1,1 +1,1 @@
-"""What must be undone, on disk and by whom."""
+"""The journal of changes to undo: its entries, its file, its keeper, and restoring from it."""

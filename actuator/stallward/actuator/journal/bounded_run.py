@@ -1,4 +1,4 @@
-"""Running actions one after another of which any may block in the kernel for ever."""
+"""Running a sequence of actions, any of which may block in the kernel for ever."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Final
 from stallward.actuator.kernel.paths import Paths
 
 PATIENCE_S: Final = 0.1
-"""How long one action may take before the next is begun beside it."""
+"""How long one action may take before the next starts beside it."""
 GIVE_UP_S: Final = 2.0
-"""How long all together are waited for; what blocks goes on by itself."""
+"""How long a run waits for all actions together; one that blocks goes on by itself."""
 
 Action = Callable[[], object]
 
 
 class _Run:
-    """The actions of one call, and who works on them."""
+    """The actions of one call, which several threads work on."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
         self.changed = threading.Condition()
         self.waiting = deque(enumerate(actions))
         self.begun: dict[int, Action] = {}
-        """What is being done."""
+        """The actions under way, by their number."""
         self.problems: dict[int, str] = {}
         self.taken = 0
 
     def work(self) -> None:
-        """Do what waits until nothing does."""
+        """Run waiting actions until there are none left."""
         while True:
             with self.changed:
                 if not self.waiting:
@@ -42,7 +42,7 @@ class _Run:
             problem = ""
             try:
                 action()
-            except Exception as error:  # whatever it is, the others must be done
+            except Exception as error:  # whatever it is, the other actions must be run
                 problem = str(error) or type(error).__name__
             with self.changed:
                 del self.begun[number]
@@ -57,18 +57,18 @@ def run_bounded(
     patience_s: float = PATIENCE_S,
     give_up_s: float = GIVE_UP_S,
 ) -> tuple[str, ...]:
-    """Run ``actions`` in order; one that blocks does not keep the others from being done.
+    """Run ``actions`` in order; one that blocks does not hold up the others.
 
-    Where the system has no room for another thread they are run in this one, however long that
-    takes: then one that blocks does hold up the others, but none is left out.
+    Where the system has no room for another thread, the caller's thread runs them, however long
+    that takes: then one that blocks does hold up the others, but none is left out.
 
     Args:
-        actions: What to do.
-        patience_s: How long one may take before the next is begun beside it.
+        actions: The actions to run.
+        patience_s: How long one may take before the next starts beside it.
         give_up_s: How long this call waits in all.
 
     Returns:
-        What failed or still blocks, one sentence each, in order.
+        One sentence for each action that failed or still blocks, in order.
     """
     if not actions:
         return ()
@@ -101,7 +101,7 @@ def run_bounded(
 
 
 def _start(work: Callable[[], None]) -> bool:
-    """Start a thread; whether there is room for one."""
+    """Start a thread; false if there is no room for one."""
     try:
         threading.Thread(target=work, name="restore", daemon=True).start()
     except RuntimeError:  # EAGAIN: the limit of a group, a user or the node is reached
@@ -110,6 +110,6 @@ def _start(work: Callable[[], None]) -> bool:
 
 
 def _described(action: Action) -> str:
-    """What an action that is a partial call is about."""
+    """Describe an action; for a partial call, by its arguments."""
     arguments = action.args if isinstance(action, partial) else (action,)
     return " ".join(str(argument) for argument in arguments if not isinstance(argument, Paths))

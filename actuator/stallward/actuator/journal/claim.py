@@ -1,7 +1,7 @@
-"""Journals of owners that may all die: claimed while anybody lives, undone by whoever comes next.
+"""Claims on journals: a journal is claimed while its owner lives, and then undone by the next.
 
-A claim is a lock on the journal's file. The owner makes it and its keeper inherits it, so it is
-gone exactly when both are; pids, which are used again, say nothing.
+A claim is a lock on the journal's file. The owner takes it and its keeper inherits it, so it ends
+exactly when both have ended. A pid could not tell that, since pids are used again.
 """
 
 from __future__ import annotations
@@ -24,18 +24,15 @@ _TRIES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalClaim:
-    """A journal file of one's own.
-
-    Attributes:
-        path: The file.
-        fd: As long as any process has this descriptor open, nobody else undoes the journal.
-    """
+    """A journal file that belongs to this process."""
 
     path: Path
+    """The file."""
     fd: int
+    """While any process has this descriptor open, no other process undoes the journal."""
 
     def drop(self) -> None:
-        """Remove the file, everything in it being undone, and give up the claim."""
+        """Remove the file and release the claim; everything in the journal must be undone."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
         os.close(self.fd)
@@ -45,7 +42,7 @@ def claim_journal(folder: Path) -> JournalClaim:
     """Make a new, empty journal in ``folder``.
 
     Raises:
-        JournalError: If that is not possible.
+        JournalError: If the file cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,20 +51,20 @@ def claim_journal(folder: Path) -> JournalClaim:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             if lock(fd) and path.exists():
                 return JournalClaim(path=path, fd=fd)
-            os.close(fd)  # somebody who was cleaning up took it for abandoned
+            os.close(fd)  # another process that was cleaning up took it for abandoned
     except OSError as error:
         raise JournalError(
             f"Cannot make a journal in {folder} ({error.strerror}).",
             next_step="Give a folder on a disk with free space that you may write to.",
         ) from error
-    raise JournalError(f"Cannot keep a journal in {folder}: others remove it at once.")
+    raise JournalError(f"Cannot keep a journal in {folder}: other processes remove it at once.")
 
 
 def undo_abandoned(folder: Path, paths: Paths) -> None:
-    """Undo what owners that are gone, with their keepers, have left in ``folder``.
+    """Undo the journals in ``folder`` whose owners and keepers have ended.
 
     Raises:
-        JournalError: If something cannot be undone; its journal stays.
+        JournalError: If something cannot be undone; that journal stays.
     """
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         try:

@@ -1,9 +1,9 @@
-"""The journal on disk: what a crash of everything leaves to be undone at the next start.
+"""The journal on disk, from which the next start undoes changes after a crash of all processes.
 
-An entry is in the file before the change that it undoes. That the kernel has taken the write is
-enough for what dies with the kernel: a file outlives every process. Only what survives a power
-cut (a swap file, a folder) is synced first, so a disk that takes seconds to sync holds nothing
-up.
+An entry is in the file before the change that it undoes. For a setting of the kernel it is enough
+that the kernel has taken the write: the file outlives every process, and the setting is lost with
+the kernel. Only entries of things that survive a power cut (a swap file, a folder) are synced
+first, so a disk that takes seconds to sync delays nothing else.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.paths import Paths
 
 LASTING: Final = (SwapFile, OwnedFolder)
-"""What is still there after a power cut; everything else is the kernel's and gone with it."""
+"""Entries of things that survive a power cut; all others are settings of the running kernel."""
 _SPARE_LINES: Final = 400
-"""Lines beyond what is held after which the file is written anew."""
+"""How many more lines than held entries the file may have before it is written anew."""
 
 
 class Journal:
-    """Entries on disk. The file always holds what is held, or is written anew before the next.
+    """Entries on disk. A file that does not match them is written anew before the next entry.
 
     Args:
         path: The file; it is made with its folder when the first entry comes.
         paths: The kernel's files (for the boot's id).
-        claimed: Whether a lock on the file itself says that it is in use. Then it is never
-            replaced by another, and one that was taken away is an error.
+        claimed: Whether a lock on the file itself marks it as in use. Then it is never replaced
+            by another file, and it is an error if it was removed.
     """
 
     def __init__(self, path: Path, paths: Paths, *, claimed: bool = False) -> None:
         self.path = path
         self.torn = 0
-        """Lines that a crash cut short, so nobody was told that they are held."""
+        """Lines that a crash cut short, so that their entries were never confirmed."""
         self.unreadable: tuple[str, ...] = ()
-        """Whole lines that :meth:`load` could not use: damaged, or of another version."""
+        """Complete lines that :meth:`load` could not use: damaged, or of another version."""
         self._claimed = claimed
         self._boot = read_text(paths.proc / "sys" / "kernel" / "random" / "boot_id") or ""
         self._fd = -1
         self._held: dict[JournalEntry, None] = {}
         self._lines = 0
         self._stale = False
-        """Whether the file says something else than what is held."""
+        """Whether the file does not match the held entries."""
 
     def append(self, entries: Iterable[JournalEntry], operation: Operation = "hold") -> None:
-        """Note that entries are held, or are not any more.
+        """Write that entries are held, or are released.
 
         Raises:
-            JournalError: If that is not possible; entries to hold are not held then.
+            JournalError: If they cannot be written; then entries to hold are not held.
         """
         entries = tuple(entries)
         try:
@@ -73,7 +73,7 @@ class Journal:
             held = self._held | dict.fromkeys(entries)
             if operation == "release":
                 held = {entry: None for entry in self._held if entry not in set(entries)}
-                self._held = held  # one that is noted too long costs undoing something twice
+                self._held = held  # if the file keeps an entry too long, it is undone twice
             much = self._lines + len(entries) > len(held) + _SPARE_LINES
             if self._stale or self._taken_away() or (much and not self._claimed):
                 self._write_anew(held)
@@ -92,7 +92,7 @@ class Journal:
         )
 
     def _taken_away(self) -> bool:
-        """Whether the open file is no longer the one at its path."""
+        """Whether another file, or none, is at the path now."""
         try:
             there = self.path.stat(follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -104,9 +104,9 @@ class Journal:
         return taken
 
     def _open(self) -> None:
-        """Open for appending; what the file holds already stays held."""
+        """Open the file for appending; entries that it has stay held."""
         if self._stale and not self._claimed:
-            return  # it is written anew
+            return  # the file is written anew
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         if not self._claimed:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ class Journal:
                 os.ftruncate(self._fd, 0)
                 self._stale = False
             size = os.fstat(self._fd).st_size
-            if not size and self._held:  # it was taken away while it was closed
+            if not size and self._held:  # it was removed while it was closed
                 self._stale = True
             elif size:
                 self._held = dict.fromkeys(self.load())
@@ -130,7 +130,7 @@ class Journal:
             raise
 
     def _sync(self, entries: Iterable[JournalEntry]) -> None:
-        """Have it on disk if a power cut leaves any of ``entries`` to be undone."""
+        """Sync the file if any of ``entries`` must be undone after a power cut."""
         if not any(isinstance(entry, LASTING) for entry in entries):
             return
         os.fsync(self._fd)
@@ -141,7 +141,7 @@ class Journal:
             os.close(folder)
 
     def _write(self, lines: list[str]) -> None:
-        """Append whole lines or nothing: half a line would spoil the next one too."""
+        """Append whole lines or nothing: half a line would spoil the next one, too."""
         data = "".join(f"{line}\n" for line in lines).encode()
         size = os.fstat(self._fd).st_size
         try:
@@ -156,7 +156,7 @@ class Journal:
         self._lines += len(lines)
 
     def _write_anew(self, held: Iterable[JournalEntry]) -> None:
-        """Put a file with ``held`` and nothing else in the place of the old one."""
+        """Replace the file by one with only the entries ``held``."""
         entries = tuple(held)
         path, fresh = self.path, self.path.with_name(f"{self.path.name}.new")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,10 +178,10 @@ class Journal:
         self._lines, self._stale = len(entries) + 1, False
 
     def load(self) -> tuple[JournalEntry, ...]:
-        """Everything held and not released, in order; empty if there is no file.
+        """Read the entries that are held and not released, in order; none if there is no file.
 
         Raises:
-            JournalError: If the file cannot be read, or others may have written it.
+            JournalError: If the file cannot be read, or other users may have written it.
         """
         held: dict[JournalEntry, None] = {}
         unreadable = []
@@ -224,19 +224,19 @@ class Journal:
         finally:
             os.close(fd)
 
-    def _check_trusted(self, found: os.stat_result) -> None:
-        """Whoever writes the journal says what is written to the kernel's files."""
-        if not stat.S_ISREG(found.st_mode):
+    def _check_trusted(self, status: os.stat_result) -> None:
+        """Refuse a file that other users can write: it decides what is written to the kernel."""
+        if not stat.S_ISREG(status.st_mode):
             raise JournalError(f"Cannot read {self.path} (it is not a regular file).")
-        if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
+        if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
             raise JournalError(
-                f"{self.path} is not used: its owner is {found.st_uid}, its mode "
-                f"{stat.S_IMODE(found.st_mode):o}, so others may have written it.",
+                f"{self.path} is not used: its owner is {status.st_uid}, its mode "
+                f"{stat.S_IMODE(status.st_mode):o}, so others may have written it.",
                 next_step="Look at what it holds; then remove it, or chown it and chmod 600.",
             )
 
     def set_aside(self) -> Path | None:
-        """Keep the unreadable lines in a file beside this one; its path, if that was possible."""
+        """Keep the unreadable lines in a file beside this one; returns its path if it was made."""
         path = self.path.with_name(f"{self.path.name}.unreadable")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
@@ -253,7 +253,7 @@ class Journal:
         """Hold ``entries`` and nothing else.
 
         Raises:
-            JournalError: If the file cannot be written; it is before the next entry.
+            JournalError: If the file cannot be written; it is written before the next entry.
         """
         entries = tuple(entries)
         if not entries:
@@ -266,18 +266,18 @@ class Journal:
             raise self._failure(error) from error
 
     def empty(self) -> None:
-        """Forget everything but keep the file, whose lock somebody relies on.
+        """Forget all entries but keep the file, since its lock may be relied on.
 
         Raises:
-            JournalError: If it cannot be written; it is before the next entry.
+            JournalError: If the file cannot be written; it is written before the next entry.
         """
         self._forget(lambda: os.truncate(self.path, 0))
 
     def clear(self) -> None:
-        """Forget everything: the file is removed.
+        """Forget all entries and remove the file.
 
         Raises:
-            JournalError: If it cannot be; it is written anew before the next entry.
+            JournalError: If it cannot be removed; it is written anew before the next entry.
         """
         self._forget(self.path.unlink)
 

@@ -1,7 +1,7 @@
-"""What must be undone, one entry each, and its form on a line.
+"""The entries of a journal, one for each change to undo, and their form on a line.
 
-A line is one JSON object with a checksum, so that a line torn by a crash is recognised. The
-standard library only: the processes that hold entries must start fast and stay small.
+A line is one JSON object with a checksum, so that a line cut short by a crash is recognised. This
+needs the standard library only: processes that hold entries must start fast and stay small.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from stallward.actuator.errors import JournalError
 class FileValue:
     """A file had this value; restoring writes it back.
 
-    Of a pair of which writing one zeroes the other (vm.dirty_bytes, vm.dirty_ratio) only the
-    one in force is noted: writing it back restores both.
+    Writing one of vm.dirty_bytes and vm.dirty_ratio sets the other to zero. So only the one in
+    force is noted, and writing it back restores both.
     """
 
     path: Path
@@ -75,14 +75,14 @@ class ThreadValue:
 class GroupThreads:
     """Threads of a group were given ``written`` where they had ``value``.
 
-    Restoring gives every thread of the group that has ``written`` its ``value`` back: also to
-    those that were forked since and inherited it. Who had something else has a
+    Restoring sets ``value`` on every thread of the group that has ``written``, also on threads
+    that were started since and inherited it. A thread that had another value has a
     :class:`ThreadValue`.
     """
 
     what: str
     folder: Path
-    """The group's directory; those below it count too."""
+    """The group's directory; directories below it count, too."""
     written: str
     value: str
 
@@ -103,7 +103,7 @@ class SwapFile:
 
 @dataclass(frozen=True, slots=True)
 class OwnedFolder:
-    """A temporary folder of our own; restoring removes it with all that is in it."""
+    """A temporary folder of our own; restoring removes it and everything in it."""
 
     path: Path
 
@@ -114,9 +114,9 @@ NOTABLE: Final = (FileValue, KeyedValue, Frozen)
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """``entry`` is to be undone only while its place in the touch table is marked.
+    """``entry`` is undone only if its place in the touch table is marked.
 
-    See :mod:`stallward.actuator.ipc.shared_memory`; where there is no table, it is to be undone.
+    See :mod:`stallward.actuator.ipc.shared_memory`. Without a table it is always undone.
     """
 
     entry: Notable
@@ -170,10 +170,10 @@ _RANGES: Final = {
     "start_time_ticks": (0, 1 << 63),
     "place": (0, 1 << 31),
 }
-"""Of numbers: from, and up to but not including."""
+"""The lowest allowed number of a field, and the end of the range, which is not allowed."""
 _PATHS: Final = frozenset({"path", "folder"})
 _PLACE: Final = "place"
-"""What makes a line that of a :class:`Noted` entry."""
+"""The field that only lines of :class:`Noted` entries have."""
 _NOTABLE: Final = frozenset(_NAMES[cls] for cls in NOTABLE)
 
 
@@ -182,15 +182,15 @@ def _body(fields: dict[str, object]) -> str:
 
 
 def seal(fields: dict[str, object]) -> str:
-    """One line (without newline) of ``fields`` and their checksum."""
+    """Make one line (without newline) of ``fields`` and their checksum."""
     return _body({**fields, "crc": zlib.crc32(_body(fields).encode())})
 
 
 def unseal(line: str) -> dict[str, object]:
-    """The fields of a line of :func:`seal`.
+    """Return the fields of a line that :func:`seal` made.
 
     Raises:
-        JournalError: If the line is torn or was changed.
+        JournalError: If the line is cut short or was changed.
     """
     try:
         fields = json.loads(line)
@@ -203,7 +203,7 @@ def unseal(line: str) -> dict[str, object]:
 
 
 def to_line(entry: JournalEntry, operation: Operation = "hold") -> str:
-    """One line (without newline) for ``entry``."""
+    """Make one line (without newline) for ``entry``."""
     fields: dict[str, object] = {"op": operation}
     if isinstance(entry, Noted):
         fields[_PLACE] = entry.place
@@ -216,10 +216,10 @@ def to_line(entry: JournalEntry, operation: Operation = "hold") -> str:
 
 
 def from_fields(fields: dict[str, object]) -> tuple[Operation, JournalEntry]:
-    """The operation and entry of an unsealed line.
+    """Return the operation and entry of an unsealed line.
 
     Raises:
-        JournalError: If it is not an entry this version knows.
+        JournalError: If this version does not know such an entry.
     """
     kind = fields.get("kind")
     known = _FIELDS.get(kind) if isinstance(kind, str) else None
@@ -242,10 +242,10 @@ def from_fields(fields: dict[str, object]) -> tuple[Operation, JournalEntry]:
 
 
 def _check(name: str, value: object) -> None:
-    """Refuse what no entry of ours holds: acting on it would fail, and hold up the others.
+    """Refuse a value that no valid entry has: undoing it would fail and hold up other entries.
 
     Raises:
-        JournalError: If it is that.
+        JournalError: If the value is invalid.
     """
     if isinstance(value, int):
         low, high = _RANGES.get(name, (-(1 << 63), 1 << 63))
@@ -262,9 +262,9 @@ def _check(name: str, value: object) -> None:
 
 
 def from_line(line: str) -> tuple[Operation, JournalEntry]:
-    """The operation and entry of one line.
+    """Return the operation and entry of one line.
 
     Raises:
-        JournalError: If the line is torn, was changed or is not of this version.
+        JournalError: If the line is cut short, was changed or is of another version.
     """
     return from_fields(unseal(line))

@@ -1,10 +1,9 @@
-"""A keeper: a tiny process that undoes what its owner leaves behind.
+"""A keeper: a tiny process that undoes the changes of its owner when the owner dies.
 
-The owner sends every entry before the change that it undoes and waits for the answer. When the
-owner ends without closing properly, however it dies, the keeper restores everything it holds.
-With a journal on disk the death of both is covered too: the next keeper that is started with
-the same folder restores first. The keeper's own side is
-:mod:`stallward.actuator.journal.keeper_process`.
+The owner sends every entry before the change that it undoes, and waits for the answer. When the
+owner ends without closing the keeper, for whatever reason, the keeper undoes all its entries.
+A journal on disk covers the death of both, too: the next keeper that is started with the same
+folder restores first. :mod:`stallward.actuator.journal.keeper_process` is the keeper's side.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from stallward.actuator.runtime.process_start import command_line
 
 _MODULE: Final = "stallward.actuator.journal.keeper_process"
 _START_S: Final = 60.0
-"""How long it may take to start: on a slow or pressed machine Python needs many seconds. One that
-ends is noticed at once, so this bounds only one that hangs."""
+"""How long a keeper may take to start: on a slow machine, or under pressure, Python needs many
+seconds. A keeper that ends is noticed at once, so this bounds only one that hangs."""
 _TIMEOUT_S: Final = 30.0
-"""How long an answer may take; it waits for the disk where what it notes outlives the power."""
+"""How long an answer may take; for things that survive a power cut it waits for the disk."""
 _RESTORE_TIMEOUT_S: Final = 60.0
 
 
@@ -54,7 +53,7 @@ class Keeper:
         self._claim = claim
         self._lock = threading.Lock()
         self._unanswered = 0
-        """Messages whose answers did not come in time: they come before the next one's."""
+        """Messages whose answers are late; those answers come before the next message's."""
 
     @classmethod
     def start(cls, paths: Paths, journal_dir: Path | None = None) -> Keeper:
@@ -62,12 +61,11 @@ class Keeper:
 
         Args:
             paths: The kernel's files.
-            journal_dir: Where the keeper also writes entries to disk, for when it dies with
-                its owner; what others left there so is undone first. ``None`` keeps entries
-                in memory only.
+            journal_dir: The folder of a journal on disk, in case the keeper dies with its owner.
+                Abandoned journals there are undone first. ``None`` keeps entries in memory only.
 
         Raises:
-            JournalError: If it does not come up, or what others left cannot be undone.
+            JournalError: If it does not start, or an abandoned journal cannot be undone.
         """
         claim = None
         if journal_dir is not None:
@@ -114,7 +112,7 @@ class Keeper:
 
     @property
     def pid(self) -> int:
-        """The keeper's process."""
+        """The pid of the keeper's process."""
         return self._process.pid
 
     def hold(self, *entries: JournalEntry) -> None:
@@ -134,10 +132,10 @@ class Keeper:
         self._ask_lines([to_line(entry, "release") for entry in entries])
 
     def restore(self) -> tuple[str, ...]:
-        """Have everything undone now; the keeper stays and holds nothing afterwards.
+        """Have everything undone now; the keeper runs on and holds nothing afterwards.
 
         Returns:
-            What could not be undone, one sentence each.
+            One sentence for each entry that could not be undone.
 
         Raises:
             JournalError: If the keeper is gone.
@@ -146,7 +144,7 @@ class Keeper:
         return tuple(str(problem) for problem in answer["problems"])
 
     def close(self) -> None:
-        """End the keeper without restoring: the caller has undone everything."""
+        """End the keeper without a restore, since the caller has undone everything."""
         with contextlib.suppress(JournalError):
             self._ask(CLOSE)
         self._connection.close()

@@ -1,4 +1,4 @@
-"""The keeper's own side: hold entries for one owner, undo them when it dies.
+"""The process of a keeper: holds entries for one owner and undoes them when it dies.
 
 The owner starts it as ``python -m stallward.actuator.journal.keeper_process OPTIONS``. It serves
 one ``SOCK_SEQPACKET`` socket. It runs beside every sandbox, so it imports little. The claim on its
@@ -45,7 +45,7 @@ class KeeperOptions:
 
 
 class _Held:
-    """What one keeper holds, in memory and on disk."""
+    """The entries that one keeper holds, in memory and on disk."""
 
     def __init__(self, paths: Paths, journal: Journal | None) -> None:
         self._paths = paths
@@ -93,7 +93,7 @@ def _keep(connection: socket.socket, owner: int, held: _Held) -> bool:
         return False
     poller = select.poll()
     poller.register(connection, select.POLLIN)
-    # A forked child of the owner may hold the socket open; the owner's own end counts too.
+    # A forked child of the owner may hold the socket open, so watch for the owner's end, too.
     poller.register(owner_fd, select.POLLIN)
     while True:
         ready = {fd for fd, _ in poller.poll()}

@@ -1,4 +1,4 @@
-"""Undoing journal entries: idempotent, and never stopped by what has vanished."""
+"""Undoing journal entries. It may be repeated, and vanished targets do not stop it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BUSY_TRIES: Final = 5
 _REMOVE_TRIES: Final = 4
 _REMOVE_TRY_S: Final = 0.5
 _MOST_PROBLEMS: Final = 3
-"""Of so many threads it is told why they could not be reset."""
+"""For at most this many threads the reason of a failure is reported."""
 _FIRST: Final = ("run", "limits", "knobs")
 _LATER: Final = ("groups", "folders", "swap")
 
@@ -48,17 +48,18 @@ _LATER: Final = ("groups", "folders", "swap")
 def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
     """Undo ``entries``.
 
-    What is paused runs again first, then limits and knobs are put back; a write that blocks in
-    the kernel holds up none of the others. Then own groups are killed and removed, own folders
-    and swap files last. Of several values of one file the first is the original. What has
-    vanished is fine. Nothing here writes to a disk that it does not have to undo.
+    Paused work runs again first, then limits and other settings are put back; a write that blocks
+    in the kernel does not hold up the others. Then our own groups are killed and removed, and
+    last our own folders and swap files. If a file has several entries, the first is the original.
+    A target that has vanished is no failure. Nothing is written to a disk that does not have to
+    be undone.
 
     Args:
-        entries: In the order in which they were noted.
+        entries: The entries in the order in which they were noted.
         paths: The kernel's files.
 
     Returns:
-        What could not be undone, one sentence each; empty when all is back.
+        One sentence for each entry that could not be undone; empty if all were.
     """
     wanted = tuple(dict.fromkeys(e.entry if isinstance(e, Noted) else e for e in entries))
     scores: dict[tuple[int, int], OomScore] = {}
@@ -95,15 +96,15 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
 
 
 def _originals(entries: Iterable[JournalEntry]) -> Iterator[tuple[Path, str]]:
-    """What is written to which file: of several values of a file, or of a key, the first."""
-    found: dict[tuple[Path, str], str] = {}
+    """The files and the values to write: the first value of each file, or of each key."""
+    originals: dict[tuple[Path, str], str] = {}
     for entry in entries:
         match entry:
             case FileValue(path=path, value=value):
-                found.setdefault((path, ""), value)
+                originals.setdefault((path, ""), value)
             case KeyedValue(path=path, key=key, value=value):
-                found.setdefault((path, key), f"{key} {value}")
-    for (path, _), value in found.items():
+                originals.setdefault((path, key), f"{key} {value}")
+    for (path, _), value in originals.items():
         yield path, value
 
 
@@ -114,7 +115,7 @@ def _write(path: Path, value: str) -> None:
         except KernelFileError as error:
             if error.number in _GONE:
                 return
-            # A v1 limit below the present usage is reclaimed towards a bit per try.
+            # For a v1 limit below the present usage, each try reclaims a little.
             if error.number != errno.EBUSY or attempt == _BUSY_TRIES - 1:
                 raise
         else:
@@ -122,14 +123,14 @@ def _write(path: Path, value: str) -> None:
 
 
 def thawed(freezer: Path) -> str:
-    """What thaws: the v1 freezer takes words."""
+    """The value that thaws a group; the v1 freezer takes words."""
     return "THAWED" if freezer.name == "freezer.state" else "0"
 
 
 def _reset_threads(
     groups: tuple[GroupThreads, ...], threads: tuple[ThreadValue, ...], paths: Paths
 ) -> None:
-    """Threads of groups first: the single ones are exceptions from them."""
+    """Reset the threads of groups first, since single threads are exceptions from them."""
     problems = []
     for entry in groups:
         tids = [
@@ -162,13 +163,13 @@ def _write_oom_score(entry: OomScore, paths: Paths) -> None:
 def _remove_group(name: str, paths: Paths) -> None:
     group = detect(paths).group(name)
     if not group.is_own:
-        raise ActuatorError(f"The group {name!r} is not ours; it was left alone.")
+        raise ActuatorError(f"The group {name!r} is not one of ours and was left alone.")
     for attempt in range(_REMOVE_TRIES):
         left = group.kill()
         if left:
             raise ActuatorError(f"Processes {list(left)} in {name} do not die.")
         try:
-            # A program that its dead owner was just starting may enter after the killing.
+            # A program that the dead owner was just starting may enter after the kill.
             group.remove(timeout_s=_REMOVE_TRY_S)
         except GroupError:
             if attempt == _REMOVE_TRIES - 1:
@@ -180,9 +181,9 @@ def _remove_group(name: str, paths: Paths) -> None:
 def is_swap(path: Path, table: str) -> bool:
     """Whether ``table`` (the content of /proc/swaps) lists ``path``.
 
-    The kernel shows the real path, with white space as octal escapes; ours may lead over a
-    symbolic link. A swap file that is missed here would be deleted while in use, and then
-    nobody can take it out of use any more.
+    The kernel shows the real path, with white space as octal escapes; ``path`` may lead over a
+    symbolic link. A swap file that is missed here would be deleted while in use, and could then
+    not be taken out of use any more.
     """
     names = {unescape(line.split()[0]) for line in table.splitlines()[1:] if line.strip()}
     return not names.isdisjoint({str(path), os.path.realpath(path)})
