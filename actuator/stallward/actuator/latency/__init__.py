@@ -1,6 +1,7 @@
-"""Where the protected application's request latencies come from, besides its own log.
+"""The sources of the protected application's request latencies.
 
-Scraping an endpoint, receiving datagrams and serving a gRPC stream happen in other processes
-than the loop; they send it frames (``frames``) through a socket that it reads without waiting
-(``source``). All sources sum up the last second in the same window (``window``).
+The loop reads a log itself. Scraping an endpoint, receiving datagrams and serving a gRPC stream
+happen in other processes, which send the loop frames (``messages``) through a socket that it
+reads without waiting (``source``). All sources sum up the last second in the same window
+(``window``).
 """

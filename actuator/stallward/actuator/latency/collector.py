@@ -1,9 +1,9 @@
-"""The collector process: gathers latencies from outside so that the loop never has to.
+"""The collector process, which gathers latencies from outside so that the loop need not.
 
 The guardian starts ``python -m stallward.actuator.latency.collector`` when the configuration
-names an endpoint to scrape or a socket for datagrams. It sends what it gathers to the loop, and
-ends when the guardian does. What goes wrong outside (nobody listens, an address is taken) is
-said to the loop and tried again; it never ends the daemon. Standard library only.
+names an endpoint to scrape or a socket for datagrams. It sends the latencies to the loop, and
+ends when the guardian does. A failure outside (no server listens, an address is taken) is
+reported to the loop and tried again; it never ends the daemon. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ RETRY_S: Final = 1.0
 
 
 class Gatherer(Protocol):
-    """One source outside."""
+    """A source of latencies outside the daemon."""
 
     def step(self, until_s: float, life_fd: int) -> None:
         """Gather until ``until_s`` (CLOCK_MONOTONIC), or until ``life_fd`` is readable."""
 
     @property
     def period_s(self) -> float:
-        """How long a step is to take."""
+        """How long a step should take."""
 
     def close(self) -> None:
-        """Let go of sockets and files."""
+        """Close sockets and files."""
 
 
 def gather(source: Gatherer, life_fd: int) -> None:
     """Gather until the guardian ends."""
     due_s = time.monotonic()
     while not select.select([life_fd], [], [], 0)[0]:
-        # No bursts after a step that took long.
+        # After a step that took long there is no burst of steps.
         due_s = max(due_s + source.period_s, time.monotonic())
         source.step(due_s, life_fd)
     source.close()

@@ -1,4 +1,4 @@
-"""The ``[latency]`` table: where request latencies come from. ``source`` says which keys apply."""
+"""The ``[latency]`` table, which names the source of latencies; ``source`` selects its keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PrometheusLatency:
     metric: str
     """Name and matchers, as in PromQL; series that match are summed."""
     unit: Unit = "s"
-    """Of the histogram's bounds."""
+    """The unit of the histogram's bounds."""
     period_s: float = 0.25
     timeout_s: float = 1.0
     allow_remote: bool = False
@@ -63,12 +63,12 @@ class PrometheusLatency:
 
     @property
     def silent_s(self) -> float:
-        """Without news for so long the source counts as gone."""
+        """A source that sends nothing for this long counts as gone."""
         return 2.0 * self.period_s + self.timeout_s + 0.5
 
     @property
     def window_s(self) -> float:
-        """At least two scrapes long, so that there is always one in it."""
+        """The window's length: at least two periods, so that it always holds a scrape."""
         return max(1.0, 2.0 * self.period_s)
 
 
@@ -78,13 +78,14 @@ class StatsdLatency:
 
     source: Literal["statsd"] = "statsd"
     metric: str
-    """Its exact name."""
+    """The exact name of the metric."""
     listen: str = "127.0.0.1:8125"
     """``HOST:PORT`` for UDP, or the path of a Unix datagram socket."""
     tags: tuple[str, ...] = ()
     """Tags (``name:value``) that a line must all have."""
     unit: Unit = "ms"
-    """Of histograms (``h``) and distributions (``d``); timings (``ms``) are in milliseconds."""
+    """The unit of histograms (``h``) and distributions (``d``); timings (``ms``) are always in
+    milliseconds."""
     allow_remote: bool = False
     """Whether other machines may reach ``listen``."""
 
@@ -100,13 +101,13 @@ class StatsdLatency:
 
     @property
     def address(self) -> Address:
-        """Where datagrams come in."""
+        """The address at which datagrams arrive."""
         return parse_address(self.listen, "config.latency.listen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcLatency:
-    """What clients of the service report (``Report``)."""
+    """Latencies that clients report to the service (``Report``)."""
 
     source: Literal["grpc"] = "grpc"
 
@@ -126,10 +127,10 @@ class CollectorOptions:
 
 
 def split_url(url: str) -> tuple[str, int, str]:
-    """Host, port and path of a plain HTTP address.
+    """Split a plain HTTP address into host, port and path.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If it is not a plain HTTP address.
     """
     scheme, colon, rest = url.partition("://")
     where, slash, path = rest.partition("/")

@@ -1,4 +1,4 @@
-"""The sending side: gathers latencies and sends them to the loop, never waiting for it."""
+"""The sender of latencies: gathers them and sends them to the loop without waiting for it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Final
 from stallward.actuator.latency.messages import MAX_SPANS, Completed, Fault, pack
 
 FLUSH_S: Final = 0.1
-"""How often what was gathered is sent: no later than the loop's next tick."""
+"""How often the gathered latencies are sent: in time for the loop's next tick."""
 HEARTBEAT_S: Final = 0.5
-"""How often something is sent although nothing completed."""
+"""How often a message is sent although no request completed."""
 EXACT: Final = 512
-"""So many latencies are sent as they are; beyond, as spans 2 % wide."""
+"""At most this many latencies are sent exactly; further ones are sent as spans 2 % wide."""
 MAX_LATENCY_MS: Final = 1e9
 _LOWEST_MS: Final = 1e-3
 _LOG_WIDTH: Final = math.log(1.02)
 
 Span = tuple[float, float, float]
-"""Lowest and highest latency in ms, and how many requests."""
+"""The lowest and highest latency in ms, and the number of requests between them."""
 
 
 class LatencyFeed:
     """Gathers latencies and sends them as frames.
 
-    Memory is bounded: a latency beyond the first :data:`EXACT` only widens or fills the span of
-    its size, of which there are some thousand.
+    Memory is bounded: after the first :data:`EXACT` latencies each further one is only counted in
+    the span of its size, and there are some thousand spans.
 
     Args:
         connection: A SOCK_SEQPACKET socket; the loop reads its other end.
@@ -47,7 +47,7 @@ class LatencyFeed:
         self._sent_s = -math.inf
 
     def add(self, latency_ms: float, weight: float = 1.0) -> bool:
-        """Take in ``weight`` requests of one latency; False if it is none."""
+        """Add ``weight`` requests of one latency; False if it is no valid latency."""
         if not (0.0 <= latency_ms < MAX_LATENCY_MS and 0.0 < weight < math.inf):
             return False
         self._total_ms += latency_ms * weight
@@ -61,7 +61,7 @@ class LatencyFeed:
         return True
 
     def flush(self) -> None:
-        """Send what was gathered; without anything, a sign of life now and then."""
+        """Send the gathered latencies; if there are none, a heartbeat when it is due."""
         now_s = time.monotonic()
         if not self._points and now_s - self._sent_s < HEARTBEAT_S:
             return
@@ -73,7 +73,7 @@ class LatencyFeed:
         self._total_ms = 0.0
 
     def send_spans(self, spans: Iterable[Span], total_ms: float) -> None:
-        """Send requests of which only bounds are known (or none at all)."""
+        """Send requests whose latencies are known only by bounds; there may be none."""
         flat = array("d")
         for span in spans:
             flat.extend(span)
@@ -85,12 +85,12 @@ class LatencyFeed:
             self.lost += round(sum(flat[2::3]))
 
     def fault(self, reason: str) -> None:
-        """Say why there is nothing to be known; what was gathered is dropped."""
+        """Report why there are no latencies; the gathered ones are dropped."""
         self._points.clear()
         self._folded.clear()
         self._total_ms = 0.0
         self._send(pack(Fault(sent_s=time.monotonic(), reason=reason, **self._counts())))
-        self._sent_s = -math.inf  # its end is told at once
+        self._sent_s = -math.inf  # the end of the fault is reported at once
 
     def _counts(self) -> dict[str, int]:
         return {"malformed": self.malformed, "failed": self.failed, "lost": self.lost}
@@ -99,6 +99,6 @@ class LatencyFeed:
         self._sent_s = time.monotonic()
         try:
             self._connection.send(message)
-        except OSError:  # full, or no loop is there: never the sender's problem
+        except OSError:  # the socket is full, or there is no loop: the sender need not care
             return False
         return True

@@ -1,4 +1,4 @@
-"""One bounded GET: whatever the other side does, it ends in time and takes little memory."""
+"""One bounded HTTP GET: whatever the server does, it ends in time and needs little memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ACCEPT: Final = "text/plain;version=0.0.4;q=1.0,application/openmetrics-text;ve
 
 
 class ScrapeError(DaemonError):
-    """Raised when an endpoint gives nothing that can be used; the message follows its name."""
+    """Raised when an endpoint gives no usable answer; the message continues after its name."""
 
 
 class _Incoming(io.RawIOBase):
-    """A socket's bytes until a deadline, and not too many of them."""
+    """The bytes of a socket until a deadline, up to a limit."""
 
     def __init__(self, connection: socket.socket, deadline_s: float) -> None:
         self._connection = connection
@@ -43,19 +43,19 @@ class _Incoming(io.RawIOBase):
         return count
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """What http.client reads from."""
+        """Return the file that http.client reads from."""
         return io.BufferedReader(self, 1 << 16)
 
 
 def scrape(url: str, timeout_s: float) -> bytes:
-    """The body that ``url`` answers with.
+    """Return the body of the answer of ``url``.
 
     Args:
         url: A plain HTTP address.
-        timeout_s: For everything together.
+        timeout_s: How long everything together may take.
 
     Raises:
-        ScrapeError: If there is none in time, or it is too large.
+        ScrapeError: If there is no answer in time, or it is too large.
     """
     host, port, path = split_url(url)
     deadline_s = time.monotonic() + timeout_s
@@ -84,10 +84,10 @@ def _answer(incoming: _Incoming) -> bytes:
         raise ScrapeError(f"answers with status {response.status}")
     if response.getheader("Content-Encoding", "identity") != "identity":
         raise ScrapeError("answers compressed, which was not asked for")
-    # Asking for more than fits keeps http.client from reading without a bound.
+    # A size of one byte more than allowed keeps http.client from reading without a bound.
     body = response.read(MAX_BODY_BYTES + 1)
     if len(body) > MAX_BODY_BYTES:
         raise ScrapeError(f"sends more than {MAX_BODY_BYTES >> 20} MiB")
-    if response.length:  # http.client does not mind when it asked for a certain amount
+    if response.length:  # with a size given, http.client does not raise for a short body
         raise ScrapeError("ends in the middle of its answer")
     return body

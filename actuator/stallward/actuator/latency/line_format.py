@@ -1,4 +1,4 @@
-"""How one line of a latency source is read: by column or by regular expression."""
+"""The format of a latency source's lines: fields by column or by regular expression."""
 
 from __future__ import annotations
 
@@ -14,42 +14,40 @@ _FALSE: Final = frozenset({"0", "false", "no", ""})
 
 
 def says_answered(word: str) -> bool:
-    """What the field ``ok`` of a line means."""
+    """Whether the field ``ok`` of a line says that the request was answered."""
     return word.strip().lower() not in _FALSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFormat:
-    """Where the latency is in a line.
+    """The place of the latency in a line.
 
     A field is a column (from 0) or, with ``pattern``, a named group. Either ``latency``, or
     ``start`` and ``end`` are needed.
-
-    Args:
-        start: Field of the scheduled arrival.
-        end: Field of the completion.
-        latency: Field of the latency.
-        ok: Field that says whether the request was answered; lines with ``0``, ``false`` or
-            ``no`` there are no completions.
-        end_us: Field of microseconds to be added to ``end``.
-        pattern: Regular expression with named groups, searched in each line.
-        separator: What separates columns; ``None`` means white space.
-        time_unit_s: Seconds per unit of ``start`` and ``end``.
-        latency_unit_s: Seconds per unit of ``latency``.
 
     Raises:
         ConfigError: If the fields do not fit together.
     """
 
     start: str | None = None
+    """Field of the scheduled arrival."""
     end: str | None = None
+    """Field of the completion."""
     latency: str | None = None
+    """Field of the latency."""
     ok: str | None = None
+    """Field that says whether the request was answered; a line with ``0``, ``false`` or ``no``
+    there is no completion."""
     end_us: str | None = None
+    """Field of microseconds to be added to ``end``."""
     pattern: str | None = None
+    """Regular expression with named groups, searched in each line."""
     separator: str | None = None
+    """What separates columns; ``None`` means white space."""
     time_unit_s: float = 1.0
+    """Seconds per unit of ``start`` and ``end``."""
     latency_unit_s: float = 1.0
+    """Seconds per unit of ``latency``."""
     _regex: re.Pattern[str] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +83,7 @@ class LineFormat:
         object.__setattr__(self, "_regex", regex)
 
     def latency_ms(self, line: str) -> float | None:
-        """The latency of the request in ``line``; ``None`` if it says that it failed.
+        """Return the latency of the request in ``line``; ``None`` if the request failed.
 
         Raises:
             ValueError: If the line is not of this format.

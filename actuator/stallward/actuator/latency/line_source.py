@@ -1,8 +1,7 @@
-"""The protected application's latencies, from a file or FIFO of lines that it writes.
+"""The source of latencies that reads lines of the application from a file or FIFO.
 
-Reading never blocks and the work of a tick is bounded. A file that is not there yet is waited
-for; what it held before is skipped, since it says nothing about now; rotation and truncation
-are followed.
+Reading never blocks, and the work of a tick is bounded. The file may appear later. Lines that it
+had before are skipped, since they say nothing about now. Rotation and truncation are followed.
 """
 
 from __future__ import annotations
@@ -27,33 +26,33 @@ TICK_BYTES: Final = 65536
 _LAG_BYTES: Final = 16 * TICK_BYTES
 """A backlog beyond this is skipped: old latencies must not pass for new ones."""
 LINE_BYTES: Final = 4096
-"""A longer line is not one: it is dropped and counted as bad."""
+"""A longer line is dropped and counted as bad."""
 
 
 class LineSource:
-    """Tails lines and keeps the latencies of the last second.
+    """Follows a file of lines and keeps the latencies of the last second.
 
-    A request counts in the second after its line was seen, by the reader's own clock: the
-    application's times are only subtracted from each other.
+    A request counts for one second after its line was read, by the reader's own clock: of the
+    application's times only differences are used.
 
     Args:
         path: A regular file or a FIFO; it may appear later.
-        line_format: Where the latency is in a line.
+        line_format: The place of the latency in a line.
 
     Raises:
-        SensorError: If ``path`` is something that cannot be tailed.
+        SensorError: If ``path`` is neither a regular file nor a FIFO.
     """
 
     def __init__(self, path: Path, line_format: LineFormat) -> None:
         self.path = path
         self.fault = ""
-        """Why the last read gave nothing; empty if it did."""
+        """Why the last read gave no latencies; empty if it did."""
         self.bad_lines = 0
         """Lines that are not of the format."""
         self.failed = 0
-        """Requests that their line calls failed."""
+        """Requests that failed according to their line."""
         self.skipped_bytes = 0
-        """What was not read because the writer was too fast."""
+        """Bytes that were skipped because the writer was too fast."""
         self._format = line_format
         self._fd = -1
         self._identity = (0, 0)
@@ -62,17 +61,17 @@ class LineSource:
         self._partial = b""
         self._overlong = False
         self._window = LatencyWindow()
-        # Lines written before we came are history.
+        # Lines that were written before are too old.
         self._open(at_end=True)
 
     def read(self, now_s: float | None = None) -> LatencySample:
-        """Take in what was written since the last call.
+        """Read the lines since the last call and return the window's latencies.
 
         Args:
-            now_s: CLOCK_MONOTONIC; read if not given.
+            now_s: The time by CLOCK_MONOTONIC; read if not given.
 
         Raises:
-            SensorError: If the file cannot be read, or is no file any more.
+            SensorError: If the file cannot be read, or is not a file any more.
         """
         now_s = time.monotonic() if now_s is None else now_s
         latencies: list[float] = []
@@ -90,13 +89,13 @@ class LineSource:
 
     @property
     def counts(self) -> LatencyCounts:
-        """What did not become a latency."""
+        """Counts of lines and requests that gave no latency."""
         return LatencyCounts(malformed=self.bad_lines, failed=self.failed)
 
     def _take(self, content: bytes, latencies: list[float]) -> None:
         lines = (self._partial + content).split(b"\n")
         self._partial = lines.pop()
-        if self._overlong and lines:  # the end of a line that was given up
+        if self._overlong and lines:  # the end of a line that was too long
             del lines[0]
             self._overlong = False
         if len(self._partial) > LINE_BYTES:
@@ -105,7 +104,7 @@ class LineSource:
         for line in lines:
             if not line.strip():
                 continue
-            if len(line) > LINE_BYTES:  # a pattern may take a time that is its square
+            if len(line) > LINE_BYTES:  # a pattern's time may grow with the square of the length
                 self.bad_lines += 1
                 continue
             try:
@@ -119,7 +118,7 @@ class LineSource:
                 latencies.append(value)
 
     def _read_new(self) -> bytes:
-        """At most :data:`TICK_BYTES` that were not seen yet."""
+        """Read at most :data:`TICK_BYTES` of new content."""
         try:
             if self._fd < 0 and not self._open(at_end=False):
                 return b""
@@ -141,7 +140,7 @@ class LineSource:
 
     def _skip_backlog(self) -> None:
         size = os.fstat(self._fd).st_size
-        if size < self._offset:  # truncated: what is there now is new
+        if size < self._offset:  # the file was truncated: its content is new
             self._offset = os.lseek(self._fd, 0, os.SEEK_SET)
             self._partial = b""
         elif size - self._offset > _LAG_BYTES:
@@ -151,19 +150,19 @@ class LineSource:
             self._partial, self._overlong = b"", True  # in the middle of some line
 
     def _follow(self) -> None:
-        """At the end: if another file has the name now, go on with that one."""
+        """Switch to another file if that has the name now; called at the end of this one."""
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - a Path object a tick buys nothing
+            status = os.stat(self.path)  # noqa: PTH116 - a Path object a tick buys nothing
         except OSError as error:
             if error.errno in ABSENT:
                 return
             raise
-        if (found.st_dev, found.st_ino) != self._identity:
+        if (status.st_dev, status.st_ino) != self._identity:
             self.close()
             self._open(at_end=False)
 
     def _open(self, *, at_end: bool) -> bool:
-        """Open without blocking; whether something was there."""
+        """Open the file without blocking; returns whether it exists."""
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         try:
             fd = os.open(self.path, flags)
@@ -175,16 +174,16 @@ class LineSource:
                 f"cannot open ({os.strerror(error.errno or 0)})",
                 number=error.errno or 0,
             ) from error
-        found = os.fstat(fd)
-        self._regular = stat.S_ISREG(found.st_mode)
-        if not self._regular and not stat.S_ISFIFO(found.st_mode):
+        status = os.fstat(fd)
+        self._regular = stat.S_ISREG(status.st_mode)
+        if not self._regular and not stat.S_ISFIFO(status.st_mode):
             os.close(fd)
             raise SensorError(
                 self.path,
                 "neither a file nor a FIFO",
                 next_step="Give the file or FIFO to which the application writes its requests.",
             )
-        self._fd, self._identity = fd, (found.st_dev, found.st_ino)
+        self._fd, self._identity = fd, (status.st_dev, status.st_ino)
         self._partial, self._overlong, self._offset = b"", False, 0
         if at_end and self._regular:
             self._offset = os.lseek(fd, 0, os.SEEK_END)

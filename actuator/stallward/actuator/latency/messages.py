@@ -1,6 +1,6 @@
-"""What is sent to the loop about latencies: one message of a SOCK_SEQPACKET socket each.
+"""The frames that bring latencies to the loop, each one message of a SOCK_SEQPACKET socket.
 
-Standard library only: the processes that send these stay small.
+Standard library only: the processes that send them must stay small.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ MAX_MESSAGE_BYTES: Final = _HEADER.size + MAX_SPANS * _SPAN_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What every message says."""
+    """The fields that all frames have."""
 
     sent_s: float
-    """CLOCK_MONOTONIC."""
+    """When the frame was sent, by CLOCK_MONOTONIC."""
     malformed: int = 0
     """Lines, datagrams or series that could not be understood, since the sender started."""
     failed: int = 0
     """Requests that were not answered."""
     lost: int = 0
-    """Requests or datagrams that nobody had time to read."""
+    """Requests or datagrams that were dropped because they were not read in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed(Frame):
-    """Requests that completed since the last frame; none is a sign of life."""
+    """The requests that completed since the last frame; a frame without any is a heartbeat."""
 
     spans: bytes = b""
-    """Triples of float64: lowest latency, highest latency (ms), and how many requests."""
+    """Triples of float64: lowest latency and highest latency (ms), and number of requests."""
     total_ms: float = 0.0
-    """Sum of the latencies."""
+    """The sum of the latencies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(Frame):
-    """There is nothing to be known now."""
+    """The report that there are no latencies now, and why."""
 
     reason: str
 
 
 def pack(frame: Completed | Fault) -> bytes:
-    """The message of a frame; at most :data:`MAX_MESSAGE_BYTES` long."""
+    """Make the message of a frame, at most :data:`MAX_MESSAGE_BYTES` long."""
     if isinstance(frame, Fault):
         kind, total_ms, body = _FAULT, 0.0, frame.reason.encode("utf-8", "replace")[:_REASON_BYTES]
     else:
@@ -64,10 +64,10 @@ def pack(frame: Completed | Fault) -> bytes:
 
 
 def unpack(message: bytes) -> Completed | Fault:
-    """The frame of a message.
+    """Return the frame of a message.
 
     Raises:
-        FramesError: If it is none, or one that no sender of ours makes.
+        FramesError: If the message is not a valid frame.
     """
     if len(message) < _HEADER.size:
         raise FramesError(f"A latency frame of {len(message)} bytes is too short.")

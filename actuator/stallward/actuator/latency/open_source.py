@@ -1,4 +1,4 @@
-"""Which latency source a configuration asks for."""
+"""Opening the latency source that a configuration names."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from stallward.actuator.latency.source import ChannelSource, LatencySource
 from stallward.actuator.latency.window import WINDOW_S
 
 _SILENT_S: Final = 1.5
-"""Three heartbeats of a feed."""
+"""How long a feed may be silent: three of its heartbeats."""
 
 
 def open_source(
     config: LatencyConfig | None, latencies: socket.socket | None
 ) -> LatencySource | None:
-    """The source that a configuration names; ``None`` for none.
+    """Open the source that a configuration names; ``None`` if it names none.
 
     Args:
-        config: Where latencies come from.
-        latencies: Where another process sends them, for sources that are not read here. Without
-            it (an environment that steps a node reads lines only) there is no such source.
+        config: The ``[latency]`` table.
+        latencies: The socket on which another process sends latencies, for sources that are not
+            read here. Without it there is no such source (an environment that steps a node reads
+            lines only).
 
     Raises:
-        ConfigError: If the format of lines cannot be used.
+        ConfigError: If the format of the lines is not valid.
     """
     if isinstance(config, LinesLatency):
         names = {f.name for f in fields(LinesLatency)} - {"path", "source"}
@@ -48,7 +49,7 @@ def open_source(
 
 
 def describe(config: LatencyConfig) -> str:
-    """How messages call a source."""
+    """Return the name of a source in messages."""
     if isinstance(config, LinesLatency):
         return f"lines of {config.path}"
     if isinstance(config, PrometheusLatency):

@@ -1,6 +1,6 @@
-"""A classic Prometheus histogram: read from the text format, and what was added to it since.
+"""A classic Prometheus histogram: its text format, and its increase between two scrapes.
 
-Only lines of one metric are looked at, so that a page of megabytes costs little. Both the
+Only lines of one metric are parsed, so that a page of megabytes costs little. Both the
 Prometheus text format 0.0.4 and OpenMetrics 1.0 are understood (their lines for a histogram
 differ in time stamps, exemplars and ``_created``, which are skipped or used). Format:
 https://prometheus.io/docs/instrumenting/exposition_formats/
@@ -25,44 +25,44 @@ _VALUE: Final = re.compile(
 )
 MAX_SERIES: Final = 10_000
 MAX_REQUESTS: Final = 2.0**48
-"""In a bucket: with all series together still a number of 64 bits."""
+"""The most requests in a bucket; the sum over all series then still fits 64 bits."""
 
 Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
 class Series:
-    """One histogram of an exposition."""
+    """One histogram on a scraped page."""
 
     buckets: dict[float, float] = field(default_factory=dict)
-    """Upper bound -> requests up to it, cumulative."""
+    """The number of requests up to each upper bound, cumulative."""
     total: float | None = None
-    """Sum of everything observed (``_sum``)."""
+    """The sum of all observations (``_sum``)."""
     created: float | None = None
-    """When it started from zero (OpenMetrics ``_created``)."""
+    """When the histogram started from zero (OpenMetrics ``_created``)."""
 
     def usable(self) -> bool:
-        """Whether it has a bucket for everything, and at least one bound."""
+        """Whether it has the bucket +Inf and at least one finite bound."""
         finite = [bound for bound in self.buckets if math.isfinite(bound)]
         return math.inf in self.buckets and bool(finite)
 
 
 @dataclass(frozen=True, slots=True)
 class Exposition:
-    """The series of one metric."""
+    """The series of one metric on a scraped page."""
 
     series: dict[Labels, Series]
     malformed: int
     """Lines and series of the metric that could not be used."""
     seen: int
-    """Lines that start with the metric's name, whatever they are."""
+    """All lines that start with the metric's name."""
 
 
 class HistogramParser:
-    """Finds the series that a selector means.
+    """Finds the series that match a selector.
 
     Args:
-        selector: Which.
+        selector: The metric and conditions on its labels.
     """
 
     def __init__(self, selector: Selector) -> None:
@@ -73,21 +73,21 @@ class HistogramParser:
         )
 
     def parse(self, body: bytes) -> Exposition:
-        """The histograms in ``body``; whatever it holds, nothing is raised."""
+        """Parse the histograms in ``body``; never raises, whatever it holds."""
         series: dict[Labels, Series] = {}
         malformed = seen = 0
-        for match in self._line.finditer(body, 0, body.rfind(b"\n") + 1):  # no torn last line
+        for match in self._line.finditer(body, 0, body.rfind(b"\n") + 1):  # no cut-off last line
             seen += 1
             if match[1] in {b"_bucket", b"_sum", b"_created"}:
                 text = match[2].decode("utf-8", "replace")
                 malformed += not self._take(match[1].decode(), text, series)
-        unusable = [key for key, one in series.items() if not one.usable()]
+        unusable = [key for key, histogram in series.items() if not histogram.usable()]
         for key in unusable:
             del series[key]
         return Exposition(series=series, malformed=malformed + len(unusable), seen=seen)
 
     def _take(self, suffix: str, rest: str, series: dict[Labels, Series]) -> bool:
-        """Put one line where it belongs; False if it is none."""
+        """Add one line to its series; False if it is malformed."""
         read = _read_line(rest)
         if read is None:
             return False
@@ -120,7 +120,7 @@ def _take_bucket(series: Series, bound: str | None, value: float) -> bool:
 
 
 def _read_line(rest: str) -> tuple[dict[str, str], float] | None:
-    """Labels and value of what follows a name; ``None`` if that is no sample."""
+    """Read labels and value after a name; ``None`` if they are no sample."""
     labels: dict[str, str] = {}
     rest, position = rest.lstrip(), 0
     if rest.startswith("{"):
@@ -142,22 +142,22 @@ def _unescaped(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Increase:
-    """What was observed between two scrapes."""
+    """The requests observed between two scrapes."""
 
     spans: tuple[Span, ...]
-    """Bounds in ms, and how many."""
+    """The bounds in ms, and the number of requests between them."""
     total_ms: float
 
 
 class HistogramIncrease:
-    """Turns one exposition after the other into what was added since the one before.
+    """Computes the increase from each scrape to the next.
 
-    A counter that fell was restarted: everything in it is new. A series that was not there
-    before starts from zero. What lies above the highest bound counts as being there.
+    A counter that fell was restarted: all its requests are new. A new series starts from zero.
+    Requests above the highest bound count as being at it.
 
     Args:
         unit_ms: Milliseconds per unit of the bounds.
-        recent_s: After a longer gap what was added is too old to be news.
+        recent_s: After a longer gap the increase is too old to be used.
     """
 
     def __init__(self, unit_ms: float, recent_s: float = 5.0) -> None:
@@ -167,11 +167,11 @@ class HistogramIncrease:
         self._last_s: float | None = None
 
     def take(self, exposition: Exposition, now_s: float) -> Increase | None:
-        """What was added; ``None`` if there is nothing (recent) to compare with.
+        """Return the increase; ``None`` if there is no recent scrape to compare with.
 
         Args:
-            exposition: What was scraped.
-            now_s: When, CLOCK_MONOTONIC.
+            exposition: The scraped series.
+            now_s: When they were scraped, by CLOCK_MONOTONIC.
         """
         gap_s = math.inf if self._last_s is None else now_s - self._last_s
         self._last_s = now_s
@@ -211,13 +211,13 @@ def _restarted(before: Series, after: Series) -> bool:
 def _add_buckets(
     series: Series, before: Series | None, added: dict[tuple[float, float], float]
 ) -> None:
-    """Add what each bucket of a series gained."""
+    """Add the increase of each bucket of a series."""
     low, reached = 0.0, 0.0
     for bound in sorted(series.buckets):
         count = series.buckets[bound]
         gained = count - (before.buckets[bound] if before is not None else 0.0)
         high = max(low if math.isinf(bound) else bound, 0.0)
-        # A page that was written while requests completed may be a little inconsistent.
+        # Requests that complete while the page is written may make it a little inconsistent.
         if gained > reached:
             place = (low, high)
             added[place] = added.get(place, 0.0) + gained - reached
@@ -226,7 +226,7 @@ def _add_buckets(
 
 
 def _sum_change(series: Series, before: Series | None) -> float | None:
-    """By how much the sum grew; ``None`` if nobody knows."""
+    """Return by how much the sum grew; ``None`` if that is not known."""
     if series.total is None or not math.isfinite(series.total):
         return None
     if before is None:

@@ -1,4 +1,4 @@
-"""Scrapes an application's histogram again and again, and feeds what was added to it."""
+"""Scraping an application's histogram periodically, and feeding its increase to the loop."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from stallward.actuator.latency.series_selector import parse_selector
 
 
 class Scraper:
-    """One endpoint and one histogram of it.
+    """Scrapes one histogram of one endpoint.
 
     Args:
-        url: Where.
-        metric: Which series, as in PromQL.
-        unit_ms: Milliseconds per unit of its bounds.
-        period_s: Between two scrapes.
-        timeout_s: How long one may take.
-        feed: Where the increase goes.
+        url: The endpoint.
+        metric: The metric and matchers, as in PromQL.
+        unit_ms: Milliseconds per unit of the histogram's bounds.
+        period_s: The time between two scrapes.
+        timeout_s: How long one scrape may take.
+        feed: Takes the increase.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Scraper:
         self._feed = feed
 
     def step(self, until_s: float, life_fd: int) -> None:
-        """Scrape once and send what was added, then rest; at least half as long as it took."""
+        """Scrape once and send the increase, then rest at least half as long as that took."""
         began_s = time.monotonic()
         try:
             exposition = self._parser.parse(scrape(self._url, self._timeout_s))
@@ -68,11 +68,11 @@ class Scraper:
             self._feed.send_spans(increase.spans, increase.total_ms)
 
     def close(self) -> None:
-        """Nothing is kept open between scrapes."""
+        """Do nothing: no connection is kept open between scrapes."""
 
 
 def why_nothing(metric: str, exposition: Exposition) -> str:
-    """Why an exposition has no series of ``metric``."""
+    """Say why a page has no series of ``metric``."""
     if exposition.seen == 0:
         return f"has no metric {metric}"
     if exposition.malformed:

@@ -1,4 +1,4 @@
-"""Which series of an exposition are meant: a metric's name and matchers, as PromQL writes them.
+"""The selector of a metric's series: a name and matchers, written as in PromQL.
 
 ``http_request_duration_seconds{handler="/infer",code=~"2.."}``
 """
@@ -23,7 +23,7 @@ _HINT: Final = 'Write it as in PromQL: name{label="value",other=~"a|b"}.'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matcher:
-    """One condition on a label; a label that is not there is the empty string."""
+    """One condition on a label; a missing label counts as the empty string."""
 
     label: str
     operator: str
@@ -31,11 +31,11 @@ class Matcher:
     value: str
 
     def matches(self, labels: dict[str, str]) -> bool:
-        """Whether the labels of a series fulfil it."""
-        found = labels.get(self.label, "")
+        """Whether the labels of a series meet the condition."""
+        value = labels.get(self.label, "")
         if self.operator.endswith("~"):
-            return (re.fullmatch(self.value, found) is not None) == (self.operator == "=~")
-        return (found == self.value) == (self.operator == "=")
+            return (re.fullmatch(self.value, value) is not None) == (self.operator == "=~")
+        return (value == self.value) == (self.operator == "=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Selector:
     matchers: tuple[Matcher, ...] = ()
 
     def matches(self, labels: dict[str, str]) -> bool:
-        """Whether a series with these labels is meant."""
+        """Whether a series with these labels is selected."""
         return all(matcher.matches(labels) for matcher in self.matchers)
 
 
@@ -54,7 +54,7 @@ def parse_selector(text: str, what: str = "metric") -> Selector:
     """Read a selector of a histogram.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If the text is not a selector of a histogram.
     """
     head = _NAME.match(text)
     if head is None:
@@ -74,7 +74,7 @@ def parse_selector(text: str, what: str = "metric") -> Selector:
 
 
 def _matchers(inside: str, text: str, what: str) -> list[Matcher]:
-    found: list[Matcher] = []
+    matchers: list[Matcher] = []
     position = 0
     while inside[position:].strip():
         match = _MATCHER.match(inside, position)
@@ -83,15 +83,15 @@ def _matchers(inside: str, text: str, what: str) -> list[Matcher]:
         label, operator, quoted = match.groups()
         value = _ESCAPE.sub(lambda m: _UNESCAPED.get(m[1], m[1]), quoted[1:-1])
         if operator.endswith("~"):
-            # A backslash belongs to the pattern: only the quote is escaped for our sake.
+            # A backslash belongs to the pattern; only the quote is escaped because of the quotes.
             value = quoted[1:-1].replace(f"\\{quoted[0]}", quoted[0]).replace("\\\\", "\\")
-        found.append(_checked(Matcher(label=label, operator=operator, value=value), what))
+        matchers.append(_checked(Matcher(label=label, operator=operator, value=value), what))
         position = match.end()
         if position < len(inside):
             if inside[position] != ",":
                 raise ConfigError(f"{what} {text!r} is not a selector.", next_step=_HINT)
             position += 1
-    return found
+    return matchers
 
 
 def _checked(matcher: Matcher, what: str) -> Matcher:

@@ -1,4 +1,4 @@
-"""How the loop reads latencies: one protocol, and the source that listens to a socket."""
+"""The protocol of latency sources, and the source that reads frames from a socket."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ from stallward.actuator.latency.window import LatencyWindow
 from stallward.agent.sample import LatencySample
 
 MAX_REQUESTS: Final = 2.0**48
-"""In one span: with all others still a number of 64 bits."""
+"""The most requests in one span; the sum over all spans then still fits 64 bits."""
 _TICK_FRAMES: Final = 256
-"""At most so many frames are read in one tick; ten a second are sent."""
+"""The most frames that one tick reads; ten a second are sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyCounts:
-    """What did not become a latency, since the source was opened."""
+    """Counts of input that gave no latency since the source was opened."""
 
     malformed: int = 0
     """Lines, datagrams or series that could not be understood."""
     failed: int = 0
     """Requests that were not answered."""
     lost: int = 0
-    """Requests or datagrams that nobody had time to read."""
+    """Requests or datagrams that were dropped because they were not read in time."""
 
 
 class LatencySource(Protocol):
-    """Gives the protected application's latencies; reading never waits."""
+    """A source of the protected application's latencies; reading never waits."""
 
     @property
     def fault(self) -> str:
-        """Why the last read gave nothing; empty if it did."""
+        """Why the last read gave no latencies; empty if it did."""
 
     @property
     def counts(self) -> LatencyCounts:
-        """What did not become a latency."""
+        """Counts of input that gave no latency."""
 
     def read(self, now_s: float | None = None) -> LatencySample:
-        """The last second, at ``now_s`` (CLOCK_MONOTONIC).
+        """Return the latencies of the last second before ``now_s`` (CLOCK_MONOTONIC).
 
         Raises:
-            SensorError: If there is nothing to be read now; it says why.
+            SensorError: If there are none now; the message says why.
         """
 
     def close(self) -> None:
-        """Let go of files and sockets."""
+        """Close files and sockets."""
 
 
 class ChannelSource:
-    """Reads what another process of the daemon sends (see ``frames``).
+    """Reads the frames that another process of the daemon sends (see ``messages``).
 
     Args:
         connection: A SOCK_SEQPACKET socket.
-        name: What messages call it, e.g. ``http://127.0.0.1:9100/metrics``.
-        silent_s: Without a frame for so long the source counts as gone.
-        window_s: Over how much time latencies are summed up.
+        name: The source's name in messages, e.g. ``http://127.0.0.1:9100/metrics``.
+        silent_s: Without a frame for this long the source counts as gone.
+        window_s: The time over which latencies are summed up.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ChannelSource:
         self.counts = LatencyCounts()
 
     def read(self, now_s: float | None = None) -> LatencySample:
-        """The last second; see :meth:`LatencySource.read`."""
+        """Return the latencies of the last second; see :meth:`LatencySource.read`."""
         now_s = time.monotonic() if now_s is None else now_s
         brought = False
         for _ in range(_TICK_FRAMES):
@@ -96,7 +96,7 @@ class ChannelSource:
         elif now_s - self._heard_s > self._silent_s:
             self.fault = f"has been silent for {now_s - self._heard_s:.0f} s"
         elif brought and sample.completed:
-            self.fault = ""  # a client that came and went between two ticks is heard
+            self.fault = ""  # also if a client came and went between two ticks
         else:
             self.fault = self._told
         if self.fault:
@@ -104,13 +104,13 @@ class ChannelSource:
         return sample
 
     def _take(self, message: bytes, now_s: float) -> bool:
-        """Take in a frame; whether it brought requests."""
+        """Add a frame; returns whether it brought requests."""
         try:
             frame = unpack(message)
             spans = _spans(frame)
         except FramesError:
-            return False  # silence will tell
-        # What waited in the socket while no loop was there keeps its own time.
+            return False  # a source that sends only damaged frames will count as silent
+        # A frame that waited in the socket while there was no loop keeps the time of sending.
         sent_s = min(frame.sent_s, now_s)
         self._heard_s = sent_s
         self.counts = LatencyCounts(
@@ -129,17 +129,17 @@ class ChannelSource:
 
 
 def _spans(frame: Completed | Fault) -> NDArray[np.float64]:
-    """The spans of a frame, shape (n, 3).
+    """Return the spans of a frame, shape (n, 3).
 
     Raises:
-        FramesError: If they cannot be latencies.
+        FramesError: If they are not valid latencies.
     """
     if isinstance(frame, Fault):
         return np.empty((0, 3))
     spans = np.frombuffer(frame.spans).reshape(-1, 3)
     low, high, count = spans.T
     ordered = (low >= 0) & (low <= high) & (high <= MAX_LATENCY_MS)
-    usable = (ordered & (count > 0) & (count <= MAX_REQUESTS)).all()  # which NaN is not
+    usable = (ordered & (count > 0) & (count <= MAX_REQUESTS)).all()  # false for NaN
     if not (usable and 0.0 <= frame.total_ms <= MAX_LATENCY_MS * float(count.sum())):
         raise FramesError("The spans of a latency frame are damaged.")
     return spans

@@ -1,8 +1,8 @@
 """StatsD timings in a datagram: ``name:12.5|ms|@0.1|#env:prod``, one a line.
 
-Understood are the types ``ms`` (StatsD), ``h`` and ``d`` (Datadog's histogram and distribution,
-several values as ``name:1:2|d``), sample rates and tags. Other types and other names are none
-of our business; lines that are none at all are counted.
+The types ``ms`` (StatsD), ``h`` and ``d`` (Datadog's histogram and distribution, several values
+as ``name:1:2|d``), sample rates and tags are understood. Lines of other types and other names are
+ignored; malformed lines are counted.
 """
 
 from __future__ import annotations
@@ -27,32 +27,29 @@ from stallward.actuator.runtime.addresses import Address
 _NUMBER: Final = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _MIN_RATE: Final = 1e-6
 _NOT_TIMES: Final = (b"_e{", b"_sc|")
-"""Datadog's events and service checks."""
+"""The prefixes of Datadog's events and service checks, which are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsdFilter:
-    """Which lines are meant.
-
-    Args:
-        metric: The exact name.
-        tags: Tags that must all be there.
-        unit_ms: Milliseconds per unit of types that have no unit of their own.
-    """
+    """The condition that lines must meet."""
 
     metric: bytes
+    """The exact name of the metric."""
     tags: frozenset[bytes] = frozenset()
+    """Tags that a line must all have."""
     unit_ms: float = 1.0
+    """Milliseconds per unit of types that have no unit of their own."""
 
 
 def take_datagram(
     datagram: bytes, wanted: StatsdFilter, add: Callable[[float, float], bool]
 ) -> int:
-    """Hand every latency of a datagram to ``add``; returns how many lines were none.
+    """Pass every latency of a datagram to ``add``; returns the number of malformed lines.
 
     Args:
-        datagram: What came in.
-        wanted: Which lines are meant.
+        datagram: The received bytes.
+        wanted: The condition that lines must meet.
         add: Takes a latency in ms and how many requests it stands for; False refuses it.
     """
     malformed = 0
@@ -64,7 +61,7 @@ def take_datagram(
 
 
 def _take_line(line: bytes, wanted: StatsdFilter, add: Callable[[float, float], bool]) -> bool:
-    """Whether the line is one (of whatever metric)."""
+    """Pass on the latencies of one line; false if it is malformed (of whatever metric)."""
     head, *sections = line.split(b"|")
     name, colon, values = head.partition(b":")
     if not (name and colon and sections):
@@ -75,10 +72,10 @@ def _take_line(line: bytes, wanted: StatsdFilter, add: Callable[[float, float], 
     rate, tags = 1.0, frozenset[bytes]()
     for section in sections[1:]:
         if section.startswith(b"@"):
-            found = _number(section[1:])
-            if found is None or not _MIN_RATE <= found <= 1.0:
+            number = _number(section[1:])
+            if number is None or not _MIN_RATE <= number <= 1.0:
                 return False
-            rate = found
+            rate = number
         elif section.startswith(b"#"):
             tags = frozenset(section[1:].split(b","))
     if not wanted.tags <= tags:
@@ -99,31 +96,31 @@ DATAGRAM_BYTES: Final = 1 << 16
 
 
 STEP_DATAGRAMS: Final = 2000
-"""At most so many are read per step (20,000 a second): a flood costs less than half a core."""
+"""The most datagrams per step (20,000 a second), so that a flood costs less than half a core."""
 
 
 _BUFFER_BYTES: Final = 1 << 20
 
 
 _SO_RXQ_OVFL: Final = 40
-"""Has the kernel say how many datagrams it dropped (socket(7))."""
+"""The socket option by which the kernel reports how many datagrams it dropped (socket(7))."""
 
 
 _ANYBODY: Final = 0o666
 
 
 class StatsdReceiver:
-    """One datagram socket.
+    """Receives timings on one datagram socket.
 
     Args:
-        address: Where to listen: UDP, or a path for a Unix datagram socket that anybody on the
-            machine may write to (the rights of its folder may say otherwise).
-        metric: The exact name.
-        tags: Tags that must all be there.
+        address: Where to listen: a UDP address, or the path of a Unix datagram socket. Every user
+            of the machine may write to that, unless the rights of its folder forbid it.
+        metric: The exact name of the metric.
+        tags: Tags that a line must all have.
         unit_ms: Milliseconds per unit of types without a unit of their own.
-        feed: Where latencies go.
-        flush_s: How often what came in is sent.
-        retry_s: How long to wait when the address cannot be had.
+        feed: Takes the latencies.
+        flush_s: How often received latencies are sent.
+        retry_s: How long to wait before another try when listening fails.
     """
 
     def __init__(
@@ -148,11 +145,11 @@ class StatsdReceiver:
 
     @property
     def period_s(self) -> float:
-        """How long a step is to take."""
+        """How long a step should take."""
         return self._retry_s if self._socket is None else self._flush_s
 
     def step(self, until_s: float, life_fd: int) -> None:
-        """Take in what arrives until ``until_s``, and send it."""
+        """Receive datagrams until ``until_s``, and send their latencies."""
         if self._socket is None:
             try:
                 self._socket = listen(self._address)
@@ -175,16 +172,16 @@ class StatsdReceiver:
         """Read at most ``left`` datagrams; returns how many more may be read."""
         while left > 0:
             try:
-                datagram, told, _, _ = source.recvmsg(DATAGRAM_BYTES, 64)
+                datagram, ancillary, _, _ = source.recvmsg(DATAGRAM_BYTES, 64)
             except OSError:
                 break
             left -= 1
-            self._note_dropped(told)
+            self._note_dropped(ancillary)
             self._feed.malformed += take_datagram(datagram, self._wanted, self._feed.add)
         return left
 
-    def _note_dropped(self, told: list[tuple[int, int, bytes]]) -> None:
-        for level, kind, data in told:
+    def _note_dropped(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL) and len(data) >= 4:
                 dropped = struct.unpack("=I", data[:4])[0]
                 self._feed.lost += max(dropped - self._dropped, 0)
@@ -201,10 +198,10 @@ class StatsdReceiver:
 
 
 def listen(address: Address) -> socket.socket:
-    """A socket that listens there; a socket left by one that was killed is replaced.
+    """Open a socket that listens; a socket file that a killed process left is replaced.
 
     Raises:
-        OSError: If the address cannot be had.
+        OSError: If the address cannot be used.
     """
     made = socket.socket(address.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
@@ -224,7 +221,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def _remove_abandoned(path: str) -> None:
-    """Remove a socket that nobody listens on any more; anything else stays."""
+    """Remove a socket file on which no process listens any more; anything else stays."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return

@@ -1,4 +1,4 @@
-"""The last second of requests, whatever source they came from."""
+"""The window over the requests of the last second, used by all sources."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from stallward.agent.sample import LatencySample
 WINDOW_S: Final = 1.0
 _QUANTILE: Final = 0.95
 _ROUNDING: Final = 1e-9
-"""Share of the requests by which a rank may miss because of rounding."""
+"""The share of the requests by which rounding may change a rank."""
 
 
 _FEW: Final = 256
-"""Fewer points are sorted faster than arrays are made, by far while caches are cold."""
+"""Up to this many points a plain sort is faster than making arrays, by far with cold caches."""
 
 
 class _Batch(NamedTuple):
     seen_s: float
     points: Sequence[float]
-    """Known latencies, ms."""
+    """Exact latencies, ms."""
     spans: NDArray[np.float64] | None
-    """Shape (n, 3): lowest and highest latency (ms) of so many requests, where that is all that
-    is known of them."""
+    """Shape (n, 3): lowest and highest latency (ms) and number of requests, where only these are
+    known."""
     requests: float
-    """How many."""
+    """The number of requests."""
     total_ms: float
-    """Sum of the latencies."""
+    """The sum of the latencies."""
 
 
 class LatencyWindow:
     """Sums up the requests seen in the last ``window_s`` seconds.
 
-    A request with a known latency is a point. A histogram only says how many lay between two
-    bounds: within such a span they count as evenly spread, so a quantile is off by less than
-    the span's width, and the maximum is the upper bound of the highest span that holds any.
+    A request with an exact latency is a point. A histogram gives only the number of requests
+    between two bounds. Within such a span they count as evenly spread, so the error of a quantile
+    is less than the span's width, and the maximum is the upper bound of the highest span with any.
 
     Args:
-        window_s: Its length.
+        window_s: The window's length.
     """
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
@@ -53,23 +53,23 @@ class LatencyWindow:
         self._last_s: float | None = None
 
     def add_points(self, seen_s: float, latencies_ms: Sequence[float]) -> None:
-        """Take in requests whose latencies are known.
+        """Add requests whose latencies are known exactly.
 
         Args:
-            seen_s: CLOCK_MONOTONIC when they were seen; never less than in the last call.
-            latencies_ms: One for each request.
+            seen_s: When they were seen, by CLOCK_MONOTONIC; never less than in the last call.
+            latencies_ms: One latency for each request.
         """
         if len(latencies_ms):
             count = float(len(latencies_ms))
             self._add(_Batch(seen_s, tuple(latencies_ms), None, count, math.fsum(latencies_ms)))
 
     def add_spans(self, seen_s: float, spans: NDArray[np.float64], total_ms: float) -> None:
-        """Take in requests of which only bounds are known.
+        """Add requests whose latencies are known only by bounds.
 
         Args:
-            seen_s: CLOCK_MONOTONIC when they were seen; never less than in the last call.
-            spans: Shape (n, 3): lowest, highest latency in ms, and how many.
-            total_ms: Sum of their latencies.
+            seen_s: When they were seen, by CLOCK_MONOTONIC; never less than in the last call.
+            spans: Shape (n, 3): lowest and highest latency in ms, and number of requests.
+            total_ms: The sum of their latencies.
         """
         if len(spans):
             self._add(_Batch(seen_s, (), spans, float(spans[:, 2].sum()), total_ms))
@@ -80,7 +80,7 @@ class LatencyWindow:
         self._last_s = batch.seen_s
 
     def sample(self, now_s: float) -> LatencySample:
-        """What the window holds at ``now_s``, CLOCK_MONOTONIC."""
+        """Return the latencies in the window at ``now_s`` (CLOCK_MONOTONIC)."""
         while self._batches and self._batches[0].seen_s <= now_s - self.window_s:
             self._batches.popleft()
         age_s = None if self._last_s is None else max(now_s - self._last_s, 0.0)
@@ -102,7 +102,7 @@ class LatencyWindow:
         )
 
     def _upper(self, count: float) -> tuple[float, float]:
-        """The quantile and the maximum of the ``count`` requests in the window, ms."""
+        """Return the quantile and the maximum of the ``count`` requests in the window, ms."""
         if count <= _FEW and all(batch.spans is None for batch in self._batches):
             points = sorted([point for batch in self._batches for point in batch.points])
             rank = math.ceil(_QUANTILE * count * (1.0 - _ROUNDING))
@@ -112,7 +112,7 @@ class LatencyWindow:
 
 
 def _spans(batch: _Batch) -> NDArray[np.float64]:
-    """The requests of a batch as spans; a point is one without width."""
+    """Return the requests of a batch as spans; a point is a span without width."""
     if batch.spans is not None:
         return batch.spans
     points = np.asarray(batch.points, dtype=np.float64)
@@ -120,9 +120,9 @@ def _spans(batch: _Batch) -> NDArray[np.float64]:
 
 
 def _merged(spans: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The spans in ascending order of their upper bounds, equal ones as one.
+    """Sort spans by their upper bounds, and merge equal ones.
 
-    The same bucket of two scrapes must be one span: interpolating in either would be wrong.
+    The same bucket of two scrapes must be one span: interpolating in each of them would be wrong.
     """
     if (spans[:, 0] == spans[:, 1]).all():
         return spans[spans[:, 1].argsort()]
@@ -132,7 +132,7 @@ def _merged(spans: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _quantile(spans: NDArray[np.float64], q: float) -> float:
-    """The ``q`` quantile of ascending spans: nearest rank, interpolated where a span is wide."""
+    """Return the ``q`` quantile of sorted spans: nearest rank, interpolated within a span."""
     reached = np.cumsum(spans[:, 2])
     rank = q * float(reached[-1])
     index = int(np.searchsorted(reached, rank * (1.0 - _ROUNDING)))
