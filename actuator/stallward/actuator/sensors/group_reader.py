@@ -26,20 +26,19 @@ _NO_IO: Final = IoBytes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EveryTick:
-    """What is read of a group every tick, besides its memory stall and usage."""
+    """The files of a group that are read every tick, besides its memory stall and usage."""
 
     stat: bool = False
-    """memory.stat, and memory in swap."""
+    """Whether memory.stat and the memory in swap are read."""
     limit: bool = False
     io_stall: bool = False
     cpu_stall: bool = False
     cpu: bool = False
-    """cpu.stat."""
+    """Whether cpu.stat is read."""
     frozen: bool = False
 
 
-# What the features of a policy are made of (stallward.agent.observation.raw), and what the guard
-# counts.
+# The features of a policy (stallward.agent.observation.raw) and the guard's budgets need these.
 ZONE: Final = EveryTick(stat=True, limit=True, io_stall=True, cpu_stall=True)
 PROTECTED: Final = EveryTick(stat=True, io_stall=True)
 SLOT: Final = EveryTick(stat=True, io_stall=True, cpu=True, frozen=True)
@@ -51,15 +50,15 @@ WHOLE: Final = EveryTick(
 
 
 class GroupReader:
-    """The counters of one group; all absent while it is not there.
+    """Reads the counters of one group; all are absent while the group does not exist.
 
-    What nobody decides by, or what changes slowly, is read in turn: a file costs some 25 us of
-    a tick under pressure, since caches are cold.
+    Counters that change slowly, or that neither policy nor guard needs, are read in turn: a file
+    costs some 25 us of a tick under pressure, since caches are cold.
 
     Args:
-        group: The group; for the whole machine (``/``) only what the root directory has.
-        every_tick: What is read every tick; the rest is read in turn.
-        processes: Its processes, where they are read.
+        group: The group. Of the whole machine (``/``) only the root directory's files are read.
+        every_tick: The files to read every tick; the others are read in turn.
+        processes: The group's processes, where they are read.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class GroupReader:
         self._every_tick = every_tick
         self.processes = processes
         self.pss_bytes: int | None = None
-        """Set by who reads it."""
+        """The sum over the processes; the sampler sets it."""
         self._v2 = group.hierarchy.kind == "v2"
         self._psi = self._memory = self._cpu = self._frozen = self._io = self._throttled = None
         if memory is not None:
@@ -97,39 +96,39 @@ class GroupReader:
 
     @property
     def signals(self) -> tuple[AnySignal, ...]:
-        """Every file of the group."""
+        """All files of the group."""
         psi = () if self._psi is None else self._psi.signals
         memory = () if self._memory is None else self._memory.signals
         further = (self._cpu, self._frozen, self._io, self._throttled)
         return (*psi, *memory, *(signal for signal in further if signal is not None))
 
     def label(self, file: AnySignal) -> str:
-        """What the table of signals calls a file."""
+        """The name of a file in the table of signals."""
         return f"cpu/{file.path.name}" if file is self._throttled else file.path.name
 
     @property
     def demand(self) -> tuple[AnySignal, ...]:
-        """What says how much memory the group uses and how long it waits for more."""
+        """The files that tell the group's memory use and its memory stalls."""
         psi = () if self._psi is None else (self._psi.memory,)
         return psi if self._memory is None else (*psi, self._memory.usage)
 
     @property
     def limits(self) -> tuple[AnySignal, ...]:
-        """What says how much memory the group may use."""
+        """The files that hold the group's memory limits."""
         return () if self._memory is None else self._memory.limits
 
     @property
     def frozen(self) -> tuple[AnySignal, ...]:
-        """What says whether the group is frozen."""
+        """The file that says whether the group is frozen."""
         return () if self._frozen is None else (self._frozen,)
 
     def read(self, now_s: float, *, turn: bool = True, kills_below: int = 0) -> GroupSample:
-        """The present values.
+        """Read the group.
 
         Args:
-            now_s: CLOCK_MONOTONIC.
-            turn: Whether to read also what is read in turn.
-            kills_below: OOM kills of the groups below it that its own files do not count.
+            now_s: The time now (CLOCK_MONOTONIC).
+            turn: Whether to read also the files that are read in turn.
+            kills_below: OOM kills in the groups below that the group's own files do not count.
         """
         memory = self._memory
         usage = None if memory is None else memory.usage.read()
@@ -171,7 +170,7 @@ class GroupReader:
         return self._sample
 
     def _read_now(self, now: EveryTick, memory: MemoryReader | None) -> None:
-        """Read the files of ``now`` besides those of stalls."""
+        """Read the files that ``now`` selects, except those of stalls."""
         if memory is not None:
             if now.stat:
                 memory.stat.read()
@@ -184,17 +183,17 @@ class GroupReader:
             self._frozen.read()
 
     def _read_turn(self, memory: MemoryReader | None, now_s: float) -> None:
-        """What every group reads in turn."""
+        """Read the files that every group reads in turn."""
         if memory is not None:
             self._events = memory.read_events()
         for file in (self._io, self._throttled):
             if file is not None:
                 file.read()
-        there = any(signal.there for signal in self.signals)
-        self._turn_read_s = now_s if there else None
+        exists = any(signal.there for signal in self.signals)
+        self._turn_read_s = now_s if exists else None
 
     def _estimate(self, usage: int, stat: GroupMemory, now_s: float) -> None:
-        """Take the working set's counters."""
+        """Update the estimate of the working set."""
         file, anon = stat.refault_file_pages, stat.refault_anon_pages or 0
         if file is None:
             return
@@ -218,7 +217,7 @@ class GroupReader:
     def _away_v1(
         self, stat: GroupMemory, refaults: int, now_s: float
     ) -> tuple[int | None, int | None]:
-        """Pages evicted and not back, and pages evicted so far, from what was read from disk."""
+        """Estimate from disk reads the pages evicted and not back, and all pages evicted."""
         processes = self.processes
         if processes is None or not processes.read_now(now_s) or processes.read_bytes is None:
             return None, None
@@ -226,7 +225,7 @@ class GroupReader:
         read = processes.read_bytes // PAGE_BYTES
         held = (stat.file_bytes or 0) // PAGE_BYTES
         not_held = read - refaults - held
-        if not_held < -max(held // 16, 256):  # it wrote some of it, or who read it has ended
+        if not_held < -max(held // 16, 256):  # it wrote some of it, or a reader has ended
             return None, None
         return max(not_held, 0) + swapped, read - held + swapped
 

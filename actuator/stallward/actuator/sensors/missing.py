@@ -34,7 +34,7 @@ class Why(enum.Enum):
     OFF = "off in the configuration"
     NOT_YET = "not known yet"
     NOT_ON_THIS_NODE = "not on this kind of node"
-    """No controller here could have it: nothing is broken."""
+    """No controller of this kind of node has the signal, so nothing is broken."""
 
 
 _FINE: Final = frozenset({Why.NOT_ON_THIS_NODE, Why.NOT_YET})
@@ -45,14 +45,14 @@ class Absence:
     """One absent signal."""
 
     signal: str
-    """E.g. ``protected.psi.io_some_us``."""
+    """The signal's name, e.g. ``protected.psi.io_some_us``."""
     why: Why
     detail: str = ""
-    """The file, or what to do."""
+    """The file, or the next step."""
 
     @property
     def broken(self) -> bool:
-        """Whether something is wrong, or switched off, that could be put right."""
+        """Whether something that can be put right is wrong or switched off."""
         return self.why not in _FINE
 
     def __str__(self) -> str:
@@ -66,21 +66,21 @@ _NODE: Final = {signal.name: signal for signal in NODE_SIGNALS}
 _SUMS: Final = frozenset({"run_delay_us", "io_read_bytes", "io_written_bytes", "pss_bytes"})
 ASK_FOR_PROCESSES: Final = "set control.read_processes"
 Known = Mapping[str, tuple[Why, str]]
-"""Reasons that somebody else knows, by the field's name."""
+"""Reasons from outside of the sampler, by the field's name."""
 
 
 def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tuple[Absence, ...]:
-    """Every signal that ``sample`` does not have, with its reason.
+    """List every signal that is absent from ``sample``, with the reason.
 
-    A limit is never among them: there ``None`` means that there is none.
+    A limit is never listed: ``None`` means that the group has no limit.
 
     Args:
-        sampler: What read it.
-        sample: What it read last.
+        sampler: The sampler that read the sample.
+        sample: The sample that was read last.
         known: Reasons that the sampler does not know, e.g. why there is no eBPF.
     """
     known = known or {}
-    found = [
+    absent = [
         Absence(signal=f"node.{name}", why=why, detail=detail)
         for name in _absent(sample.node)
         for why, detail in (known.get(name) or _why_node(sampler, _NODE[name]),)
@@ -98,34 +98,34 @@ def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tu
                 why, detail = _why_tree(group, signal)
             else:
                 why, detail = known.get(name) or _why_group(sampler, reader, group, signal)
-            found.append(Absence(signal=f"{prefix}.{name}", why=why, detail=detail))
+            absent.append(Absence(signal=f"{prefix}.{name}", why=why, detail=detail))
     if sample.latency is None:
         source = sampler.latency_source
         detail = "add a [latency] section" if source is None else source.fault
         why = Why.OFF if source is None else Why.UNREADABLE
-        found.append(Absence(signal="latency", why=why, detail=detail))
+        absent.append(Absence(signal="latency", why=why, detail=detail))
     if sample.processes is None:
-        found.append(Absence(signal="processes", why=Why.OFF, detail=ASK_FOR_PROCESSES))
-    return tuple(found)
+        absent.append(Absence(signal="processes", why=Why.OFF, detail=ASK_FOR_PROCESSES))
+    return tuple(absent)
 
 
-def broken(found: Iterable[Absence], faults: Sequence[str] = ()) -> tuple[str, ...]:
-    """What a person should know of ``found``: what could be there, one line for each reason.
+def broken(absent: Iterable[Absence], faults: Sequence[str] = ()) -> tuple[str, ...]:
+    """Describe the absent signals that could be present, with one line for each reason.
 
     Args:
-        found: Absent signals.
-        faults: What was there but could not be understood; listed too, each once.
+        absent: The absent signals.
+        faults: Errors of files that could not be parsed; each is listed once, too.
     """
     signals: dict[tuple[Why, str], list[str]] = {}
-    for absence in found:
+    for absence in absent:
         if absence.broken:
             signals.setdefault((absence.why, absence.detail), []).append(absence.signal)
     lines = (
         str(Absence(signal=", ".join(names), why=why, detail=detail))
         for (why, detail), names in signals.items()
     )
-    said = "".join(detail for _, detail in signals)
-    return (*lines, *(fault for fault in faults if fault not in said))
+    listed = "".join(detail for _, detail in signals)
+    return (*lines, *(fault for fault in faults if fault not in listed))
 
 
 def _absent(part: NodeSample | GroupSample | PsiTotals, prefix: str = "") -> list[str]:
@@ -165,7 +165,7 @@ def _why_group(
 
 
 def _why_tree(tree: GroupSample, signal: Signal) -> tuple[Why, str]:
-    """Why a process tree lacks a signal; what it can have, ``Sampler.absent`` explains."""
+    """Why a process tree lacks a signal; see also ``Sampler.absent``."""
     if not signal.none or signal.none == EBPF:
         return Why.NOT_ON_THIS_NODE, "a process tree has none of its own"
     if tree.memory_usage_bytes is None:
@@ -176,7 +176,7 @@ def _why_tree(tree: GroupSample, signal: Signal) -> tuple[Why, str]:
 def _why_source(
     sampler: Sampler, reader: GroupReader, group: GroupSample, signal: Signal, source: str
 ) -> tuple[Why, str]:
-    """Why what ``source`` should give is not there."""
+    """Why a signal that comes from ``source`` is absent."""
     if group.turn_read_s is None:
         return Why.GROUP_GONE, group.name or "/"
     if signal.name in _SUMS and source.startswith("/proc/PID"):

@@ -14,10 +14,10 @@ from stallward.agent.sample import GroupSample, NodeSample, PsiTotals
 
 
 class NodeReader:
-    """/proc/pressure, /proc/meminfo and /proc/vmstat.
+    """Reads /proc/pressure, /proc/meminfo and /proc/vmstat.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
     """
 
     def __init__(self, proc: Path) -> None:
@@ -26,16 +26,16 @@ class NodeReader:
         self._meminfo = SignalFile(meminfo, MeminfoParser(), MemoryInfo(), one_piece=True)
         self._vmstat = vmstat_file(vmstat)
         self.info = MemoryInfo()
-        """As of the last read."""
+        """The memory information of the last read."""
         self._read_before = False
         self.signals: tuple[AnySignal, ...] = (*self._psi.signals, self._meminfo, self._vmstat)
 
     def read(self, *, whole: bool = True) -> NodeSample:
-        """The present values; absent ones are ``None``.
+        """Read the machine's counters; absent ones are ``None``.
 
         Args:
-            whole: Whether to read also stalls for io and CPU, which only a zone that is the whole
-                machine decides by; they stay as they were otherwise.
+            whole: Whether to read the stalls for I/O and CPU, too. They are needed at every tick
+                only where the zone is the whole machine; else the last values are returned.
         """
         info, stat = self._meminfo.read(), self._vmstat.read()
         whole = whole or not self._read_before
@@ -63,15 +63,15 @@ class NodeReader:
 
 
 def machine_zone(root: GroupSample, node: NodeSample, info: MemoryInfo) -> GroupSample:
-    """The zone ``/``.
+    """Make the sample of the zone ``/``.
 
-    What means the same in a group and on the machine is taken over: its memory in use counts
-    the page cache, as a group's does.
+    Signals that a group and the machine have in common are filled in from the machine's. Memory in
+    use includes the page cache, as in a group.
 
     Args:
-        root: What the root group of a hierarchy has; all absent where there is none.
+        root: The sample of a hierarchy's root group; all absent where there is none.
         node: The machine's counters.
-        info: Of the same read.
+        info: The machine's memory, from the same read.
     """
     used = None
     if info.total_bytes is not None and info.free_bytes is not None:
@@ -79,7 +79,7 @@ def machine_zone(root: GroupSample, node: NodeSample, info: MemoryInfo) -> Group
     swap = None
     if info.swap_total_bytes is not None and info.swap_free_bytes is not None:
         swap = max(info.swap_total_bytes - info.swap_free_bytes, 0)
-    found: dict[str, Any] = {
+    machine: dict[str, Any] = {
         "memory_usage_bytes": used,
         "anon_bytes": info.anon_bytes,
         "file_bytes": info.file_bytes,
@@ -91,8 +91,8 @@ def machine_zone(root: GroupSample, node: NodeSample, info: MemoryInfo) -> Group
         "refault_anon_pages": node.refault_anon_pages,
         "major_faults": node.major_faults,
     }
-    absent = {name: value for name, value in found.items() if getattr(root, name) is None}
-    return replace(root, psi=_psi(root.psi, node.psi), **absent)
+    filled = {name: value for name, value in machine.items() if getattr(root, name) is None}
+    return replace(root, psi=_psi(root.psi, node.psi), **filled)
 
 
 def _psi(root: PsiTotals, node: PsiTotals) -> PsiTotals:

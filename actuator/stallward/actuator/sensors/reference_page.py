@@ -1,4 +1,4 @@
-"""The page docs/reference/signals.md, from the table of signals."""
+"""Makes the page docs/reference/signals.md from the table of signals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _table(signals: tuple[Signal, ...]) -> list[str]:
 
 
 def signals_page() -> str:
-    """The page, as Markdown."""
+    """Return the page as Markdown."""
     costs = [f"| `{cost.file}` | {cost.cost_us:g} | {cost.note} |" for cost in COSTS]
     latency = [f"| `{s.name}` | {s.unit} | {s.meaning} |" for s in LATENCY_SIGNALS]
     lines = [

@@ -1,4 +1,4 @@
-"""All raw signals of one tick, from files kept open."""
+"""Reads all raw signals of one tick from files that are kept open."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
 T = TypeVar("T")
 
 TURN_TICKS: Final = 10
-"""Every group has had its turn after at most so many ticks."""
+"""Every group is read whole at least once in this many ticks."""
 PROTECTED_SLOT: Final = -1
-"""The slot of the protected application's processes: never one to act on."""
+"""The slot number of the protected application's processes, which are never acted on."""
 _FILES_PER_PROCESS: Final = 5
 
 
 def _every_tick(number: int) -> EveryTick:
-    """What is read every tick of the group ``number``: 0 is the protected application."""
+    """The files of the group ``number`` to read every tick; 0 is the protected application."""
     if number == 0:
         return PROTECTED
     return SLOT if number <= SLOTS else FAR_SLOT
@@ -51,19 +51,19 @@ def _every_tick(number: int) -> EveryTick:
 class Sampler:
     """Reads samples; keeps every file open between ticks.
 
-    What a policy sees of the zone, the protected application and the first slots is read every
-    tick. The rest is read in turn, so that a tick takes as long as it takes with
-    hundreds of groups and thousands of processes: ``GroupSample.turn_read_s`` and
-    ``ProcessSample.read_s`` say when.
+    Signals of the zone, the protected application and the first slots that a policy sees are read
+    every tick. The others are read in turn, so that a tick stays short even with hundreds of
+    groups and thousands of processes: ``GroupSample.turn_read_s`` and ``ProcessSample.read_s`` say
+    when.
 
     Args:
         paths: The kernel's files.
         hierarchy: The node's cgroup hierarchies.
-        zone: What the protected application and the background share.
+        zone: The group that the protected application and the background share.
         protected: The protected application's group or process tree.
         slots: The background groups or trees, in slot order.
         forest: Refreshes the trees.
-        latency_source: Where the protected application's latencies come from, if anywhere.
+        latency_source: The source of the protected application's latencies, if there is one.
         needs_processes: Whether the controller wants the processes listed.
     """
 
@@ -105,7 +105,8 @@ class Sampler:
         readers = (self.zone, *self.groups)
         self._signals = (*self.node.signals, *(s for reader in readers for s in reader.signals))
         allow_open_files(len(self._signals) + KEPT_OPEN * _FILES_PER_PROCESS)
-        # Whom to protect, the scale of the observation, and what the guard's budgets count.
+        # Without these nothing can be decided: the application's demand, the zone's limits (the
+        # scale of the observation), and the frozen states (which the guard's budgets count).
         self._essential: tuple[AnySignal, ...] = (
             *self.groups[0].demand,
             *self.zone.limits,
@@ -116,7 +117,7 @@ class Sampler:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Which signals were there in the last read but could not be understood, and why."""
+        """The errors of the last read: signals that were present but could not be parsed."""
         of_files = [str(signal.fault) for signal in self._signals if signal.fault is not None]
         for group in self.processes:
             faults = (group.fault, *(process.fault for process in group.tracked.values()))
@@ -127,12 +128,12 @@ class Sampler:
 
     @property
     def passing_faults(self) -> tuple[str, ...]:
-        """Those of the ``faults`` that are no file's of the kernel."""
+        """The ``faults`` that do not come from a file of the kernel."""
         return tuple(self._other_faults)
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """What process trees lack of what groups have, and why."""
+        """The signals of groups that process trees lack, and why."""
         return tuple(f"{tree.name}: {reason}" for tree in self._trees for reason in tree.absent)
 
     @property
@@ -142,22 +143,22 @@ class Sampler:
     def read(
         self, sequence: int, slot_states: Sequence[SlotState], profile: str = "default"
     ) -> Sample:
-        """Read everything whose turn it is; what is absent is ``None``.
+        """Read everything that is due; absent signals are ``None``.
 
         Args:
-            sequence: Number of the tick.
-            slot_states: What the levers of each slot are doing, in slot order.
+            sequence: The tick's number.
+            slot_states: The states of each slot's levers, in slot order.
             profile: The tuning profile in force.
 
         Raises:
-            SensorError: If an essential signal is there but cannot be read or understood. Any
-                other one is absent then, and among the ``faults``.
+            SensorError: If an essential signal is present but cannot be read or parsed. Any other
+                such signal is absent, and listed in ``faults``.
         """
         time_s = time.monotonic()
         self._other_faults.clear()
         if self._forest is not None:
             self._forest.refresh()
-        in_turn = self._whose_turn()
+        in_turn = self._groups_in_turn()
         self._read_processes(in_turn, time_s)
         groups = [
             reader.read(time_s, turn=number in in_turn)
@@ -186,18 +187,18 @@ class Sampler:
             profile=profile,
         )
 
-    def _whose_turn(self) -> frozenset[int]:
-        """The numbers of the groups whose turn it is; the zone comes last."""
+    def _groups_in_turn(self) -> frozenset[int]:
+        """The numbers of the groups to read whole at this tick; the zone has the last number."""
         total = len(self.groups) + 1
         count = -(-total // TURN_TICKS)
-        places = max(total, TURN_TICKS)  # with fewer groups, at some ticks it is nobody's turn
+        places = max(total, TURN_TICKS)  # with fewer groups, some ticks have none in turn
         first = self._next_turn
         self._next_turn = (first + count) % places
         turns = ((first + offset) % places for offset in range(count))
         return frozenset(number for number in turns if number < total)
 
     def _read_processes(self, in_turn: frozenset[int], now_s: float) -> None:
-        """See who is there and read some of them."""
+        """List the processes and read some of them."""
         asked = self.needs_processes
         look = [
             group
@@ -213,11 +214,11 @@ class Sampler:
                 reader.pss_bytes = pss
 
     def _summed(self, number: int, asked: bool) -> bool:
-        """Whether the processes are read: a tree is summed up by its own reader."""
+        """Whether the group's processes are read here; a tree's own reader sums up a tree."""
         return asked or isinstance(self.groups[number], GroupReader)
 
     def _kills_below(self, groups: Sequence[GroupSample]) -> int:
-        """OOM kills inside the zone: v1 counts one only in the group of the process that died."""
+        """OOM kills in groups of the zone, since v1 counts a kill only in the process's group."""
         if self.kind == "v2":
             return 0
         inside = zip(groups, self._in_zone, strict=True)
@@ -228,7 +229,7 @@ class Sampler:
         return None if source is None else source.read(time.monotonic())
 
     def _noting(self, read: Callable[[], T], absent: T) -> T:
-        """What ``read`` gives; if it cannot, ``absent``, and the reason among the faults."""
+        """Return what ``read`` returns; if it fails, ``absent``, and note the fault."""
         try:
             return read()
         except KernelFileError as error:
@@ -245,11 +246,11 @@ class Sampler:
 
 
 _OTHERS: Final = 256
-"""Sockets, levers and what else the process opens."""
+"""Room for the sockets, levers and other files that the process opens."""
 
 
 def allow_open_files(count: int) -> None:
-    """Raise the soft limit, if need be and as far as the hard one allows, for ``count`` files."""
+    """Raise the soft limit of open files for ``count`` files, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + _OTHERS
     if soft == resource.RLIM_INFINITY or soft >= wanted:

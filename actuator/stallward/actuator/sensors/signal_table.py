@@ -1,7 +1,7 @@
-"""Every signal: what it means, where it comes from on each kind of node, what reading it costs.
+"""All signals: what they mean, where they come from on each kind of node, and what a read costs.
 
-docs/reference/signals.md is made from this table, and the reasons why a signal is absent are
-found with it. A test fails when a field of a sample is not in it.
+docs/reference/signals.md is made from this table, and ``missing.py`` looks up in it why a signal
+is absent. A test fails when a field of a sample is not in it.
 """
 
 from __future__ import annotations
@@ -10,45 +10,42 @@ from dataclasses import dataclass
 from typing import Final
 
 TICK: Final = "tick"
-"""Read every tick."""
+"""The signal is read every tick."""
 NEAR: Final = "near"
-"""Read every tick where a policy sees it, else in turn; see ``group_reader.EveryTick``."""
+"""The signal is read every tick where a policy sees it, else in turn; see ``EveryTick``."""
 TURN: Final = "turn"
-"""Read in turn: of each group once in ten ticks."""
+"""The signal is read in turn: of each group once in ten ticks."""
 PROCESS: Final = "process"
-"""Read process by process, in turn."""
+"""The signal is read process by process, in turn."""
 THREAD: Final = "thread"
-"""Read by a thread of its own, 0.1 % of a core."""
+"""A separate thread reads the signal, with 0.1 % of a core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One field of a sample.
-
-    Attributes:
-        name: The field, ``psi.`` before those of ``PsiTotals``.
-        unit: Of its value.
-        meaning: One clause.
-        v2: File on a cgroup v2 node; empty if there is none.
-        hybrid: File on a node with the v1 memory controller.
-        none: File on a node without cgroups.
-        when: How often it is read: one of this module's constants.
-        zone: Whether the zone has it too.
-    """
+    """One field of a sample."""
 
     name: str
+    """The field's name; the fields of ``PsiTotals`` are prefixed with ``psi.``."""
     unit: str
+    """The unit of its value."""
     meaning: str
+    """The meaning, in one clause."""
     v2: str = ""
+    """The file on a cgroup v2 node; empty if there is none."""
     hybrid: str = ""
+    """The file on a node with the v1 memory controller."""
     none: str = ""
+    """The file on a node without cgroups."""
     when: str = NEAR
+    """How often the signal is read: one of this module's constants."""
     zone: bool = True
+    """Whether the zone has the signal, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What reading and parsing one file costs, measured."""
+    """The measured cost of reading and parsing one file."""
 
     file: str
     cost_us: float

@@ -1,12 +1,12 @@
 """The counters of a process tree, summed over its processes.
 
-A process is read whole (four files, about 60 us), so a large tree is read in turn, a part at
-each tick; sums are of what was read last. Counters only grow: what a process used until it was
-read last is kept when it ends, what it used after that is lost. They count from when the tree
-was first read.
+Reading a process takes four files and about 60 us, so only a part of a large tree is read at each
+tick, in turn; sums use the last reading of each process. Counters never fall: when a process ends,
+its usage up to the last reading is kept, and the rest is lost. They count from the first reading
+of the tree.
 
-Memory is the sum of the resident sets: pages that processes of the tree share count once for
-each (PSS would not, but reading it takes a lock that a starved process holds).
+Memory is the sum of the resident sets, so a page that several processes of the tree share counts
+once for each. PSS would count it once, but reading it takes a lock that a starved process holds.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from stallward.actuator.sensors.processes.tree_process import Reading, Used, rea
 from stallward.agent.sample import GroupSample
 
 READ_PER_SAMPLE: Final = 16
-"""Processes that one sample reads, of all trees together: about 1 ms."""
+"""How many processes of all trees together one sample reads, in about 1 ms."""
 _LEAST: Final = 3
-"""But at least this many of each."""
+"""How many processes of each tree one sample reads at least."""
 NO_PSI: Final = "psi: a process tree has none of its own; the machine's is in `node`"
 _COUNTERS: Final = tuple(field.name for field in fields(Used))
 
 
 @dataclass(slots=True)
 class _Totals:
-    """What a tree has used since it was first read; ``None`` for what was never readable."""
+    """The usage of a tree since it was first read; ``None`` for a counter never readable."""
 
     cpu_us: int | None = None
     major_faults: int | None = None
@@ -54,13 +54,13 @@ class TreeReader:
     """Reads one tree.
 
     Args:
-        proc: Where /proc is.
-        tree: The tree; somebody else refreshes it.
-        share: How many processes of it one sample may read.
+        proc: The /proc directory.
+        tree: The tree; the caller refreshes it.
+        share: How many processes of the tree one sample may read.
     """
 
     signals: tuple[AnySignal, ...] = ()
-    """A tree is read from no file that stays open: what goes wrong is among ``faults``."""
+    """Empty, since no file of a tree is kept open; ``faults`` lists the errors."""
     demand = limits = frozen = signals
 
     def __init__(self, proc: Path, tree: ProcessTree, share: int = READ_PER_SAMPLE) -> None:
@@ -71,23 +71,23 @@ class TreeReader:
         self._readings: dict[int, Reading] = {}
         self._turn: list[int] = []
         self._totals = _Totals()
-        self._born_here: dict[int, bool] = {}
-        """By member: whether it has started in this tree, and not just joined it."""
+        self._started_here: dict[int, bool] = {}
+        """By member: whether it started in this tree, rather than joined it later."""
         self._youngest_ticks: int | None = None
-        """The start of the youngest member there was at the last read."""
+        """The start time of the youngest member at the last read."""
         self._absent: set[str] = set()
         self.faults: tuple[str, ...] = ()
-        """What could not be read or understood in the last read."""
+        """The errors of the last read."""
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """What of a group a tree does not have, and why."""
+        """The signals of a group that a tree lacks, and why."""
         empty = () if self._tree.members else ("every signal: no process of it is there",)
         return (NO_PSI, *empty, *sorted(self._absent))
 
     def read(self) -> GroupSample:
-        """The present values; all absent while the tree is empty."""
-        self._meet()
+        """Read the tree; all signals are absent while it is empty."""
+        self._update_members()
         faults = []
         for pid in self._due():
             try:
@@ -97,20 +97,20 @@ class TreeReader:
         self.faults = tuple(faults)
         return self._sum()
 
-    def _meet(self) -> None:
-        """Take note of who has come and gone."""
+    def _update_members(self) -> None:
+        """Note new members and forget those that are gone."""
         members, youngest = self._tree.members, self._youngest_ticks
-        for pid in [pid for pid in self._born_here if pid not in members]:
-            del self._born_here[pid]
+        for pid in [pid for pid in self._started_here if pid not in members]:
+            del self._started_here[pid]
             self._readings.pop(pid, None)
         for pid, seen in members.items():
             ticks = seen.start_time_ticks
-            if pid not in self._born_here:
-                self._born_here[pid] = youngest is not None and ticks >= youngest
+            if pid not in self._started_here:
+                self._started_here[pid] = youngest is not None and ticks >= youngest
             self._youngest_ticks = max(self._youngest_ticks or 0, ticks)
 
     def _due(self) -> list[int]:
-        """Whom to read now: who was never read, then the others in turn."""
+        """The members to read now: first those never read, then the others in turn."""
         members = self._tree.members
         due = [pid for pid in members if pid not in self._readings][: self._share]
         spare = min(self._share - len(due), len(self._readings))
@@ -135,15 +135,15 @@ class TreeReader:
         member.ended, member.stopped = now.ended, now.stopped
         if before is not None:
             self._totals.add(reading.used, before.used)
-        else:  # all that it has used, it has used in this tree; or nothing yet
-            self._totals.add(reading.used, Used() if self._born_here[pid] else None)
+        else:  # a process that started in this tree has used all of it here
+            self._totals.add(reading.used, Used() if self._started_here[pid] else None)
         self._readings[pid] = reading
 
     def _sum(self) -> GroupSample:
         live = [reading for reading in self._readings.values() if not reading.seen.ended]
         if not live:
             return GroupSample(name=self.name)
-        # What is exiting has no memory of its own any more.
+        # A process that is exiting has no memory of its own any more.
         anon = sum(r.status.anon_bytes or 0 for r in live)
         file = sum(r.status.file_bytes or 0 for r in live)
         totals = self._totals
@@ -163,5 +163,5 @@ class TreeReader:
 
 
 def share_of(trees: int) -> int:
-    """How many processes of each tree a sample may read, of so many trees."""
+    """How many processes of each tree one sample may read, with this many trees."""
     return max(READ_PER_SAMPLE // max(trees, 1), _LEAST)

@@ -1,30 +1,30 @@
 """How much memory a group needs so as not to refault, estimated from its refaults. Pure.
 
-A group that has room enough says nothing about what it needs: memory that lies idle counts in
-its usage like memory in use. Only when something it wants has been evicted is there evidence,
-and that is what a refault is: a page evicted before comes back (mm/workingset.c). Then::
+The usage of a group with enough memory does not tell what it needs, since idle memory counts like
+memory in use. There is evidence only when pages that it needs have been evicted: then it refaults,
+that is, an evicted page comes back (mm/workingset.c). Then::
 
     working set = usage + min(away, refaults of the last 10 s)
 
-``away`` is what has been evicted and has not come back. Of it, only what comes back soon belongs
-to the working set, and what came back soon was refaulted at least once; so neither alone may be
-exceeded. A loop over more than fits refaults far more in 10 s than is away at any time, and
-``away`` is exact then; a group that left much behind for good refaults little of it.
+``away`` are the pages that have been evicted and have not come back. Of these, only pages that
+come back soon belong to the working set, and those were refaulted at least once; so both terms are
+upper bounds. A loop over more data than fits refaults far more in 10 s than is away at any time,
+and ``away`` is exact; a group that does not need its evicted pages any more refaults few of them.
 
-How ``away`` is known:
+``away`` is found thus:
 
 * v2: pages reclaimed (``pgsteal``) less pages refaulted, both of memory.stat;
-* v1 does not count reclaimed pages per group, and counts charges in folios, not pages. There,
-  what the group ever read for the first time (bytes read from storage less bytes read again,
-  which are refaults and swap-ins) less the file pages that it holds, and its swap. This needs
-  /proc/PID/io of all its processes read in the same tick as memory.stat;
-* where neither is known: what was refaulted within one turn-over of the resident set, i.e. while
-  as much was evicted as the group holds. That is at most its usage, so that the estimate is at
-  most twice the usage: it grows as the group is given more.
+* * v1: reclaimed pages are not counted per group, and charges are counted in folios, not pages. So
+  ``away`` is the data that the group ever read for the first time (bytes read from storage less
+  bytes read again, which are refaults and swap-ins), less the file pages that it holds, plus its
+  swap. This needs /proc/PID/io of all its processes, read in the same tick as memory.stat;
+* * where neither is known: the pages refaulted within one turnover of the resident set, that is,
+  while as much was evicted as the group holds. That is at most the usage, so the estimate is at
+  most twice the usage and grows as the group is given more.
 
-The estimate overstates what a group needs that streams through new data while it refaults other
-data, by at most what it refaults in 10 s, and it counts idle memory of a group that refaults
-until the kernel has evicted that. Reading with O_DIRECT counts as data that is away.
+For a group that streams through new data while it refaults other data, the estimate is too high,
+by at most the refaults of 10 s. The idle memory of a group that refaults counts until the kernel
+has evicted it. Data read with O_DIRECT counts as away.
 """
 
 from __future__ import annotations
@@ -35,63 +35,61 @@ from dataclasses import dataclass
 from typing import Final
 
 WINDOW_S: Final = 10.0
-"""What is wanted again within this time belongs to the working set (Denning's window)."""
+"""A page used again within this time belongs to the working set (Denning's window)."""
 HOLD_S: Final = 60.0
-"""So long after the last evidence the estimate is forgotten, and what is away is given up."""
+"""After this time without evidence the estimate and the pages that are away are dropped."""
 STEP_S: Final = 0.5
-"""Counters are looked at so often."""
+"""The interval between two updates."""
 MIN_REFAULT_PAGES: Final = 256
-"""In the window: less is noise."""
+"""Fewer refaults in the window are noise."""
 _STEP_SHARE: Final = STEP_S / WINDOW_S
-"""As many of them at least since the last look: the estimate then stays as it is, and what usage
-does without refaults says nothing."""
+"""The share of the least number of refaults that must come since the last update. With fewer the
+estimate stays: changes of usage without refaults are no evidence."""
 _USAGE_SHARE: Final = 1 / 256
-"""The same, as a share of what the group holds."""
+"""The least number of refaults in the window, as a share of the usage."""
 _WANTED_SHARE: Final = 0.5
-"""If less of what is evicted comes back, reclaim takes what is not missed: no evidence."""
+"""The least share of evicted pages that come back: with a lower one, reclaim takes idle pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefaultCounters:
-    """What is known of one group at one time."""
+    """The counters of one group at one time."""
 
     time_s: float
     usage_pages: int
     refault_pages: int
-    """Since the group was made: file and anonymous."""
+    """File and anonymous pages refaulted since the group was made."""
     away_pages: int | None = None
-    """Evicted and not back; ``None`` if that is not known."""
+    """Pages evicted and not back; ``None`` if unknown."""
     evicted_pages: int | None = None
-    """Since the group was made; ``None`` if that is not known."""
+    """Pages evicted since the group was made; ``None`` if unknown."""
 
 
 class WorkingSet:
-    """The estimate for one group, counters after counters.
-
-    Attributes:
-        pages: The estimate; ``None`` while there is no evidence.
-    """
+    """The estimate of one group, updated with each reading of its counters."""
 
     __slots__ = ("_evidence_s", "_given_up", "_history", "pages")
 
     def __init__(self) -> None:
         self.pages: int | None = None
+        """The estimate; ``None`` while there is no evidence."""
         self._history: deque[RefaultCounters] = deque()
         self._evidence_s = math.inf
-        """When the group last missed something, or was first seen."""
+        """The time of the last evidence, or when the group was first seen."""
         self._given_up = 0
+        """Pages that are away and that the group does not need any more."""
 
     @property
     def due_s(self) -> float:
-        """When counters are wanted next."""
+        """When the next update is due."""
         return self._history[-1].time_s + STEP_S if self._history else 0.0
 
     def refaulted_since(self, refault_pages: int) -> bool:
-        """Whether there are refaults that :meth:`update` has not seen."""
+        """Whether there were refaults since the last :meth:`update`."""
         return not self._history or refault_pages != self._history[-1].refault_pages
 
     def update(self, now: RefaultCounters) -> int | None:
-        """Take in counters and give the estimate, pages."""
+        """Take new counters; return the estimate in pages."""
         history = self._history
         if history and now.refault_pages < history[-1].refault_pages:
             history.clear()  # another group of the same name
@@ -109,7 +107,7 @@ class WorkingSet:
         return self.pages
 
     def _refaulting(self) -> bool:
-        """Whether the group misses what is evicted, now."""
+        """Whether the group needs pages that are evicted now."""
         first, now = self._history[0], self._history[-1]
         least = max(MIN_REFAULT_PAGES, now.usage_pages * _USAGE_SHARE)
         before = self._history[-2] if len(self._history) > 1 else now
@@ -122,7 +120,7 @@ class WorkingSet:
         return refaults >= _WANTED_SHARE * evicted
 
     def _wanted_pages(self) -> int:
-        """Of what is away, what is wanted soon."""
+        """The pages that are away and needed soon."""
         first, now = self._history[0], self._history[-1]
         refaults = now.refault_pages - first.refault_pages
         if now.away_pages is None:

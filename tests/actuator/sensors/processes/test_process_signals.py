@@ -335,7 +335,7 @@ def test_proportional_sizes_are_absent_until_every_process_was_read(tmp_path: Pa
     pss.read_next(1)
     assert turns.pss_bytes(group) == 7 << 10
     make_process(tmp_path, 11, started=99)  # another one by that pid
-    pss._found.clear()
+    pss._sizes.clear()
     pss.read_next(1)
     assert turns.pss_bytes(group) is None
     turns.close()

@@ -17,12 +17,12 @@ class CpuStat:
 
 
 def parse_cpu_stat(content: bytes, path: Path) -> CpuStat:
-    """cpu.stat of v2: CPU time used by the group and all below it.
+    """Parse cpu.stat of v2: CPU time used by the group and all below it.
 
-    ``throttled_us`` is there only where the cpu controller is enabled for the group.
+    ``throttled_us`` is present only where the cpu controller is enabled for the group.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     table = parse_flat(content, path)
     return CpuStat(
@@ -32,10 +32,10 @@ def parse_cpu_stat(content: bytes, path: Path) -> CpuStat:
 
 
 def parse_throttled_v1(content: bytes, path: Path) -> int | None:
-    """``throttled_time`` of v1 cpu.stat, nanoseconds there, microseconds here.
+    """Parse ``throttled_time`` of v1 cpu.stat; returns microseconds of the file's nanoseconds.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     time_ns = count_of(parse_flat(content, path), b"throttled_time", path)
     return None if time_ns is None else time_ns // 1000

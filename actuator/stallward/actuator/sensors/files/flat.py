@@ -8,11 +8,11 @@ from typing import Final
 from stallward.actuator.errors import SensorError
 
 MAX_COUNT: Final = 2**64 - 1
-"""The kernel's counters are of 64 bits, and so are those of a record."""
+"""The kernel's counters have 64 bits, and so have those of a record."""
 
 
 def checked_count(value: int, path: Path | str) -> int:
-    """``value`` again, a counter or a sum of some.
+    """Return ``value``, a counter or a sum of counters.
 
     Raises:
         SensorError: If it does not fit into a counter of the kernel.
@@ -23,10 +23,10 @@ def checked_count(value: int, path: Path | str) -> int:
 
 
 def parse_count(value: bytes, path: Path | str) -> int:
-    """A counter: decimal digits and nothing else.
+    """Parse a counter: decimal digits and nothing else.
 
     Raises:
-        SensorError: If it is anything else (Python's own ``int`` takes signs and underscores).
+        SensorError: If it is anything else (``int`` alone would take signs and underscores).
     """
     if not value.isdigit() or len(value) > 20:
         raise SensorError(path, f"not a counter: {value[:40]!r}")
@@ -34,7 +34,7 @@ def parse_count(value: bytes, path: Path | str) -> int:
 
 
 def parse_single(content: bytes, path: Path) -> int | None:
-    """A file that holds one counter, or ``max`` (``None``).
+    """Parse a file that holds one counter, or ``max`` (``None``).
 
     Raises:
         SensorError: If it holds anything else or is cut short.
@@ -46,11 +46,11 @@ def parse_single(content: bytes, path: Path) -> int | None:
 
 
 def parse_flat(content: bytes, path: Path) -> dict[bytes, bytes]:
-    """All pairs of a flat keyed file; values are checked when they are used.
+    """Parse all pairs of a flat keyed file; values are checked when they are used.
 
     Raises:
         SensorError: If a line is not one key and one value, or the last one is cut short, or a
-            key is there twice.
+            key occurs twice.
     """
     pairs = [line.split(b" ") for line in content.split(b"\n")]
     try:
@@ -62,7 +62,7 @@ def parse_flat(content: bytes, path: Path) -> dict[bytes, bytes]:
 
 
 def count_of(table: dict[bytes, bytes], key: bytes, path: Path) -> int | None:
-    """The counter ``key``, or ``None`` if this kernel does not have it.
+    """Return the counter ``key``, or ``None`` if this kernel lacks it.
 
     Raises:
         SensorError: If the value is not a counter.
@@ -72,11 +72,11 @@ def count_of(table: dict[bytes, bytes], key: bytes, path: Path) -> int | None:
 
 
 class FlatLayout:
-    """Reads some counters of a flat keyed file, knowing where their lines are.
+    """Reads some counters of a flat keyed file by the known positions of their lines.
 
-    The kernel writes the lines of such a file in the same order every time. Where they are is
-    learned from the first content, by the strict parser, and checked at every use; content that
-    is otherwise is parsed strictly again. Lines that nobody asks for are not looked at.
+    The kernel always writes the lines of such a file in the same order. The strict parser learns
+    the positions from the first content, and each use checks them; content with another layout is
+    parsed strictly again. Other lines are not looked at.
 
     Args:
         wanted: The keys.
@@ -90,7 +90,7 @@ class FlatLayout:
         self._places: tuple[tuple[int, bytes, int], ...] = ()
 
     def counts(self, content: bytes, path: Path) -> list[int | None]:
-        """The counters, in the order of the keys; ``None`` for those that are not there.
+        """Return the counters in the order of the keys; ``None`` for absent ones.
 
         Raises:
             SensorError: If the content is malformed or cut short.
@@ -98,24 +98,24 @@ class FlatLayout:
         lines = content.split(b"\n")
         if len(lines) != self._count or lines[-1]:
             return self._learn(content, path)
-        found: list[int | None] = []
+        counters: list[int | None] = []
         for index, start, length in self._places:
-            if index < 0:  # it was not there: is it still not?
+            if index < 0:  # the key was absent: is it still?
                 if start in content:
                     return self._learn(content, path)
-                found.append(None)
+                counters.append(None)
                 continue
             line = lines[index]
             digits = line[length:]
             if line[:length] != start or not digits.isdigit() or len(digits) > 19:
                 return self._learn(content, path)
-            found.append(int(digits))
-        return found
+            counters.append(int(digits))
+        return counters
 
     def _learn(self, content: bytes, path: Path) -> list[int | None]:
         self._count = -1
         table = parse_flat(content, path)
-        found = [count_of(table, key, path) for key in self._wanted]
+        counters = [count_of(table, key, path) for key in self._wanted]
         lines = content.split(b"\n")
         numbers = {line.partition(b" ")[0]: i for i, line in enumerate(lines)}
         if len(numbers) == len(lines):  # no key twice, and no other white space than " "
@@ -123,14 +123,14 @@ class FlatLayout:
                 (numbers.get(key, -1), key + b" ", len(key) + 1) for key in self._wanted
             )
             self._count = len(lines)
-        return found
+        return counters
 
 
 def parse_frozen(content: bytes, path: Path) -> bool | None:
     """Whether every process of the group is frozen; ``None`` before kernel 5.2.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     value = count_of(parse_flat(content, path), b"frozen", path)
     if value not in {None, 0, 1}:

@@ -1,4 +1,4 @@
-"""io.stat of a v2 group: what it read from and wrote to block devices.
+"""io.stat of a v2 group: the bytes that it read from and wrote to block devices.
 
 A byte that passes through stacked devices (LVM, dm-crypt) is counted by each of them.
 """
@@ -25,10 +25,10 @@ class IoBytes:
 
 
 def parse_io_stat(content: bytes, path: Path) -> IoBytes:
-    """io.stat of v2, summed over devices; an empty file means that nothing was read or written.
+    """Parse io.stat of v2, summed over devices; an empty file means that there was no I/O.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     if content and not content.endswith(b"\n"):
         raise SensorError(path, f"cut short: {content[-60:]!r}")

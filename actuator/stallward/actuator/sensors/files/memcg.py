@@ -1,10 +1,10 @@
 """The memory controller's files of one group, v1 or v2.
 
-Everything counts the group with all groups below it: the sandbox is a parent. On v1 that is
-what the ``total_`` lines of memory.stat say.
+All counters include the groups below, since a sandbox is a parent of groups. On v1 these are the
+``total_`` lines of memory.stat.
 
-What needs swap to be reclaimed is ``anon_bytes`` (anonymous pages and shared memory); what can
-be dropped or written back is ``file_bytes`` (page cache without shared memory).
+``anon_bytes`` (anonymous pages and shared memory) needs swap to be reclaimed; ``file_bytes`` (page
+cache without shared memory) can be dropped or written back.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _V1_UNLIMITED_BYTES: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMemory:
-    """What memory.stat says of one group; absent values are ``None``."""
+    """The memory.stat of one group; absent values are ``None``."""
 
     anon_bytes: int | None = None
     file_bytes: int | None = None
     inactive_file_bytes: int | None = None
     swap_bytes: int | None = None
-    """v1 only; v2 has a file for it."""
+    """The memory in swap, on v1 only; v2 has another file for it."""
     dirty_bytes: int | None = None
     writeback_bytes: int | None = None
     refault_file_pages: int | None = None
@@ -46,7 +46,7 @@ class GroupMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEvents:
-    """What happened to a group at its limits; absent values are ``None``."""
+    """How often a group reached its limits; absent values are ``None``."""
 
     oom_kills: int | None = None
     high_events: int | None = None
@@ -55,7 +55,7 @@ class MemoryEvents:
 
 _REFAULTS: Final = (b"workingset_refault_file", b"workingset_refault_anon")
 _OLD_REFAULTS: Final = b"workingset_refault"
-"""Before kernel 5.9, anonymous pages had no refaults."""
+"""The key before kernel 5.9, which counted no refaults of anonymous pages."""
 _V1: Final = tuple(
     b"total_" + key
     for key in (
@@ -86,17 +86,17 @@ _V2: Final = (
 
 
 def parse_limit_v1(content: bytes, path: Path) -> int | None:
-    """memory.limit_in_bytes; ``None`` means no limit.
+    """Parse memory.limit_in_bytes; ``None`` means no limit.
 
     Raises:
-        SensorError: If it is malformed.
+        SensorError: If the content is malformed.
     """
     value = parse_single(content, path)
     return None if value is None or value >= _V1_UNLIMITED_BYTES else value
 
 
 def _less(whole: int | None, part: int | None) -> int | None:
-    """``whole`` without ``part``; the kernel updates them one after the other."""
+    """Return ``whole - part``, at least 0: the kernel updates them one after the other."""
     return None if whole is None else max(whole - (part or 0), 0)
 
 
@@ -105,10 +105,10 @@ def _plus(one: int | None, other: int | None, path: Path) -> int | None:
 
 
 class StatParser:
-    """Parses memory.stat, knowing where the lines were the last time.
+    """Parses memory.stat by the known positions of its lines.
 
     Args:
-        v2: Whether it is that of v2.
+        v2: Whether the file is that of v2.
     """
 
     def __init__(self, *, v2: bool) -> None:
@@ -116,10 +116,10 @@ class StatParser:
         self._layout = FlatLayout(_V2 if v2 else _V1)
 
     def __call__(self, content: bytes, path: Path) -> GroupMemory:
-        """Parse.
+        """Parse the file.
 
         Raises:
-            SensorError: If it is malformed or cut short.
+            SensorError: If the content is malformed or cut short.
         """
         values = self._layout.counts(content, path)
         anon, file, shared, inactive, fifth, dirty, writeback, refault_file = values[:8]
@@ -139,37 +139,39 @@ class StatParser:
 
 
 def parse_stat_v1(content: bytes, path: Path) -> GroupMemory:
-    """memory.stat of v1; swap is absent where the kernel does not account it.
+    """Parse memory.stat of v1; swap is absent where the kernel does not account it.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     return StatParser(v2=False)(content, path)
 
 
 def parse_stat_v2(content: bytes, path: Path) -> GroupMemory:
-    """memory.stat of v2.
+    """Parse memory.stat of v2.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     return StatParser(v2=True)(content, path)
 
 
 def parse_oom_control_v1(content: bytes, path: Path) -> int | None:
-    """``oom_kill`` of v1 memory.oom_control (absent before kernel 4.13): the group's own only.
+    """Parse ``oom_kill`` of v1 memory.oom_control (absent before kernel 4.13).
+
+    It does not include the groups below.
 
     Raises:
-        SensorError: If it is malformed.
+        SensorError: If the content is malformed.
     """
     return count_of(parse_flat(content, path), b"oom_kill", path)
 
 
 def parse_events_v2(content: bytes, path: Path) -> MemoryEvents:
-    """memory.events of v2, which counts the groups below too.
+    """Parse memory.events of v2, which includes the groups below.
 
     Raises:
-        SensorError: If it is malformed.
+        SensorError: If the content is malformed.
     """
     table = parse_flat(content, path)
     return MemoryEvents(
@@ -206,18 +208,18 @@ class MemoryReader:
         else:
             self._kills = SignalFile(folder / "memory.oom_control", parse_oom_control_v1, None)
             self._fails = single("memory.failcnt")
-        self._at_limits: tuple[int | None, int | None] = (None, None)
-        self._events_found = MemoryEvents()
+        self._v1_counts: tuple[int | None, int | None] = (None, None)
+        self._v1_events = MemoryEvents()
 
     @property
     def signals(self) -> tuple[AnySignal, ...]:
-        """Every file."""
+        """All files."""
         further = (self._swap, self._events, self._kills, self._fails)
         present = (signal for signal in further if signal is not None)
         return (self.stat, self.usage, *self.limits, *present)
 
     def read_limit_bytes(self) -> int | None:
-        """The lowest limit in force now; ``None``: none."""
+        """Read the lowest limit in force; ``None`` if there is no limit."""
         lowest: int | None = None
         for file in self.limits:
             limit = file.read()
@@ -226,17 +228,17 @@ class MemoryReader:
         return lowest
 
     def read_swap_bytes(self) -> int | None:
-        """Memory in swap; of v1, as memory.stat said when it was last read."""
+        """Read the memory in swap; on v1 it comes from the last read of memory.stat."""
         return self.stat.value.swap_bytes if self._swap is None else self._swap.read()
 
     def read_events(self) -> MemoryEvents:
-        """What happened at the limits."""
+        """Read how often the group reached its limits."""
         if self._events is not None:
             return self._events.read()
         if self._kills is None or self._fails is None:
             return MemoryEvents()
-        found = (self._kills.read(), self._fails.read())
-        if found != self._at_limits:
-            self._at_limits = found
-            self._events_found = MemoryEvents(oom_kills=found[0], max_events=found[1])
-        return self._events_found
+        counts = (self._kills.read(), self._fails.read())
+        if counts != self._v1_counts:
+            self._v1_counts = counts
+            self._v1_events = MemoryEvents(oom_kills=counts[0], max_events=counts[1])
+        return self._v1_events

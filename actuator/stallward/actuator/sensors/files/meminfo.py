@@ -1,4 +1,4 @@
-"""/proc/meminfo: how much memory and swap the machine has and has left."""
+"""/proc/meminfo: the memory and swap of the machine, and how much of it is free."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _WANTED: Final = {
     b"AnonPages": "anon_pages_bytes",
     b"Shmem": "shared_bytes",
 }
-"""Key to field, in the order of the fields."""
+"""Maps the file's keys to fields, in the order of the fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryInfo:
-    """The values used of /proc/meminfo; absent ones are ``None``."""
+    """The values of /proc/meminfo that are used; absent ones are ``None``."""
 
     total_bytes: int | None = None
     free_bytes: int | None = None
@@ -39,21 +39,21 @@ class MemoryInfo:
     swap_free_bytes: int | None = None
     buffer_bytes: int | None = None
     cached_bytes: int | None = None
-    """Page cache with shared memory."""
+    """The page cache, including shared memory."""
     inactive_file_bytes: int | None = None
     anon_pages_bytes: int | None = None
-    """Anonymous pages without shared memory."""
+    """The anonymous pages, without shared memory."""
     shared_bytes: int | None = None
 
     @property
     def anon_bytes(self) -> int | None:
-        """What needs swap to be reclaimed: anonymous pages and shared memory."""
+        """Memory that needs swap to be reclaimed: anonymous pages and shared memory."""
         anon = self.anon_pages_bytes
         return None if anon is None else anon + (self.shared_bytes or 0)
 
     @property
     def file_bytes(self) -> int | None:
-        """What can be dropped or written back: page cache without shared memory."""
+        """Memory that can be dropped or written back: page cache without shared memory."""
         cached = self.cached_bytes
         if cached is None:
             return None
@@ -61,17 +61,17 @@ class MemoryInfo:
 
 
 class MeminfoParser:
-    """Parses /proc/meminfo, knowing where the lines were the last time."""
+    """Parses /proc/meminfo by the known positions of its lines."""
 
     def __init__(self) -> None:
         self._count = -1
         self._places: tuple[tuple[int, bytes, int], ...] = ()
 
     def __call__(self, content: bytes, path: Path) -> MemoryInfo:
-        """Parse.
+        """Parse the file.
 
         Raises:
-            SensorError: If a wanted line is malformed or there twice, or the end is cut off.
+            SensorError: If a used line is malformed or occurs twice, or the end is cut off.
         """
         lines = content.split(b"\n")
         if len(lines) != self._count or lines[-1]:
@@ -80,35 +80,35 @@ class MeminfoParser:
         for index, start, length in self._places:
             line = lines[index]
             digits = line[length:-3].lstrip(b" ")
-            usual = line[:length] == start and line[-3:] == b" kB" and digits.isdigit()
-            if not usual or len(digits) > 15:
+            expected = line[:length] == start and line[-3:] == b" kB" and digits.isdigit()
+            if not expected or len(digits) > 15:
                 return self._learn(lines, path)
             sizes.append(int(digits) * 1024)
         return MemoryInfo(*sizes)
 
     def _learn(self, lines: list[bytes], path: Path) -> MemoryInfo:
         self._count = -1
-        found: dict[bytes, tuple[int, int]] = {}
+        sizes: dict[bytes, tuple[int, int]] = {}
         for index, line in enumerate(lines):
             key, _, rest = line.partition(b":")
             if key not in _WANTED:
                 continue
             words = rest.split()
-            if len(words) != 2 or words[1] != b"kB" or key in found:
+            if len(words) != 2 or words[1] != b"kB" or key in sizes:
                 raise SensorError(path, f"not a size in kB: {line[:60]!r}")
-            found[key] = (index, checked_count(parse_count(words[0], path) * 1024, path))
+            sizes[key] = (index, checked_count(parse_count(words[0], path) * 1024, path))
         if lines[-1] or len(lines) < 2:
             raise SensorError(path, f"cut short: {lines[-1][-40:]!r}")
-        if len(found) == len(_WANTED):
-            self._places = tuple((found[k][0], k + b":", len(k) + 1) for k in _WANTED)
+        if len(sizes) == len(_WANTED):
+            self._places = tuple((sizes[k][0], k + b":", len(k) + 1) for k in _WANTED)
             self._count = len(lines)
-        return MemoryInfo(**{_WANTED[key]: size for key, (_, size) in found.items()})
+        return MemoryInfo(**{_WANTED[key]: size for key, (_, size) in sizes.items()})
 
 
 def parse_meminfo(content: bytes, path: Path) -> MemoryInfo:
     """Parse /proc/meminfo.
 
     Raises:
-        SensorError: If a wanted line is malformed, or the end is cut off.
+        SensorError: If a line that is used is malformed, or the end is cut off.
     """
     return MeminfoParser()(content, path)

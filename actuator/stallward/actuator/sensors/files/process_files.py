@@ -1,4 +1,4 @@
-"""The files of one process beside its stat: status, schedstat, io, smaps_rollup."""
+"""The files of one process besides stat: status, schedstat, io and smaps_rollup."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _SIZES: Final = re.compile(
     rb"\nVmRSS:[\t ]+(\d{1,15}) kB\nRssAnon:[\t ]+(\d{1,15}) kB"
     rb"\nRssFile:[\t ]+(\d{1,15}) kB\nRssShmem:[\t ]+(\d{1,15}) kB\n"
 )
-"""How they stand since kernel 4.5; anything else is looked at line by line."""
+"""The form of these lines since kernel 4.5; any other form is parsed line by line."""
 _RESIDENT: Final = (b"VmRSS", b"RssAnon", b"RssFile", b"RssShmem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatus:
-    """What /proc/PID/status says; memory is absent for what has none (kernel threads)."""
+    """The /proc/PID/status of a process; kernel threads have no memory fields."""
 
     state: bytes
-    """One letter, as in field 3 of /proc/PID/stat."""
+    """The state as one letter, as in field 3 of /proc/PID/stat."""
     threads: int
     rss_bytes: int | None = None
     anon_bytes: int | None = None
-    """Anonymous and shared memory: what needs swap to be reclaimed."""
+    """Anonymous and shared memory, which needs swap to be reclaimed."""
     file_bytes: int | None = None
     swap_bytes: int | None = None
 
 
 def _value(content: bytes, key: bytes, path: Path | str) -> bytes | None:
-    """What stands in the line that begins with ``key`` (which begins with a newline)."""
+    """Return the rest of the line that begins with ``key`` (which begins with a newline)."""
     start = content.find(key)
     if start < 0:
         return None
@@ -55,10 +55,12 @@ def _size(content: bytes, key: bytes, path: Path | str) -> int | None:
 
 
 def parse_status(content: bytes, path: Path | str) -> ProcessStatus:
-    """/proc/PID/status. A process's name cannot fake a line: the kernel escapes newlines in it.
+    """Parse /proc/PID/status.
+
+    A process's name cannot fake a line, since the kernel escapes newlines in it.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     state = _value(content, b"\nState:", path)
     threads = _value(content, b"\nThreads:", path)
@@ -76,10 +78,10 @@ def parse_status(content: bytes, path: Path | str) -> ProcessStatus:
 
 
 def _resident(content: bytes, path: Path | str) -> tuple[int | None, int | None, int | None]:
-    """Resident memory: all, anonymous and shared, of files."""
-    usual = _SIZES.match(content, max(content.find(b"\nVmRSS:"), 0))
-    if usual is not None:
-        rss, anon, file, shared = usual.groups()
+    """Parse the resident memory: total, anonymous with shared, and file pages."""
+    match = _SIZES.match(content, max(content.find(b"\nVmRSS:"), 0))
+    if match is not None:
+        rss, anon, file, shared = match.groups()
         return int(rss) * _KIB, (int(anon) + int(shared)) * _KIB, int(file) * _KIB
     sizes = (_size(content, b"\n" + key + b":", path) for key in _RESIDENT)
     rss_bytes, anon_bytes, file_bytes, shared_bytes = sizes
@@ -89,10 +91,10 @@ def _resident(content: bytes, path: Path | str) -> tuple[int | None, int | None,
 
 
 def parse_schedstat(content: bytes, path: Path | str) -> int:
-    """How long one thread waited for a CPU, microseconds (nanoseconds in the file).
+    """Parse how long one thread waited for a CPU; returns microseconds of the nanoseconds.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     words = content.split()
     if len(words) != 3 or not content.endswith(b"\n"):
@@ -101,10 +103,10 @@ def parse_schedstat(content: bytes, path: Path | str) -> int:
 
 
 def parse_process_io(content: bytes, path: Path | str) -> IoBytes:
-    """/proc/PID/io: bytes that the process itself had read from and written to storage.
+    """Parse /proc/PID/io: bytes that the process itself had read from and written to storage.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     if not content.endswith(b"\n"):
         raise SensorError(path, f"cut short: {content[-60:]!r}")
@@ -116,10 +118,10 @@ def parse_process_io(content: bytes, path: Path | str) -> IoBytes:
 
 
 def parse_pss(content: bytes, path: Path | str) -> int | None:
-    """``Pss`` of /proc/PID/smaps_rollup, bytes; ``None`` for what has no memory of its own.
+    """Parse ``Pss`` of /proc/PID/smaps_rollup; ``None`` for a process without memory.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     if content and not content.endswith(b"\n"):
         raise SensorError(path, f"cut short: {content[-60:]!r}")

@@ -13,28 +13,28 @@ from stallward.agent.sample import PsiTotals
 
 _RESOURCES: Final = ("memory", "io", "cpu")
 _LINES: Final = frozenset({b"some", b"full"})
-_USUAL: Final = re.compile(rb"some [^\n]* total=(\d{1,19})\nfull [^\n]* total=(\d{1,19})\n")
-"""What the kernel writes; anything else is looked at line by line."""
+_TOTALS: Final = re.compile(rb"some [^\n]* total=(\d{1,19})\nfull [^\n]* total=(\d{1,19})\n")
+"""The form that the kernel writes; any other form is parsed line by line."""
 
 
 def parse_psi(content: bytes, path: Path) -> tuple[int | None, int | None]:
-    """The ``some`` and ``full`` totals, microseconds; ``None`` for a line that is not there.
+    """Parse the ``some`` and ``full`` totals in microseconds; ``None`` for a missing line.
 
-    The averages are not read: they move only every two seconds.
+    The averages are not used: the kernel updates them only every two seconds.
 
     Raises:
         SensorError: If a line is malformed or cut short.
     """
-    usual = _USUAL.fullmatch(content)
-    if usual is not None:
-        return int(usual[1]), int(usual[2])
+    match = _TOTALS.fullmatch(content)
+    if match is not None:
+        return int(match[1]), int(match[2])
     totals: dict[bytes, int] = {}
     for line in content.split(b"\n"):
         kind, _, rest = line.partition(b" ")
         if not line:
             continue
-        _, found, total = rest.rpartition(b" total=")
-        if kind not in _LINES or kind in totals or not found:
+        _, separator, total = rest.rpartition(b" total=")
+        if kind not in _LINES or kind in totals or not separator:
             raise SensorError(path, f"not a pressure line: {line[:80]!r}")
         totals[kind] = parse_count(total, path)
     if not totals or not content.endswith(b"\n"):
@@ -46,7 +46,7 @@ class PsiReader:
     """The PSI files of the node or of one group, kept open.
 
     Args:
-        folder: Where they are.
+        folder: The directory of the files.
         suffix: ``""`` for /proc/pressure/memory, ``".pressure"`` for a group's memory.pressure.
         machine: Whether this is the whole machine, for which cpu's ``full`` is not defined: the
             kernel writes 0 there.
@@ -62,11 +62,11 @@ class PsiReader:
         self._totals = PsiTotals()
 
     def read(self, *, io_too: bool = True, cpu_too: bool = True) -> PsiTotals:
-        """The present totals; absent ones are ``None``.
+        """Read the totals; absent ones are ``None``.
 
         Args:
-            io_too: Read also that of io; it stays as it was otherwise.
-            cpu_too: The same of cpu.
+            io_too: Whether to read the io file, too; else its last totals are returned.
+            cpu_too: Whether to read the cpu file, too; else its last totals are returned.
         """
         memory = self.memory.read()
         io = self._io.read() if io_too else self._io.value

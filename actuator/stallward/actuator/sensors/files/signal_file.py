@@ -1,4 +1,4 @@
-"""One file of the kernel that gives one signal, or a few that come together."""
+"""One file of the kernel that holds one signal or several."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ T = TypeVar("T")
 
 
 class SignalFile(Generic[T]):
-    """A file kept open, and what it means.
+    """A file that is kept open, and its parsed value.
 
-    One file that cannot be understood must not blind the node to all the others: its signal is
-    absent then, and ``fault`` says why. A file that reads as it did before is not parsed again.
+    If a file cannot be parsed, only its own signal is absent, and ``fault`` says why. Content that
+    is the same as before is not parsed again.
 
     Args:
         path: The file.
-        parse: Understands its content; raises ``SensorError`` if it cannot.
-        absent: The value while the file is not there, or not to be understood.
+        parse: Parses the content; raises ``SensorError`` if it cannot.
+        absent: The value while the file is absent or cannot be parsed.
         one_piece: See :class:`~stallward.actuator.kernel.files.OpenFile`.
-
-    Attributes:
-        value: What the last read gave.
-        fault: Why the last read gave nothing though the file is there.
     """
 
     __slots__ = ("_absent", "_content", "_file", "_parse", "fault", "value")
@@ -44,7 +40,9 @@ class SignalFile(Generic[T]):
         self._absent = absent
         self._content: bytes | None = None
         self.value = absent
+        """The value of the last read."""
         self.fault: SensorError | None = None
+        """Why the last read failed although the file exists."""
 
     @property
     def path(self) -> Path:
@@ -53,11 +51,11 @@ class SignalFile(Generic[T]):
 
     @property
     def there(self) -> bool:
-        """Whether the file was there when it was last read."""
+        """Whether the file existed at the last read."""
         return self._content is not None or self.fault is not None
 
     def read(self) -> T:
-        """The present value."""
+        """Read the file and return its value."""
         try:
             content = self._file.read()
             if content is not None and content == self._content:
@@ -67,7 +65,7 @@ class SignalFile(Generic[T]):
             if content is not None:
                 self.value = self._parse(content, self._file.path)
                 self._content = content
-        except SensorError as error:  # it is not kept: the next read tries again
+        except SensorError as error:  # the content is not kept, so that the next read tries again
             self._content, self.fault = None, error
             self.value = self._absent
         return self.value
@@ -78,4 +76,4 @@ class SignalFile(Generic[T]):
 
 
 AnySignal: TypeAlias = SignalFile[Any]
-"""Where only faults and closing matter."""
+"""A file with a value of any type, where only faults and closing matter."""

@@ -18,7 +18,7 @@ _STALLS: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmStat:
-    """The counters used of /proc/vmstat, since boot; absent ones are ``None``."""
+    """The counters of /proc/vmstat that are used, since boot; absent ones are ``None``."""
 
     swap_in_pages: int | None = None
     swap_out_pages: int | None = None
@@ -47,16 +47,16 @@ _COUNTERS: Final = (
 
 
 class VmStatParser:
-    """Parses /proc/vmstat, knowing where the lines were the last time."""
+    """Parses /proc/vmstat by the known positions of its lines."""
 
     def __init__(self) -> None:
         self._layout = FlatLayout((*_COUNTERS, *_STALLS))
 
     def __call__(self, content: bytes, path: Path) -> VmStat:
-        """Parse.
+        """Parse the file.
 
         Raises:
-            SensorError: If it is malformed or cut short.
+            SensorError: If the content is malformed or cut short.
         """
         values = self._layout.counts(content, path)
         swap_in, swap_out, major_faults, refault_file, old_refaults, refault_anon = values[:6]
@@ -80,16 +80,16 @@ def parse_vmstat(content: bytes, path: Path) -> VmStat:
     """Parse /proc/vmstat.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     return VmStatParser()(content, path)
 
 
 def vmstat_file(path: Path) -> SignalFile[VmStat]:
-    """/proc/vmstat, read no further than its first piece where that has all the counters.
+    """Open /proc/vmstat; only its first piece is read if that has all the counters.
 
-    The kernel adds all of them up anew for every piece (22 us each), and one more to say that
-    there is no more.
+    The kernel sums up all counters anew for every piece (22 us each), and once more for the empty
+    piece at the end.
     """
     signal = SignalFile(path, VmStatParser(), VmStat(), one_piece=True)
     whole = SignalFile(path, VmStatParser(), VmStat())

@@ -1,4 +1,4 @@
-"""Which of the watched groups a cgroup is in, by the number that the kernel knows it by."""
+"""Finds out in which of the watched groups a cgroup is, by the cgroup's id in the kernel."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Final
 
 _KERNFS_HANDLE: Final = 0xFE
-"""Type of file handle that holds the number of a directory (FILEID_KERNFS)."""
+"""The type of a file handle that holds the id of a directory (FILEID_KERNFS)."""
 _MAX_KNOWN: Final = 8192
 
 
 class CgroupIds:
-    """Finds the directory of a cgroup by its number, without walking the hierarchy.
+    """Finds the directory of a cgroup by its id, without walking the hierarchy.
 
-    A cgroup that is gone by then is in no group. Numbers are never used again.
+    A cgroup that has been removed meanwhile is in no group. Ids are never used again.
 
     Args:
         root: The root of the v2 hierarchy; without one no cgroup is in any group.
-        groups: Directories of the watched groups.
+        groups: The directories of the watched groups.
     """
 
     def __init__(self, root: Path | None, groups: Sequence[Path | None]) -> None:
@@ -33,7 +33,7 @@ class CgroupIds:
         self._open = ctypes.CDLL(None, use_errno=True).open_by_handle_at
 
     def groups_of(self, number: int) -> tuple[int, ...]:
-        """Indices of the watched groups that a cgroup is, or is below."""
+        """The indices of the watched groups that a cgroup is, or is below."""
         known = self._known.get(number)
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
@@ -46,7 +46,7 @@ class CgroupIds:
         return known
 
     def _path(self, number: int) -> str:
-        """The directory of a cgroup, or nothing if there is none now."""
+        """The directory of a cgroup; empty if the cgroup does not exist any more."""
         if self._root is None:
             return ""
         handle = ctypes.create_string_buffer(struct.pack("<IiQ", 8, _KERNFS_HANDLE, number), 16)

@@ -1,8 +1,8 @@
 """Page-cache hits and misses per process, per cgroup and of the node, counted by eBPF.
 
-What is counted, how exactly and at what cost: docs/explanation/page-cache.md. The programs are
+docs/explanation/page-cache.md says what is counted, how exactly and at what cost. The programs are
 in :mod:`~stallward.actuator.sensors.page_cache.programs`. They and their maps belong to this
-process alone: when it closes their descriptors, or is killed, the kernel takes them away.
+process alone: when it closes their descriptors, or is killed, the kernel removes them.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from stallward.actuator.sensors.page_cache.steps import (
 BTF: Final = "kernel/btf/vmlinux"
 """The kernel's type information, below sysfs."""
 _ENTRIES: Final = 2048
-"""Pairs of cgroup and process that may look pages up between two reads."""
+"""How many pairs of cgroup and process are counted apart between two reads."""
 _BATCH: Final = 256
 _MAX_BATCHES: Final = 8
-"""A read takes no more than this; the rest waits for the next one."""
+"""How many batches one read takes; the rest waits for the next read."""
 _MAX_PROCESSES: Final = 4096
-"""Processes whose totals are kept: those that looked pages up last."""
+"""How many processes have their totals kept: those that looked pages up last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +56,14 @@ class PageCacheCount:
     """Page-cache lookups since the counters were opened."""
 
     hits: int = 0
-    """The page was there."""
+    """Lookups that found the page."""
     misses: int = 0
-    """The page had to be brought in."""
+    """Lookups whose page had to be brought in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageCacheAbsent:
-    """Nothing is counted on this node."""
+    """Says why nothing is counted on this node."""
 
     reason: str
 
@@ -74,11 +74,11 @@ class PageCacheReading:
 
     node: PageCacheCount
     groups: tuple[PageCacheCount | None, ...]
-    """Of each group, its descendants included; ``None`` for one that has no directory."""
+    """The count of each group with its descendants; ``None`` for a group without a directory."""
 
 
 class PageCacheCounters:
-    """Counters that are attached to the kernel as long as this object is open.
+    """Counters that are attached to the kernel until this object is closed.
 
     Args:
         bpf: The system call.
@@ -88,7 +88,7 @@ class PageCacheCounters:
         cgroup_root: The root of that hierarchy, if there is one.
 
     Raises:
-        ActuatorError: If the kernel lacks something or refuses it; nothing stays attached.
+        ActuatorError: If the kernel lacks or refuses something; nothing stays attached.
     """
 
     def __init__(
@@ -124,16 +124,16 @@ class PageCacheCounters:
 
     def _attach(self, kernel: Kernel) -> None:
         for program in PROGRAMS:
-            place = kernel.tracepoint(program.tracepoint, program.arguments)
+            hook = kernel.tracepoint(program.tracepoint, program.arguments)
             code = program.make(kernel, self._maps)
             fd = self._bpf.load_program(
-                program.name, code, attach_type=TRACEPOINT, attach_to=place.type_id
+                program.name, code, attach_type=TRACEPOINT, attach_to=hook.type_id
             )
             self._program_fds.append(fd)
             self._program_fds.append(self._bpf.attach(program.tracepoint, fd))
 
     def _sees_one_page_too_many(self) -> bool:
-        """What the programs make of a read of one page, of a file of many."""
+        """Whether the programs count two pages for a read of one page (of a longer file)."""
         fd = os.open("/proc/self/exe", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.pread(fd, 1, 0)
@@ -158,7 +158,7 @@ class PageCacheCounters:
         )
 
     def read(self) -> PageCacheReading:
-        """Take what was counted since the last read, in bounded time; the totals so far.
+        """Add the counts since the last read, in bounded time; returns the totals so far.
 
         Raises:
             BpfRefusedError: If the kernel refuses it.
@@ -187,10 +187,10 @@ class PageCacheCounters:
         )
         sums = values.reshape(count, self._cpus, 2).sum(axis=1).tolist()
         for cgroup, process, (hits, misses) in zip(keys[::2], keys[1::2], sums, strict=True):
-            # Taken out and put in again: the last ones are those that were active last.
-            mine = self._processes.pop(process, None) or [0, 0]
-            self._processes[process] = mine
-            for total in (mine, self._node, *self._of(cgroup)):
+            # Taken out and put in again, so that the most recently active ones are last.
+            own = self._processes.pop(process, None) or [0, 0]
+            self._processes[process] = own
+            for total in (own, self._node, *self._of(cgroup)):
                 total[0] += hits
                 total[1] += misses
 
@@ -200,17 +200,17 @@ class PageCacheCounters:
         return [total for total in totals if total is not None]
 
     def process(self, pid: int) -> PageCacheCount:
-        """What one process has looked up, as of the last read."""
+        """The lookups of one process up to the last read."""
         return _count(self._processes.get(pid, [0, 0]))
 
     def _overflow(self) -> list[int]:
-        """What no process could be named for: too many looked pages up between two reads."""
+        """The counts of processes beyond those that the map has room for between two reads."""
         values = self._bpf.lookup(self._maps.overflow, bytes(4), COUNT_BYTES * self._cpus)
         sums = np.frombuffer(values, np.int64).reshape(self._cpus, 2).sum(axis=0)
         return [int(sums[0]), int(sums[1])]
 
     def close(self) -> None:
-        """Detach from the kernel; harmless when done already."""
+        """Detach from the kernel; a second call does nothing."""
         _close(self._program_fds)
         _close(self._map_fds)
 
@@ -225,7 +225,7 @@ def _count(total: Sequence[int]) -> PageCacheCount:
 
 
 def _whole(path: Path) -> bytes:
-    """All of a big file, in one piece of memory that goes back to the system afterwards.
+    """Read a big file into one piece of memory, which goes back to the system afterwards.
 
     Raises:
         NodeError: If it cannot be read.
@@ -248,7 +248,7 @@ def open_page_cache(
     cgroup_root: Path | None = None,
     bpf: BpfSyscall | None = None,
 ) -> PageCacheCounters | PageCacheAbsent:
-    """Start counting, if this node allows it; takes about 0.2 s.
+    """Start counting if this node allows it; takes about 0.2 s.
 
     Args:
         mode: ``off`` for not at all.

@@ -1,4 +1,4 @@
-"""What the page-cache programs must know of the kernel they are made for."""
+"""The kernel's layout as far as the page-cache programs depend on it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from stallward.actuator.kernel.bpf.btf import Btf, KernelFunction
 
 
 class Kernel:
-    """What the programs must know of this kernel.
+    """The layout of the running kernel.
 
     Args:
-        btf: Its types.
+        btf: The kernel's types.
     """
 
     def __init__(self, btf: Btf) -> None:
         self._btf = btf
         self.last_index_is_behind = False
-        """``mm_filemap_get_pages`` names the page behind the last one: a mistake in it that
-        newer kernels have put right ("filemap: fix the last_index of mm_filemap_get_pages")."""
+        """Whether ``mm_filemap_get_pages`` gives the index after the last page: a bug that newer
+        kernels have fixed ("filemap: fix the last_index of mm_filemap_get_pages")."""
 
     def tracepoint(self, name: str, arguments: int) -> KernelFunction:
-        """A tracepoint with so many arguments.
+        """Return a tracepoint that has this number of arguments.
 
         Raises:
-            NodeError: If there is none.
+            NodeError: If there is no such tracepoint.
         """
-        found = self._btf.tracepoint(f"btf_trace_{name}")
-        if found is None:
+        hook = self._btf.tracepoint(f"btf_trace_{name}")
+        if hook is None:
             raise NodeError(f"this kernel has no tracepoint {name} (Linux 6.12 or later has)")
-        if len(found.arguments) != arguments:
-            raise NodeError(f"{name} has ({', '.join(found.arguments)}) in this kernel")
-        return found
+        if len(hook.arguments) != arguments:
+            raise NodeError(f"{name} has ({', '.join(hook.arguments)}) in this kernel")
+        return hook
 
     def field(self, structure: str, field: str) -> int:
-        """Bytes from the start of a structure to a field.
+        """Return the offset of a field in a structure, in bytes.
 
         Raises:
-            NodeError: If there is none.
+            NodeError: If there is no such field.
         """
         offset = self._btf.field_offset(structure, field)
         if offset is None:
@@ -44,7 +44,7 @@ class Kernel:
         return offset
 
     def large_folio(self) -> tuple[int, int] | None:
-        """The flag of a folio of many pages, and where their count is; ``None``: unknown."""
+        """Return a large folio's flag and its page count's offset; ``None`` if unknown."""
         head = self._btf.enumerator("pageflags", "PG_head")
         count = self._btf.field_offset("folio", "_nr_pages", "_folio_nr_pages")
         return None if head is None or count is None else (1 << head, count)

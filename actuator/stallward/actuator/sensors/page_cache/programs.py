@@ -1,18 +1,19 @@
 """The eBPF programs that count page-cache lookups at the kernel's own tracepoints.
 
 ===================================  =======================================================
-``mm_filemap_get_pages``             read(2), sendfile(2) and their kin look pages up
+``mm_filemap_get_pages``             read(2), sendfile(2) and the like look pages up
 ``mm_filemap_fault``                 a page fault asks for a page of a mapped file
-``mm_filemap_map_pages``             a page fault is served from pages that are there
+``mm_filemap_map_pages``             a page fault is served from pages in the cache
 ``mm_filemap_add_to_page_cache``     a page is brought in
 ``writeback_dirty_folio``            a page is written to
 ===================================  =======================================================
 
-A lookup is a miss if the same thread has just had the page brought in, for it or ahead of it;
-any other is a hit. For that each thread remembers its last *run*: where the pages lie that it
-brought in last, and how many of them nobody has looked up or written to yet. What a lookup
-found is known only afterwards (one read comes in parts, a fault is tried again), so each thread
-also has a *pending* lookup, counted when its next event comes.
+A lookup is a miss if the same thread has just had the page brought in, for this lookup or by
+readahead; any other is a hit. For that the programs keep of each thread its last *run*: the range
+of pages that it brought in last, and how many of them are *fresh*, that is, have not been looked
+up or written to yet. The outcome of a lookup is known only afterwards (one read comes in parts, a
+fault is tried again), so each thread also has a *pending* lookup, which is counted at its next
+event.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from stallward.actuator.sensors.page_cache.kernel_layout import Kernel
 from stallward.actuator.sensors.page_cache.steps import Maps
 
 _SAME_RUN_PAGES: Final = 256
-"""A page brought in so soon after a run belongs to it: some between were there already."""
+"""A page within this distance behind a run belongs to it: pages between were cached already."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _PAGE_SHIFT: Final = _PAGE_BYTES.bit_length() - 1
 
 
 def _grow_run(asm: Assembler) -> None:
-    """The run takes in R8 pages from R4 to R5 of mapping R6, or on to "new"."""
+    """Add to the run R8 pages from R4 to R5 of mapping R6, or jump to "new"."""
     asm.load(R1, R7, step.FRESH)
     asm.jump_if(R1, "==", 0, to="new")
     asm.load(R2, R7, step.RUN_MAPPING)
@@ -65,19 +66,19 @@ def _grow_run(asm: Assembler) -> None:
 
 
 def _settle(asm: Assembler) -> None:
-    """The run will be forgotten: count the pending lookup, which may be of its pages."""
+    """Count the pending lookup, which may be of the run's pages, before the run is forgotten."""
     asm.store(FP, step.NEW_MAPPING, R6)
     asm.store(FP, step.NEW_END, R5)
     asm.load(R2, R7, step.MAPPING)
     asm.load(R5, R7, step.END)
     asm.jump_if(R2, "!=", reg=R6, to="whole")
     asm.load(R0, R7, step.KIND)
-    asm.jump_if(R0, "==", step.FAULT, to="none")  # the new page is brought in for it
+    asm.jump_if(R0, "==", step.FAULT, to="none")  # the new page is brought in for this fault
     asm.jump_if(R0, "!=", step.READ, to="whole")
     asm.load(R3, R7, step.FIRST)
     asm.jump_if(R4, "<", reg=R3, to="whole")
     asm.jump_if(R4, ">=", reg=R5, to="whole")
-    asm.alu(R5, "=", reg=R4)  # the same read goes on: what came before the new page
+    asm.alu(R5, "=", reg=R4)  # the same read goes on: count the pages before the new one
     asm.jump("resolve")
     asm.label("none")
     asm.alu(R2, "=", 0)
@@ -88,7 +89,7 @@ def _settle(asm: Assembler) -> None:
 
 
 def add_program(kernel: Kernel, maps: Maps) -> bytes:
-    """``mm_filemap_add_to_page_cache(folio)``: the run grows, or a new one starts."""
+    """Make the program of ``mm_filemap_add_to_page_cache(folio)``: add to the run or start one."""
     asm = Assembler()
     asm.load(R1, R1, 0)
     step.folio(asm, kernel)
@@ -113,7 +114,7 @@ def add_program(kernel: Kernel, maps: Maps) -> bytes:
 
 
 def dirty_program(kernel: Kernel, maps: Maps) -> bytes:
-    """``writeback_dirty_folio(folio, mapping)``: a page brought in to be written to."""
+    """Make the program of ``writeback_dirty_folio(folio, mapping)``: a page is written to."""
     asm = Assembler()
     asm.load(R1, R1, 0)
     step.folio(asm, kernel)
@@ -136,9 +137,9 @@ def dirty_program(kernel: Kernel, maps: Maps) -> bytes:
 
 
 def read_program(kernel: Kernel, maps: Maps) -> bytes:
-    """``mm_filemap_get_pages(mapping, index, last_index)``: one part of a read.
+    """Make the program of ``mm_filemap_get_pages(mapping, index, last_index)``: part of a read.
 
-    A read comes in parts that all end where it ends; the part before goes up to this one.
+    All parts of a read end where the read ends, so each part covers the pages up to the next one.
     """
     asm = Assembler()
     asm.alu(R4, "=", reg=R1)
@@ -175,9 +176,9 @@ def read_program(kernel: Kernel, maps: Maps) -> bytes:
 
 
 def fault_program(kernel: Kernel, maps: Maps) -> bytes:
-    """``mm_filemap_fault(mapping, index)``: comes again when the fault is tried again.
+    """Make the program of ``mm_filemap_fault(mapping, index)``: a fault, or another try of it.
 
-    It also comes when ``mm_filemap_map_pages`` mapped others but not the page that was wanted.
+    It also comes when ``mm_filemap_map_pages`` mapped other pages but not the one that was needed.
     """
     asm = Assembler()
     asm.alu(R4, "=", reg=R1)
@@ -197,7 +198,7 @@ def fault_program(kernel: Kernel, maps: Maps) -> bytes:
     asm.load(R3, FP, step.NEW_FIRST)
     asm.jump_if(R3, "<", reg=R1, to="resolve")
     asm.jump_if(R3, ">=", reg=R5, to="resolve")
-    asm.alu(R2, "=", 0)  # the same fault: forget what was thought of it
+    asm.alu(R2, "=", 0)  # the same fault: its lookup is not decided yet
     step.resolve(asm)
     step.remember(asm, step.FAULT)
     step.count(asm, maps)
@@ -205,7 +206,10 @@ def fault_program(kernel: Kernel, maps: Maps) -> bytes:
 
 
 def map_program(kernel: Kernel, maps: Maps) -> bytes:
-    """``mm_filemap_map_pages(mapping, start_pgoff, end_pgoff)``: inclusive."""
+    """Make the program of ``mm_filemap_map_pages(mapping, start_pgoff, end_pgoff)``.
+
+    The end is inclusive.
+    """
     asm = Assembler()
     asm.alu(R4, "=", reg=R1)
     asm.load(R1, R4, 0)
@@ -234,7 +238,7 @@ def map_program(kernel: Kernel, maps: Maps) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One program and the tracepoint it is for."""
+    """One program and its tracepoint."""
 
     name: str
     tracepoint: str
@@ -258,4 +262,4 @@ NAMES: Final = (
     *("address_space", "folio", "inode", "pageflags"),
     *(f"btf_trace_{program.tracepoint}" for program in PROGRAMS),
 )
-"""Everything to look up in the kernel's types."""
+"""All names to look up in the kernel's types."""

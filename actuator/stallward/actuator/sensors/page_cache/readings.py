@@ -1,4 +1,4 @@
-"""Page-cache hits and misses as part of a sample, where they are switched on and allowed."""
+"""Adds page-cache hits and misses to a sample, where they are switched on and allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PageCacheSignal:
     Args:
         mode: ``off``, ``auto`` or ``ebpf``; see ``node.page_cache`` in the configuration.
         hierarchy: The node's cgroup hierarchies.
-        zone: What the protected application and the background share.
+        zone: The group that the protected application and the background share.
         protected: The protected application's group; a process tree is not counted apart.
         slots: The background groups or process trees, in slot order.
         sys: Where sysfs is.
@@ -42,14 +42,14 @@ class PageCacheSignal:
         sys: Path,
     ) -> None:
         self.absent: str | None = None
-        """Why nothing is counted; ``None`` while something is."""
+        """Why nothing is counted; ``None`` while lookups are counted."""
         self._counters: PageCacheCounters | None = None
         if mode == "off":
             self.absent = 'switched off (node.page_cache = "off")'
             return
         from stallward.actuator.sensors.page_cache.counters import PageCacheAbsent, open_page_cache  # noqa: PLC0415 - only where wanted
 
-        found = open_page_cache(
+        counters = open_page_cache(
             mode,
             sys=sys,
             groups=[
@@ -58,18 +58,18 @@ class PageCacheSignal:
             ],
             cgroup_root=hierarchy.unified_root,
         )
-        if isinstance(found, PageCacheAbsent):
+        if isinstance(counters, PageCacheAbsent):
             if mode == "ebpf":
                 raise NodeError(
-                    f"The page cache cannot be watched by eBPF: {found.reason}",
+                    f"The page cache cannot be watched by eBPF: {counters.reason}",
                     next_step='Set node.page_cache to "auto" or "off" to do without.',
                 )
-            self.absent = found.reason
+            self.absent = counters.reason
         else:
-            self._counters = found
+            self._counters = counters
 
     def fill(self, sample: Sample) -> Sample:
-        """The sample with what was counted so far; as it is if nothing is counted."""
+        """Return the sample with the counts so far; unchanged if nothing is counted."""
         counters = self._counters
         if counters is None:
             return sample
@@ -94,7 +94,7 @@ class PageCacheSignal:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What is absent, and why."""
+        """Why the counts are missing; empty if they are not."""
         return () if self.absent is None else (f"page cache by eBPF: {self.absent}",)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What the page-cache programs have in common: what is remembered of a thread, and counting.
+"""Steps that the page-cache programs share: the record of a thread, and counting.
 
-R7 is what is remembered of the thread, R9 its process and number. Each step says what else it
-takes and leaves; R1 to R5 are lost where nothing is said.
+R7 points to the record of the thread; R9 holds its process and thread id. Each step says which
+other registers it uses and sets; R1 to R5 are overwritten where it does not say.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from stallward.actuator.kernel.bpf.assembler import (
 from stallward.actuator.sensors.page_cache.kernel_layout import Kernel
 
 THREADS: Final = 2048
-"""Threads that are remembered, by the low bits of their number; a power of two."""
+"""How many threads have a record, by the low bits of their id; a power of two."""
 THREAD_BYTES: Final = 72
 KEY_BYTES: Final = 16
-"""Cgroup id and process."""
+"""A key holds a cgroup id and a process id."""
 COUNT_BYTES: Final = 16
-"""Hits and misses."""
+"""A count holds hits and misses."""
 
 _LOOKUP, _UPDATE, _PID_TGID, _CGROUP_ID = 1, 2, 14, 80
 _NOEXIST: Final = 1
 _HITS, _MISSES = 0, 8
 
-# What is remembered of a thread: its run, and its pending lookup (mapping 0: none).
+# The record of a thread: its run, and its pending lookup (mapping 0: none).
 OWNER, RUN_MAPPING, RUN_START, RUN_END, FRESH = 0, 8, 16, 24, 32
 MAPPING, FIRST, END, KIND = 40, 48, 56, 64
 READ, FAULT, MAP = 0, 1, 2
 
-# On the stack: the event, then what to count and where.
+# On the stack: the event, then the counts and the keys to count at.
 NEW_MAPPING, NEW_FIRST, NEW_END = -8, -16, -24
 _NEW_HITS, _NEW_MISSES = -40, -32
 _KEY, _ZERO, _INDEX = -56, -72, -80
 
 
 def pending_pages(thread: bytes) -> int:
-    """How many pages the pending lookup of a thread is for, from what is remembered of it."""
+    """How many pages the pending lookup is for, from the record of a thread."""
     first, end = struct.unpack_from("<2Q", thread, FIRST)
     return int(end - first)
 
@@ -61,18 +61,18 @@ class Maps:
 
     counts: int
     overflow: int
-    """Counts for which ``counts`` had no room."""
+    """The map of counts for which ``counts`` had no room."""
     threads: int
 
 
 def address(asm: Assembler, register: int, offset: int) -> None:
-    """``register`` = a place on the stack."""
+    """Set ``register`` to an address on the stack."""
     asm.alu(register, "=", reg=FP)
     asm.alu(register, "+", offset)
 
 
 def find_thread(asm: Assembler, maps: Maps) -> None:
-    """R9 = process and thread; R7 = what is remembered of it, empty if it is new."""
+    """Set R9 to the process and thread id, and R7 to the thread's record, empty if it is new."""
     asm.call(_PID_TGID)
     asm.alu(R9, "=", reg=R0)
     asm.alu(R0, "&", THREADS - 1)
@@ -80,7 +80,7 @@ def find_thread(asm: Assembler, maps: Maps) -> None:
     asm.load_map(R1, maps.threads)
     address(asm, R2, _INDEX)
     asm.call(_LOOKUP)
-    asm.jump_if(R0, "==", 0, to="end")  # never, but the verifier cannot know
+    asm.jump_if(R0, "==", 0, to="end")  # it never is, but the verifier cannot know
     asm.alu(R7, "=", reg=R0)
     asm.load(R1, R7, OWNER)
     asm.jump_if(R1, "==", reg=R9, to="known")
@@ -91,7 +91,7 @@ def find_thread(asm: Assembler, maps: Maps) -> None:
 
 
 def folio(asm: Assembler, kernel: Kernel) -> None:
-    """From the folio R1: R6 = its mapping, R4 = its first page, R8 = how many it has."""
+    """Set R6 to the mapping, R4 to the first page and R8 to the page count of the folio in R1."""
     asm.load(R6, R1, kernel.field("folio", "mapping"))
     asm.load(R4, R1, kernel.field("folio", "index"))
     asm.alu(R8, "=", 1)
@@ -107,7 +107,7 @@ def folio(asm: Assembler, kernel: Kernel) -> None:
 
 
 def finish(asm: Assembler) -> bytes:
-    """Return 0; the whole program."""
+    """End with result 0; return the assembled program."""
     asm.label("end")
     asm.alu(R0, "=", 0)
     asm.end()
@@ -115,7 +115,7 @@ def finish(asm: Assembler) -> bytes:
 
 
 def resolve(asm: Assembler) -> None:
-    """Count the pending lookup of R7, in mapping R2 (or 0) up to page R5, into the stack."""
+    """Count on the stack the pending lookup of R7, in mapping R2 (or 0) up to page R5."""
     asm.label("resolve")
     asm.store_value(FP, _NEW_HITS, 0)
     asm.store_value(FP, _NEW_MISSES, 0)
@@ -159,7 +159,7 @@ def resolve(asm: Assembler) -> None:
 
 
 def remember(asm: Assembler, kind: int) -> None:
-    """The event becomes the pending lookup."""
+    """Make the event the pending lookup."""
     asm.label("remember")
     asm.load(R1, FP, NEW_MAPPING)
     asm.store(R7, MAPPING, R1)
@@ -202,7 +202,8 @@ def count(asm: Assembler, maps: Maps) -> None:
     asm.call(_LOOKUP)
     asm.jump_if(R0, "==", 0, to="end")
     asm.label("add")
-    # Each CPU has its own: no lock. An addition is lost only if the entry is taken out just now.
+    # Each CPU has its own counts, so there is no lock. An addition is lost only if the entry is
+    # taken out at this very moment.
     for column, register in ((_HITS, R6), (_MISSES, R7)):
         asm.load(R1, R0, column)
         asm.alu(R1, "+", reg=register)

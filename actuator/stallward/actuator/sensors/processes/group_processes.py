@@ -1,4 +1,4 @@
-"""What the processes of one group add up to."""
+"""Counters summed over the processes of one group."""
 
 from __future__ import annotations
 
@@ -15,35 +15,33 @@ _TICKS_PER_S = 100  # USER_HZ, the same on every architecture that runs this
 _START_MARGIN_TICKS = 5
 
 Counts = tuple[int, int, int]
-"""Run delay in microseconds, bytes read, bytes written."""
+"""The run delay in microseconds, bytes read and bytes written."""
 _ZERO: Final[Counts] = (0, 0, 0)
 _UNKNOWN: Final = (None, None, None)
 _FEW: Final = 8
-"""A tick can read so many processes beside those whose turn it is."""
+"""How many processes a tick can read besides those whose turn it is."""
 
 
 class GroupProcesses:
     """The processes of one group, and counters summed over them.
 
-    A sum never falls: what ended processes had stays in it. A process that came from another
-    group counts from then on. Nothing is known before each process had its first turn.
+    A sum never falls: the counters of ended processes stay in it. A process that moves in from
+    another group counts from then on. Sums are unknown until each process was read once.
 
     Args:
         members: Lists the processes.
         slot: The slot; -1 for the protected application.
-        proc: Where /proc is.
-
-    Attributes:
-        tracked: The processes, by pid.
-        arrivals: Those first seen since somebody cleared this.
-        fault: Why they could not be listed the last time.
+        proc: The /proc directory.
     """
 
     def __init__(self, members: Members, slot: int, proc: Path) -> None:
         self.slot = slot
         self.tracked: dict[int, TrackedProcess] = {}
+        """The processes by pid."""
         self.arrivals: list[TrackedProcess] = []
+        """New processes; the user of this list clears it."""
         self.fault: SensorError | None = None
+        """Why the last listing failed; ``None`` if it did not."""
         self._members = members
         self._proc = proc
         self._pids: frozenset[int] | None = None
@@ -57,7 +55,7 @@ class GroupProcesses:
         self._listed_ticks: float | None = None
 
     def look(self, keep: int) -> bool:
-        """Take in who came and who left; whether anything changed.
+        """Add new processes and drop those that left; returns whether anything changed.
 
         Args:
             keep: How many processes may keep their files open.
@@ -85,12 +83,12 @@ class GroupProcesses:
         return True
 
     def take_turn(self, process: TrackedProcess, now_s: float, pss_bytes: int | None) -> bool:
-        """Read one process; whether it is still there."""
+        """Read one process; returns whether it still exists."""
         try:
             process.read(now_s, pss_bytes)
         except EndedError:
             self._forget(process.pid)
-            self._pids = None  # its pid may be another one's already: look closely
+            self._pids = None  # its pid may be used again already, so compare the whole list
             return False
         if process.sample is not None:
             self._count(process, process.sample)
@@ -131,7 +129,7 @@ class GroupProcesses:
 
     @property
     def unread(self) -> int:
-        """How many processes had no turn yet."""
+        """How many processes have not been read yet."""
         return len(self._unread)
 
     @property
@@ -146,11 +144,11 @@ class GroupProcesses:
 
     @property
     def read_bytes(self) -> int | None:
-        """What they have had read from storage."""
+        """Bytes that the processes have read from storage."""
         return self.sums[1]
 
     def read_now(self, now_s: float) -> bool:
-        """Read all of them again in this tick, unless they are too many; whether they were."""
+        """Read all processes again in this tick; false if there are too many or none."""
         self.look(_FEW)
         if not 0 < len(self.tracked) <= _FEW:
             return False

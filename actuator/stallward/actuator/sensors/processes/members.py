@@ -1,4 +1,4 @@
-"""The processes of a group, listed again and again."""
+"""Lists the processes of a group or a process tree at every tick."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.kernel.target import AnyTarget
 
 _KEPT_OPEN: Final = 8
-"""Lists of a group with more groups below it are opened anew each time."""
+"""How many lists are kept open; with more groups below a group, each is opened anew."""
 
 
 class Members(Protocol):
-    """Knows which processes belong to a slot."""
+    """Lists the processes of a slot."""
 
     def pids(self) -> frozenset[int]:
-        """Their pids now; the same object as before while nothing has changed.
+        """Return the pids now; the same object as before while nothing has changed.
 
         Raises:
-            SensorError: If they cannot be listed.
+            SensorError: If the processes cannot be listed.
         """
 
     def close(self) -> None:
@@ -31,23 +31,22 @@ class Members(Protocol):
 
 
 def parse_pids(content: bytes, path: Path) -> frozenset[int]:
-    """cgroup.procs: one pid a line; 0 stands for processes of other pid namespaces.
+    """Parse cgroup.procs: one pid a line; 0 stands for processes of other pid namespaces.
 
     Raises:
-        SensorError: If it is malformed or cut short.
+        SensorError: If the content is malformed or cut short.
     """
     words = content.split()
-    usual = not content or content.endswith(b"\n")
-    if not usual or not all(word.isdigit() and len(word) <= 10 for word in words):
+    complete = not content or content.endswith(b"\n")
+    if not complete or not all(word.isdigit() and len(word) <= 10 for word in words):
         raise SensorError(path, f"not a list of processes: {content[-60:]!r}")
     return frozenset(map(int, words)) - {0}
 
 
 class GroupMembers:
-    """The processes of a cgroup and of all below it, in every hierarchy.
+    """Lists the processes of a cgroup and of all below it, in every hierarchy.
 
-    The tree below it is walked again only when its number of groups changes or one of them is
-    gone.
+    The groups below are walked again only when their number changes or one of them is gone.
 
     Args:
         group: The group.
@@ -63,10 +62,10 @@ class GroupMembers:
         self._pids: frozenset[int] = frozenset()
 
     def pids(self) -> frozenset[int]:
-        """The processes now.
+        """Return the processes now.
 
         Raises:
-            SensorError: If a list is there but cannot be read or understood.
+            SensorError: If a list exists but cannot be read or parsed.
         """
         tree = None if self._tree is None else self._tree.read()
         if tree is None or tree != self._tree_content:
@@ -90,11 +89,11 @@ class GroupMembers:
         return self._pids
 
     def _walk(self) -> None:
-        found = [path / "cgroup.procs" for top in self._tops for path in walk(top)]
-        if found != [file.path for file in self._lists]:
+        paths = [path / "cgroup.procs" for top in self._tops for path in walk(top)]
+        if paths != [file.path for file in self._lists]:
             for file in self._lists:
                 file.close()
-            self._lists = tuple(OpenFile(path, SensorError) for path in found)
+            self._lists = tuple(OpenFile(path, SensorError) for path in paths)
             self._contents = []
 
     def close(self) -> None:
@@ -106,10 +105,10 @@ class GroupMembers:
 
 
 class TreeMembers:
-    """The processes of a process tree; somebody else refreshes it.
+    """Lists the processes of a process tree.
 
     Args:
-        tree: The tree.
+        tree: The tree; the caller refreshes it.
     """
 
     def __init__(self, tree: ProcessTree) -> None:
@@ -117,16 +116,16 @@ class TreeMembers:
         self._pids: frozenset[int] = frozenset()
 
     def pids(self) -> frozenset[int]:
-        """The processes now."""
+        """Return the processes now."""
         now = frozenset(self._tree.pids())
         if now != self._pids:
             self._pids = now
         return self._pids
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no file is kept open."""
 
 
 def members_of(target: AnyTarget) -> Members:
-    """Lists the processes of a group or a tree."""
+    """Make the lister for a group or a process tree."""
     return GroupMembers(target) if isinstance(target, Cgroup) else TreeMembers(target)

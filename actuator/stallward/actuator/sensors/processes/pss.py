@@ -1,8 +1,8 @@
-"""Proportional set sizes, read by a thread of their own.
+"""Proportional set sizes, read by a separate thread.
 
-The kernel walks all of a process's page tables for smaps_rollup (34 us for the smallest, 10 ms
-for a gigabyte) and takes a lock of the process that a starved one may hold for long: nothing for
-a tick to wait for.
+For smaps_rollup the kernel walks all page tables of a process (34 us for the smallest process,
+10 ms for a gigabyte) and takes a lock that a starved process may hold for long. A tick must not
+wait for that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stallward.actuator.sensors.files.process_files import parse_pss
 from stallward.actuator.sensors.processes.tracked_process import TrackedProcess
 
 _REST_RATIO: Final = 1000
-"""Rests so many times as long as a read took: 0.1 % of a core."""
+"""The thread rests this many times as long as a read took, so it takes 0.1 % of a core."""
 _MIN_REST_S: Final = 0.02
 _MAX_REST_S: Final = 30.0
 
@@ -29,32 +29,32 @@ Identity = tuple[int, int]
 
 
 class PssReader:
-    """Reads one process after the other, seldom.
+    """Reads one process after the other, with long rests between.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
     """
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
         self._wanted: Sequence[TrackedProcess] = ()
-        self._found: dict[Identity, int] = {}
+        self._sizes: dict[Identity, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def want(self, processes: Sequence[TrackedProcess]) -> None:
-        """Read these from now on; the thread starts with the first call."""
+        """Read these processes from now on; the first call starts the thread."""
         self._wanted = processes
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="stallward-pss", daemon=True)
             self._thread.start()
 
     def known_bytes(self, process: Identity) -> int | None:
-        """The share of a process, as it was when it was read last."""
-        return self._found.get(process)
+        """The proportional set size of a process at the last read; ``None`` if not read yet."""
+        return self._sizes.get(process)
 
     def close(self) -> None:
-        """End the thread; it is not waited for, a process may hold it up."""
+        """End the thread without waiting for it, since a process may hold it up."""
         self._stop.set()
         self._thread = None
 
@@ -67,17 +67,17 @@ class PssReader:
         pid, ticks = process.pid, process.start_time_ticks
         if position % len(wanted) == 0:
             known = {(process.pid, process.start_time_ticks) for process in wanted}
-            self._found = {key: value for key, value in self._found.items() if key in known}
+            self._sizes = {key: value for key, value in self._sizes.items() if key in known}
         if ticks < 0:
-            return  # it had no turn yet: nobody knows which process it is
+            return  # it has not been read yet, so its start time is unknown
         path = self._proc / str(pid) / "smaps_rollup"
         try:
             content = read_bytes(path)
             pss_bytes = None if content is None else parse_pss(content, path)
             if pss_bytes is not None and start_time_ticks(self._proc, pid) == ticks:
-                self._found[pid, ticks] = pss_bytes
+                self._sizes[pid, ticks] = pss_bytes
         except KernelFileError:
-            self._found.pop((pid, ticks), None)
+            self._sizes.pop((pid, ticks), None)
 
     def _run(self) -> None:
         position = 0

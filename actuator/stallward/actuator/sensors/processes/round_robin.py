@@ -1,4 +1,4 @@
-"""Which processes are read in which tick: a bounded number, in turn."""
+"""Chooses the processes that a tick reads: a bounded number, in turn."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from stallward.actuator.sensors.processes.tracked_process import TrackedProcess
 from stallward.agent.sample import ProcessSample
 
 KEPT_OPEN: Final = 128
-"""So many processes have their files kept open (5 each); the others are opened at each turn."""
+"""How many processes have their files kept open (5 each); others are opened at each turn."""
 ASKED: Final = 24
-"""Work of a tick when a controller asks for processes; see :func:`_work`."""
+"""The work of a tick when a controller asks for processes; see :func:`_work`."""
 UNASKED: Final = 2
-"""The same otherwise: of a few processes, each has a turn about once in ``_REST_TICKS`` ticks."""
+"""The work of a tick otherwise; a few processes are each read about once in ``_REST_TICKS``."""
 _REST_TICKS: Final = 10
 _ROUND_TICKS: Final = 120
-"""When asked, a round over all processes takes at most about so many ticks."""
+"""When a controller asks, reading all processes takes at most about this many ticks."""
 _REOPENED_WORK: Final = 3
 _THREADS_PER_WORK: Final = 2
 
 
 def _work(process: TrackedProcess) -> int:
-    """What a turn costs; 1 is about 20 us."""
+    """The cost of reading a process; 1 is about 20 us."""
     threads = process.threads if process.threads > 1 else 0
     return (1 if process.kept else _REOPENED_WORK) + threads // _THREADS_PER_WORK
 
@@ -35,8 +35,8 @@ class RoundRobin:
 
     Args:
         groups: The groups.
-        near: How many of them, from the first, get half of the turns to themselves.
-        pss: Reads proportional sizes, where they are wanted.
+        near: How many groups, from the first, share half of the turns among themselves.
+        pss: Reads proportional set sizes, where they are wanted.
     """
 
     def __init__(self, groups: Sequence[GroupProcesses], near: int, pss: PssReader) -> None:
@@ -47,13 +47,13 @@ class RoundRobin:
         self._of_slot = {group.slot: group for group in self.groups}
         self._changed = True
         self._saved = 0
-        """Tenths (``_REST_TICKS``) of turns that were not called for yet."""
+        """Work saved up for later ticks, in tenths (``_REST_TICKS``)."""
         self._favours_near = False
         self._list: list[ProcessSample] | None = None
         self._places: dict[int, int] = {}
 
     def look(self, groups: Iterable[GroupProcesses]) -> None:
-        """See who is in some of the groups now."""
+        """List the processes of some groups again."""
         kept = KEPT_OPEN - sum(len(group.tracked) for group in self.groups)
         arrivals: tuple[list[TrackedProcess], list[TrackedProcess]] = ([], [])
         for group in groups:
@@ -65,7 +65,7 @@ class RoundRobin:
                 arrivals[0 if id(group) in self._near else 1].extend(group.arrivals)
                 group.arrivals.clear()
         for queue, new in zip(self._queues, arrivals, strict=True):
-            queue.extendleft(reversed(new))  # those who left are met on the way
+            queue.extendleft(reversed(new))  # processes that left are dropped at their turn
             self._changed = self._changed or bool(new)
 
     def take(self, now_s: float, *, asked: bool) -> None:
@@ -87,7 +87,7 @@ class RoundRobin:
         self._take_from(far, now_s, left)
 
     def _unasked(self) -> int:
-        """Work of this tick while nobody asks for processes; newcomers are not kept waiting."""
+        """The work of this tick while no controller asks; new processes are read at once."""
         near, far = self._queues
         if any(queue and queue[0].sample is None for queue in (near, far)):
             return UNASKED
@@ -117,7 +117,7 @@ class RoundRobin:
         return [process for group in self.groups for process in group.tracked.values()]
 
     def samples(self) -> tuple[ProcessSample, ...]:
-        """Every process that had a turn, as it was then; the protected ones first."""
+        """The last sample of every process that was read; the protected ones come first."""
         if self._list is None:
             read = [
                 process.sample
@@ -130,7 +130,7 @@ class RoundRobin:
         return tuple(self._list)
 
     def _replace(self, process: TrackedProcess) -> None:
-        """Note a process's new sample without looking at all the others."""
+        """Put a process's new sample into the list without building it anew."""
         place = self._places.get(process.pid)
         if self._list is None or place is None or process.sample is None:
             self._list = None
@@ -138,7 +138,7 @@ class RoundRobin:
             self._list[place] = process.sample
 
     def pss_bytes(self, group: GroupProcesses) -> int | None:
-        """Proportional memory of a group; ``None`` until all its processes were read."""
+        """The proportional set size of a group; ``None`` until all its processes were read."""
         total = 0
         for process in group.tracked.values():
             pss = self._pss.known_bytes((process.pid, process.start_time_ticks))

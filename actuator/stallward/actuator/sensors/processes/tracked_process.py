@@ -1,4 +1,4 @@
-"""One process that is read again and again, and never mistaken for another one."""
+"""One process that is read at many ticks, and never mistaken for another one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_THREADS: Final = 256
 """The run delay of a process with more threads is absent."""
 _NAMES: Final = ("status", "oom_score", "schedstat", "io", "task")
 _OPTIONAL: Final = frozenset({"schedstat", "io", "task"})
-"""Not in every kernel, or not for every user."""
+"""Files that some kernels lack or only some users may read."""
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC
 _BYTES: Final = 8192
 _STOPPED: Final = frozenset({b"T", b"t"})
@@ -32,7 +32,7 @@ _UNREAD: Final = ProcessStatus(state=b"X", threads=1)
 
 
 class EndedError(Exception):
-    """The process has ended, or its pid is another one's now."""
+    """The process has ended, or another process has its pid now."""
 
 
 def _read(fd: int) -> bytes:
@@ -43,21 +43,14 @@ class TrackedProcess:
     """One process.
 
     An open file of /proc/PID belongs to that process for good: once it has ended, reading fails,
-    whoever gets its pid. Files that are not kept open are opened below one /proc/PID, whose
-    start time is compared first.
+    even if the pid is used again. Files that are not kept open are opened below one /proc/PID,
+    whose start time is compared first.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
         pid: The process.
         slot: Its slot; -1 for the protected application.
-        keep: Whether to keep its files open: a turn costs 20 us instead of 55.
-
-    Attributes:
-        sample: What was read last; ``None`` before the first turn.
-        io: Bytes read and written so far; ``None`` where that is not known.
-        fault: What could not be understood in the last turn.
-        kept: Whether its files are kept open.
-        threads: How many it had in the last turn.
+        keep: Whether to keep its files open: a read then costs 20 us instead of 55.
     """
 
     __slots__ = (
@@ -84,11 +77,16 @@ class TrackedProcess:
         self.slot = slot
         self.start_time_ticks = -1
         self.sample: ProcessSample | None = None
+        """The last reading; ``None`` before the first."""
         self.io: IoBytes | None = None
+        """Bytes read and written so far; ``None`` if unknown."""
         self.fault: SensorError | None = None
+        """Why the last read failed; ``None`` if it did not."""
         self.threads = 1
+        """How many threads the process had at the last read."""
         self._path = proc / str(pid)
         self.kept = keep
+        """Whether the files are kept open."""
         self._fds: list[int] = []
         self._paths = tuple(self._path / name for name in _NAMES)
         self._status = _UNREAD
@@ -98,14 +96,14 @@ class TrackedProcess:
         self._ended_us = 0
 
     def read(self, now_s: float, pss_bytes: int | None = None) -> None:
-        """Take a turn.
+        """Read the process.
 
         Args:
-            now_s: CLOCK_MONOTONIC.
-            pss_bytes: Its proportional share, where somebody has read that.
+            now_s: The time now (CLOCK_MONOTONIC).
+            pss_bytes: Its proportional set size, where that was read.
 
         Raises:
-            EndedError: If it has ended.
+            EndedError: If the process has ended.
         """
         self.fault = None
         try:
@@ -148,7 +146,7 @@ class TrackedProcess:
             os.close(folder)
 
     def _open_below(self, folder: int, name: str) -> int:
-        """A descriptor, or -1 for an optional file that is not there."""
+        """Open a file; returns its descriptor, or -1 for an optional file that is missing."""
         try:
             return os.open(name, _FLAGS, dir_fd=folder)
         except OSError:
@@ -159,7 +157,7 @@ class TrackedProcess:
     def _take(self, now_s: float, pss_bytes: int | None) -> None:
         status_fd, score_fd, sched_fd, io_fd, task_fd = self._fds
         content = _read(status_fd)
-        if content != self._status_content:  # that of a sleeping process stays as it is
+        if content != self._status_content:  # it does not change while a process sleeps
             self._status_content = None
             self._status = parse_status(content, self._paths[0])
             self._status_content = content if self.kept else None
@@ -192,37 +190,37 @@ class TrackedProcess:
         )
 
     def _run_delay_us(self, sched_fd: int, task_fd: int) -> int | None:
-        """Of all its threads, also of those that have ended; ``None`` where it is not known."""
+        """The run delay of all threads, including ended ones; ``None`` if unknown."""
         if sched_fd < 0 or self.threads > MAX_THREADS or (self.threads > 1 and task_fd < 0):
             return None
         first_us = parse_schedstat(_read(sched_fd), self._paths[2])
         if self.threads == 1 and not self._thread_us:
             return first_us
-        me = str(self.pid)
-        found = {me: first_us, **self._further_threads_us(me, task_fd)}
+        first = str(self.pid)
+        delays_us = {first: first_us, **self._further_threads_us(first, task_fd)}
         for name, delay_us in self._thread_us.items():
-            if name not in found:
+            if name not in delays_us:
                 self._ended_us += delay_us
-        self._thread_us = found
-        return self._ended_us + sum(found.values())
+        self._thread_us = delays_us
+        return self._ended_us + sum(delays_us.values())
 
-    def _further_threads_us(self, me: str, task_fd: int) -> dict[str, int]:
-        """The schedstat of each thread: that of the process is only its first one's."""
-        found: dict[str, int] = {}
+    def _further_threads_us(self, first: str, task_fd: int) -> dict[str, int]:
+        """Read the run delay of each thread but the first, whose schedstat is the process's."""
+        delays_us: dict[str, int] = {}
         for name in os.listdir(task_fd):
-            if name == me:
+            if name == first:
                 continue
             try:
                 fd = os.open(f"{name}/schedstat", _FLAGS, dir_fd=task_fd)
             except OSError:
                 continue  # it has just ended
             try:
-                found[name] = parse_schedstat(_read(fd), self._paths[4])
+                delays_us[name] = parse_schedstat(_read(fd), self._paths[4])
             except ProcessLookupError:
                 continue
             finally:
                 os.close(fd)
-        return found
+        return delays_us
 
     def close(self) -> None:
         """Close the files; the next turn opens them again."""

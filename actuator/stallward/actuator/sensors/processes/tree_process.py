@@ -1,4 +1,4 @@
-"""What one process of a tree holds and has used: its stat, status, io and schedstat."""
+"""The memory and usage of one process of a tree, from its stat, status, io and schedstat."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class Used:
     """Counters of a process since it started; absent ones are ``None``."""
 
     cpu_us: int | None = None
-    """Of all its threads, in steps of the kernel's clock tick (10 ms)."""
+    """CPU time of all threads, in steps of the kernel's clock tick (10 ms)."""
     major_faults: int | None = None
     run_delay_us: int | None = None
-    """Of its first thread."""
+    """Run delay of the first thread."""
     read_bytes: int | None = None
-    """From storage."""
+    """Bytes read from storage."""
     written_bytes: int | None = None
-    """To storage."""
+    """Bytes written to storage."""
 
 
 def parse_used(stat: bytes, path: Path | str) -> tuple[int, int]:
-    """CPU time in microseconds and major faults, of /proc/PID/stat.
+    """Parse CPU time in microseconds and major faults from /proc/PID/stat.
 
     Raises:
-        SensorError: If it is malformed.
+        SensorError: If the content is malformed.
     """
     fields = stat_fields(stat, path, SensorError)
     ticks = parse_count(fields[11], path) + parse_count(fields[12], path)
@@ -55,7 +55,7 @@ def parse_used(stat: bytes, path: Path | str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Everything of one process at one time."""
+    """All readings of one process at one time."""
 
     seen: Seen
     status: ProcessStatus
@@ -63,12 +63,12 @@ class Reading:
 
 
 def read_member(proc: Path, pid: int, absent: set[str]) -> Reading | None:
-    """One process; ``None`` if it is gone or has ended.
+    """Read one process; ``None`` if it has ended.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
         pid: The process.
-        absent: Gets the reasons for what cannot be read.
+        absent: A set to which the reasons for unreadable files are added.
 
     Raises:
         SensorError: If a file is there but malformed.
@@ -95,7 +95,7 @@ def read_member(proc: Path, pid: int, absent: set[str]) -> Reading | None:
 
 
 def _optional(path: str, parse: Callable[[bytes, str], T], absent: set[str]) -> T | None:
-    """A file that not every kernel has, or that only root may read."""
+    """Read a file that not every kernel has, or that only root may read."""
     try:
         content = read_bytes(path)
         if content:
