@@ -102,7 +102,7 @@ def test_a_port_that_is_free_and_one_that_is_not(tmp_path: Path) -> None:
         config = StatsdLatency(metric="t", listen=f"127.0.0.1:{other.getsockname()[1]}")
         found = tried(config)
         assert found.state == "degraded"
-        assert "somebody listens" in found.why
+        assert "another program listens" in found.why
         assert str(config.address.port) in found.next_step
     assert tried(config).state == "works"
     assert tried(config).state == "works", "it was let go"

@@ -1,1 +1,1 @@
-"""What this machine can do and what it cannot; changes nothing."""
+"""The examination of a machine: what the daemon could do on it. It changes nothing."""

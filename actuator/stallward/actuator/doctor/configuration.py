@@ -1,4 +1,4 @@
-"""What a configuration names, looked at by the code that the daemon runs; changes nothing."""
+"""The examination of what a configuration names, by the daemon's own code. It changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stallward.agent.errors import StallwardError
 from stallward.agent.sample import Sample
 
 _NAMED: Final = 2
-"""Signals that are absent for one reason and named one by one."""
+"""How many absent signals with the same reason are named one by one; more are summed up."""
 
 
 def _refuse(_entries: object) -> NoReturn:
@@ -25,10 +25,10 @@ def _refuse(_entries: object) -> NoReturn:
 
 
 def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
-    """Look at what a configuration names.
+    """Examine what a configuration names.
 
     Returns:
-        The findings, and what keeps the application from being protected.
+        The findings, and the obstacles to protecting the application.
     """
     findings, obstacles = [], []
     for folder in (config.journal.path.parent, config.service.socket.parent):
@@ -80,7 +80,7 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
 
 
 def _signals_of(node: Node, tried: tuple[str, ...]) -> Iterable[Finding]:
-    """The absent signals but those that were ``tried``, those of one reason together."""
+    """The findings of absent signals that were not ``tried``, grouped by their reason."""
     reasons: dict[tuple[Why, str], list[str]] = {}
     for absence in node.absences():
         if absence.broken and absence.signal not in tried:
@@ -101,7 +101,7 @@ def _blind(sample: Sample) -> bool:
 
 
 def _unwritable(folder: Path) -> str:
-    """Why nothing can be made in ``folder``; empty if something can."""
+    """Why no file can be made in ``folder``; empty if one can."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         return ""

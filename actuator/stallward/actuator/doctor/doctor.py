@@ -1,7 +1,7 @@
-"""What this machine can do for a protected application, and what it cannot; changes nothing.
+"""The examination of a machine: whether the daemon could protect an application on it.
 
-``stallward doctor`` prints it. With a configuration the groups, levers and sources that it names
-are looked at too, by the same code that the daemon runs.
+``stallward doctor`` prints the result. With a configuration, the groups, levers and sources that
+it names are examined, too, by the daemon's own code. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from stallward.actuator.node.stall_watch import StallWatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All findings and what follows from them."""
+    """All findings, and whether an application can be protected."""
 
     kind: str
     """``v2``, ``hybrid`` or ``none``."""
     why: str
     findings: tuple[Finding, ...]
     obstacles: tuple[str, ...]
-    """Why the application could not be protected; empty if it could."""
+    """Why the application cannot be protected; empty if it can."""
 
     @property
     def protectable(self) -> bool:
@@ -47,11 +47,11 @@ class Diagnosis:
 
 
 def examine(paths: Paths, config: DaemonConfig | None = None) -> Diagnosis:
-    """Look at everything once.
+    """Examine everything once.
 
     Args:
         paths: The kernel's files.
-        config: The daemon's configuration; without one the machine alone is looked at.
+        config: The daemon's configuration; without one only the machine is examined.
     """
     hierarchy = detect(paths)
     findings = [
@@ -81,7 +81,7 @@ _ESSENTIAL: Final = frozenset({_HOLD_BACK})
 
 
 def _pressure(paths: Paths) -> Iterable[Finding]:
-    """The signals of the whole machine that a daemon builds on."""
+    """The findings on signals of the whole machine that the daemon needs."""
     file = paths.proc / "pressure" / "memory"
     if not file.exists():
         yield Finding(
@@ -107,7 +107,7 @@ def _pressure(paths: Paths) -> Iterable[Finding]:
 
 
 def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
-    """Whether background work can be held back at all."""
+    """The findings on levers: whether background work can be held back at all."""
     ways = {
         "pause": hierarchy.unified_root,
         "limit": hierarchy.memory_root,
@@ -153,7 +153,7 @@ def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
 
 
 def _promptness(paths: Paths) -> Iterable[Finding]:
-    """Whether the daemon can act while the machine thrashes."""
+    """The findings on whether the daemon can act while the machine thrashes."""
     held = _held(paths)
     locks = "CAP_IPC_LOCK" in held or lockable_bytes() < 0
     yield finding(
@@ -174,12 +174,12 @@ def _promptness(paths: Paths) -> Iterable[Finding]:
 
 
 def _held(paths: Paths) -> frozenset[str]:
-    """The capabilities that are known to be held."""
+    """The capabilities that this process is known to have."""
     return effective_capabilities(paths.proc) or frozenset()
 
 
 def _neighbours(paths: Paths) -> Iterable[Finding]:
-    """Others that act on memory."""
+    """The findings on other programs, and kernel features, that act on memory."""
     idle_s = idle_pages_taken_after_s(paths)
     if idle_s is not None:
         yield Finding(

@@ -1,4 +1,4 @@
-"""One thing that the doctor looked at."""
+"""The result of examining one thing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["works", "degraded", "missing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of examining one thing."""
 
     area: str
     """``node``, ``signal``, ``lever``, ``safety`` or ``configuration``."""
@@ -18,11 +18,11 @@ class Finding:
     state: State
     why: str = ""
     next_step: str = ""
-    """What to do about it; empty where nothing needs doing."""
+    """What to do about it; empty if nothing needs to be done."""
 
 
 def finding(area: str, name: str, fault: str, next_step: str, works: str = "") -> Finding:
-    """What works if there is no ``fault``, and is degraded by one."""
+    """Make a finding: it works if ``fault`` is empty, and is degraded if not."""
     if fault:
         return Finding(area=area, name=name, state="degraded", why=fault, next_step=next_step)
     return Finding(area=area, name=name, state="works", why=works)

@@ -1,4 +1,4 @@
-"""A latency source that is not read by the loop itself, tried once and within a second or two."""
+"""One try, within two seconds, of a latency source that the loop does not read itself."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from stallward.actuator.latency.series_selector import parse_selector
 from stallward.actuator.latency.statsd import listen
 
 _MOST_S: Final = 2.0
-"""An endpoint that takes longer is no source of latencies."""
+"""How long an endpoint may take; a slower one cannot be a source of latencies."""
 
 
 def try_latency(config: LatencyConfig | None) -> Finding | None:
-    """Try a source; ``None`` for one that reading a sample tries, or for none.
+    """Try a source; ``None`` if there is none, or if reading a sample tries it anyway.
 
     Args:
-        config: The source.
+        config: The ``[latency]`` table.
     """
     match config:
         case PrometheusLatency():
@@ -47,7 +47,7 @@ def try_latency(config: LatencyConfig | None) -> Finding | None:
 
 
 def _scrape(config: PrometheusLatency) -> tuple[str, str]:
-    """What is wrong and what to do about it; empty if nothing is."""
+    """Scrape once; returns what is wrong and the next step, both empty if all is well."""
     parser = HistogramParser(parse_selector(config.metric))
     try:
         exposition = parser.parse(scrape(config.url, min(config.timeout_s, _MOST_S)))
@@ -60,16 +60,16 @@ def _scrape(config: PrometheusLatency) -> tuple[str, str]:
 
 
 def _bind(config: StatsdLatency) -> tuple[str, str]:
-    """What is wrong and what to do about it; empty if nothing is."""
+    """Listen once; returns what is wrong and the next step, both empty if all is well."""
     address = config.address
-    if address.path:  # binding would make a file
+    if address.path:  # binding would make a file, and nothing may be changed
         return _may_make(Path(address.path))
     try:
         listen(address).close()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return (
-                "somebody listens there already",
+                "another program listens there already",
                 f"End it if it is no stallward daemon (`ss -lunp 'sport = :{address.port}'` "
                 "names it), or take another port for [latency] listen.",
             )

@@ -1,9 +1,9 @@
-"""Whether the kernel takes memory from who has not touched it for a while, though nothing presses.
+"""Finding out whether the kernel reclaims idle pages although there is no pressure.
 
-DAMON does so where somebody told it to: by the module ``damon_reclaim``
+DAMON does so where it is configured to: by the module ``damon_reclaim``
 (Documentation/admin-guide/mm/damon/reclaim.rst) or by a scheme with the action ``pageout``
 (Documentation/admin-guide/mm/damon/usage.rst). An application whose files are seldom read then
-waits for the disk with memory to spare, and no lever of ours changes that.
+waits for the disk although memory is free, and none of our levers changes that.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ _MODULE: Final = "module/damon_reclaim/parameters"
 
 
 def idle_pages_taken_after_s(paths: Paths) -> float | None:
-    """For how long pages are untouched that the kernel takes proactively, in s.
+    """Return after how many seconds without use the kernel reclaims a page proactively.
 
     Returns:
-        The least of all schemes that run; ``None`` where none runs, or none may be read.
+        The least time of all schemes that run; ``None`` if none runs, or none can be read.
     """
-    found = [_of_module(paths.sys / _MODULE)]
+    ages_s = [_module_age_s(paths.sys / _MODULE)]
     for daemon in sorted((paths.sys / _ADMIN).glob("[0-9]*")):
         if _read(daemon / "state") == "on":
-            found += [_of_scheme(s) for s in sorted(daemon.glob("contexts/*/schemes/[0-9]*"))]
-    return min((age_s for age_s in found if age_s is not None), default=None)
+            schemes = sorted(daemon.glob("contexts/*/schemes/[0-9]*"))
+            ages_s += [_scheme_age_s(scheme) for scheme in schemes]
+    return min((age_s for age_s in ages_s if age_s is not None), default=None)
 
 
-def _of_module(folder: Path) -> float | None:
+def _module_age_s(folder: Path) -> float | None:
     if _read(folder / "enabled") != "Y":
         return None
     return 1e-6 * _number(folder / "min_age")
 
 
-def _of_scheme(scheme: Path) -> float | None:
+def _scheme_age_s(scheme: Path) -> float | None:
     if _read(scheme / "action") != "pageout":
         return None
     periods = _number(scheme / "access_pattern" / "age" / "min")
