@@ -1,1 +1,1 @@
-"""Commands that run on a node, without the packages that training needs."""
+"""The commands that run on a node; they need none of the packages for training."""

@@ -44,11 +44,11 @@ def status(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
     from stallward.actuator.cli.tick_text import status_rows, status_values  # noqa: PLC0415
 
     with _connect(socket) as client:
-        found = client.status()
+        answer = client.status()
     if as_json:
-        output.print_json(status_values(found))
+        output.print_json(status_values(answer))
         return
-    output.table(("what", "value"), status_rows(found))
+    output.table(("what", "value"), status_rows(answer))
 
 
 @ctl.command(epilog="Example: stallward ctl watch --every 10")
@@ -180,8 +180,8 @@ def report(
     )
     batches = LineBatches(sys.stdin.fileno(), line_format)
     with _connect(socket) as client:
-        found = client.report(batches)
+        summary = client.report(batches)
     output.line(
-        f"{found.accepted} reported, {found.failed} failed, {found.late} too late, "
-        f"{found.malformed + batches.bad_lines} not understood"
+        f"{summary.accepted} reported, {summary.failed} failed, {summary.late} too late, "
+        f"{summary.malformed + batches.bad_lines} not understood"
     )

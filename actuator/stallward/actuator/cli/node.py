@@ -1,4 +1,4 @@
-"""``stallward serve``, ``restore``, ``unit`` and ``doctor``: what is run on a node."""
+"""The commands of a node: ``stallward serve``, ``restore``, ``unit`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DEFAULT_CONFIG = Path("/etc/stallward/stallward.toml")
 
 
 def check_config(config: Path) -> None:
-    """Refuse a configuration that is not there.
+    """Refuse a configuration file that does not exist.
 
     Raises:
-        UsageError: If it is not.
+        UsageError: If it does not exist.
     """
     if not config.is_file():
         raise UsageError(
@@ -105,14 +105,14 @@ def doctor(
     if config is not None:
         check_config(config)
     loaded = None if config is None else load_config(config)
-    found = examine(DEFAULT_PATHS if loaded is None else loaded.node.paths, loaded)
+    diagnosis = examine(DEFAULT_PATHS if loaded is None else loaded.node.paths, loaded)
     if as_json:
-        output.print_json({**asdict(found), "protectable": found.protectable})
-        raise typer.Exit(0 if found.protectable else 1)
-    output.line(f"node: {found.kind} ({found.why.rstrip('.')})")
-    rows = [f for f in found.findings if everything or f.state != "works"]
-    works = sum(f.state == "works" for f in found.findings)
-    output.line(f"{works} of {len(found.findings)} things looked at work")
+        output.print_json({**asdict(diagnosis), "protectable": diagnosis.protectable})
+        raise typer.Exit(0 if diagnosis.protectable else 1)
+    output.line(f"node: {diagnosis.kind} ({diagnosis.why.rstrip('.')})")
+    rows = [f for f in diagnosis.findings if everything or f.state != "works"]
+    works = sum(f.state == "works" for f in diagnosis.findings)
+    output.line(f"{works} of {len(diagnosis.findings)} things looked at work")
     if rows:
         output.line()
         output.table(
@@ -125,8 +125,8 @@ def doctor(
         for step in steps:
             output.line(f"  {step}")
     output.line()
-    for obstacle in found.obstacles:
+    for obstacle in diagnosis.obstacles:
         output.line(f"cannot protect: {obstacle}")
-    if found.protectable:
+    if diagnosis.protectable:
         output.line("an application can be protected here")
-    raise typer.Exit(0 if found.protectable else 1)
+    raise typer.Exit(0 if diagnosis.protectable else 1)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 LONGEST_S = 7 * 86400.0
-"""Of anything that takes a time."""
+"""The longest time in seconds that an option takes."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 Seed = Annotated[

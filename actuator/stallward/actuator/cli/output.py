@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, progress."""
+"""The output of commands: tables, JSON and progress."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import typer
 _LINE_EVERY_S = 10.0
 
 Report = Callable[[str, float], None]
-"""What a long step says: a message, and the share that is done, 0 to 1."""
+"""Called by a long step to report progress: a message, and the share that is done, 0 to 1."""
 
 
 def line(text: str = "") -> None:
-    """One line on stdout."""
+    """Print one line on stdout."""
     typer.echo(text)
 
 
 def note(text: str) -> None:
-    """One line on stderr: for what is not the result."""
+    """Print one line on stderr, for messages that are not part of the result."""
     typer.echo(text, err=True)
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """An aligned table; columns after the first are right-aligned when they hold numbers."""
+    """Print an aligned table; number columns after the first are right-aligned."""
     widths = [max(len(str(row[i])) for row in (headers, *rows)) for i in range(len(headers))]
     right = [
         bool(rows) and all(_numeric(row[i]) for row in rows) and i > 0 for i in range(len(headers))
@@ -55,7 +55,7 @@ def _numeric(cell: str) -> bool:
 
 @contextmanager
 def progress(title: str) -> Iterator[Report]:
-    """A progress bar on a terminal; plain lines, not too many, elsewhere.
+    """Show a progress bar on a terminal, and a few plain lines elsewhere.
 
     The bar goes to stderr, so that ``--json`` on stdout stays clean.
     """
@@ -68,7 +68,7 @@ def progress(title: str) -> Iterator[Report]:
     def plain(message: str, share: float) -> None:
         nonlocal last_message, last_s
         now_s = time.monotonic()
-        # Counters inside a message are no news: a log of a long step stays short.
+        # A changed counter in a message prints no new line, so the log of a long step stays short.
         words = re.sub(r"[\d,.]+$", "", re.split(r"[:,]", message)[0])
         if words != last_message or now_s - last_s >= _LINE_EVERY_S:
             last_message, last_s = words, now_s

@@ -11,18 +11,18 @@ from stallward.actuator.errors import ConfigError
 
 UNIT_NAME: Final = "stallward.service"
 _SAFE: Final = re.compile(r"/[A-Za-z0-9_./+@:,-]*")
-"""Needs no quoting in a unit; % would be a specifier."""
+"""Paths that need no quoting in a unit; % would be a specifier."""
 
 
 def unit_text(program: Path, config: Path) -> str:
-    """The unit.
+    """Return the text of the unit.
 
     Args:
         program: The installed ``stallward`` command.
         config: The daemon's TOML file.
 
     Raises:
-        ConfigError: If a path is relative or holds what a unit would not take as it is.
+        ConfigError: If a path is relative, or has a character that a unit needs quoted.
     """
     for path in (program, config):
         if not _SAFE.fullmatch(str(path)):

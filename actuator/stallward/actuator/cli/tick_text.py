@@ -20,13 +20,13 @@ _MOST_MIB: Final = float(1 << 40)
 class TickPrinter:
     """Turns tick records into lines; rates need two ticks, so the first has none.
 
-    A line holds what the decision was made from: latency against its target, the stall of the
-    protected group and of the zone, each group's memory, swap and levers; then what was decided,
-    by whom and why, and what the guard changed.
+    A line has the inputs of the decision (latency against its target, the stall of the protected
+    group and of the zone, each group's memory, swap and levers), then the decision, which
+    controller made it and why, and the guard's changes.
 
     Args:
-        as_json: Print one JSON object a line instead.
-        names: Of the slots; by default those of their groups.
+        as_json: Whether to print one JSON object a line instead.
+        names: The slots' names; by default the names of their groups.
     """
 
     def __init__(self, *, as_json: bool = False, names: Sequence[str] = ()) -> None:
@@ -35,7 +35,7 @@ class TickPrinter:
         self._before: Sample | None = None
 
     def line(self, record: TickRecord) -> str:
-        """The line of one tick."""
+        """Return the line of one tick."""
         before, self._before = self._before, record.sample
         if self._as_json:
             return json.dumps(_values(record, before))
@@ -99,7 +99,7 @@ def _group(group: GroupSample, state: SlotState) -> str:
 
 
 def _granted(granted: DesiredState) -> str:
-    """A desired state in few words."""
+    """Describe a desired state in a few words."""
     words = [f"pause {i}" for i, slot in enumerate(granted.slots) if slot.paused]
     words += [
         f"limit {i} to {_mib(slot.limit_bytes)}"
@@ -160,7 +160,7 @@ def _finite(number: float | None) -> float | None:
 
 
 def status_values(status: DaemonStatus) -> dict[str, Any]:
-    """A daemon's status as JSON values."""
+    """Return a daemon's status as JSON values."""
     policy = status.policy
     return {
         "version": status.version,
@@ -183,7 +183,7 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
 
 
 def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
-    """A daemon's status as rows of a table."""
+    """Return a daemon's status as rows of a table."""
     policy = status.policy
     rows = [
         ("version", status.version),
@@ -204,22 +204,22 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
 
 
 def _latency_row(status: DaemonStatus) -> str:
-    found = status.latency
-    if found is None:
+    latency = status.latency
+    if latency is None:
         return "nowhere"
-    counts = found.counts
+    counts = latency.counts
     odd = (("malformed", counts.malformed), ("failed", counts.failed), ("lost", counts.lost))
-    parts = [found.source, *(f"{count} {name}" for name, count in odd if count)]
-    return ", ".join([*parts, *([found.fault] if found.fault else [])])
+    parts = [latency.source, *(f"{count} {name}" for name, count in odd if count)]
+    return ", ".join([*parts, *([latency.fault] if latency.fault else [])])
 
 
 def parse_desired(*, pause: str, limits: Sequence[str], profile: str, slots: int) -> DesiredState:
-    """A desired state from command line options.
+    """Make a desired state from command line options.
 
     Args:
         pause: Slot numbers joined by commas.
-        limits: ``SLOT=MIB`` each.
-        profile: Name of a tuning profile.
+        limits: Limits, each written ``SLOT=MIB``.
+        profile: The name of a tuning profile.
         slots: How many slots the node has.
 
     Raises:

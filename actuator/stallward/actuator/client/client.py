@@ -1,4 +1,4 @@
-"""A client of the daemon: domain values in and out, typed errors."""
+"""The Python client of the daemon; it takes and returns domain values and raises typed errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RETRY_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """What became of a desired state."""
+    """The daemon's answer to a desired state."""
 
     granted: DesiredState
     reasons: Reasons
@@ -57,22 +57,22 @@ class Granted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """One tick as a watcher sees it."""
+    """One tick that a watcher received."""
 
     record: TickRecord
     skipped: int
-    """Records that this watcher was too slow for."""
+    """Records that were left out because this watcher was too slow."""
 
 
 def to_error(
     error: grpc.RpcError, socket_path: Path, precondition: type[DaemonError] = RequestError
 ) -> DaemonError | PolicyError:
-    """The typed error of a failed call; the only place where status codes are read.
+    """Make the typed error of a failed call; status codes are read only here.
 
     Args:
-        error: What gRPC raised.
+        error: The error that gRPC raised.
         socket_path: The daemon's socket, for the message.
-        precondition: What FAILED_PRECONDITION means for this call.
+        precondition: The error that FAILED_PRECONDITION stands for in this call.
     """
     code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
     details = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
@@ -93,7 +93,7 @@ def to_error(
 
 
 class ActuatorClient:
-    """Talks to one daemon over its Unix socket. Use it as a context manager, or close it.
+    """A connection to one daemon over its Unix socket. Use it as a context manager, or close it.
 
     Args:
         socket_path: The daemon's socket.
@@ -121,7 +121,7 @@ class ActuatorClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; whoever watches over it has seen the last tick."""
+        """Close the connection; watches over it end."""
         self._closed = True
         self._channel.close()
 
@@ -135,7 +135,7 @@ class ActuatorClient:
         while True:
             left_s = max(deadline_s - time.monotonic(), 0.01)
             try:
-                # Waits inside gRPC for the socket; returns early when the loop is restarting.
+                # gRPC waits for the socket; the call returns early while the loop restarts.
                 answer = self._stub.Status(pb.StatusRequest(), timeout=left_s, wait_for_ready=True)
                 return status_from_wire(answer)
             except grpc.RpcError as error:
@@ -147,10 +147,10 @@ class ActuatorClient:
                 time.sleep(_RETRY_S)
 
     def status(self) -> DaemonStatus:
-        """What the daemon is doing now.
+        """Return what the daemon is doing now.
 
         Raises:
-            DaemonError: If it cannot be reached.
+            DaemonError: If the daemon cannot be reached.
         """
         answer = self._call(self._stub.Status, pb.StatusRequest())
         return status_from_wire(answer)
@@ -159,7 +159,7 @@ class ActuatorClient:
         """Hold a desired state for ``lease_s`` seconds (0.1 to 60).
 
         Raises:
-            LeaseHeldError: If somebody else holds the lease.
+            LeaseHeldError: If another client holds the lease.
             RequestError: If the state cannot be expressed on the node.
             DaemonError: If the daemon cannot be reached.
         """
@@ -176,21 +176,21 @@ class ActuatorClient:
         )
 
     def release(self, *, holder: str) -> None:
-        """Give the lease back.
+        """Release the lease.
 
         Raises:
-            LeaseHeldError: If somebody else holds it.
+            LeaseHeldError: If another client holds it.
             DaemonError: If the daemon cannot be reached.
         """
         request = pb.ReleaseRequest(holder=holder)
         self._call(self._stub.Release, request, precondition=LeaseHeldError)
 
     def load(self, policy: str) -> PolicyInfo:
-        """Load a policy, by path on the node or by name; it starts off.
+        """Load a policy, by path on the node or by name; its mode is off at first.
 
         Raises:
             PolicyError: If there is no such file.
-            RequestError: If it cannot be run here; the message says why.
+            RequestError: If it cannot run here; the message says why.
             DaemonError: If the daemon cannot be reached.
         """
         request = pb.LoadRequest(path=policy)
@@ -213,11 +213,11 @@ class ActuatorClient:
 
         Args:
             batches: Iterated in a thread of gRPC; each batch is sent when it comes. An empty
-                one is a sign of life.
+                batch is a heartbeat.
 
         Raises:
-            RequestError: If the daemon's latencies come from elsewhere.
-            DaemonError: If it cannot be reached, or ends.
+            RequestError: If the daemon's latencies come from another source.
+            DaemonError: If the daemon cannot be reached or ends.
         """
         answer = self._call(self._stub.Report, to_messages(batches), timeout_s=None)
         return ReportSummary(
@@ -228,7 +228,7 @@ class ActuatorClient:
         )
 
     def watch(self, *, every: int = 1) -> Iterator[Watched]:
-        """Tick records as they happen; closing the iterator or the client ends the watching.
+        """Iterate over tick records as they happen, until the iterator or the client is closed.
 
         Raises:
             DaemonError: If the daemon cannot be reached or ends.

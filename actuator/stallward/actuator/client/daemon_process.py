@@ -1,4 +1,4 @@
-"""Running the daemon from a program: started, waited for, and always taken down again."""
+"""Running a daemon from a program: starting it, waiting for it, and always stopping it again."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class DaemonPids:
 
     @property
     def all(self) -> tuple[int, ...]:
-        """Every process that runs."""
-        found = (self.guardian, self.loop, self.service, self.recorder, self.collector)
-        return tuple(pid for pid in found if pid is not None)
+        """The pids of all processes that run."""
+        pids = (self.guardian, self.loop, self.service, self.recorder, self.collector)
+        return tuple(pid for pid in pids if pid is not None)
 
 
 class Daemon:
@@ -57,11 +57,11 @@ class Daemon:
     It stops when this process ends, however it ends.
 
     Args:
-        config: What it is to do.
-        log_path: Where its messages go; a temporary file if not given.
-        owned: A temporary folder of this process, named ``stallward-...``: the daemon's files go
-            there, and if this process is killed the daemon removes it when it has ended. One of
-            its own if not given.
+        config: The daemon's configuration.
+        log_path: The file for its messages; a temporary file if not given.
+        owned: A temporary folder of this process, named ``stallward-...``, for the daemon's files.
+            If this process is killed, the daemon removes the folder when it ends. A new folder if
+            not given.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Daemon:
         self.stop()
 
     def start(self, timeout_s: float = 20.0) -> None:
-        """Start it and wait until it ticks and serves.
+        """Start the daemon and wait until it ticks and serves.
 
         Raises:
-            DaemonError: If it does not, with its own last words; nothing is left running.
+            DaemonError: If it does not; the message has its last words, and no process is left.
         """
         if self._process is not None:
             raise DaemonError("This daemon has been started already.")
@@ -128,7 +128,7 @@ class Daemon:
                 self._check_alive()
                 with contextlib.suppress(DaemonUnavailableError):
                     status = client.wait_ready(0.5)
-                    # Another daemon's service on the same socket is older than ours can be.
+                    # The service of another daemon on this socket would be older than this one.
                     ours = status.uptime_s <= time.monotonic() - self._started_s
                     if ours and status.ticks > 0:
                         return
@@ -144,14 +144,14 @@ class Daemon:
             raise DaemonError(f"The daemon ended with status {status}. {self.last_words()}")
 
     def last_words(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of the daemon's log."""
         if self._log_path is None or not self._log_path.exists():
             return ""
         lines = self._log_path.read_text("utf-8", "replace").strip().splitlines()
         return "\n".join(lines[-_LAST_WORDS:])
 
     def client(self) -> ActuatorClient:
-        """A client of this daemon; the caller closes it."""
+        """Make a client of this daemon; the caller closes it."""
         from stallward.actuator.client.client import ActuatorClient  # noqa: PLC0415 - gRPC is heavy
 
         return ActuatorClient(self.config.service.socket)
@@ -163,24 +163,24 @@ class Daemon:
 
     @property
     def pids(self) -> DaemonPids:
-        """The processes as they are now.
+        """Return the pids of the daemon's processes now.
 
         Raises:
-            DaemonError: If it is not running.
+            DaemonError: If the daemon is not running.
         """
         if self._process is None or self._process.poll() is not None:
             raise DaemonError("The daemon is not running.")
         guardian = self._process.pid
-        found = {}
+        pids = {}
         for child in _children(guardian):
             arguments = _arguments(child)
             for name in _CHILDREN:
                 if getattr(_MODULES, name) in arguments:
-                    found[name] = child.pid
-        return DaemonPids(guardian=guardian, **found)
+                    pids[name] = child.pid
+        return DaemonPids(guardian=guardian, **pids)
 
     def stop(self) -> None:
-        """Stop it in order; what does not stop in time is killed. Harmless when it is stopped."""
+        """Stop the daemon; processes that do not stop in time are killed. It may be repeated."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -210,7 +210,7 @@ def _children(pid: int) -> list[psutil.Process]:
 def _arguments(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
-    except psutil.NoSuchProcess:  # a zombie is one too
+    except psutil.NoSuchProcess:  # also raised for a zombie
         return []
 
 

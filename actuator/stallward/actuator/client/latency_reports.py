@@ -1,4 +1,4 @@
-"""The client's side of reporting: requests that ended, and lines of text that tell of them."""
+"""The client's side of reporting latencies: reported requests, and reading them from lines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stallward.actuator.latency.line_format import LineFormat
 from stallward.proto.v1 import stallward_pb2 as pb
 
 BATCH: Final = 5000
-"""Requests per message; the service takes twice as many."""
+"""The most requests per message; the service takes twice as many."""
 _READ_BYTES: Final = 1 << 16
 _LINE_BYTES: Final = 4096
-"""A longer line is not one."""
+"""A longer line counts as bad."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,32 +23,32 @@ class Reported:
     """One request of the protected application that ended."""
 
     latency_ms: float
-    """From its scheduled arrival to its end."""
+    """The time from the scheduled arrival of the request to its end."""
     failed: bool = False
-    """It was not answered; its latency does not count."""
+    """Whether it was not answered; then its latency does not count."""
     ended_s: float | None = None
-    """When, CLOCK_MONOTONIC of this process; ``None`` for just now."""
+    """When it ended, by CLOCK_MONOTONIC of this process; ``None`` stands for just now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSummary:
-    """What became of reported requests."""
+    """The counts of reported requests by what the daemon did with them."""
 
     accepted: int
     failed: int
     malformed: int
-    """Not finite, negative or absurd."""
+    """Requests whose latency is not finite, negative or absurdly large."""
     late: int
-    """Ended more than a second before they were reported."""
+    """Requests that ended more than a second before they were reported."""
 
 
 def to_messages(batches: Iterable[Sequence[Reported]]) -> Iterator[pb.ReportRequest]:
-    """The messages of a report; a batch is sent as soon as it is there."""
+    """Make the messages of a report; a batch is sent as soon as it is there."""
     for batch in batches:
         now_s = time.monotonic()
         for start in range(0, max(len(batch), 1), BATCH):
             part = batch[start : start + BATCH]
-            yield pb.ReportRequest(requests=[_to_wire(one, now_s) for one in part])
+            yield pb.ReportRequest(requests=[_to_wire(request, now_s) for request in part])
 
 
 def _to_wire(one: Reported, now_s: float) -> pb.ReportedRequest:
@@ -58,20 +58,17 @@ def _to_wire(one: Reported, now_s: float) -> pb.ReportedRequest:
 
 @dataclass(slots=True)
 class LineBatches:
-    """Batches of requests from lines that arrive at a descriptor, until its end.
-
-    Args:
-        fd: A pipe, terminal or file.
-        line_format: Where the latency is in a line.
-    """
+    """Batches of requests from lines that arrive at a descriptor, until its end."""
 
     fd: int
+    """A pipe, terminal or file."""
     line_format: LineFormat
+    """The place of the latency in a line."""
     bad_lines: int = field(default=0, init=False)
     """Lines that are not of the format."""
 
     def __iter__(self) -> Iterator[list[Reported]]:
-        """What has arrived, as soon as it has."""
+        """Yield the requests of lines as soon as they arrive."""
         partial = b""
         while content := os.read(self.fd, _READ_BYTES):
             *lines, partial = (partial + content).split(b"\n")

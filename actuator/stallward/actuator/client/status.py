@@ -1,4 +1,4 @@
-"""What a daemon says of itself, as its client sees it."""
+"""The status of a daemon, as its client returns it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class PolicyInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyInfo:
-    """Where a daemon's latencies come from."""
+    """The source of a daemon's latencies."""
 
     source: str
     """``lines``, ``prometheus``, ``statsd`` or ``grpc``."""
     fault: str
-    """Why there are none now; empty if there are."""
+    """Why there are no latencies now; empty if there are."""
     counts: LatencyCounts
 
 
@@ -53,20 +53,20 @@ class DaemonStatus:
     fallbacks: tuple[tuple[str, int], ...]
     """Ticks of this loop at which the default controller decided, by fault."""
     stepped_aside: int
-    """Times that this loop found a lever in somebody else's hands."""
+    """How often this loop stepped aside from a lever after a foreign change."""
     latency: LatencyInfo | None
-    """``None`` if no source is configured."""
+    """The source of latencies; ``None`` if none is configured."""
 
 
 def policy_from_wire(wire: pb.PolicyStatus) -> PolicyInfo:
-    """The policy of a wire message."""
+    """Return the policy of a wire message."""
     return PolicyInfo(
         name=wire.name, path=wire.path, schema_hash=wire.schema_hash, sha256=wire.sha256
     )
 
 
 def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
-    """The status of a wire message."""
+    """Return the status of a wire message."""
     return DaemonStatus(
         version=wire.version,
         node_kind=wire.node_kind,
