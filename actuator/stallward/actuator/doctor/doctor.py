@@ -186,8 +186,8 @@ def _neighbours(paths: Paths) -> Iterable[Finding]:
             area="node",
             name="DAMON",
             state="degraded",
-            why=f"takes pages that nobody touched for {idle_s:g} s, with memory to spare: what "
-            "the application seldom reads comes from the disk whatever is decided",
+            why=f"reclaims pages that were idle for {idle_s:g} s although memory is free: what "
+            "the application seldom reads then comes from the disk, whatever is decided",
             next_step="Turn its scheme off, or leave the application out by a filter.",
         )
     for pid, name in other_daemons(paths):

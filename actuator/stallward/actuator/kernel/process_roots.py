@@ -36,7 +36,7 @@ OWN_MODULE: Final = "stallward.actuator."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TreeRoot:
     """A process that was found to be the root of a tree."""
 
     tree: int
@@ -112,7 +112,7 @@ class RootFinder:
     """Finds the roots of all trees.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
         wanted: The trees, in order; ``None`` stands for a cgroup.
         before_ticks: Processes given by pid must have started before this (field 22 of stat), so
             that a loop that is started again does not take over a pid that is used again.
@@ -129,7 +129,7 @@ class RootFinder:
         before_ticks: int | None = None,
     ) -> None:
         self._proc = proc
-        self._found: deque[Found] = deque()
+        self._found: deque[TreeRoot] = deque()
         self._offered: deque[ProcessRef] = deque()
         self._young: dict[ProcessRef, float] = {}
         self._old: deque[ProcessRef] = deque()
@@ -145,7 +145,7 @@ class RootFinder:
             for pid in spec.pids if spec is not None else ():
                 ref = _ref(proc, pid)
                 if ref and (before_ticks is None or ref.start_time_ticks <= before_ticks):
-                    self._found.append(Found(tree=tree, ref=ref))
+                    self._found.append(TreeRoot(tree=tree, ref=ref))
 
     def start(self) -> None:
         """Start the thread if a tree is given by pid file or command line."""
@@ -162,7 +162,7 @@ class RootFinder:
         if self._commands:
             self._offered.extend(processes)
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[TreeRoot]:
         """Return the roots found since the last call."""
         roots = []
         while self._found:
@@ -174,7 +174,7 @@ class RootFinder:
         for file in self._files:
             ref = file.look(self._proc)
             if ref is not None:
-                self._found.append(Found(tree=file.tree, ref=ref))
+                self._found.append(TreeRoot(tree=file.tree, ref=ref))
         now_s = time.monotonic()
         while self._offered:
             self._young[self._offered.popleft()] = now_s
@@ -204,7 +204,7 @@ class RootFinder:
         for command in self._commands:
             if line and command.matches(self._proc, ref.pid, line):
                 if _ref(self._proc, ref.pid) == ref:
-                    self._found.append(Found(tree=command.tree, ref=ref))
+                    self._found.append(TreeRoot(tree=command.tree, ref=ref))
                 return False
         return True
 

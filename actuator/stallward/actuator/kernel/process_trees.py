@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.kernel.process_roots import OWN_MODULE, Found, RootFinder
+from stallward.actuator.kernel.process_roots import OWN_MODULE, RootFinder, TreeRoot
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import ProcessTable, Seen, read_seen
 from stallward.agent.desired import ProcessRef
@@ -65,7 +65,7 @@ class Forest:
     """All process trees of a node, refreshed together.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
         wanted: The protected application's processes first, then each slot's, in order; ``None``
             where the place is a cgroup.
         names: The names of the trees.
@@ -98,7 +98,7 @@ class Forest:
         self._tree_of: dict[int, int] = {}
         """The place of the tree that a process is in, by pid."""
         self._roots: dict[ProcessRef, int] = {}
-        self._waiting: list[Found] = []
+        self._waiting: list[TreeRoot] = []
         """Roots that the table of processes does not have yet."""
         self._late: dict[int, int] = {}
         """The trees of ended members whose pid is still the number of a session or group."""
@@ -134,8 +134,8 @@ class Forest:
                 self._inherit(seen, exempt)
             self._finder.offer(seen.ref for seen in new if not seen.kernel)
         waiting, self._waiting = [*self._waiting, *self._finder.found()], []
-        for found in waiting:
-            self._plant(found)
+        for tree_root in waiting:
+            self._plant(tree_root)
         if self._late and (gone or new):
             self._retire()
 
@@ -194,14 +194,14 @@ class Forest:
         if tree is not None:
             tree.members[seen.pid] = seen
 
-    def _plant(self, found: Found) -> None:
+    def _plant(self, tree_root: TreeRoot) -> None:
         """Make a process the root of its tree, and its descendants members."""
-        ref, place = found.ref, found.tree
+        ref, place = tree_root.ref, tree_root.tree
         root = self._table.seen.get(ref.pid)
         if root is None or root.ref != ref:
             there = read_seen(self._proc, ref.pid)
             if there is not None and there.ref == ref:
-                self._waiting.append(found)
+                self._waiting.append(tree_root)
             return
         if ref.pid in self._own.ancestors:
             why = f"process {ref.pid} is a parent of this daemon and was left alone"
@@ -249,7 +249,7 @@ class OwnProcesses:
     """The daemon's own processes: its guardian, its siblings, and its ancestors.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
     """
 
     def __init__(self, proc: Path) -> None:

@@ -14,11 +14,11 @@ and ``away`` is exact; a group that does not need its evicted pages any more ref
 ``away`` is found thus:
 
 * v2: pages reclaimed (``pgsteal``) less pages refaulted, both of memory.stat;
-* * v1: reclaimed pages are not counted per group, and charges are counted in folios, not pages. So
+* v1: reclaimed pages are not counted per group, and charges are counted in folios, not pages. So
   ``away`` is the data that the group ever read for the first time (bytes read from storage less
   bytes read again, which are refaults and swap-ins), less the file pages that it holds, plus its
   swap. This needs /proc/PID/io of all its processes, read in the same tick as memory.stat;
-* * where neither is known: the pages refaulted within one turnover of the resident set, that is,
+* where neither is known: the pages refaulted within one turnover of the resident set, that is,
   while as much was evicted as the group holds. That is at most the usage, so the estimate is at
   most twice the usage and grows as the group is given more.
 
