@@ -121,8 +121,8 @@ def test_only_what_is_moved_is_undone(setting: Setting, tmp_path: Path) -> None:
     for one in (moved, back, taken_over):
         one.move("90")
     back.put_back()
-    paths[3].write_text("70")  # somebody else's
-    with pytest.raises(Exception, match="somebody else"):
+    paths[3].write_text("70")  # another program's
+    with pytest.raises(Exception, match="another program"):
         taken_over.look()
     for path in paths[1:]:
         path.write_text("10")

@@ -96,7 +96,7 @@ class ProcessTable:
     """All processes of the machine.
 
     Args:
-        proc: Where /proc is.
+        proc: The /proc directory.
     """
 
     def __init__(self, proc: Path) -> None:

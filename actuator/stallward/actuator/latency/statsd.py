@@ -106,7 +106,7 @@ _SO_RXQ_OVFL: Final = 40
 """The socket option by which the kernel reports how many datagrams it dropped (socket(7))."""
 
 
-_ANYBODY: Final = 0o666
+_ANY_USER_WRITES: Final = 0o666
 
 
 class StatsdReceiver:
@@ -213,7 +213,7 @@ def listen(address: Address) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         made.bind(address.bindable)
         if address.path:
-            Path(address.path).chmod(_ANYBODY)
+            Path(address.path).chmod(_ANY_USER_WRITES)
     except BaseException:
         made.close()
         raise

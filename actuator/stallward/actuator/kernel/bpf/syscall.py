@@ -32,13 +32,10 @@ _LICENSE: Final = b"GPL\0"
 
 
 class BpfRefusedError(NodeError):
-    """Raised when the kernel refuses a bpf(2) call.
-
-    Attributes:
-        number: The errno; 0 if it is not known.
-    """
+    """Raised when the kernel refuses a bpf(2) call."""
 
     number: int = 0
+    """The errno; 0 if it is not known."""
 
     @classmethod
     def of(cls, what: str, number: int, log: str = "") -> Self:

@@ -1,1 +1,1 @@
-"""What every lever is made of: interface, held settings, originals, worker thread."""
+"""The parts of every lever: interface, held settings, originals, worker thread."""

@@ -1,1 +1,1 @@
-"""What processes hold and use, read in turn."""
+"""The memory and usage of processes, read in turn."""
