@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +21,7 @@ from stallward.evaluation.demo import (
     why_not_live,
 )
 from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.results.comparison import load_result
 from stallward.models.registry import load_policy
 from stallward.training.progress import Report, silent
 
@@ -97,9 +97,9 @@ def test_the_whole_way_once_on_the_twin(tmp_path: Path) -> None:
     result = run_demo(settings, say=said.append, progress=progress)
     assert said[0].startswith("Comparing on the twin, not live (as asked with --twin)")
     assert [name.split()[0] for name in stages] == ["1/4", "2/4", "3/4", "4/4"]
-    assert result["mode"] == "twin"
-    assert set(result["arms"]) == {"none", "latd", "ppo"}
-    assert json.loads((settings.out / "result.json").read_text()) == result
+    assert result.mode == "twin"
+    assert set(result.table.arms) == {"none", "latd", "ppo"}
+    assert load_result(settings.out) == result
     report = (settings.out / "report.html").read_text(encoding="utf-8")
     assert "<svg" in report
     assert not re.search(r"(src|href)=.https?:", report), "not self-contained"

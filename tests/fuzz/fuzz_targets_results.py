@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fuzz_mutations import JSON_VALUES, Material
 from fuzz_target import Folder, Target, sound, sound_signed
-from fuzz_targets_files import json_bytes, make_tick, of_file
+from fuzz_targets_files import make_tick, of_file
 
 from stallward.agent.controllers.onnx import _parse_metadata
 from stallward.agent.errors import PolicyError
@@ -24,8 +24,12 @@ from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
-from stallward.evaluation.blocks.store import read_json
+from stallward.evaluation.errors import ResultError
+from stallward.evaluation.results.comparison import ComparisonResult
+from stallward.evaluation.results.serialise import from_json, load, to_json
+from stallward.evaluation.verdict.result import Verdict
 
+_SAMPLES: Final = Path(__file__).parent / "samples"
 _RUN: Final = RunInfo(
     scenario="detector-anon",
     condition="together",
@@ -192,21 +196,29 @@ def _policy() -> Target:
     )
 
 
-def _any_json() -> Target:
+def _result(name: str, kind: type) -> Target:
     def check(_content: bytes, value: Any) -> None:
-        assert value is None or isinstance(value, dict)
+        again = json.loads(json.dumps(to_json(value), allow_nan=False))
+        assert from_json(kind, again) == value, "it does not survive writing"
 
     return of_file(
-        "any-json",
-        read_json,
-        (json_bytes({"schema": 1, "arms": {"none": [1.5, None, True, "x"]}}),),
-        (),
-        file="block.json",
+        name,
+        lambda path: load(kind, path),
+        ((_SAMPLES / f"{name}.json").read_bytes(),),
+        (ResultError,),
+        file=f"{name}.json",
         check=check,
         values=JSON_VALUES,
+        slow=4,
     )
 
 
 def targets() -> tuple[Target, ...]:
     """All targets of this file."""
-    return (*_recordings(), _twin(), _policy(), _any_json())
+    return (
+        *_recordings(),
+        _twin(),
+        _policy(),
+        _result("result", ComparisonResult),
+        _result("verdict", Verdict),
+    )

@@ -286,6 +286,7 @@ REFUSED: list[tuple[str, str, bytes]] = [
         changed("fitted-twin", '"slo_quantile": 0.95', '"slo_quantile": 5'),
     ),
     ("arms", "NUL in a mark", b"none#\0"),
+    ("result", "lists without end", b"[" * 100_000),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),
@@ -294,7 +295,6 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
         "beyond all addresses",
         b"0-fffffffffffffffffffffffff rw-p 00000000 00:00 0\n",
     ),
-    ("any-json", "lists without end", b"[" * 100_000),
     ("latency-lines-pattern", "a group without a match", b"200 ms=\n"),
     ("latency-lines-pattern", "a line of 60 KB", b"9" * 60_000 + b"\n"),
     ("request-lines", "times that are not finite", b"nan 1 2 1\n1 inf 2 1\n1 1 1e999 1\n"),

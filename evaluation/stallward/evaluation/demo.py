@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.kernel.hierarchies import require
@@ -18,10 +18,12 @@ from stallward.agent.errors import StallwardError
 from stallward.env.recording.node_facts import node_info
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.store import PLAN_FILE
-from stallward.evaluation.comparison.compare import REPORT_FILE, RESULT_FILE, run_comparison
+from stallward.evaluation.comparison.compare import run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.report.html import REPORT_FILE
 from stallward.evaluation.report.text import headline, result_rows
+from stallward.evaluation.results.comparison import RESULT_FILE, ComparisonResult
 from stallward.models.registry import twin_names
 from stallward.training.progress import Report
 
@@ -127,7 +129,7 @@ class _Stages:
         return self.progress(f"{self.done}/{self.total} {name}")
 
 
-def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> dict[str, Any]:
+def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> ComparisonResult:
     """Run the demo; returns the comparison's result.
 
     Raises:
@@ -258,7 +260,7 @@ def _make_policy(
     return policy
 
 
-def _conclude(out: Path, result: dict[str, Any], say: Say, took_s: float) -> None:
+def _conclude(out: Path, result: ComparisonResult, say: Say, took_s: float) -> None:
     from stallward.actuator.cli import output  # noqa: PLC0415 - prints the same table
 
     say("")

@@ -7,7 +7,8 @@ The tree::
         ├── MeasureError       a block or recording that cannot be reduced to measures
         ├── PlanError          a comparison that cannot be planned or resumed
         ├── ComparisonError    a comparison that could not be carried out
-        └── BenchError         something that cannot be measured on this machine
+        ├── ResultError        a file of results that cannot be read
+        └── UsageError         a command line that makes no sense
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class PlanError(EvaluationError):
 
 class ComparisonError(EvaluationError):
     """Raised when blocks cannot be run."""
+
+
+class ResultError(EvaluationError):
+    """Raised when a file of results is missing, or holds something else."""
 
 
 class BenchError(EvaluationError):

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from example_results import NODE
 
 from stallward.agent.errors import ControllerError
 from stallward.evaluation.arms import REFERENCES, parse_arms
 from stallward.evaluation.blocks.plan import PlannedBlock, Settings, plan_blocks
-from stallward.evaluation.blocks.store import BlockStore, write_json
+from stallward.evaluation.blocks.store import BlockStore
 from stallward.evaluation.errors import PlanError
+from stallward.evaluation.results.serialise import save
 
 SETTINGS = Settings(
     scenario="detector-anon",
@@ -28,8 +30,8 @@ SETTINGS = Settings(
 def _finish(store: BlockStore, block: PlannedBlock) -> None:
     partial = store.open(block)
     partial.mkdir()
-    write_json(partial / "run.json", {"schema": 1})
-    store.commit(block, {"oom_kills": 0})
+    save(partial / "run.json", {"schema": 1})
+    store.commit(block, NODE)
 
 
 def test_every_round_holds_every_condition_once_in_its_own_order() -> None:
@@ -104,7 +106,7 @@ def test_what_never_began_leaves_no_plan_and_no_directory(tmp_path: Path) -> Non
 
 def test_what_json_cannot_hold_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
-        write_json(tmp_path / "x.json", {"value": float("inf")})
+        save(tmp_path / "x.json", {"value": float("inf")})
     assert list(tmp_path.iterdir()) == []
 
 

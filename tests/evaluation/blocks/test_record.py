@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -88,7 +86,10 @@ class KnownSession:
     scratch: Path
     ran: list[RunRequest] = field(default_factory=list)
     troubles: list[Troubles] = field(default_factory=list)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> NodeInfo:
+        return self.node
 
     def run_block(self, request: RunRequest, out: Path) -> Troubles:
         self.ran.append(request)

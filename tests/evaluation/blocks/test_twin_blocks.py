@@ -15,11 +15,11 @@ from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitte
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import RunRequest, Troubles
-from stallward.evaluation.blocks.store import read_json
 from stallward.evaluation.blocks.twin import TwinRunner, open_twin
 from stallward.evaluation.comparison.compare import run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, PlanError
+from stallward.evaluation.results.comparison import load_result
 from stallward.models.registry import find_policy
 
 PAGES_PER_MIB = 256.0
@@ -68,14 +68,14 @@ def _request(twin: Path, out: Path, arms: str = "none,static:pause=all,latd") ->
 def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) -> None:
     out = tmp_path / "out"
     result = run_comparison(_request(twin_file, out)).result
-    assert read_json(out / "result.json") == result
-    none, paused = result["arms"]["none"], result["arms"]["static:pause=all"]
-    assert none["impact_p95"]["value"] > 1.0, "no pressure: the comparison says nothing"
-    assert paused["p95_ms"]["value"] < none["p95_ms"]["value"]
-    assert paused["background_work"]["value"] < none["background_work"]["value"]
-    assert paused["paused_share"]["value"] > 0.5
-    assert none["paused_share"]["value"] == 0.0
-    assert result["node"]["kind"] == "twin"
+    assert load_result(out) == result
+    none, paused = result.table.arms["none"].metrics, result.table.arms["static:pause=all"].metrics
+    assert (none.impact_p95.value or 0.0) > 1.0, "no pressure: the comparison says nothing"
+    assert (paused.p95_ms.value or 1e9) < (none.p95_ms.value or 0.0)
+    assert (paused.background_work.value or 0.0) < (none.background_work.value or 0.0)
+    assert (paused.paused_share.value or 0.0) > 0.5
+    assert none.paused_share.value == 0.0
+    assert result.node.kind == "twin"
     page = (out / "report.html").read_text()
     for part in ("on the twin", "static:pause=all", "PSI some", "anon-a paused", "95 %"):
         assert part in page
@@ -106,8 +106,8 @@ def test_a_rule_may_terminate_on_the_twin_as_on_a_node_and_the_report_says_so(
     save_fitted(twin_file, replace(twin, scenario=replace(twin.scenario, protected=bare)))
     out = tmp_path / "out"
     result = run_comparison(_request(twin_file, out, "none,latd")).result
-    assert result["arms"]["none"]["terminated_processes"] == 0
-    assert result["arms"]["latd"]["terminated_processes"] == 2  # one in each block
+    assert result.table.arms["none"].facts.terminated_processes == 0
+    assert result.table.arms["latd"].facts.terminated_processes == 2  # one in each block
     page = (out / "report.html").read_text()
     assert "latd * †" in page
     assert "latd: 2 in 2 blocks" in page

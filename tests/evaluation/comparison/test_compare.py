@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from example_results import NODE
 
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
@@ -22,7 +21,6 @@ from stallward.evaluation.blocks.request import RunRequest, Troubles
 from stallward.evaluation.blocks.store import BlockStore
 from stallward.evaluation.comparison.compare import Comparison, run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
-from stallward.evaluation.comparison.summary import METRICS
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -42,8 +40,8 @@ class KnownRunner:
     lengths_s: list[float] = field(default_factory=list)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        return {"kind": "none", "kernel": self.kernel}
+    def facts(self) -> NodeInfo:
+        return replace(NODE, kernel=self.kernel)
 
     def run_block(self, request: RunRequest, out: Path) -> Troubles:
         name = request.arm.label if request.condition == "together" else request.condition
@@ -153,26 +151,16 @@ def test_the_result_has_the_form_and_the_numbers(tmp_path: Path, scenario: Scena
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner()
     _run(comparison, runner, scenario)
     result = comparison.compared(scenario).result
-    json.dumps(result, allow_nan=False)
-    assert {"schema", "mode", "scenario", "node", "slo_ms", "alone", "ample", "arms"} <= set(
-        result
-    )
-    assert (result["schema"], result["mode"], result["scenario"]) == (1, "twin", "detector-anon")
-    for reference in ("alone", "ample"):
-        protected = result[reference]["protected"]
-        assert set(protected) == {"p50_ms", "p95_ms", "p99_ms", "mean_ms", "requests"}
-        assert "units_per_s" in result[reference]["background"]
-    assert list(result["arms"]) == ["none", "latd"]
-    for arm in result["arms"].values():
-        assert arm["blocks"] == 2
-        assert all(set(arm[name]) == {"value", "low", "high"} for name in METRICS)
-    none, latd = result["arms"]["none"], result["arms"]["latd"]
-    assert none["impact_mean"]["value"] == pytest.approx(19.0, rel=0.05)
-    assert none["background_work"]["value"] == pytest.approx(0.5, rel=0.01)
-    assert none["psi_some_share"]["value"] == pytest.approx(0.3, rel=0.03)
-    assert latd["paused_share"]["value"] == pytest.approx(0.5, abs=0.02)
-    assert latd["budgets_lifted"] is True
-    assert none["slo_attainment"]["value"] == 0.0
+    assert (result.schema, result.mode, result.scenario) == (1, "twin", "detector-anon")
+    assert list(result.table.arms) == ["none", "latd"]
+    assert [arm.blocks for arm in result.table.arms.values()] == [2, 2]
+    none, latd = result.table.arms["none"], result.table.arms["latd"]
+    assert none.metrics.impact_mean.value == pytest.approx(19.0, rel=0.05)
+    assert none.metrics.background_work.value == pytest.approx(0.5, rel=0.01)
+    assert none.metrics.psi_some_share.value == pytest.approx(0.3, rel=0.03)
+    assert latd.metrics.paused_share.value == pytest.approx(0.5, abs=0.02)
+    assert latd.facts.budgets_lifted is True
+    assert none.metrics.slo_attainment.value == 0.0
 
 
 def test_controllers_are_told_a_target_measured_with_ample_memory(
@@ -217,10 +205,10 @@ def test_blocks_with_oom_kills_are_counted_and_run_again(
 ) -> None:
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner(oom_first={"none": 2})
     _run(comparison, runner, scenario)
-    result = comparison.compared(scenario).result
-    assert result["arms"]["none"]["invalid_blocks"] == 2
-    assert result["arms"]["none"]["blocks"] == 2
-    assert result["arms"]["latd"]["invalid_blocks"] == 0
+    arms = comparison.compared(scenario).result.table.arms
+    assert arms["none"].facts.invalid_blocks == 2
+    assert arms["none"].blocks == 2
+    assert arms["latd"].facts.invalid_blocks == 0
 
 
 def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_stays(
@@ -229,9 +217,10 @@ def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_stays(
     busy = {"none": [0.05, 0.0], "latd": [0.021, 0.03, 0.04, 0.05], "ample": [0.019]}
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner(stolen_shares=busy)
     _run(comparison, runner, scenario)
-    arms = comparison.compared(scenario).result["arms"]
-    assert (arms["none"]["invalid_blocks"], arms["none"]["stolen_share_worst"]) == (1, 0.0)
-    assert (arms["latd"]["invalid_blocks"], arms["latd"]["stolen_share_worst"]) == (3, 0.05)
+    arms = comparison.compared(scenario).result.table.arms
+    none, latd = arms["none"].facts, arms["latd"].facts
+    assert (none.invalid_blocks, none.stolen_share_worst) == (1, 0.0)
+    assert (latd.invalid_blocks, latd.stolen_share_worst) == (3, 0.05)
     assert runner.ran.count("ample") == 3, "less is endured"
 
 
@@ -259,7 +248,7 @@ def test_a_comparison_that_never_got_further_than_kills_can_be_taken_up(
     resumed = _comparison(tmp_path / "out")
     assert resumed.store.spoiled(resumed.blocks[0]) == 1
     _run(resumed, KnownRunner(), scenario)
-    assert resumed.compared(scenario).result["arms"]["none"]["blocks"] == 2
+    assert resumed.compared(scenario).result.table.arms["none"].blocks == 2
 
 
 def test_blocks_of_another_machine_are_told_apart(tmp_path: Path, scenario: Scenario) -> None:
@@ -268,8 +257,8 @@ def test_blocks_of_another_machine_are_told_apart(tmp_path: Path, scenario: Scen
     more = _comparison(tmp_path / "out", rounds=3)
     _run(more, other, scenario)
     result = more.compared(scenario).result
-    assert result["node"]["kernel"] == "test"
-    assert [node["kernel"] for node in result["other_nodes"]] == ["another"]
+    assert result.node.kernel == "test"
+    assert [node.kernel for node in result.other_nodes] == ["another"]
 
 
 @pytest.mark.parametrize(("block_s", "burn_in_s"), [(1.0, 2.0), (5.0, -1.0), (float("nan"), 0.0)])

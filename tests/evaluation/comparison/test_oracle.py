@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from example_results import arm, comparison, exactly, metrics
 
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.static import StaticController
@@ -15,7 +14,6 @@ from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS
 from stallward.env.testing import small_twin
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.comparison.oracle import (
-    Hindsight,
     Screened,
     Setting,
     best_meeting_target,
@@ -25,6 +23,9 @@ from stallward.evaluation.comparison.oracle import (
     shortlist,
 )
 from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.results.comparison import ArmFacts, ComparisonResult
+from stallward.evaluation.results.oracle import Hindsight
+from stallward.evaluation.results.serialise import save
 
 TWIN = small_twin()
 
@@ -91,20 +92,18 @@ def test_of_the_same_limits_and_pauses_only_the_best_profile_is_taken() -> None:
     assert found == [keeping[1], other[0], missing[1]]
 
 
-def result(**arms: tuple[str, float, float | None]) -> dict[str, Any]:
+def result(**arms: tuple[str, float, float | None]) -> ComparisonResult:
     """A comparison's result: label -> (controller, attainment, background work)."""
-    return {
-        "scenario": "small",
-        "references": {"ample": {"slo_attainment": {"value": 0.99}}},
-        "arms": {
-            label: {
-                "controller": controller,
-                "slo_attainment": {"value": kept},
-                "background_work": {"value": work},
-            }
+    return comparison(
+        {
+            label: arm(
+                metrics(slo_attainment=exactly(kept), background_work=exactly(work)),
+                ArmFacts(controller=controller),
+            )
             for label, (controller, kept, work) in arms.items()
         },
-    }
+        ample=metrics(slo_attainment=exactly(0.99)),
+    )
 
 
 def test_the_oracle_is_the_static_arm_that_works_most_while_keeping_the_target() -> None:
@@ -124,7 +123,7 @@ def test_the_oracle_is_the_static_arm_that_works_most_while_keeping_the_target()
 
 def test_a_result_is_read_from_its_file_and_anything_else_refused(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    file.write_text(json.dumps(result(a=("static", 1.0, 1.0))))
+    save(file, result(a=("static", 1.0, 1.0)))
     assert oracle_of(file, "small").arm == "a"
     with pytest.raises(EvaluationError, match="not of 'large'"):
         oracle_of(file, "large")

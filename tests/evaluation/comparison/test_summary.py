@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
-from stallward.evaluation.comparison.summary import METRICS, tabulate
+from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.measures.block_measures import BlockMeasures
 from stallward.evaluation.measures.estimates import Blocks, estimate
+from stallward.evaluation.results.comparison import ArmFacts, Metrics, Table
+from stallward.evaluation.results.interval import UNKNOWN, Interval
 
 
 def block(
@@ -62,59 +62,66 @@ def summarise(
     slo_ms: float | None,
     seed: int,
     slo_quantile: float = 0.95,
-) -> dict[str, Any]:
+) -> Table:
     found = estimate(blocks, arms, slo_ms=slo_ms, seed=seed, slo_quantile=slo_quantile)
-    return tabulate(found, told=slo_ms is not None)
+    facts = {arm: ArmFacts(controller=arm) for arm in arms}
+    return tabulate(found, facts, told=slo_ms is not None)
 
 
 @pytest.fixture(scope="module")
-def summary() -> dict[str, Any]:
+def summary() -> Table:
     """Three rounds of two arms whose numbers are known."""
     return summarise(_blocks(3), ["none", "latd"], slo_ms=None, seed=1)
 
 
-def test_the_target_is_half_again_the_p99_with_ample_memory(summary: dict[str, Any]) -> None:
-    assert summary["slo_ms"] == pytest.approx(1.5 * 12.0)
+def test_the_target_is_half_again_the_p99_with_ample_memory(summary: Table) -> None:
+    assert summary.slo_ms == pytest.approx(1.5 * 12.0)
 
 
-def test_several_rounds_are_resampled_by_block(summary: dict[str, Any]) -> None:
-    assert summary["resampled"] == "blocks"
-    assert summary["arms"]["none"]["blocks"] == 3
+def test_several_rounds_are_resampled_by_block(summary: Table) -> None:
+    assert summary.resampled == "blocks"
+    assert summary.arms["none"].blocks == 3
 
 
-def test_what_each_does_alone_is_said(summary: dict[str, Any]) -> None:
-    assert summary["alone"]["protected"]["p95_ms"] == pytest.approx(10.0)
-    assert summary["alone"]["protected"]["requests"] == 750
-    assert summary["alone"]["background"]["units_per_s"] == pytest.approx(12.0)
+def test_what_each_does_alone_is_said(summary: Table) -> None:
+    assert summary.alone.protected.p95_ms == pytest.approx(10.0)
+    assert summary.alone.protected.requests == 750
+    assert summary.alone.background.units_per_s == pytest.approx(12.0)
 
 
-def test_impact_is_what_is_added_to_the_latency_alone_or_ample(summary: dict[str, Any]) -> None:
-    none = summary["arms"]["none"]
-    assert none["p95_ms"]["value"] == pytest.approx(100.0)
-    assert none["impact_p95"]["value"] == pytest.approx(9.0)
-    assert none["impact_ample_mean"]["value"] == pytest.approx(100.0 / 12.0 - 1.0)
+def test_impact_is_what_is_added_to_the_latency_alone_or_ample(summary: Table) -> None:
+    none = summary.arms["none"].metrics
+    assert none.p95_ms.value == pytest.approx(100.0)
+    assert none.impact_p95.value == pytest.approx(9.0)
+    assert none.impact_ample_mean.value == pytest.approx(100.0 / 12.0 - 1.0)
 
 
-def test_each_arm_has_its_attainment_work_pressure_and_pauses(summary: dict[str, Any]) -> None:
-    none, latd = summary["arms"]["none"], summary["arms"]["latd"]
-    assert none["slo_attainment"]["value"] == 0.0
-    assert latd["slo_attainment"]["value"] == 1.0
-    assert none["background_work"]["value"] == pytest.approx((1.0 + 0.5) / 2)
-    assert latd["background_work"]["value"] == pytest.approx(0.25)
-    assert none["psi_some_share"]["value"] == pytest.approx(0.4)
-    assert latd["paused_share"]["value"] == pytest.approx(0.75)
+def test_each_arm_has_its_attainment_work_pressure_and_pauses(summary: Table) -> None:
+    none, latd = summary.arms["none"].metrics, summary.arms["latd"].metrics
+    assert none.slo_attainment.value == 0.0
+    assert latd.slo_attainment.value == 1.0
+    assert none.background_work.value == pytest.approx((1.0 + 0.5) / 2)
+    assert latd.background_work.value == pytest.approx(0.25)
+    assert none.psi_some_share.value == pytest.approx(0.4)
+    assert latd.paused_share.value == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_every_metric_has_an_interval_around_it(rounds: int) -> None:
     found = summarise(_blocks(rounds, spread=0.5), ["none", "latd"], slo_ms=18.0, seed=1)
-    for arm in found["arms"].values():
-        assert set(METRICS) <= set(arm)
-        for name in METRICS:
-            metric = arm[name]
-            assert metric["low"] <= metric["value"] <= metric["high"], name
-        assert arm["p95_ms"]["low"] < arm["p95_ms"]["high"]
-    json.dumps(found, allow_nan=False)
+    for arm in found.arms.values():
+        for one in fields(Metrics):
+            low, value, high = _ends(getattr(arm.metrics, one.name))
+            assert low <= value <= high, one.name
+        low, _, high = _ends(arm.metrics.p95_ms)
+        assert low < high
+
+
+def _ends(figure: Interval) -> tuple[float, float, float]:
+    assert figure.low is not None
+    assert figure.value is not None
+    assert figure.high is not None
+    return figure.low, figure.value, figure.high
 
 
 def test_failures_with_ample_memory_do_not_make_the_target_easier() -> None:
@@ -129,8 +136,8 @@ def test_failures_with_ample_memory_do_not_make_the_target_easier() -> None:
         for b in blocks["ample"]
     ]
     found = summarise(blocks, ["none"], slo_ms=None, seed=1)
-    assert found["slo_ms"] == calm["slo_ms"]
-    assert found["references"]["ample"]["slo_attainment"]["value"] == 0.0
+    assert found.slo_ms == calm.slo_ms
+    assert found.references.ample.slo_attainment.value == 0.0
     blocks["ample"] = [replace(b, ok=np.zeros_like(b.ok)) for b in blocks["ample"]]
     with pytest.raises(MeasureError, match="answered"):
         summarise(blocks, ["none"], slo_ms=None, seed=1)
@@ -144,9 +151,9 @@ def test_the_quantile_of_the_target_is_what_is_judged() -> None:
     ]
     blocks["none"] = late
     met = {
-        q: summarise(blocks, ["none"], slo_ms=50.0, slo_quantile=q, seed=1)["arms"]["none"][
-            "slo_attainment"
-        ]["value"]
+        q: summarise(blocks, ["none"], slo_ms=50.0, slo_quantile=q, seed=1)
+        .arms["none"]
+        .metrics.slo_attainment.value
         for q in (0.95, 0.99)
     }
     assert met == {0.95: 1.0, 0.99: 0.0}
@@ -154,7 +161,7 @@ def test_the_quantile_of_the_target_is_what_is_judged() -> None:
 
 def test_one_round_says_that_it_resampled_inside_its_block() -> None:
     found = summarise(_blocks(1, spread=0.5), ["none"], slo_ms=18.0, seed=1)
-    assert found["resampled"] == "windows"
+    assert found.resampled == "windows"
 
 
 def test_windows_longer_than_a_second_are_fewer_units() -> None:
@@ -164,9 +171,9 @@ def test_windows_longer_than_a_second_are_fewer_units() -> None:
     found = summarise(long, ["none", "latd"], slo_ms=60.0, seed=1)
     estimated = estimate(long, ["none", "latd"], slo_ms=60.0, seed=1)
     assert len(estimated.known["none"].met[0]) == 5, "of two seconds"
-    (contrast,) = found["contrasts"]
-    assert contrast["p95_ratio"]["low"] is not None, "two runs of five seconds"
-    assert contrast["slo_attainment_difference"]["low"] is None, "one run of five windows"
+    (contrast,) = found.contrasts
+    assert contrast.p95_ratio.low is not None, "two runs of five seconds"
+    assert contrast.slo_attainment_difference.low is None, "one run of five windows"
 
 
 def _thinned(one: BlockMeasures) -> BlockMeasures:
@@ -189,18 +196,18 @@ def test_an_impact_carries_the_luck_of_its_reference() -> None:
     """``none`` never varies here; its impact must, because ``alone`` does."""
     blocks = _blocks(4)
     blocks["alone"] = [block(level) for level in (8.0, 10.0, 12.0, 14.0)]
-    metric = summarise(blocks, ["none"], slo_ms=18.0, seed=1)["arms"]["none"]
-    assert metric["p95_ms"]["low"] == pytest.approx(metric["p95_ms"]["high"])
-    assert metric["impact_mean"]["high"] - metric["impact_mean"]["low"] > 1.0
+    metrics = summarise(blocks, ["none"], slo_ms=18.0, seed=1).arms["none"].metrics
+    assert metrics.p95_ms.low == pytest.approx(metrics.p95_ms.high)
+    low, _, high = _ends(metrics.impact_mean)
+    assert high - low > 1.0
 
 
 def test_unknown_units_and_psi_are_null() -> None:
     blocks = _blocks(2)
     nan = float("nan")
     blocks["none"] = [block(100.0, units=(nan, nan), psi=nan) for _ in range(2)]
-    metric = summarise(blocks, ["none"], slo_ms=18.0, seed=1)["arms"]["none"]
-    assert metric["background_work"] == {"value": None, "low": None, "high": None}
-    assert metric["psi_some_share"]["value"] is None
+    metrics = summarise(blocks, ["none"], slo_ms=18.0, seed=1).arms["none"].metrics
+    assert metrics.background_work == metrics.psi_some_share == UNKNOWN
 
 
 def test_missing_conditions_and_requests_are_errors() -> None:
@@ -231,25 +238,24 @@ def test_arms_are_held_against_each_other_round_by_round() -> None:
             block(ms * 2.0**r, units=(5.0, 1.0), seed=seed + r, spread=0.1) for r in range(4)
         ]
     found = summarise(blocks, ["none", "latd"], slo_ms=212.0, seed=1)
-    (contrast,) = found["contrasts"]
-    assert (contrast["arm"], contrast["against"]) == ("none", "latd")
-    ratio = contrast["p95_ratio"]
-    assert ratio["value"] == pytest.approx(1.25, rel=0.05)
-    assert 1.1 < ratio["low"] < ratio["value"] < ratio["high"] < 1.4
-    none, latd = (found["arms"][name]["p95_ms"] for name in ("none", "latd"))
-    assert none["low"] < latd["high"], "by themselves the intervals overlap"
-    assert contrast["background_work_ratio"]["value"] == pytest.approx(1.0)
-    difference = contrast["slo_attainment_difference"]
-    assert difference["value"] == pytest.approx(-0.25, abs=0.1)
+    (contrast,) = found.contrasts
+    assert (contrast.arm, contrast.against) == ("none", "latd")
+    low, ratio, high = _ends(contrast.p95_ratio)
+    assert ratio == pytest.approx(1.25, rel=0.05)
+    assert 1.1 < low < ratio < high < 1.4
+    none, latd = (_ends(found.arms[name].metrics.p95_ms) for name in ("none", "latd"))
+    assert none[0] < latd[2], "by themselves the intervals overlap"
+    assert contrast.background_work_ratio.value == pytest.approx(1.0)
+    assert contrast.slo_attainment_difference.value == pytest.approx(-0.25, abs=0.1)
 
 
 def test_how_much_an_arm_varies_is_said_over_rounds() -> None:
     blocks = _blocks(3)
     blocks["none"] = [block(12.0 * (1.0 + r), seed=r) for r in range(3)]
-    found = summarise(blocks, ["none", "latd"], slo_ms=30.0, seed=1)["arms"]["none"]["spread"]
-    assert found["impact_ample_p99_sd"] == pytest.approx(1.0)  # of 0, 1 and 2
-    assert found["impact_ample_p99_worst"] == pytest.approx(2.0)
-    assert found["slo_attainment_worst"] == 0.0
+    found = summarise(blocks, ["none", "latd"], slo_ms=30.0, seed=1).arms["none"].spread
+    assert found.impact_ample_p99_sd == pytest.approx(1.0)  # of 0, 1 and 2
+    assert found.impact_ample_p99_worst == pytest.approx(2.0)
+    assert found.slo_attainment_worst == 0.0
     single = summarise(_blocks(1), ["none", "latd"], slo_ms=30.0, seed=1)
-    assert single["arms"]["none"]["spread"]["impact_ample_p99_sd"] is None
-    assert len(single["contrasts"]) == 1
+    assert single.arms["none"].spread.impact_ample_p99_sd is None
+    assert len(single.contrasts) == 1

@@ -6,9 +6,8 @@ import json
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,19 +22,28 @@ from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import NO_ARM, RunRequest, file_sha256
 from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.evaluation.cli.compare import fidelity
-from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.errors import EvaluationError, PlanError
 from stallward.evaluation.fidelity import fits as fidelity_fits
 from stallward.evaluation.fidelity.distances import ArmFidelity, noise_floor, summarise_fidelity
 from stallward.evaluation.fidelity.fits import Fits
 from stallward.evaluation.fidelity.measure import measure_fidelity, run_on_twin
 from stallward.evaluation.fidelity.observed import Observed
 from stallward.evaluation.fidelity.page import render_page
+from stallward.evaluation.fidelity.result import (
+    FidelityResult,
+    FidelitySummary,
+    FidelityTable,
+    JudgedTarget,
+)
 from stallward.evaluation.fidelity.signals import distances, scales_of
 from stallward.evaluation.fidelity.table import fidelity_rows, signal_rows
-from stallward.evaluation.fidelity.targets import TARGETS, judge_fidelity
+from stallward.evaluation.fidelity.targets import load_fidelity_targets
 from stallward.evaluation.measures.block_measures import BlockMeasures
 from stallward.evaluation.measures.bootstrap import spearman
+from stallward.evaluation.results.serialise import from_json, to_json
 from stallward.models.registry import find_policy
+
+TARGETS = load_fidelity_targets()
 
 
 def test_spearman_ranks_ties_and_refuses_too_little() -> None:
@@ -58,8 +66,8 @@ def test_the_floor_of_one_recording_is_between_its_halves() -> None:
         paused_s=np.zeros(10),
     )
     floor = noise_floor(Observed(blocks=(block,), own_units_per_s=None))
-    assert floor["p95"] == pytest.approx(np.log(2.0))
-    assert floor["work"] == pytest.approx(0.0)
+    assert floor.p95 == pytest.approx(np.log(2.0))
+    assert floor.work == pytest.approx(0.0)
 
 
 def _block(*units: float) -> BlockMeasures:
@@ -76,7 +84,7 @@ def _block(*units: float) -> BlockMeasures:
 
 def test_errors_of_groups_do_not_cancel() -> None:
     def floor(*blocks: BlockMeasures) -> float:
-        return noise_floor(Observed(blocks=blocks, own_units_per_s=None))["work"]
+        return noise_floor(Observed(blocks=blocks, own_units_per_s=None)).work
 
     assert floor(_block(2.0, 1.0), _block(1.0, 2.0)) == pytest.approx(np.log(2.0))
     # a group that did nothing in one of them is far off, not left out
@@ -89,20 +97,17 @@ def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
     assert live.work == pytest.approx([0.75])
     row = ArmFidelity(scenario="s", arm="none", live=live, twin=twin)
     # its units/s are far off, but so are those with the node to itself: the share is right
-    assert row.errors["work"] == pytest.approx(0.0)
-    assert row.as_json()["live_work"] == pytest.approx(0.75)
-    json.dumps(row.as_json(), allow_nan=False)  # without requests latencies are null
-    found = summarise_fidelity([row])
-    assert (found["p95_error_median"], found["spearman"], found["effect_signs_right"]) == (
-        (None,) * 3
-    )
-    assert found["background_error_median"] == pytest.approx(0.0)
-    targets = judge_fidelity(found)
-    assert targets["spearman"] == {"value": None, "target": 0.9, "met": None}
-    assert targets["background_error_median"]["met"]
-    headers, rows, _ = fidelity_rows(
-        {"arms": [row.as_json()], "targets": targets, "not_run": [], **found}
-    )
+    assert row.errors.work == pytest.approx(0.0)
+    assert row.row().live_work == pytest.approx(0.75)
+    assert row.row().live_ms.p95 is None, "there were no requests"
+    summary = summarise_fidelity([row])
+    assert summary.p95_error_median is summary.spearman is summary.effect_signs_right is None
+    assert summary.background_error_median == pytest.approx(0.0)
+    targets = TARGETS.judge(summary)
+    assert targets["spearman"] == JudgedTarget(value=None, target=0.9, met=None)
+    assert targets["background_error_median"].met
+    table = FidelityTable(arms=(row.row(),), not_run=(), summary=summary, targets=targets)
+    headers, rows, _ = fidelity_rows(table)
     assert dict(zip(headers, rows[0], strict=True))["p95 live ms"] == "-"
 
 
@@ -135,9 +140,9 @@ def test_signs_are_counted_between_all_pairs_of_arms_and_of_work_too() -> None:
     right = _row("a", (10.0, 5.0), (12.0, 5.0)), _row("b", (50.0, 8.0), (40.0, 7.0))
     found = summarise_fidelity([*right, _row("c", (20.0, 5.0), (60.0, 5.0))])
     # Latency: a-b, a-c and b-c; work: a-b and b-c; of b-c's latency the twin has the sign wrong.
-    assert found["effects_counted"] == 5
-    assert found["effect_signs_right"] == pytest.approx(4 / 5)
-    assert found["spearman"] == found["spearman_worst"] == pytest.approx(0.5)
+    assert found.effects_counted == 5
+    assert found.effect_signs_right == pytest.approx(4 / 5)
+    assert found.spearman == found.spearman_worst == pytest.approx(0.5)
 
 
 def test_coverage_asks_whether_the_live_figure_lies_among_the_twin_s_blocks() -> None:
@@ -153,27 +158,60 @@ def test_coverage_asks_whether_the_live_figure_lies_among_the_twin_s_blocks() ->
     assert not any(replace(row, twin=above).covered.values())
 
 
+def summary_of(**figures: float | None) -> FidelitySummary:
+    """Every figure is 0 unless it is given."""
+    zero = {one.name: 0 for one in fields(FidelitySummary) if one.name != "scenarios"}
+    return FidelitySummary(scenarios={}, **{**zero, **figures})  # type: ignore[arg-type]
+
+
 def test_a_target_is_met_up_to_its_bound_or_to_the_floor_where_that_is_larger() -> None:
-    found: dict[str, float | None] = {target.key: target.bound for target in TARGETS}
-    found |= {"p95_floor_median": 0.1, "p99_floor_median": 0.3}
-    assert all(one["met"] for one in judge_fidelity(found).values()), "to the bound"
-    worse = found | {
+    bounds = {
+        "p95_error_median": 0.15, "p95_error_worst": 0.25, "p99_error_median": 0.15,
+        "p99_error_worst": 0.25, "background_error_median": 0.1, "effect_signs_right": 1.0,
+        "spearman": 0.9, "distance_vs_replay": 0.45,
+    }  # fmt: skip
+    floors = {"p95_floor_median": 0.1, "p99_floor_median": 0.3}
+    met = TARGETS.judge(summary_of(**bounds, **floors))
+    assert list(met) == list(bounds)
+    assert all(one.met for one in met.values()), "to the bound"
+    worse = bounds | {
         "p95_error_median": 0.16, "p99_error_median": 0.29, "p99_error_worst": 0.26,
         "spearman": 0.89, "effect_signs_right": 0.99, "distance_vs_replay": None,
     }  # fmt: skip
-    judged = judge_fidelity(worse)
-    assert {key for key, one in judged.items() if one["met"] is False} == {
+    judged = TARGETS.judge(summary_of(**worse, **floors))
+    assert {key for key, one in judged.items() if one.met is False} == {
         "p95_error_median", "p99_error_worst", "spearman", "effect_signs_right",
     }  # fmt: skip
-    assert judged["p99_error_median"] == {"value": 0.29, "target": 0.3, "met": True}
-    assert judged["distance_vs_replay"]["met"] is None
+    assert judged["p99_error_median"] == JudgedTarget(value=0.29, target=0.3, met=True)
+    assert judged["distance_vs_replay"].met is None
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ('figure = "p95_error_median"\nat_mots = 1', "unknown key 'at_mots'"),
+        ("at_most = 1", "figure is missing"),
+        ('figure = "p95"\nat_most = 1', "'p95', which is no figure"),
+        ('figure = "spearman"\nat_least = 1\nfloor = "x"', "'x', which is no figure"),
+        ('figure = "spearman"', "has not one bound"),
+        ('figure = "spearman"\nat_least = 1\nat_most = 1', "has not one bound"),
+        ('figure = "spearman"\nat_least = "1"', "at_least is '1', not a number"),
+    ],
+)
+def test_targets_that_say_nothing_are_refused(tmp_path: Path, target: str, said: str) -> None:
+    file = tmp_path / "targets.toml"
+    file.write_text(f"[[targets]]\n{target}\n")
+    with pytest.raises(PlanError, match=said):
+        load_fidelity_targets(file)
+    with pytest.raises(PlanError, match="cannot be read"):
+        load_fidelity_targets(tmp_path / "missing.toml")
 
 
 def test_an_arm_without_answers_on_the_twin_is_off_by_a_factor_of_ten() -> None:
     silent = Observed(blocks=(_block(5.0),), own_units_per_s=np.array([10.0]))
     row = replace(_row("a", (10.0, 5.0), (10.0, 5.0)), twin=silent)
-    assert row.errors["p95"] == pytest.approx(np.log(10.0))
-    assert summarise_fidelity([row])["p95_error_worst"] == pytest.approx(np.log(10.0))
+    assert row.errors.p95 == pytest.approx(np.log(10.0))
+    assert summarise_fidelity([row]).p95_error_worst == pytest.approx(np.log(10.0))
 
 
 def test_distances_are_areas_between_distributions_in_units_of_the_signal_s_range() -> None:
@@ -239,11 +277,16 @@ def recordings(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "recordings"))
 
 
+def known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """A fidelity measured with a fit that is known, and how many recordings each fit was given."""
 
-    result: dict[str, Any]
+    result: FidelityResult
     fitted_to: list[int]
 
 
@@ -275,43 +318,46 @@ def test_runs_on_the_twin_leave_no_folder_and_clear_those_of_the_killed(
 
 
 def test_an_arm_has_no_part_in_the_fit_that_it_is_held_against(perfect: Measured) -> None:
-    assert len(perfect.result["arms"]) == 3
+    assert len(perfect.result.table.arms) == 3
     assert perfect.fitted_to == [3, 3, 3], "two other arms, and the groups on their own"
 
 
 def test_a_perfect_fit_has_errors_near_the_floor(perfect: Measured) -> None:
-    result = perfect.result
-    assert 0.0 <= result["p95_error_median"] <= result["p95_error_worst"]
-    assert result["p95_error_median"] < 0.5
-    assert result["p99_error_median"] <= result["p99_error_worst"]
-    assert result["background_error_median"] < 0.2
-    assert result["distance_vs_replay"] < 0.45
-    assert result["targets"]["distance_vs_replay"]["met"]
+    table, summary = perfect.result.table, perfect.result.table.summary
+    assert 0.0 <= known(summary.p95_error_median) <= known(summary.p95_error_worst)
+    assert known(summary.p95_error_median) < 0.5
+    assert known(summary.p99_error_median) <= known(summary.p99_error_worst)
+    assert known(summary.background_error_median) < 0.2
+    assert known(summary.distance_vs_replay) < 0.45
+    assert table.targets["distance_vs_replay"].met
 
 
 def test_a_perfect_fit_has_every_sign_right(perfect: Measured) -> None:
-    scenario = perfect.result["scenarios"]["detector-anon"]
-    assert perfect.result["effect_signs_right"] == 1.0
-    assert scenario["effects_right"] == scenario["effects_counted"] > 0
-    assert perfect.result["spearman"] == scenario["spearman"], "there is no other scenario"
+    summary = perfect.result.table.summary
+    scenario = summary.scenarios["detector-anon"]
+    assert summary.effect_signs_right == 1.0
+    assert scenario.effects_right == scenario.effects_counted > 0
+    assert summary.spearman == scenario.spearman, "there is no other scenario"
 
 
 def test_work_is_a_share_of_the_rate_with_the_node_to_itself(perfect: Measured) -> None:
-    none = next(row for row in perfect.result["arms"] if row["arm"] == "none")
-    assert 0.1 < none["live_work"] < 1.1
+    none = next(row for row in perfect.result.table.arms if row.arm == "none")
+    assert 0.1 < known(none.live_work) < 1.1
 
 
-def test_a_fidelity_is_json_and_says_when_no_scenario_was_left_out(perfect: Measured) -> None:
-    assert json.loads(json.dumps(perfect.result, allow_nan=False))["left_out_scenarios"] is None
+def test_a_fidelity_is_written_and_read_back_as_it_is(perfect: Measured) -> None:
+    assert from_json(FidelityResult, to_json(perfect.result)) == perfect.result
+    assert perfect.result.left_out_scenarios is None
 
 
 def test_the_tables_have_a_row_for_each_arm_and_signal(perfect: Measured) -> None:
-    headers, rows, notes = fidelity_rows(perfect.result)
+    table = perfect.result.table
+    headers, rows, notes = fidelity_rows(table)
     assert len(rows) == 3
     assert all(len(row) == len(headers) for row in rows)
     assert any("right sign" in note and "(target 1.00: met)" in note for note in notes)
-    signal_headers, signals = signal_rows(perfect.result)
-    assert {row[0] for row in signals} == set(perfect.result["arms"][0]["distances"]["twin"])
+    signal_headers, signals = signal_rows(table)
+    assert {row[0] for row in signals} == set(table.arms[0].distances.twin)
     assert all(len(row) == len(signal_headers) for row in signals)
 
 
@@ -319,7 +365,7 @@ def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect: Mea
     page = render_page(perfect.result)
     assert page.count("<circle") == 2 * 3, "latency and work of each arm"
     assert "naive replay" in page
-    signals = sum(len(row["distances"]["twin"]) for row in perfect.result["arms"])
+    signals = sum(len(row.distances.twin) for row in perfect.result.table.arms)
     assert page.count("live from live ") == signals, "a cell for each"
     assert "<script" not in page
 
@@ -329,7 +375,7 @@ def test_one_arm_alone_can_be_left_out(
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
     found = measure_fidelity(made, fits=Fits(generations=1), arm="none", workers=1)
-    assert [row["arm"] for row in found["arms"]] == ["none"]
+    assert [row.arm for row in found.table.arms] == ["none"]
     with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
         measure_fidelity(made, fits=Fits(generations=1), arm="latd-grow", workers=1)
 
@@ -340,12 +386,12 @@ def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_i
     monkeypatch.setattr(fidelity_fits, "fit_recordings", None)
     other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
     found = measure_fidelity(made, twins=[other, twin], workers=1)
-    arms = [row["arm"] for row in found["arms"]]
+    arms = [row.arm for row in found.table.arms]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
-    assert found["p95_error_median"] < 0.5
+    assert (found.table.summary.p95_error_median or 9.0) < 0.5
     assert "Twins as they are" in render_page(found)
     one = measure_fidelity(made, twins=[twin], arm="none", workers=1)
-    assert [row["arm"] for row in one["arms"]] == ["none"], "one arm is enough"
+    assert [row.arm for row in one.table.arms] == ["none"], "one arm is enough"
     for twins, arm in (([other], ""), ([twin], "latd-grow")):
         with pytest.raises(EvaluationError, match="can be laid beside the twins of"):
             measure_fidelity(made, twins=twins, arm=arm, workers=1)
@@ -361,12 +407,12 @@ def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
             json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
         )
         found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
-        assert ("ppo" in [row["arm"] for row in found["arms"]]) == there
-        assert found["not_run"] == ([] if there else ["detector-anon ppo"])
-        said = [note for note in fidelity_rows(found)[2] if "not run" in note]
+        assert ("ppo" in [row.arm for row in found.table.arms]) == there
+        assert list(found.table.not_run) == ([] if there else ["detector-anon ppo"])
+        said = [note for note in fidelity_rows(found.table)[2] if "not run" in note]
         assert len(said) == (0 if there else 1), "nobody is left out in silence"
         with_twin = measure_fidelity(recordings, twins=[twin], workers=1)
-        assert with_twin["not_run"] == found["not_run"]
+        assert with_twin.table.not_run == found.table.not_run
 
 
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
@@ -391,10 +437,11 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
     found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
     assert not any("redis" in name for names in fitted_to for name in names)
-    assert len(found["arms"]) == 3
-    (row,) = found["left_out_scenarios"]["arms"]
-    assert (row["scenario"], row["arm"]) == ("redis-sort", "none")
-    assert row["errors"]["p95"] < 1.0, "its own sizes, its zone under pressure"
+    assert len(found.table.arms) == 3
+    assert found.left_out_scenarios is not None
+    (row,) = found.left_out_scenarios.arms
+    assert (row.scenario, row.arm) == ("redis-sort", "none")
+    assert (row.errors.p95 or 9.0) < 1.0, "its own sizes, its zone under pressure"
     assert "left out of every fit" in render_page(found)
 
 
@@ -407,9 +454,9 @@ def test_arms_left_out_side_by_side_come_back_in_order(made: Path) -> None:
         workers=2,
         report=lambda _, share: heard.append(share),
     )
-    arms = [row["arm"] for row in found["arms"]]
+    arms = [row.arm for row in found.table.arms]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
-    assert found["p95_error_worst"] > 0.0
+    assert (found.table.summary.p95_error_worst or 0.0) > 0.0
     assert heard[-1] == 1.0
     assert heard == sorted(heard)
 
@@ -489,7 +536,7 @@ def test_measuring_something_else_leaves_kept_fits_alone(
     out = tmp_path / "out"
     asked: list[Fits] = []
 
-    def measure(*_: object, fits: Fits, **__: object) -> dict[str, Any]:
+    def measure(*_: object, fits: Fits, **__: object) -> FidelityResult:
         asked.append(fits)
         if fits.directory is not None:
             fits.fit([made / "0"])

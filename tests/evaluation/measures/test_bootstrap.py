@@ -21,6 +21,7 @@ from stallward.evaluation.measures.intervals import (
     student_975,
 )
 from stallward.evaluation.measures.slo import slo_windows, slo_windows_met
+from stallward.evaluation.results.interval import UNKNOWN
 
 
 def test_pooled_quantiles_pool_requests_not_block_quantiles() -> None:
@@ -127,7 +128,7 @@ def test_a_ratio_to_what_was_nothing_in_some_blocks_has_no_interval() -> None:
 
 def test_nothing_measured_is_absent_not_zero() -> None:
     found = interval(float("nan"), np.array([1.0]), blocks=5, scale=Scale.LOG)
-    assert found.as_json() == {"value": None, "low": None, "high": None}
+    assert found == UNKNOWN
 
 
 def test_shares_stay_between_zero_and_one() -> None:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+
+from example_results import arm, comparison, figure, metrics
 
 from stallward.evaluation.report.charts import styles, trade_chart
+from stallward.evaluation.results.comparison import ArmResult
 
 
-def figures(p95_ms: float, work: float) -> dict[str, Any]:
-    return {
-        "p95_ms": {"value": p95_ms, "low": 0.8 * p95_ms, "high": 1.3 * p95_ms},
-        "background_work": {"value": work, "low": work - 0.04, "high": work + 0.04},
-    }
+def drawn(p95_ms: float, work: float) -> ArmResult:
+    return arm(
+        metrics(
+            p95_ms=figure(p95_ms, 0.8 * p95_ms, 1.3 * p95_ms),
+            background_work=figure(work, work - 0.04, work + 0.04),
+        )
+    )
 
 
 def test_no_label_of_the_trade_lies_on_another_arm_s_dot() -> None:
     """An arm with a little more work and as much latency has its dot where the label would be."""
-    arms = {"none": figures(963.0, 0.48), "latd": figures(78.4, 0.51), "ppo": figures(85.9, 0.53)}
-    result = {"arms": arms, "alone": {"protected": {"p95_ms": 60.4}}, "slo_ms": 112.0}
-    picture = trade_chart(result, styles(list(arms)))
+    arms = {"none": drawn(963.0, 0.48), "latd": drawn(78.4, 0.51), "ppo": drawn(85.9, 0.53)}
+    table = comparison(arms, alone_p95_ms=60.4, slo_ms=112.0).table
+    picture = trade_chart(table, styles(list(arms)))
     dots, labels = {}, {}
     for label in arms:
         group = picture[picture.index(f'data-arm="{label}"') :]

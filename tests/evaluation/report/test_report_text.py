@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
+from example_results import arm, comparison, exactly, figure, metrics
 
 from stallward.evaluation.report.text import (
-    COLUMNS,
     Kind,
     cell,
     headline,
@@ -17,6 +17,7 @@ from stallward.evaluation.report.text import (
     short,
     target,
 )
+from stallward.evaluation.results.comparison import ArmFacts, ArmResult, ComparisonResult, Metrics
 
 
 @pytest.mark.parametrize(
@@ -40,37 +41,31 @@ def test_numbers(value: float | None, kind: Kind, text: str) -> None:
 
 
 def test_cells_carry_their_interval_or_none() -> None:
-    assert cell({"value": 0.5, "low": 0.4, "high": 0.62}, "share") == "50 % [40..62 %]"
-    assert cell({"value": 5.0, "low": None, "high": None}, "ms") == "5.00"
+    assert cell(figure(0.5, 0.4, 0.62), "share") == "50 % [40..62 %]"
+    assert cell(figure(5.0), "ms") == "5.00"
 
 
 def test_a_target_names_its_quantile() -> None:
-    assert target({"slo_ms": 60.0, "slo_quantile": 0.999}) == "p99.9 at most 60.0 ms"
-    assert target({"slo_ms": 60.0}) == "p95 at most 60.0 ms", "results written before it was said"
+    table = comparison({}, slo_ms=60.0).table
+    assert target(replace(table, slo_quantile=0.999)) == "p99.9 at most 60.0 ms"
+    assert target(table) == "p95 at most 60.0 ms", "results written before it was said"
 
 
-def _arm(p95: float, work: float, met: float) -> dict[str, Any]:
-    same = {c.metric: {"value": 1.0, "low": 0.9, "high": 1.1} for c in COLUMNS}
-    return same | {
-        "p95_ms": {"value": p95, "low": p95, "high": p95},
-        "background_work": {"value": work, "low": work, "high": work},
-        "slo_attainment": {"value": met, "low": met, "high": met},
+def _arm(p95: float, work: float, met: float, terminated: int = 0) -> ArmResult:
+    return arm(_metrics(p95, work, met), ArmFacts(controller="x", terminated_processes=terminated))
+
+
+def _metrics(p95: float, work: float, met: float) -> Metrics:
+    return metrics(p95_ms=exactly(p95), background_work=exactly(work), slo_attainment=exactly(met))
+
+
+def _result(terminated: int = 0) -> ComparisonResult:
+    arms = {
+        "none": _arm(866.0, 0.9, 0.05),
+        "latd": _arm(10.0, 0.1, 0.99, terminated),
+        "ppo": _arm(11.0, 0.6, 0.97),
     }
-
-
-def _result() -> dict[str, Any]:
-    protected = {"p50_ms": 5.0, "p95_ms": 7.8, "p99_ms": 9.0, "mean_ms": 5.5, "requests": 10}
-    return {
-        "mode": "live",
-        "alone": {"protected": protected},
-        "ample": {"protected": protected},
-        "references": {"alone": _arm(7.8, 0.0, 1.0), "ample": _arm(9.0, 0.95, 1.0)},
-        "arms": {
-            "none": _arm(866.0, 0.9, 0.05),
-            "latd": _arm(10.0, 0.1, 0.99),
-            "ppo": _arm(11.0, 0.6, 0.97),
-        },
-    }
+    return comparison(arms, ample=_metrics(9.0, 0.95, 1.0), alone_p95_ms=7.8)
 
 
 def test_the_headline_names_the_best_trade_and_its_price() -> None:
@@ -90,8 +85,7 @@ def test_rows_list_references_and_arms_in_order() -> None:
 
 
 def test_rows_say_how_many_processes_an_arm_ended() -> None:
-    result = _result()
-    result["arms"]["latd"]["terminated_processes"] = 3
+    result = _result(terminated=3)
     headers, rows = result_rows(result)
     assert headers[-1] == "terminated"
     assert [row[-1] for row in rows] == ["", "", "0", "3", "0"]

@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from example_results import NODE, arm, comparison, exactly, metrics
 
 from stallward.agent.desired import LIMIT_RATIOS
+from stallward.agent.errors import ControllerError
 from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.store import write_json
 from stallward.evaluation.comparison.compare import Compared
-from stallward.evaluation.comparison.oracle import Hindsight, Setting
+from stallward.evaluation.comparison.oracle import Setting
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, EvaluationError, PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures
 from stallward.evaluation.measures.estimates import Estimated, estimate
+from stallward.evaluation.results.comparison import ArmFacts, ArmResult
+from stallward.evaluation.results.oracle import Hindsight
+from stallward.evaluation.results.serialise import save
 from stallward.evaluation.verdict import verdict
-from stallward.evaluation.verdict.figures import Scene, judge, what_was_run
+from stallward.evaluation.verdict.figures import Scene, judge
 from stallward.evaluation.verdict.plan import VerdictPlan, load_verdict_plan
+from stallward.evaluation.verdict.result import (
+    JudgedFigure,
+    ScenarioVerdict,
+    Shipped,
+    Verdict,
+    WhatWasRun,
+    load_verdict,
+    what_was_run,
+)
 from stallward.evaluation.verdict.score import score
 from stallward.evaluation.verdict.tables import verdict_tables
-from stallward.evaluation.verdict.targets import FIGURES
-from stallward.evaluation.verdict.verdict import load_verdict, run_verdict, static_best
+from stallward.evaluation.verdict.targets import FIGURES, Target
+from stallward.evaluation.verdict.verdict import HindsightArms, run_verdict, static_best
 
 ORACLE = Hindsight(arm="static:limit=0.35", meets_target=True)
 LEVELS = {
@@ -44,6 +56,7 @@ LEVELS = {
     "static:limit=0.35": (12.0, (7.0, 1.4)),
 }
 ARMS = tuple(LEVELS)[3:]
+TARGETS = load_verdict_plan().targets
 Level = tuple[float, tuple[float, ...]]
 
 
@@ -96,97 +109,160 @@ def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() 
     assert plan.block_seconds % 30.0 == 0.0, "whole periods of the scenarios that come and go"
 
 
+def plan_text(without: str = "", **changed: object) -> str:
+    """The shipped plan as TOML, with other values, and without the lines that begin a word."""
+    plan = load_verdict_plan()
+    values = {name: getattr(plan, name) for name in VerdictPlan.__dataclass_fields__}
+    targets = values.pop("targets")
+    lines = [f"{key} = {json.dumps(value)}" for key, value in {**values, **changed}.items()]
+    for target in targets:
+        lines.append("[[targets]]")
+        lines += [f"{k} = {json.dumps(v)}" for k, v in asdict(target).items() if v is not None]
+    return "\n".join(line for line in lines if not without or not line.startswith(without))
+
+
+def load_text(tmp_path: Path, text: str) -> VerdictPlan:
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return load_verdict_plan(path)
+
+
+def test_a_plan_can_be_written_anew(tmp_path: Path) -> None:
+    assert load_text(tmp_path, plan_text()) == load_verdict_plan()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("rounds = [", "cannot be read"),
-        ("round = 3", "lacks the key|unknown key"),
-        ('seed = "x"', "wrong type"),
-        ("scenarios = [1]", "wrong type"),
-        ("rounds = 0", "runs nothing"),
-        ('arms = ["nobody"]', "nobody"),
+        (plan_text(round=3), "unknown key 'round'"),
+        (plan_text(without="rounds"), "rounds is missing"),
+        (plan_text(seed="x"), "seed is 'x', not a whole number"),
+        (plan_text(scenarios=[1]), r"scenarios\[0\] is 1, not a string"),
+        (plan_text(rounds=0), "runs nothing"),
+        (plan_text(arms=["nobody"]), "nobody"),
+        (plan_text(without="[[targets]]").split("figure")[0], "targets is missing"),
     ],
 )
 def test_plans_that_cannot_be_run_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    plan = load_verdict_plan()
-    values: dict[str, object] = {
-        name: getattr(plan, name) for name in VerdictPlan.__dataclass_fields__
+    with pytest.raises((PlanError, ControllerError), match=said):
+        load_text(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ('figure = "work"\nat_mots = 1', "unknown key 'at_mots'"),
+        ("at_most = 1", "figure is missing"),
+        ('figure = "wrok"\nat_most = 1', "'wrok' is about no figure"),
+        ('figure = "slo_points"\nat_most = 1', "'slo_points' stands there twice"),
+        ('figure = "work"', "'work' has no bound"),
+        ('figure = "work"\nat_least = 0.5\nwhere_met = "score"', "'score', which has no target"),
+    ],
+)
+def test_targets_that_say_nothing_are_refused_by_name(
+    tmp_path: Path, target: str, said: str
+) -> None:
+    with pytest.raises(PlanError, match=said):
+        load_text(tmp_path, f"{plan_text()}\n[[targets]]\n{target}\n")
+
+
+def test_targets_are_those_of_the_plan() -> None:
+    strict = judge({"s": scene()}, [Target(figure="work", at_least=0.9)]).arms["ppo"]
+    assert (strict["work"].target, strict["work"].met) == ("at least 0.9", False)
+    assert strict["impact_ample_mean"].met is strict["impact_ample_mean"].surely is None
+    assert strict["impact_ample_mean"].target == ""
+    loose = judge({"s": scene()}, [Target(figure="work", at_least=0.5)]).arms["ppo"]
+    assert loose["work"].met is True
+
+
+def test_without_a_target_for_it_the_policy_does_not_ship() -> None:
+    ships = judge({"s": scene()}, []).ships
+    assert ships.controller == "rule"
+    assert "the plan does not say" in ships.why
+
+
+def test_the_shipped_targets_read_as_they_always_did() -> None:
+    assert {target.figure: target.in_words() for target in TARGETS} == {
+        "impact_ample_mean": "at most +5 %",
+        "impact_ample_p99": "at most +15 %",
+        "slo_points": "at most 0.5",
+        "slo_points_worst": "at most 1",
+        "work_of_oracle": "at least 0.85 where the SLO is kept",
+        "work_of_latd": "at least 1.3 at no worse p99",
+        "p99_of_latd": "at most 1",
+        "score_over_rule": "certainly above 0",
+        "impact_p99_sd": "at most 7 %",
+        "impact_p99_sd_seeds": "at most 7 %",
     }
-    lines = [
-        f"{name} = {json.dumps(value)}"
-        for name, value in values.items()
-        if not text.startswith(name)
-    ]
-    path = tmp_path / "plan.toml"
-    path.write_text("\n".join([*lines, text]))
-    with pytest.raises(Exception, match=said):
-        load_verdict_plan(path)
-    path.write_text("\n".join(lines))
-    if text.startswith("round "):
-        assert load_verdict_plan(path) == plan
-    else:
-        with pytest.raises(PlanError, match="lacks the key"):
-            load_verdict_plan(path)
+
+
+def value_of(figure: JudgedFigure) -> float:
+    assert figure.interval.value is not None
+    return figure.interval.value
+
+
+def is_inside(figure: JudgedFigure) -> bool:
+    """Whether the value lies within an interval that has a length."""
+    low, high = figure.interval.low, figure.interval.high
+    assert low is not None
+    assert high is not None
+    return low < value_of(figure) < high
 
 
 @pytest.fixture(scope="module")
-def judged() -> dict[str, Any]:
+def judged() -> Verdict:
     """What is made of one scenario of four rounds."""
-    return judge({"s": scene()})
+    return judge({"s": scene()}, TARGETS)
 
 
-def test_figures_are_those_of_the_policy_beside_the_others(judged: dict[str, Any]) -> None:
-    figures = judged["scenarios"]["s"]["arms"]["ppo"]
-    assert figures["impact_ample_mean"]["value"] == pytest.approx(11.5 / 11.0 - 1.0, abs=0.01)
-    assert figures["impact_p99"]["value"] == pytest.approx(11.5 / 10.0 - 1.0, abs=0.03)
-    assert figures["work"]["value"] == pytest.approx(0.6, rel=0.02)
-    assert figures["work_of_oracle"]["value"] == pytest.approx(6.0 / 7.0, rel=0.05)
-    assert figures["work_of_latd"]["value"] == pytest.approx(1.5, rel=0.05)
-    assert figures["p99_of_latd"]["value"] == pytest.approx(11.5 / 12.0, rel=0.03)
+def test_figures_are_those_of_the_policy_beside_the_others(judged: Verdict) -> None:
+    figures = judged.scenarios["s"].arms["ppo"]
+    assert value_of(figures["impact_ample_mean"]) == pytest.approx(11.5 / 11.0 - 1.0, abs=0.01)
+    assert value_of(figures["impact_p99"]) == pytest.approx(11.5 / 10.0 - 1.0, abs=0.03)
+    assert value_of(figures["work"]) == pytest.approx(0.6, rel=0.02)
+    assert value_of(figures["work_of_oracle"]) == pytest.approx(6.0 / 7.0, rel=0.05)
+    assert value_of(figures["work_of_latd"]) == pytest.approx(1.5, rel=0.05)
+    assert value_of(figures["p99_of_latd"]) == pytest.approx(11.5 / 12.0, rel=0.03)
 
 
 @pytest.mark.parametrize(
     "name", ["work_of_rule", "impact_ample_p99", "score_over_rule", "impact_p99_sd"]
 )
-def test_a_figure_has_an_interval_around_it(judged: dict[str, Any], name: str) -> None:
-    figure = judged["scenarios"]["s"]["arms"]["ppo"][name]
-    assert figure["low"] < figure["value"] < figure["high"]
+def test_a_figure_has_an_interval_around_it(judged: Verdict, name: str) -> None:
+    assert is_inside(judged.scenarios["s"].arms["ppo"][name])
 
 
-def test_what_never_happened_in_80_windows_may_still_happen(judged: dict[str, Any]) -> None:
-    points = judged["scenarios"]["s"]["arms"]["ppo"]["slo_points"]
-    assert points["value"] == 0.0
-    assert points["low"] == -points["high"] == pytest.approx(-3.0 / 80.0)
+def test_what_never_happened_in_80_windows_may_still_happen(judged: Verdict) -> None:
+    points = judged.scenarios["s"].arms["ppo"]["slo_points"].interval
+    assert points.value == 0.0
+    assert points.low == -(points.high or 0.0) == pytest.approx(-3.0 / 80.0)
 
 
-def test_targets_are_met_or_not_where_there_are_any(judged: dict[str, Any]) -> None:
-    over = judged["arms"]["ppo"]
-    assert over["work_of_latd"]["met"] is True
-    assert over["impact_ample_mean"]["met"] is True
-    assert over["impact_mean"]["met"] is None, "no target"
+def test_targets_are_met_or_not_where_there_are_any(judged: Verdict) -> None:
+    over = judged.arms["ppo"]
+    assert over["work_of_latd"].met is True
+    assert over["impact_ample_mean"].met is True
+    assert over["impact_mean"].met is None, "no target"
 
 
-def test_nothing_is_held_against_itself(judged: dict[str, Any]) -> None:
-    assert "impact_ample_p99" not in judged["arms"]["ample"]
-    assert "work_of_latd" not in judged["arms"]["latd"]
+def test_nothing_is_held_against_itself(judged: Verdict) -> None:
+    assert "impact_ample_p99" not in judged.arms["ample"]
+    assert "work_of_latd" not in judged.arms["latd"]
 
 
-def test_the_same_arm_again_does_as_much_work(judged: dict[str, Any]) -> None:
-    again = judged["again"]["ppo#2"]["work_ratio"]
-    assert again["low"] < 1.0 < again["high"]
-
-
-def test_figures_can_be_written_as_json(judged: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(judged, allow_nan=False))["arms"].keys() == judged["arms"].keys()
+def test_the_same_arm_again_does_as_much_work(judged: Verdict) -> None:
+    again = judged.again["ppo#2"]["work_ratio"].interval
+    assert (again.low or 9.0) < 1.0 < (again.high or 0.0)
 
 
 def test_the_score_takes_off_what_is_suffered_beyond_what_is_allowed() -> None:
-    calm = judge({"s": scene()})["arms"]
+    calm = judge({"s": scene()}, TARGETS).arms
     # 12 ms is 9.1 % more than with ample memory, of which 5 % are allowed, and one request in
     # seven is slower than 1.15 times ample's p99 of about 12.4.
-    assert calm["ppo"]["score"]["value"] == pytest.approx(0.6, abs=0.02)
-    assert calm["rule"]["score"]["value"] == pytest.approx(0.5 - 2.0 * 0.041, abs=0.02)
-    slow = judge({"s": scene(ppo=(60.0, (9.0, 1.8)))})["arms"]["ppo"]["score"]["value"]
+    assert calm["ppo"]["score"].interval.value == pytest.approx(0.6, abs=0.02)
+    assert calm["rule"]["score"].interval.value == pytest.approx(0.5 - 2.0 * 0.041, abs=0.02)
+    slow = judge({"s": scene(ppo=(60.0, (9.0, 1.8)))}, TARGETS).arms["ppo"]["score"].interval.value
     missed, excess, late = 10.0 * 0.995, 2.0 * (60.0 / 11.0 - 1.05), 10.0 * 0.99
     assert slow == pytest.approx(0.9 - missed - excess - late, abs=0.1)
 
@@ -208,62 +284,62 @@ def test_a_score_varies_with_what_is_usual() -> None:
         found = varied(spread)
         got = score(found, "ppo")
         ms = found.conditions["ppo"].blocks[0].latency_ms
-        usual = found.known["ample"].estimates["mean_ms"].value
-        tail = 1.15 * found.known["ample"].estimates["p99_ms"].value
+        usual = found.known["ample"].estimates.mean_ms.value
+        tail = 1.15 * found.known["ample"].estimates.p99_ms.value
         slow = 10.0 * max(float(np.mean(ms > tail)) - 0.01, 0.0)
         excess = 2.0 * max(float(ms.mean()) / usual - 1.05, 0.0)
-        work = found.known["ppo"].estimates["background_work"].value
+        work = found.known["ppo"].estimates.background_work.value
         assert got.value == pytest.approx(work - slow - excess, abs=1e-9)
         assert (got.draws.std() > 0.02) == (spread > 0.0)
 
 
 def test_the_policy_ships_only_if_it_is_certainly_better_than_the_rule() -> None:
-    assert judge({"s": scene()})["ships"]["controller"] == "ppo"
-    like = judge({"s": scene(ppo=(12.0, (5.0, 1.0)))})
-    assert like["arms"]["ppo"]["score_over_rule"]["met"] is False
-    assert like["ships"]["controller"] == "rule"
-    once = judge({"s": scene(rounds=1)})
-    assert once["arms"]["ppo"]["score_over_rule"]["value"] > 0.0
-    assert once["ships"]["controller"] == "rule", "one round has no interval"
+    assert judge({"s": scene()}, TARGETS).ships.controller == "ppo"
+    like = judge({"s": scene(ppo=(12.0, (5.0, 1.0)))}, TARGETS)
+    assert like.arms["ppo"]["score_over_rule"].met is False
+    assert like.ships.controller == "rule"
+    once = judge({"s": scene(rounds=1)}, TARGETS)
+    assert value_of(once.arms["ppo"]["score_over_rule"]) > 0.0
+    assert once.ships.controller == "rule", "one round has no interval"
 
 
 def test_more_work_than_latd_counts_only_at_no_worse_p99() -> None:
-    slower = judge({"s": scene(ppo=(14.0, (6.0, 1.2)))})["arms"]["ppo"]
-    assert slower["work_of_latd"]["value"] > 1.3
-    assert slower["p99_of_latd"]["met"] is False
-    assert slower["work_of_latd"]["met"] is False
+    slower = judge({"s": scene(ppo=(14.0, (6.0, 1.2)))}, TARGETS).arms["ppo"]
+    assert value_of(slower["work_of_latd"]) > 1.3
+    assert slower["p99_of_latd"].met is False
+    assert slower["work_of_latd"].met is False
 
 
 def test_an_arm_that_did_nothing_can_be_compared_with() -> None:
     killed: Level = (11.5, (0.0, 0.0))
-    found = judge({"one": scene(latd=killed), "two": scene()})
-    assert found["scenarios"]["one"]["arms"]["ppo"]["work_of_latd"]["value"] is None
-    assert found["scenarios"]["one"]["arms"]["ppo"]["work_of_latd"]["beyond"] is True
-    over = found["arms"]["ppo"]["work_of_latd"]
-    assert over["value"] == pytest.approx(2 * 0.6 / 0.4, rel=0.05), "that of the sums"
-    assert over["low"] < over["value"] < over["high"]
+    found = judge({"one": scene(latd=killed), "two": scene()}, TARGETS)
+    assert found.scenarios["one"].arms["ppo"]["work_of_latd"].interval.value is None
+    assert found.scenarios["one"].arms["ppo"]["work_of_latd"].beyond is True
+    over = found.arms["ppo"]["work_of_latd"]
+    assert over.interval.value == pytest.approx(2 * 0.6 / 0.4, rel=0.05), "that of the sums"
+    assert is_inside(over)
     assert "more than nothing" in str(verdict_tables(found)[0].rows)
 
 
 def test_scenarios_count_alike() -> None:
-    found = judge({"one": scene(), "two": scene(ppo=(11.5, (3.0, 0.6)))})
-    each = [found["scenarios"][name]["arms"]["ppo"]["score"] for name in ("one", "two")]
-    mean = found["arms"]["ppo"]["score"]
-    assert mean["value"] == pytest.approx(np.mean([one["value"] for one in each]))
-    assert mean["worst"] == each[1]["value"]
+    found = judge({"one": scene(), "two": scene(ppo=(11.5, (3.0, 0.6)))}, TARGETS)
+    each = [found.scenarios[name].arms["ppo"]["score"] for name in ("one", "two")]
+    mean = found.arms["ppo"]["score"]
+    assert mean.interval.value == pytest.approx(np.mean([value_of(one) for one in each]))
+    assert mean.worst == each[1].interval.value
     for table in verdict_tables(found):
         assert all(len(row) == len(table.headers) for row in table.rows)
     assert len(verdict_tables(found)[0].rows) == len(FIGURES)
 
 
 def test_one_bad_round_shows_in_the_worst_and_in_the_spread() -> None:
-    bad = judge({"s": scene(odd={2: (60.0, (6.0, 1.2))})})["arms"]
-    assert bad["ppo"]["slo_points_worst"]["value"] == pytest.approx(1.0)
-    assert bad["ppo"]["slo_points"]["value"] == pytest.approx(0.25)
-    assert bad["ample"]["slo_points_worst"]["value"] == 0.0
+    bad = judge({"s": scene(odd={2: (60.0, (6.0, 1.2))})}, TARGETS).arms
+    assert bad["ppo"]["slo_points_worst"].interval.value == pytest.approx(1.0)
+    assert bad["ppo"]["slo_points"].interval.value == pytest.approx(0.25)
+    assert bad["ample"]["slo_points_worst"].interval.value == 0.0
     # three rounds at about 1 and one at 5.2 times ample's p99
-    assert bad["ppo"]["impact_p99_sd"]["value"] == pytest.approx(2.1, rel=0.1)
-    assert bad["ppo"]["impact_p99_sd"]["met"] is False
+    assert bad["ppo"]["impact_p99_sd"].interval.value == pytest.approx(2.1, rel=0.1)
+    assert bad["ppo"]["impact_p99_sd"].met is False
 
 
 def test_other_seeds_count_in_the_spread_over_seeds() -> None:
@@ -276,70 +352,70 @@ def test_other_seeds_count_in_the_spread_over_seeds() -> None:
     both = Scene(
         found=estimate(blocks, arms, slo_ms=None, seed=1), roles={arm: arm for arm in arms}
     )
-    figures = judge({"s": both})["arms"]["ppo"]
+    figures = judge({"s": both}, TARGETS).arms["ppo"]
     # Eight ratios of p99, four of about 1.05 and four of 1.57.
-    assert figures["impact_p99_sd_seeds"]["value"] == pytest.approx(0.28, abs=0.03)
-    assert figures["impact_p99_sd"]["value"] < 0.1
-    alone = judge({"s": scene()})["arms"]["ppo"]["impact_p99_sd_seeds"]
-    assert alone["value"] is alone["met"] is None, "one seed says nothing"
-    assert "impact_p99_sd_seeds" not in judge({"s": scene()})["arms"]["rule"]
+    assert figures["impact_p99_sd_seeds"].interval.value == pytest.approx(0.28, abs=0.03)
+    assert value_of(figures["impact_p99_sd"]) < 0.1
+    alone = judge({"s": scene()}, TARGETS).arms["ppo"]["impact_p99_sd_seeds"]
+    assert alone.interval.value is alone.met is None, "one seed says nothing"
+    assert "impact_p99_sd_seeds" not in judge({"s": scene()}, TARGETS).arms["rule"]
 
 
 def test_the_worst_run_is_of_one_scenario_against_ample_in_the_same_round() -> None:
     calm, odd = scene(), scene(odd={2: (60.0, (6.0, 1.2))})
-    both = judge({"one": calm, "two": odd})["arms"]["ppo"]["slo_points_worst"]
-    assert both["value"] == pytest.approx(1.0), "not halved by the scenario without it"
-    assert both["met"] is False
+    both = judge({"one": calm, "two": odd}, TARGETS).arms["ppo"]["slo_points_worst"]
+    assert both.interval.value == pytest.approx(1.0), "not halved by the scenario without it"
+    assert both.met is False
 
 
 def test_the_worst_scenario_is_that_with_the_longest_latency_and_the_least_work() -> None:
     slower = scene(ppo=(14.0, (5.0, 1.0)))
-    figures = judge({"one": scene(), "two": slower})
-    over, two = figures["arms"]["ppo"], figures["scenarios"]["two"]["arms"]["ppo"]
+    figures = judge({"one": scene(), "two": slower}, TARGETS)
+    over, two = figures.arms["ppo"], figures.scenarios["two"].arms["ppo"]
     for name in ("p99_of_rule", "impact_p99", "impact_ample_mean", "work_of_rule", "score"):
-        assert over[name]["worst"] == two[name]["value"], name
+        assert over[name].worst == two[name].interval.value, name
 
 
 def test_what_is_met_by_the_value_alone_is_not_certain() -> None:
     rounds = {r: (11.5 * factor, (6.0, 1.2)) for r, factor in enumerate((0.8, 1.2, 0.8, 1.2))}
-    found = judge({"s": scene(odd=rounds)})
-    shaky = found["arms"]["ppo"]["impact_ample_mean"]
-    assert shaky["met"] is True
-    assert shaky["surely"] is False
-    calm = judge({"s": scene(ppo=(11.0, (6.0, 1.2)))})["arms"]["ppo"]["impact_ample_mean"]
-    assert calm["met"] is calm["surely"] is True
+    found = judge({"s": scene(odd=rounds)}, TARGETS)
+    shaky = found.arms["ppo"]["impact_ample_mean"]
+    assert shaky.met is True
+    assert shaky.surely is False
+    calm = judge({"s": scene(ppo=(11.0, (6.0, 1.2)))}, TARGETS).arms["ppo"]["impact_ample_mean"]
+    assert calm.met is calm.surely is True
     said = [row[3] for row in verdict_tables(found)[0].rows]
     assert {"met", "missed", "met, not certainly", ""} >= set(said)
     assert "met, not certainly" in said
 
 
 def test_work_counts_against_the_oracle_only_where_the_target_is_kept() -> None:
-    found = judge({"s": scene(odd={2: (60.0, (9.0, 1.8))})})["arms"]["ppo"]
-    assert found["work_of_oracle"]["value"] > 0.85
-    assert found["slo_points"]["met"] is False
-    assert found["work_of_oracle"]["met"] is False
+    found = judge({"s": scene(odd={2: (60.0, (9.0, 1.8))})}, TARGETS).arms["ppo"]
+    assert value_of(found["work_of_oracle"]) > 0.85
+    assert found["slo_points"].met is False
+    assert found["work_of_oracle"].met is False
 
 
 def test_an_oracle_that_misses_the_target_is_no_measure() -> None:
     missing = Hindsight(arm="static:limit=0.35", meets_target=False)
-    found = judge({"one": scene(oracle=missing), "two": scene()})
-    assert found["scenarios"]["one"]["arms"]["ppo"]["work_of_oracle"]["value"] is None
-    over = found["arms"]["ppo"]["work_of_oracle"]
-    assert over["value"] == found["scenarios"]["two"]["arms"]["ppo"]["work_of_oracle"]["value"]
-    assert over["left_out_scenarios"] == 1
+    found = judge({"one": scene(oracle=missing), "two": scene()}, TARGETS)
+    assert found.scenarios["one"].arms["ppo"]["work_of_oracle"].interval.value is None
+    over = found.arms["ppo"]["work_of_oracle"]
+    assert over.interval == found.scenarios["two"].arms["ppo"]["work_of_oracle"].interval
+    assert over.left_out_scenarios == 1
     assert "misses the target" in verdict_tables(found)[0].title
-    nowhere = judge({"one": scene(oracle=None)})["arms"]["ppo"]["work_of_oracle"]
-    assert nowhere["value"] is nowhere["met"] is None
+    nowhere = judge({"one": scene(oracle=None)}, TARGETS).arms["ppo"]["work_of_oracle"]
+    assert nowhere.interval.value is nowhere.met is None
 
 
 def test_what_was_not_measured_is_unknown() -> None:
-    found = judge({"s": scene(without="rule")})
-    assert found["arms"]["ppo"]["score_over_rule"]["value"] is None
-    assert found["arms"]["ppo"]["score_over_rule"]["met"] is None
-    assert found["ships"]["why"].endswith("was not compared with the tuned rule")
-    assert found["ships"]["controller"] == "rule"
+    found = judge({"s": scene(without="rule")}, TARGETS)
+    assert found.arms["ppo"]["score_over_rule"].interval.value is None
+    assert found.arms["ppo"]["score_over_rule"].met is None
+    assert found.ships.why.endswith("was not compared with the tuned rule")
+    assert found.ships.controller == "rule"
     with pytest.raises(EvaluationError, match="no arm 'ppo'"):
-        judge({"s": scene(without="ppo")})
+        judge({"s": scene(without="ppo")}, TARGETS)
 
 
 @pytest.fixture
@@ -354,8 +430,29 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Verdi
     monkeypatch.setattr(verdict, "make_arms", tuple)
     fixed = Setting(levels=(0, 0, 0, 0), paused=(0, 3))
     monkeypatch.setattr(verdict, "static_best", lambda _policy: fixed)
-    monkeypatch.setattr(verdict, "judge", lambda scenes: {"scenarios": dict.fromkeys(scenes)})
+    monkeypatch.setattr(verdict, "judge", lambda scenes, _, failed: verdict_on(scenes, failed))
     return out, plan
+
+
+def verdict_on(
+    scenarios: Iterable[str],
+    failed: Mapping[str, str] | None = None,
+    *,
+    oracles: Mapping[str, Hindsight] | None = None,
+) -> Verdict:
+    """A verdict on scenarios that says nothing of any arm."""
+    return Verdict(
+        scenarios={
+            name: ScenarioVerdict(
+                rounds=1, slo_ms=60.0, oracle=(oracles or {}).get(name), roles={}, arms={}
+            )
+            for name in scenarios
+        },
+        arms={},
+        again={},
+        ships=Shipped(controller="rule", why="nothing was compared"),
+        failed=failed or {},
+    )
 
 
 @pytest.fixture
@@ -365,7 +462,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[ComparisonRequest]:
 
     def compare(request: ComparisonRequest, *_: object) -> Compared:
         asked.append(request)
-        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+        return Compared(result=comparison({}), found=scene().found)
 
     monkeypatch.setattr(verdict, "run_comparison", compare)
     return asked
@@ -375,12 +472,12 @@ def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
     tmp_path: Path, ran: list[ComparisonRequest], staged: tuple[Path, VerdictPlan]
 ) -> None:
     _, plan = staged
-    chosen: dict[str, Any] = {
-        "redis-mix": {"oracle": {"arm": "static:limit=0.25", "meets_target": True}},
-        "redis-sort": {"oracle": {"arm": "static:limit=0.35", "meets_target": False}},
+    oracles = {
+        "redis-mix": Hindsight(arm="static:limit=0.25", meets_target=True),
+        "redis-sort": Hindsight(arm="static:limit=0.35", meets_target=False),
     }
     (first := tmp_path / "first").mkdir()
-    write_json(first / "verdict.json", {"scenarios": chosen})
+    save(first / "verdict.json", verdict_on(oracles, oracles=oracles))
     out = tmp_path / "second"
     run_verdict(replace(plan, rounds=1), out, recordings=tmp_path, oracle_of=first)
     assert [r.arms[-1] for r in ran] == ["static:limit=0.25", "static:limit=0.35"]  # type: ignore[comparison-overlap]
@@ -388,11 +485,11 @@ def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
     run_verdict(plan, out, recordings=tmp_path)
     assert ran[-1].arms == ran[1].arms, "going on needs not be told again"
     run_verdict(plan, out, recordings=tmp_path, oracle_of=first)
-    chosen["redis-mix"]["oracle"]["arm"] = "static:limit=0.8"
-    write_json(first / "verdict.json", {"scenarios": chosen})
+    oracles["redis-mix"] = Hindsight(arm="static:limit=0.8", meets_target=True)
+    save(first / "verdict.json", verdict_on(oracles, oracles=oracles))
     with pytest.raises(EvaluationError, match="begun with another oracle for redis-mix"):
         run_verdict(plan, out, recordings=tmp_path, oracle_of=first)
-    write_json(first / "verdict.json", {"scenarios": {"redis-mix": chosen["redis-mix"]}})
+    save(first / "verdict.json", verdict_on(["redis-mix"], oracles=oracles))
     with pytest.raises(EvaluationError, match="names no oracle for redis-sort"):
         run_verdict(plan, tmp_path / "third", recordings=tmp_path, oracle_of=first)
 
@@ -404,29 +501,27 @@ def test_what_is_measured_does_not_choose_another_oracle(
     _, plan = staged
     taken, lucky = "static:limit=0.25", "static:pause=0"
 
-    def static(label: str, work: float) -> dict[str, Any]:
-        values = {"slo_attainment": {"value": 1.0}, "background_work": {"value": work}}
-        more = {"invalid_blocks": 0, "stolen_share_worst": 0.0, "terminated_processes": 0}
-        return {"controller": label, **values, **more}
+    def static(label: str, work: float) -> ArmResult:
+        figures = metrics(slo_attainment=exactly(1.0), background_work=exactly(work))
+        return arm(figures, ArmFacts(controller=label))
 
-    result = {
-        "arms": {taken: static(taken, 0.3), lucky: static(lucky, 0.6)},
-        "references": {"ample": {"slo_attainment": {"value": 1.0}}},
-        "other_nodes": [],
-    }
+    result = comparison(
+        {taken: static(taken, 0.3), lucky: static(lucky, 0.6)},
+        ample=metrics(slo_attainment=exactly(1.0)),
+    )
     judged: list[Mapping[str, Scene]] = []
     monkeypatch.setattr(
         verdict, "run_comparison", lambda *_: Compared(result=result, found=scene().found)
     )
 
-    def keep(scenes: Mapping[str, Scene]) -> dict[str, Any]:
+    def keep(scenes: Mapping[str, Scene], *_: object) -> Verdict:
         judged.append(dict(scenes))
-        return {}
+        return verdict_on(scenes)
 
     monkeypatch.setattr(verdict, "judge", keep)
     (first := tmp_path / "first").mkdir()
-    oracle = {"oracle": {"arm": taken, "meets_target": False}}
-    write_json(first / "verdict.json", {"scenarios": dict.fromkeys(plan.scenarios, oracle)})
+    oracles = dict.fromkeys(plan.scenarios, Hindsight(arm=taken, meets_target=False))
+    save(first / "verdict.json", verdict_on(oracles, oracles=oracles))
     run_verdict(plan, tmp_path / "second", recordings=tmp_path, oracle_of=first)
     assert {s.oracle for s in judged[-1].values()} == {Hindsight(arm=taken, meets_target=True)}
     write_json_in(place := tmp_path / "third" / "hindsight" / "redis-mix", [taken])
@@ -446,7 +541,7 @@ def test_scenarios_take_turns_and_hindsight_is_decided_once(
     mixed = ("none", "ppo", "static:pause=0", "static:limit=0.6", "mpc:path=twin.json")
     assert ran[0].arms == mixed, "of three slots the fourth is not paused"  # type: ignore[comparison-overlap]
     assert ran[0].mode == "live"
-    assert set(load_verdict(out)["scenarios"]) == {"redis-mix", "redis-sort"}
+    assert set(load_verdict(out).scenarios) == {"redis-mix", "redis-sort"}
     with pytest.raises(EvaluationError, match="no recording of redis-sort"):
         run_verdict(
             replace(plan, scenarios=("redis-sort",)), tmp_path / "new", recordings=tmp_path
@@ -461,13 +556,13 @@ def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
     def compare(request: ComparisonRequest, *_: object) -> Compared:
         if request.scenario == "redis-mix":
             raise ComparisonError("killed four times")
-        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+        return Compared(result=comparison({}), found=scene().found)
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
     found = run_verdict(plan, out, recordings=tmp_path)
-    assert list(found["scenarios"]) == ["redis-sort"]
-    assert found["failed"] == {"redis-mix": "killed four times"}
+    assert list(found.scenarios) == ["redis-sort"]
+    assert found.failed == {"redis-mix": "killed four times"}
     assert load_verdict(out) == found
     with pytest.raises(EvaluationError, match="No scenario could be run"):
         run_verdict(replace(plan, scenarios=("redis-mix",)), out, recordings=tmp_path)
@@ -481,7 +576,7 @@ def test_going_on_shows_at_once_what_there_was(
 
     def compare(request: ComparisonRequest, *_: object) -> Compared:
         ran.append((request.scenario, request.rounds))
-        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+        return Compared(result=comparison({}), found=scene().found)
 
     def interrupted(request: ComparisonRequest, *_: object) -> Compared:
         if (request.scenario, request.rounds) == ("redis-mix", 3):
@@ -490,11 +585,11 @@ def test_going_on_shows_at_once_what_there_was(
 
     monkeypatch.setattr(verdict, "rounds_done", lambda request: 2)
     monkeypatch.setattr(verdict, "run_comparison", interrupted)
-    write_json(out / "verdict.json", {"scenarios": {"redis-mix": None, "redis-sort": None}})
+    save(out / "verdict.json", verdict_on(["redis-mix", "redis-sort"]))
     with pytest.raises(KeyboardInterrupt):
         run_verdict(replace(plan, rounds=3), out, recordings=tmp_path)
     assert ran == [("redis-mix", 2), ("redis-sort", 2)]
-    assert set(load_verdict(out)["scenarios"]) == {"redis-mix", "redis-sort"}
+    assert set(load_verdict(out).scenarios) == {"redis-mix", "redis-sort"}
     monkeypatch.setattr(verdict, "run_comparison", compare)
     run_verdict(replace(plan, rounds=3), out, recordings=tmp_path)
     assert ran[4:] == [("redis-mix", 3), ("redis-sort", 3)], "nothing else is run again"
@@ -506,12 +601,12 @@ def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
     def compare(request: ComparisonRequest, *_: object) -> Compared:
         if (request.scenario, request.rounds) == ("redis-mix", 2):
             raise ComparisonError("killed four times")
-        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+        return Compared(result=comparison({}), found=scene().found)
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
     found = run_verdict(plan, out, recordings=tmp_path)
-    assert list(found["scenarios"]) == ["redis-sort"], "fewer rounds of one would be those of all"
+    assert list(found.scenarios) == ["redis-sort"], "fewer rounds of one would be those of all"
 
 
 def test_what_was_run_again_and_ended_is_said_of_every_arm() -> None:
@@ -522,20 +617,21 @@ def test_what_was_run_again_and_ended_is_said_of_every_arm() -> None:
         stolen={"ppo": 0.01, "rule": 0.05},
         nodes=2,
     )
-    found = judge({"s": troubled})
-    assert found["scenarios"]["s"]["spoiled_blocks"] == {"ppo": 2}
-    assert found["scenarios"]["s"]["ended_programs"] == {"latd": 3}
+    found = judge({"s": troubled}, TARGETS)
+    assert found.scenarios["s"].spoiled_blocks == {"ppo": 2}
+    assert found.scenarios["s"].ended_programs == {"latd": 3}
     title = verdict_tables(found)[0].title
     assert "on 2 machines, run again: ppo 2, ended: latd 3" in title
     assert title.endswith(", disturbed by the host: rule 5 %)")
-    assert found["scenarios"]["s"]["stolen_share_worst"] == {"ppo": 0.01, "rule": 0.05}
+    assert found.scenarios["s"].stolen_share_worst == {"ppo": 0.01, "rule": 0.05}
 
 
 def test_a_verdict_says_what_was_judged_and_where() -> None:
-    method = {"block_s": 60.0, "burn_in_s": 12.0, "seed": 30, "files_sha256": {"ppo": "ab12"}}
-    said = what_was_run({"node": {"kernel": "6.18"}, "method": {**method, "summary": "..."}})
-    assert said == {"node": {"kernel": "6.18"}, **method}
-    assert judge({"s": replace(scene(), run=said)})["scenarios"]["s"]["run"] == said
+    said = what_was_run(comparison({}))
+    assert said == WhatWasRun(
+        node=NODE, block_s=60.0, burn_in_s=12.0, seed=30, files_sha256={"ppo": "ab12"}
+    )
+    assert judge({"s": replace(scene(), run=said)}, TARGETS).scenarios["s"].run == said
 
 
 def test_a_setting_that_is_two_things_is_run_once(
@@ -545,7 +641,7 @@ def test_a_setting_that_is_two_things_is_run_once(
 
     def compare(request: ComparisonRequest, *_: object) -> Compared:
         ran.append(request.arms)  # type: ignore[arg-type]
-        return Compared(result={"arms": {}, "other_nodes": []}, found=scene().found)
+        return Compared(result=comparison({}), found=scene().found)
 
     out, plan = staged
     fixed = Setting(levels=(LIMIT_RATIOS.index(0.6), 3, 3, 3))
@@ -565,4 +661,4 @@ def test_the_shipped_policy_says_which_setting_was_its_measure() -> None:
 
 def write_json_in(folder: Path, arms: list[str]) -> None:
     folder.mkdir(parents=True)
-    write_json(folder / "arms.json", {"arms": arms})
+    save(folder / "arms.json", HindsightArms(arms=tuple(arms)))

@@ -6,9 +6,8 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import typer
 
@@ -28,8 +27,12 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print one JSON document on stdout."""
+def print_json(value: object) -> None:
+    """Print one JSON document on stdout.
+
+    Args:
+        value: Dicts, lists, strings, numbers, booleans and ``None``.
+    """
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 

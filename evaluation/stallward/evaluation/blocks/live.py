@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
@@ -52,9 +51,9 @@ class LiveSession:
     node: NodeInfo
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        """The node, for ``result.json``."""
-        return asdict(self.node)
+    def facts(self) -> NodeInfo:
+        """The node, as ``result.json`` says it."""
+        return self.node
 
     @property
     def scratch(self) -> Path:

@@ -14,11 +14,15 @@ from typing import Final
 
 import numpy as np
 
+from stallward.agent.schema.marks import Flat
+from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.arms import REFERENCES, Arm
 from stallward.evaluation.errors import PlanError
 
 CALIBRATION_ROUND: Final = 0
 """The round of the block that only tells controllers their target; the others count from 1."""
+
+_ANOTHER: Final = "Repeat its settings to resume it, or name another directory."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,14 @@ class PlannedBlock:
     def directory(self) -> str:
         """Name of the block's directory."""
         return f"r{self.round:03d}-{self.slug}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedBlock:
+    """What is written beside the recording of a finished block: which it was, and where it ran."""
+
+    block: Flat[PlannedBlock]
+    node: NodeInfo
 
 
 def plan_blocks(arms: Sequence[Arm], rounds: int, seed: int) -> tuple[PlannedBlock, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
+from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.arms import Arm
 
 Condition = Literal["alone", "together", "ample", "background"]
@@ -80,8 +80,8 @@ class Runner(Protocol):
     """Runs blocks of one scenario, one at a time."""
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        """The node, or the twin, for ``result.json``."""
+    def facts(self) -> NodeInfo:
+        """Where blocks run, the node or the twin, as ``result.json`` says it."""
 
     def run_block(self, request: RunRequest, out: Path) -> Troubles:
         """Run one block and write its recording to ``out``, which does not exist yet."""

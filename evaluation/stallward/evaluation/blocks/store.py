@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from stallward.evaluation.blocks.plan import PlannedBlock, Settings
-from stallward.evaluation.errors import PlanError
+from stallward.env.recording.run_info import NodeInfo
+from stallward.evaluation.blocks.plan import _ANOTHER, FinishedBlock, PlannedBlock, Settings
+from stallward.evaluation.errors import PlanError, ResultError
+from stallward.evaluation.results.serialise import holds_object, load, load_if_there, save
 
 PLAN_FILE: Final = "plan.json"
 
@@ -52,9 +51,9 @@ class BlockStore:
 
     def done(self, block: PlannedBlock) -> bool:
         """Whether the block was finished before, with the same seed."""
-        facts = read_json(self.path(block) / BLOCK_FILE)
-        run = read_json(self.path(block) / RUN_FILE)
-        return run is not None and facts is not None and facts.get("seed") == block.seed
+        finished = load_if_there(FinishedBlock, self.path(block) / BLOCK_FILE)
+        recorded = holds_object(self.path(block) / RUN_FILE)
+        return recorded and finished is not None and finished.block.seed == block.seed
 
     def open(self, block: PlannedBlock) -> Path:
         """Where the block's recording is to be written; it does not count until committed.
@@ -70,19 +69,26 @@ class BlockStore:
 
     def spoiled(self, block: PlannedBlock) -> int:
         """How often the block was thrown away as invalid, in earlier runs of the plan, too."""
-        return int((read_json(self.root / SPOILED_FILE) or {}).get(block.directory, 0))
+        return self._spoiled().get(block.directory, 0)
+
+    def _spoiled(self) -> Mapping[str, int]:
+        return load_if_there(dict[str, int], self.root / SPOILED_FILE) or {}
 
     def note_spoiled(self, block: PlannedBlock) -> None:
         """Throw an invalid block away and remember it, whatever becomes of the next attempt."""
-        counts = read_json(self.root / SPOILED_FILE) or {}
-        counts[block.directory] = self.spoiled(block) + 1
-        write_json(self.root / SPOILED_FILE, counts)
+        counts = {**self._spoiled(), block.directory: self.spoiled(block) + 1}
+        save(self.root / SPOILED_FILE, counts)
         self.discard(block)
 
-    def commit(self, block: PlannedBlock, facts: Mapping[str, Any]) -> Path:
-        """Finish a block: its facts are written and its directory takes its final name."""
+    def commit(self, block: PlannedBlock, node: NodeInfo) -> Path:
+        """Finish a block: it is written what it was, and its directory takes its final name.
+
+        Args:
+            block: Which block.
+            node: Where it ran.
+        """
         partial = self.blocks / f"{block.directory}.partial"
-        write_json(partial / BLOCK_FILE, {**asdict(block), **facts})
+        save(partial / BLOCK_FILE, FinishedBlock(block=block, node=node))
         final = self.path(block)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
@@ -99,49 +105,37 @@ class BlockStore:
                 return
             folder.rmdir()
 
-    def facts(self, block: PlannedBlock) -> Mapping[str, Any]:
-        """What was written down when the block was committed."""
-        return read_json(self.path(block) / BLOCK_FILE) or {}
+    def node(self, block: PlannedBlock) -> NodeInfo:
+        """Where a finished block ran.
+
+        Raises:
+            ResultError: If its file cannot be read.
+        """
+        return load(FinishedBlock, self.path(block) / BLOCK_FILE).node
 
 
 def _claim(root: Path, settings: Settings) -> None:
-    wanted = json.loads(json.dumps(asdict(settings)))
     if root.is_file():
         raise PlanError(f"{root} is a file.", next_step="Name a directory with --out.")
-    existing = read_json(root / PLAN_FILE)
-    if existing is None:
+    if not holds_object(root / PLAN_FILE):
         if root.exists() and any(root.iterdir()):
             raise PlanError(
                 f"{root} is not empty and holds no comparison.",
                 next_step="Name an empty or a new directory with --out.",
             )
         root.mkdir(parents=True, exist_ok=True)
-        write_json(root / PLAN_FILE, wanted)
+        save(root / PLAN_FILE, settings)
         return
-    for key, value in wanted.items():
-        if existing.get(key, "") != value:  # older plans lack what they did not depend on
-            raise PlanError(
-                f"{root} holds another comparison: its {key} is {existing.get(key)!r}, "
-                f"not {value!r}.",
-                next_step="Repeat its settings to resume it, or name another directory.",
-            )
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or ``None`` where there is no readable one."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object so that a reader sees all of it or the old one."""
-    text = json.dumps(value, indent=2, allow_nan=False)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+        existing = load(Settings, root / PLAN_FILE)
+    except ResultError as error:
+        raise PlanError(
+            f"{root} holds another comparison: {error.cause}", next_step=_ANOTHER
+        ) from error
+    for key in Settings.__dataclass_fields__:
+        there, wanted = getattr(existing, key), getattr(settings, key)
+        if there != wanted:
+            raise PlanError(
+                f"{root} holds another comparison: its {key} is {there!r}, not {wanted!r}.",
+                next_step=_ANOTHER,
+            )

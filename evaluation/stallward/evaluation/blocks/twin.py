@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,9 +45,9 @@ class TwinRunner:
     node: NodeInfo
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> NodeInfo:
         """The machine the twin ran on, and that it is a twin."""
-        return {**asdict(self.node), "kind": "twin"}
+        return replace(self.node, kind="twin")
 
     def run_block(self, request: RunRequest, out: Path) -> Troubles:
         """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""

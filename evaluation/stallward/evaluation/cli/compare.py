@@ -79,6 +79,7 @@ def compare(
     from stallward.evaluation.comparison.compare import run_comparison  # noqa: PLC0415
     from stallward.evaluation.comparison.request import ComparisonRequest  # noqa: PLC0415
     from stallward.evaluation.report.text import result_rows, target  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
 
     request = ComparisonRequest(
         scenario=scenario,
@@ -95,12 +96,12 @@ def compare(
     with output.progress("compare") as report:
         result = run_comparison(request, report).result
     if as_json:
-        output.print_json(result)
+        output.print_json(to_json(result))
         return
     headers, rows = result_rows(result)
     output.table(headers, rows)
     output.line()
-    output.line(f"target: {target(result)} ({result['slo_source']})")
+    output.line(f"target: {target(result.table)} ({result.table.slo_source})")
     output.line(f"{request.out / 'result.json'}  {request.out / 'report.html'}")
 
 
@@ -125,11 +126,12 @@ def oracle(
     from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
     from stallward.evaluation.comparison.oracle import oracle_of, screen_scenario  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
 
     if result is not None:
         best = oracle_of(result, Path(scenario).stem)
         if as_json:
-            output.print_json({"scenario": scenario, **best.as_json()})
+            output.print_json({"scenario": scenario, **to_json(best)})
         else:
             output.line(best.arm)
             if not best.meets_target:
@@ -138,18 +140,18 @@ def oracle(
     twin = load_fitted(find_twin_of(scenario, twin_file))
     found = screen_scenario(twin, count=count, seed=seed)
     if as_json:
-        output.print_json(found)
+        output.print_json(to_json(found))
         return
     rows = [
-        (arm["arm"], f"{100 * arm['background_work']:.0f} %", f"{100 * arm['violated']:.1f} %")
-        for arm in found["arms"]
+        (arm.arm, f"{100 * arm.background_work:.0f} %", f"{100 * arm.violated:.1f} %")
+        for arm in found.arms
     ]
     output.table(("arm", "background work", "windows missed"), rows)
     output.line()
     output.line(
-        f"Best of {found['settings']} on the twin; {100 * found['allowed']:.1f} % may miss. Next:"
+        f"Best of {found.settings} on the twin; {100 * found.allowed:.1f} % may miss. Next:"
     )
-    output.line(f"stallward compare {scenario} --arms '{found['spec']}'")
+    output.line(f"stallward compare {scenario} --arms '{found.spec}'")
 
 
 def fidelity(
@@ -180,11 +182,11 @@ def fidelity(
     nothing is fitted: all that was recorded is laid beside twins that there are. Interrupted, the
     same command goes on with the fits that it has finished.
     """
-    from stallward.evaluation.blocks.store import write_json  # noqa: PLC0415
     from stallward.evaluation.fidelity.fits import Fits  # noqa: PLC0415
     from stallward.evaluation.fidelity.measure import measure_fidelity  # noqa: PLC0415
     from stallward.evaluation.fidelity.page import write_page  # noqa: PLC0415
     from stallward.evaluation.fidelity.table import fidelity_rows, signal_rows  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import save, to_json  # noqa: PLC0415
     from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
     from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
 
@@ -204,14 +206,14 @@ def fidelity(
             report=report,
         )
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "fidelity.json", found)
+    save(out / "fidelity.json", found)
     write_page(found, out / "fidelity.html")
     fits.forget()
     if as_json:
-        output.print_json(found)
+        output.print_json(to_json(found))
         return
-    strange = found["left_out_scenarios"]
-    for title, part in (("", found), ("Scenarios that no fit has seen:", strange)):
+    strange = found.left_out_scenarios
+    for title, part in (("", found.table), ("Scenarios that no fit has seen:", strange)):
         if part is None:
             continue
         output.line(title)

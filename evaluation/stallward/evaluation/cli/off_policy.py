@@ -40,6 +40,7 @@ def ope(
     reference; a pass proves nothing.
     """
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
     from stallward.training.off_policy.estimators import OffPolicySettings  # noqa: PLC0415
     from stallward.training.off_policy.gate import HEADERS, judge, off_policy_rows  # noqa: PLC0415
 
@@ -56,10 +57,10 @@ def ope(
             report=report,
         )
     if as_json:
-        output.print_json(found)
+        output.print_json(to_json(found))
     else:
         output.table(HEADERS, off_policy_rows(found))
-        if found["held_out"]:
-            output.note(f"Held out, not looked at: {', '.join(found['held_out'])}.")
-    if found["refused"]:
+        if found.held_out:
+            output.note(f"Held out, not looked at: {', '.join(found.held_out)}.")
+    if found.refused:
         raise typer.Exit(REFUSED)

@@ -40,9 +40,11 @@ def verdict(
     from dataclasses import replace  # noqa: PLC0415
 
     from stallward.evaluation.demo import shipped_recordings  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
     from stallward.evaluation.verdict.plan import load_verdict_plan  # noqa: PLC0415
+    from stallward.evaluation.verdict.result import load_verdict  # noqa: PLC0415
     from stallward.evaluation.verdict.tables import verdict_tables  # noqa: PLC0415
-    from stallward.evaluation.verdict.verdict import load_verdict, run_verdict  # noqa: PLC0415
+    from stallward.evaluation.verdict.verdict import run_verdict  # noqa: PLC0415
 
     if show:
         found = load_verdict(out)
@@ -58,12 +60,12 @@ def verdict(
                 report=report,
             )
     if as_json:
-        output.print_json(found)
+        output.print_json(to_json(found))
         return
     for table in verdict_tables(found):
         output.line(table.title)
         output.table(table.headers, table.rows)
         output.line()
-    for name, why in found["failed"].items():
+    for name, why in found.failed.items():
         output.note(f"{name} is left out: {why}")
-    output.line(f"Ships: {found['ships']['controller']}, for {found['ships']['why']}.")
+    output.line(f"Ships: {found.ships.controller}, for {found.ships.why}.")

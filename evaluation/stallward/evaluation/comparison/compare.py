@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from stallward.env.recording.run_info import load_run
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
-from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, find_policy_of
+from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, Arm, find_policy_of
 from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_ms
 from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, plan_blocks
 from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
 from stallward.evaluation.blocks.rerun import ATTEMPTS, given_up, is_spoiled
-from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore, write_json
+from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
 from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
 from stallward.evaluation.measures.estimates import Estimated, estimate
+from stallward.evaluation.results.comparison import (
+    RESULT_FILE,
+    ArmFacts,
+    ComparisonResult,
+    Method,
+)
+from stallward.evaluation.results.serialise import save
 from stallward.training.progress import Report, part, silent, timed
 
-SCHEMA: Final = 1
-RESULT_FILE: Final = "result.json"
-REPORT_FILE: Final = "report.html"
 _CONDITIONS: Final[Mapping[str, Condition]] = {
     ALONE: "alone",
     AMPLE: "ample",
@@ -33,7 +37,7 @@ _CONDITIONS: Final[Mapping[str, Condition]] = {
 }
 
 
-OpenRunner = Callable[[], Any]
+OpenRunner = Callable[[], AbstractContextManager[Runner]]
 """Makes the context manager of a :class:`Runner`."""
 
 
@@ -51,7 +55,7 @@ def run_comparison(request: ComparisonRequest, report: Report = silent) -> Compa
         # What could not begin must not stand in the way of another try.
         comparison.store.forget_if_empty()
     compared = comparison.compared(scenario)
-    write_json(request.out / RESULT_FILE, compared.result)
+    save(request.out / RESULT_FILE, compared.result)
     from stallward.evaluation.report.html import write_report  # noqa: PLC0415 - only here
 
     report("report", 0.98)
@@ -87,8 +91,8 @@ def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
 class Compared:
     """What a comparison came to."""
 
-    result: dict[str, Any]
-    """The contents of ``result.json``."""
+    result: ComparisonResult
+    """What is written to ``result.json``."""
     found: Estimated
     """The estimates that it was made of, with their resamples."""
 
@@ -182,7 +186,7 @@ class Comparison:
                 self.store.discard(block)  # Ctrl-C too: the directory stays resumable
                 raise
             if not is_spoiled(troubles, before + 1):
-                self.store.commit(block, {"node": dict(runner.facts)})
+                self.store.commit(block, runner.facts)
                 return
             self.store.note_spoiled(block)
         raise given_up(f"The block {block.directory}")
@@ -204,50 +208,52 @@ class Comparison:
             slo_quantile=scenario.protected.slo.quantile,
             seed=self.request.seed,
         )
-        invalid: dict[str, int] = {}
-        stolen: dict[str, float] = {}
-        nodes = []
-        for block in self.blocks:
-            repeats = self.store.spoiled(block)
-            invalid[block.condition] = invalid.get(block.condition, 0) + repeats
-            share = load_run(self.store.path(block)).stolen_share
-            stolen[block.condition] = max(stolen.get(block.condition, 0.0), share)
-            node = self.store.facts(block).get("node", {})
-            if node not in nodes:
-                nodes.append(node)
-        table = tabulate(found, told=scenario.protected.slo.latency_ms is not None)
-        for arm in self.request.arms:
-            table["arms"][arm.label] |= {
-                "controller": arm.spec,
-                "budgets_lifted": arm.lifts_budgets,
-                "invalid_blocks": invalid[arm.label],
-                "terminated_processes": sum(m.terminated for m in measures[arm.label]),
-                "requests": sum(m.latency_ms.size for m in measures[arm.label]),
-                "stolen_share_worst": stolen[arm.label],
-                "fallback_share_worst": max(m.fallback_share for m in measures[arm.label]),
-            }
-        result = {
-            "schema": SCHEMA,
-            "mode": self.request.mode,
-            "scenario": scenario.name,
-            "node": nodes[0],
-            "other_nodes": nodes[1:],
-            **table,
-            "method": {
-                "summary": scenario.summary,
-                "rounds": self.request.rounds,
-                "block_s": self.request.block_s,
-                "burn_in_s": self.request.burn_in_s,
-                "seed": self.request.seed,
-                "controller_slo_ms": self.controller_slo_ms(scenario),
-                "groups": [group.name for group in scenario.background],
-                "units": [group.units.name for group in scenario.background],
-                "sandbox_limit_bytes": scenario.sandbox.limit_bytes,
-                "policies": {k: str(v) for k, v in self.policies.items() if v is not None},
-                "files_sha256": {
-                    label: file_sha256(path)
-                    for label, path in arm_files(self.request.arms, self.policies).items()
-                },
+        facts = {arm.label: self._facts(arm, measures[arm.label]) for arm in self.request.arms}
+        nodes = list(dict.fromkeys(self.store.node(block) for block in self.blocks))
+        return Compared(
+            result=ComparisonResult(
+                mode=self.request.mode,
+                scenario=scenario.name,
+                node=nodes[0],
+                other_nodes=tuple(nodes[1:]),
+                table=tabulate(
+                    found,
+                    facts,
+                    told=scenario.protected.slo.latency_ms is not None,
+                ),
+                method=self._method(scenario),
+            ),
+            found=found,
+        )
+
+    def _facts(self, arm: Arm, measures: Sequence[BlockMeasures]) -> ArmFacts:
+        blocks = [block for block in self.blocks if block.condition == arm.label]
+        return ArmFacts(
+            controller=arm.spec,
+            budgets_lifted=arm.lifts_budgets,
+            invalid_blocks=sum(self.store.spoiled(block) for block in blocks),
+            terminated_processes=sum(one.terminated for one in measures),
+            requests=sum(one.latency_ms.size for one in measures),
+            stolen_share_worst=max(
+                load_run(self.store.path(block)).stolen_share for block in blocks
+            ),
+            fallback_share_worst=max(one.fallback_share for one in measures),
+        )
+
+    def _method(self, scenario: Scenario) -> Method:
+        return Method(
+            summary=scenario.summary,
+            rounds=self.request.rounds,
+            block_s=self.request.block_s,
+            burn_in_s=self.request.burn_in_s,
+            seed=self.request.seed,
+            controller_slo_ms=self.controller_slo_ms(scenario),
+            groups=tuple(group.name for group in scenario.background),
+            units=tuple(group.units.name for group in scenario.background),
+            sandbox_limit_bytes=scenario.sandbox.limit_bytes,
+            policies={k: str(v) for k, v in self.policies.items() if v is not None},
+            files_sha256={
+                label: file_sha256(path)
+                for label, path in arm_files(self.request.arms, self.policies).items()
             },
-        }
-        return Compared(result=result, found=found)
+        )

@@ -9,12 +9,11 @@ well as ample memory does.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,11 @@ from stallward.env.simulation.constraints import measure_ample
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.evaluation.errors import EvaluationError
+from stallward.evaluation.errors import EvaluationError, ResultError
+from stallward.evaluation.results.comparison import ComparisonResult
+from stallward.evaluation.results.interval import Interval
+from stallward.evaluation.results.oracle import Hindsight, ScreenedArm, Screening
+from stallward.evaluation.results.serialise import load
 
 _SETTINGS: Final = SimulationSettings(episode_s=1e6, nuisance=NO_NUISANCE)
 _BURN_IN_STEPS: Final = 40
@@ -114,14 +117,6 @@ class Screened:
     violated: float
     """Share of windows over the target."""
 
-    def as_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {
-            "arm": self.setting.spec,
-            "background_work": self.background_work,
-            "violated": self.violated,
-        }
-
 
 def screen(
     twin: FittedTwin,
@@ -187,27 +182,13 @@ def shortlist(screened: Sequence[Screened], *, allowed: float, count: int) -> li
     return chosen + rest[: count - len(chosen)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hindsight:
-    """The oracle of a live comparison."""
-
-    arm: str
-    """Its label."""
-    meets_target: bool
-    """Whether it keeps the target; if not, no static arm did, and this one did most often."""
-
-    def as_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"arm": self.arm, "meets_target": self.meets_target}
-
-
 def best_meeting_target(
-    result: Mapping[str, Any], *, slack: float = SLACK, chosen: str = ""
+    result: ComparisonResult, *, slack: float = SLACK, chosen: str = ""
 ) -> Hindsight:
     """The oracle of a live comparison: most work among the static arms that keep the target.
 
     Args:
-        result: The contents of ``result.json``; its arms that run ``static`` are the grid.
+        result: The comparison; its arms that run ``static`` are the grid.
         slack: Share of windows by which an arm may keep the target less often than ample memory.
         chosen: The label that was chosen elsewhere: only whether it keeps the target is asked.
 
@@ -215,25 +196,25 @@ def best_meeting_target(
         EvaluationError: If there is no static arm in it.
     """
     arms = {
-        label: arm
-        for label, arm in result["arms"].items()
-        if str(arm["controller"]).partition(":")[0] == "static" and chosen in ("", label)
+        label: arm.metrics
+        for label, arm in result.table.arms.items()
+        if arm.facts.controller.partition(":")[0] == "static" and chosen in ("", label)
     }
     if not arms:
         raise EvaluationError(
             "No static arm was compared.",
             next_step="Run `stallward oracle` for arms to compare.",
         )
-    ample = _value(result["references"]["ample"], "slo_attainment")
+    ample = _value(result.table.references.ample.slo_attainment)
 
     def kept(label: str) -> float:
-        return _value(arms[label], "slo_attainment")
+        return _value(arms[label].slo_attainment)
 
     keeping = [label for label in arms if kept(label) >= ample - slack]
     if not keeping:
-        return Hindsight(arm=str(max(arms, key=kept)), meets_target=False)
-    best = max(keeping, key=lambda label: _value(arms[label], "background_work"))
-    return Hindsight(arm=str(best), meets_target=True)
+        return Hindsight(arm=max(arms, key=kept), meets_target=False)
+    best = max(keeping, key=lambda label: _value(arms[label].background_work))
+    return Hindsight(arm=best, meets_target=True)
 
 
 def oracle_of(file: Path, scenario: str) -> Hindsight:
@@ -243,27 +224,26 @@ def oracle_of(file: Path, scenario: str) -> Hindsight:
         EvaluationError: If it cannot be read, or is of another scenario.
     """
     try:
-        result = json.loads(file.read_text(encoding="utf-8"))
-        if result["scenario"] == scenario:
-            return best_meeting_target(result)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        result = load(ComparisonResult, file)
+    except ResultError as error:
         raise EvaluationError(
-            f"{file} is no result of a comparison: {error!r}.",
+            f"{file} is no result of a comparison: {error.cause}",
             next_step="Name the result.json that `stallward compare` wrote.",
         ) from error
-    raise EvaluationError(
-        f"{file} is the result of {result['scenario']!r:.80}, not of {scenario!r}."
-    )
+    if result.scenario != scenario:
+        raise EvaluationError(
+            f"{file} is the result of {result.scenario!r:.80}, not of {scenario!r}."
+        )
+    return best_meeting_target(result)
 
 
-def _value(arm: Mapping[str, Any], name: str) -> float:
-    value = arm[name]["value"]
-    return float("-inf") if value is None else float(value)
+def _value(figure: Interval) -> float:
+    return float("-inf") if figure.value is None else figure.value
 
 
 def screen_scenario(
     twin: FittedTwin, *, count: int = 8, seconds: float = 40.0, seed: int = 1
-) -> dict[str, Any]:
+) -> Screening:
     """Screen the whole grid of a scenario on its twin.
 
     Args:
@@ -271,20 +251,23 @@ def screen_scenario(
         count: Settings to run live.
         seconds: On each node.
         seed: Everything random follows from it.
-
-    Returns:
-        ``scenario``, ``settings`` (how many there are), ``allowed`` (share of windows), ``arms``
-        (the shortlist, best first) and ``spec`` (the same as arms of a comparison).
     """
     settings = grid(max(len(twin.scenario.slots), 1))
     allowed = float(measure_ample([twin], _SETTINGS, seed=seed).windows[0]) + SLACK
     chosen = shortlist(
         screen(twin, settings, seconds=seconds, seed=seed), allowed=allowed, count=count
     )
-    return {
-        "scenario": twin.scenario.name,
-        "settings": len(settings),
-        "allowed": allowed,
-        "arms": [one.as_json() for one in chosen],
-        "spec": ",".join(one.setting.spec for one in chosen),
-    }
+    return Screening(
+        scenario=twin.scenario.name,
+        settings=len(settings),
+        allowed=allowed,
+        arms=tuple(
+            ScreenedArm(
+                arm=one.setting.spec,
+                background_work=one.background_work,
+                violated=one.violated,
+            )
+            for one in chosen
+        ),
+        spec=",".join(one.setting.spec for one in chosen),
+    )

@@ -8,17 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from stallward.evaluation.fidelity.effects import count_signs
-from stallward.evaluation.fidelity.observed import QUANTILES, Observed
+from stallward.evaluation.fidelity.observed import Half, Observed, QuantilesMs, quantiles_ms
+from stallward.evaluation.fidelity.result import (
+    ArmRow,
+    Distances,
+    Errors,
+    FidelitySummary,
+    Latencies,
+    ScenarioFidelity,
+)
 from stallward.evaluation.fidelity.signals import Signals, distances, halves, pooled
 from stallward.evaluation.measures.block_measures import Array
-from stallward.evaluation.measures.bootstrap import pooled_quantiles, spearman
+from stallward.evaluation.measures.bootstrap import spearman
 
 _UNKNOWN_ERROR: Final = float(np.log(10.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmErrors:
+    """Errors of latency and work; NaN where both sides are unknown."""
+
+    p50: float
+    p95: float
+    p99: float
+    work: float
+
+    def known(self) -> Errors:
+        """The same as results show it."""
+        return Errors(
+            p50=finite(self.p50),
+            p95=finite(self.p95),
+            p99=finite(self.p99),
+            work=finite(self.work),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +62,15 @@ class ArmFidelity:
     """How much each signal varies over the scenario's live runs."""
 
     @property
-    def errors(self) -> dict[str, float]:
-        """Of p50, p95, p99 and ``work``."""
-        return {
-            **_latency_errors(self.twin.latency_ms, self.live.latency_ms),
-            "work": _work_error(self.twin.work, self.live.work),
-        }
+    def errors(self) -> ArmErrors:
+        """How far the twin is off."""
+        return _errors(
+            Half(latency_ms=self.twin.latency_ms, work=self.twin.work),
+            Half(latency_ms=self.live.latency_ms, work=self.live.work),
+        )
 
     @property
-    def floor(self) -> dict[str, float]:
+    def floor(self) -> ArmErrors:
         """The same of live against live: two recordings, or the halves of the only one."""
         return noise_floor(self.live)
 
@@ -71,81 +98,85 @@ class ArmFidelity:
     @property
     def covered(self) -> dict[str, bool]:
         """Whether what was seen live is among what the twin's blocks say, from least to most."""
-        found = {}
-        for name, quantile in QUANTILES.items():
-            said = [pooled_quantiles([b.latency_ms], [quantile])[0] for b in self.twin.blocks]
-            found[name] = _among(self.live.latency_ms[name], said)
+        live, blocks = self.live.latency_ms, self.twin.blocks
+        said = [quantiles_ms([block.latency_ms]) for block in blocks]
+        found = {
+            "p50": _among(live.p50, [one.p50 for one in said]),
+            "p95": _among(live.p95, [one.p95 for one in said]),
+            "p99": _among(live.p99, [one.p99 for one in said]),
+        }
         if self.live.own_units_per_s is not None:
             found["work"] = _among(
-                float(self.live.work[0]), [self.twin.work_of(b.units) for b in self.twin.blocks]
+                float(self.live.work[0]), [self.twin.work_of(block.units) for block in blocks]
             )
         return found
 
-    def as_json(self) -> dict[str, Any]:
-        """The form ``--json`` prints."""
+    def row(self) -> ArmRow:
+        """The arm as results show it."""
         relative = self.live.own_units_per_s is not None
-        return {
-            "scenario": self.scenario,
-            "arm": self.arm,
-            "live_ms": _known(self.live.latency_ms),
-            "twin_ms": _known(self.twin.latency_ms),
-            "live_work": finite(self.live.work[0]) if relative else None,
-            "twin_work": finite(self.twin.work[0]) if relative else None,
-            "errors": _known(self.errors),
-            "floor": _known(self.floor),
-            "covered": self.covered,
-            "distances": {
-                "twin": self.twin_distances,
-                "replay": self.replay_distances,
-                "floor": self.floor_distances,
-            },
-        }
+        return ArmRow(
+            scenario=self.scenario,
+            arm=self.arm,
+            live_ms=_latencies(self.live.latency_ms),
+            twin_ms=_latencies(self.twin.latency_ms),
+            live_work=finite(self.live.work[0]) if relative else None,
+            twin_work=finite(self.twin.work[0]) if relative else None,
+            errors=self.errors.known(),
+            floor=self.floor.known(),
+            covered=self.covered,
+            distances=Distances(
+                twin=self.twin_distances,
+                replay=self.replay_distances,
+                floor=self.floor_distances,
+            ),
+        )
 
 
-def noise_floor(live: Observed) -> dict[str, float]:
+def noise_floor(live: Observed) -> ArmErrors:
     """Live against live: between two recordings, or between the halves of the only one."""
-    one, two = live.parts()
-    return {**_latency_errors(one[0], two[0]), "work": _work_error(one[1], two[1])}
+    return _errors(*live.halves())
 
 
-def summarise_fidelity(rows: Sequence[ArmFidelity]) -> dict[str, Any]:
-    """Errors, distances and coverage over all arms, signs of effects, ranks per scenario.
-
-    ``spearman`` is the median of the scenarios', ``spearman_worst`` the lowest.
-    ``effect_signs_right`` is the share of certain effects whose sign the twin has right.
-    ``distance_vs_replay`` and ``distance_vs_noise_floor`` are medians over arms of the twin's mean
-    distance divided by the other's.
-    """
-    errors = {name: [row.errors[name] for row in rows] for name in (*QUANTILES, "work")}
-    scenarios: dict[str, dict[str, Any]] = {}
-    for name in dict.fromkeys(row.scenario for row in rows):
-        mine = [row for row in rows if row.scenario == name]
-        p95 = np.array([(row.live.latency_ms["p95"], row.twin.latency_ms["p95"]) for row in mine])
-        right, counted = count_signs([(row.live, row.twin) for row in mine])
-        scenarios[name] = {
-            "spearman": finite(spearman(p95[:, 0], p95[:, 1])),
-            "effects_right": right,
-            "effects_counted": counted,
-        }
-    counted = sum(each["effects_counted"] for each in scenarios.values())
-    right = sum(each["effects_right"] for each in scenarios.values())
-    ranks = [each["spearman"] for each in scenarios.values() if each["spearman"] is not None]
-    covered = [inside for row in rows for inside in row.covered.values()]
-    return {
-        **_spread("p95_error", errors["p95"]),
-        **_spread("p99_error", errors["p99"]),
-        **_spread("background_error", errors["work"]),
-        "p95_floor_median": _spread("p95", [row.floor["p95"] for row in rows])["p95_median"],
-        "p99_floor_median": _spread("p99", [row.floor["p99"] for row in rows])["p99_median"],
-        "effect_signs_right": right / counted if counted else None,
-        "effects_counted": counted,
-        "spearman": float(np.median(ranks)) if ranks else None,
-        "spearman_worst": min(ranks, default=None),
-        "distance_vs_replay": _ratio([(r.twin_distances, r.replay_distances) for r in rows]),
-        "distance_vs_noise_floor": _ratio([(r.twin_distances, r.floor_distances) for r in rows]),
-        "covered": float(np.mean(covered)) if covered else None,
-        "scenarios": scenarios,
+def summarise_fidelity(arms: Sequence[ArmFidelity]) -> FidelitySummary:
+    """Errors, distances and coverage over all arms, signs of effects, ranks per scenario."""
+    errors, floors = [arm.errors for arm in arms], [arm.floor for arm in arms]
+    scenarios = {
+        name: _scenario([arm for arm in arms if arm.scenario == name])
+        for name in dict.fromkeys(arm.scenario for arm in arms)
     }
+    counted = sum(each.effects_counted for each in scenarios.values())
+    right = sum(each.effects_right for each in scenarios.values())
+    ranks = [each.spearman for each in scenarios.values() if each.spearman is not None]
+    covered = [inside for arm in arms for inside in arm.covered.values()]
+    return FidelitySummary(
+        p95_error_median=_median([one.p95 for one in errors]),
+        p95_error_worst=_worst([one.p95 for one in errors]),
+        p99_error_median=_median([one.p99 for one in errors]),
+        p99_error_worst=_worst([one.p99 for one in errors]),
+        background_error_median=_median([one.work for one in errors]),
+        background_error_worst=_worst([one.work for one in errors]),
+        p95_floor_median=_median([one.p95 for one in floors]),
+        p99_floor_median=_median([one.p99 for one in floors]),
+        effect_signs_right=right / counted if counted else None,
+        effects_counted=counted,
+        spearman=float(np.median(ranks)) if ranks else None,
+        spearman_worst=min(ranks, default=None),
+        distance_vs_replay=_ratio([(a.twin_distances, a.replay_distances) for a in arms]),
+        distance_vs_noise_floor=_ratio([(a.twin_distances, a.floor_distances) for a in arms]),
+        covered=float(np.mean(covered)) if covered else None,
+        scenarios=scenarios,
+    )
+
+
+def _scenario(arms: Sequence[ArmFidelity]) -> ScenarioFidelity:
+    live_ms = np.array([arm.live.latency_ms.p95 for arm in arms])
+    twin_ms = np.array([arm.twin.latency_ms.p95 for arm in arms])
+    right, counted = count_signs([(arm.live, arm.twin) for arm in arms])
+    return ScenarioFidelity(
+        spearman=finite(spearman(live_ms, twin_ms)),
+        effects_right=right,
+        effects_counted=counted,
+    )
 
 
 def _ratio(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:
@@ -164,16 +195,22 @@ def _among(value: float, said: Sequence[float]) -> bool:
     return bool(min(said) <= value <= max(said)) if len(said) else False
 
 
-def _spread(name: str, errors: Sequence[float]) -> dict[str, float | None]:
+def _median(errors: Sequence[float]) -> float | None:
     known = [error for error in errors if np.isfinite(error)]
-    return {
-        f"{name}_median": float(np.median(known)) if known else None,
-        f"{name}_worst": max(known, default=None),
-    }
+    return float(np.median(known)) if known else None
 
 
-def _latency_errors(one: Mapping[str, float], two: Mapping[str, float]) -> dict[str, float]:
-    return {name: _log_error(one[name], two[name]) for name in QUANTILES}
+def _worst(errors: Sequence[float]) -> float | None:
+    return max((error for error in errors if np.isfinite(error)), default=None)
+
+
+def _errors(one: Half, two: Half) -> ArmErrors:
+    return ArmErrors(
+        p50=_log_error(one.latency_ms.p50, two.latency_ms.p50),
+        p95=_log_error(one.latency_ms.p95, two.latency_ms.p95),
+        p99=_log_error(one.latency_ms.p99, two.latency_ms.p99),
+        work=_work_error(one.work, two.work),
+    )
 
 
 def _work_error(twin: Array, live: Array) -> float:
@@ -195,8 +232,10 @@ def _log_error(twin: float, live: float) -> float:
     return float(abs(np.log(twin / live)))
 
 
-def _known(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: finite(value) for name, value in values.items()}
+def _latencies(latency_ms: QuantilesMs) -> Latencies:
+    return Latencies(
+        p50=finite(latency_ms.p50), p95=finite(latency_ms.p95), p99=finite(latency_ms.p99)
+    )
 
 
 def finite(value: float) -> float | None:

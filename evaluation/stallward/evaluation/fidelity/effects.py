@@ -60,7 +60,7 @@ def _draws(live: Observed, rng: np.random.Generator) -> tuple[Array, Array]:
 def _said(twin: Observed) -> tuple[float, float]:
     """Logarithm of p95, and background work, on the twin."""
     units = np.concatenate([block.units for block in twin.blocks])
-    return float(np.log(twin.latency_ms["p95"])), twin.work_of(units)
+    return float(np.log(twin.latency_ms.p95)), twin.work_of(units)
 
 
 def _sure_sign(differences: Array) -> int:

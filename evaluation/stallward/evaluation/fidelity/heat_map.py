@@ -1,12 +1,12 @@
-"""Where a twin is off: a cell for every signal of every arm."""
+"""Where a twin is off: a cell for every signal of every arm, laid out for the page. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from stallward.evaluation.report.svg import svg, tag, text
-from stallward.evaluation.report.svg import title as hint
+from stallward.evaluation.fidelity.result import ArmRow
 
 _ROW: Final = 17.0
 _COLUMN: Final = 34.0
@@ -18,44 +18,97 @@ _FULL: Final = 0.5
 """Distance, in units of how much a signal varies live, from which a cell is as dark as can be."""
 
 
-def heat(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The twin's distance of every signal of every arm; framed where live is from live as far."""
-    names = list(dict.fromkeys(name for row in rows for name in row["distances"]["twin"]))
-    parts = [
-        text(0, 0, name, transform=f"translate({_LEFT + (k + 0.65) * _COLUMN:.0f} {_TOP - 8:.0f}) "
-             "rotate(-60)")
-        for k, name in enumerate(names)
-    ]  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """How far the twin is off in one signal of one arm.
+
+    Attributes:
+        x, y, width, height: Its place.
+        opacity: How dark it is.
+        framed: Whether live is as far from live.
+        hint: What a pointer resting on it is told.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    opacity: str
+    framed: bool
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnName:
+    """The name of a signal, and where it begins."""
+
+    x: float
+    y: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatRow:
+    """An arm: its name, where that ends, and a cell for every signal that is known."""
+
+    x: float
+    y: float
+    name: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """The whole map; ``full`` is the distance from which a cell is as dark as can be."""
+
+    width: float
+    height: float
+    full: str
+    columns: tuple[ColumnName, ...]
+    rows: tuple[HeatRow, ...]
+
+
+def heat_map(arms: Sequence[ArmRow]) -> HeatMap:
+    """The twin's distance of every signal of every arm."""
+    names = list(dict.fromkeys(name for arm in arms for name in arm.distances.twin))
+    rows: list[HeatRow] = []
     y, before = _TOP, None
-    for row in rows:
-        y += _GAP if before not in (None, row["scenario"]) else 0.0
-        before = row["scenario"]
-        parts.append(text(_LEFT - 8, y + 12, f"{row['scenario']} {row['arm']}", class_="end"))
-        parts += [_cell(row, name, _LEFT + k * _COLUMN, y) for k, name in enumerate(names)]
+    for arm in arms:
+        y += _GAP if before not in (None, arm.scenario) else 0.0
+        before = arm.scenario
+        cells = [_cell(arm, name, _LEFT + k * _COLUMN, y) for k, name in enumerate(names)]
+        rows.append(
+            HeatRow(
+                x=_LEFT - 8,
+                y=y + 12,
+                name=f"{arm.scenario} {arm.arm}",
+                cells=tuple(cell for cell in cells if cell is not None),
+            )
+        )
         y += _ROW
-    key = (
-        '<div class="key"><span>darker: further, all of it from '
-        f"{_FULL:g}</span><span>framed: no further than live from live</span></div>"
+    return HeatMap(
+        width=_LEFT + _COLUMN * len(names) + 70.0,
+        height=y + 10.0,
+        full=f"{_FULL:g}",
+        columns=tuple(
+            ColumnName(x=round(_LEFT + (k + 0.65) * _COLUMN), y=_TOP - 8, name=name)
+            for k, name in enumerate(names)
+        ),
+        rows=tuple(rows),
     )
-    width = _LEFT + _COLUMN * len(names) + 70.0
-    return key + svg(width, y + 10.0, parts, label="Distance of each signal of each arm")
 
 
-def _cell(row: Mapping[str, Any], name: str, x: float, y: float) -> str:
-    twin, floor = (row["distances"][of].get(name) for of in ("twin", "floor"))
+def _cell(arm: ArmRow, name: str, x: float, y: float) -> Cell | None:
+    twin, floor = arm.distances.twin.get(name), arm.distances.floor.get(name)
     if twin is None:
-        return ""
-    within = floor is not None and twin <= floor
-    said = f"{row['scenario']} {row['arm']}, {name}: {twin:.3f}"
-    return tag(
-        "rect",
-        hint(said if floor is None else f"{said}, live from live {floor:.3f}"),
+        return None
+    said = f"{arm.scenario} {arm.arm}, {name}: {twin:.3f}"
+    return Cell(
         x=x + 1.5,
         y=y + 1.5,
         width=_COLUMN - 3.0,
         height=_ROW - 3.0,
-        fill="var(--c1)",
-        fill_opacity=f"{min(twin / _FULL, 1.0):.2f}",
-        stroke="var(--ink)" if within else "var(--line)",
-        stroke_width=1.2 if within else 0.6,
+        opacity=f"{min(twin / _FULL, 1.0):.2f}",
+        framed=floor is not None and twin <= floor,
+        hint=said if floor is None else f"{said}, live from live {floor:.3f}",
     )

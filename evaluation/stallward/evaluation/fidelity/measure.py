@@ -17,11 +17,11 @@ where it goes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -46,8 +46,9 @@ from stallward.evaluation.fidelity.recorded import (
     _recorded,
     load_recorded,
 )
+from stallward.evaluation.fidelity.result import FidelityResult, FidelityTable
 from stallward.evaluation.fidelity.signals import pooled, scales_of
-from stallward.evaluation.fidelity.targets import judge_fidelity
+from stallward.evaluation.fidelity.targets import load_fidelity_targets
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
 from stallward.training.parallel import side_by_side
 from stallward.training.progress import Report, part, silent
@@ -71,7 +72,7 @@ def measure_fidelity(
     twins: Sequence[FittedTwin] = (),
     workers: int | None = None,
     report: Report = silent,
-) -> dict[str, Any]:
+) -> FidelityResult:
     """Measure the fidelity of twins fitted to ``recordings``, or of twins as they are.
 
     Args:
@@ -83,9 +84,6 @@ def measure_fidelity(
         twins: Take these, each for its scenario, and fit none; without any, fit.
         workers: Fits at once, as many as there are processors by default.
         report: Told how far it is.
-
-    Returns:
-        As the documentation says; ``twins`` is ``fitted without the arm`` or ``as they are``.
 
     Raises:
         EvaluationError: If there are not two arms of any scenario, or none of a twin's.
@@ -120,10 +118,10 @@ def measure_fidelity(
         learned, strange, arm, fits, workers=workers, report=part(report, 0.9, 1.0)
     )
     report("done", 1.0)
-    return _result(
-        "fitted without the arm",
-        _table(rows, _not_run(learned, arm)),
-        _table(others, _not_run(strange, arm)) if others else None,
+    return FidelityResult(
+        twins="fitted without the arm",
+        table=_table(rows, _not_run(learned, arm)),
+        left_out_scenarios=_table(others, _not_run(strange, arm)) if others else None,
     )
 
 
@@ -135,7 +133,7 @@ def _of_twins(
     *,
     workers: int | None,
     report: Report,
-) -> dict[str, Any]:
+) -> FidelityResult:
     """Lay twins as they are beside all recorded arms of their scenarios."""
     jobs = [
         (mine, one, twin)
@@ -158,24 +156,19 @@ def _of_twins(
     )
     report("done", 1.0)
     mine = {twin.scenario.name: by_scenario.get(twin.scenario.name, ()) for twin in twins}
-    return _result("as they are", _table(rows, _not_run(mine, arm)), None)
+    return FidelityResult(
+        twins="as they are", table=_table(rows, _not_run(mine, arm)), left_out_scenarios=None
+    )
 
 
-def _result(
-    twins: str, arms: Mapping[str, Any], left_out_scenarios: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """What is written down: of arms, and of scenarios that no fit has seen."""
-    return {"schema": 5, "twins": twins, **arms, "left_out_scenarios": left_out_scenarios}
-
-
-def _table(rows: Sequence[ArmFidelity], not_run: Sequence[str]) -> dict[str, Any]:
-    summary = summarise_fidelity(rows)
-    return {
-        "arms": [row.as_json() for row in rows],
-        "not_run": list(not_run),
-        **summary,
-        "targets": judge_fidelity(summary),
-    }
+def _table(arms: Sequence[ArmFidelity], not_run: Sequence[str]) -> FidelityTable:
+    summary = summarise_fidelity(arms)
+    return FidelityTable(
+        arms=tuple(arm.row() for arm in arms),
+        not_run=tuple(not_run),
+        summary=summary,
+        targets=load_fidelity_targets().judge(summary),
+    )
 
 
 def _not_run(by_scenario: ByScenario, arm: str) -> list[str]:

@@ -7,13 +7,31 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.evaluation.fidelity.signals import Signals
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
 from stallward.evaluation.measures.bootstrap import pooled_quantiles
 from stallward.evaluation.measures.estimates import known_groups
 
-QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+QUANTILES: Final = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantilesMs:
+    """Quantiles of latency in milliseconds; NaN without any request."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """Latency and work of one of two parts of what was observed."""
+
+    latency_ms: QuantilesMs
+    work: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +45,7 @@ class Observed:
     """Of each block."""
 
     @property
-    def latency_ms(self) -> dict[str, float]:
+    def latency_ms(self) -> QuantilesMs:
         """Quantiles of the pooled requests."""
         return quantiles_ms([block.latency_ms for block in self.blocks])
 
@@ -46,20 +64,25 @@ class Observed:
             return float("nan")
         return float(self._relative(windows.mean(axis=0))[0])
 
-    def parts(self) -> list[tuple[dict[str, float], Array]]:
+    def halves(self) -> tuple[Half, Half]:
         """Latencies and work of the first two blocks, or of the halves of the only one."""
         if len(self.blocks) >= 2:
-            return [
-                (part.latency_ms, part.work)
-                for part in (replace(self, blocks=(block,)) for block in self.blocks[:2])
-            ]
+            one, two = (replace(self, blocks=(block,)) for block in self.blocks[:2])
+            return (
+                Half(latency_ms=one.latency_ms, work=one.work),
+                Half(latency_ms=two.latency_ms, work=two.work),
+            )
         only = self.blocks[0]
         late = only.scheduled_s >= only.duration_s / 2
-        half = only.windows // 2
-        return [
-            (quantiles_ms([only.latency_ms[mine]]), self._relative(units.mean(axis=0)))
-            for mine, units in ((~late, only.units[:half]), (late, only.units[half:]))
-        ]
+        middle = only.windows // 2
+
+        def half(requests: NDArray[np.bool_], units: Array) -> Half:
+            return Half(
+                latency_ms=quantiles_ms([only.latency_ms[requests]]),
+                work=self._relative(units.mean(axis=0)),
+            )
+
+        return half(~late, only.units[:middle]), half(late, only.units[middle:])
 
     def _relative(self, rate: Array) -> Array:
         own = self.own_units_per_s
@@ -69,7 +92,7 @@ class Observed:
         return np.array([(rate[known] / own[known]).mean() if known.any() else np.nan])
 
 
-def quantiles_ms(pools: Sequence[Array]) -> dict[str, float]:
-    """:data:`QUANTILES` of all latencies together; NaN without any."""
-    values = pooled_quantiles(pools, list(QUANTILES.values()))
-    return {name: float(value) for name, value in zip(QUANTILES, values, strict=True)}
+def quantiles_ms(pools: Sequence[Array]) -> QuantilesMs:
+    """The quantiles of all latencies together."""
+    p50, p95, p99 = (float(value) for value in pooled_quantiles(pools, QUANTILES))
+    return QuantilesMs(p50=p50, p95=p95, p99=p99)

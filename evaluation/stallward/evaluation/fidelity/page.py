@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from stallward.evaluation.fidelity.heat_map import heat
-from stallward.evaluation.fidelity.table import fidelity_notes, fidelity_rows, mean_distances
+from stallward.evaluation.fidelity.heat_map import HeatMap, heat_map
+from stallward.evaluation.fidelity.result import (
+    ArmRow,
+    FidelityResult,
+    FidelitySummary,
+    FidelityTable,
+)
+from stallward.evaluation.fidelity.table import fidelity_rows, mean_distances
 from stallward.evaluation.report.charts import COLOURS
-from stallward.evaluation.report.html import page_of
-from stallward.evaluation.report.page import put_page, section
+from stallward.evaluation.report.page import put_page, render_template
 from stallward.evaluation.report.svg import (
     Scale,
     line,
@@ -32,113 +37,128 @@ _LEFT: Final = 56.0
 _BOTTOM: Final = _SIZE - 44.0
 _BAND: Final = 0.15
 """The target of the median error, drawn beside the diagonal."""
-Rows = Sequence[Mapping[str, Any]]
 
 
-def write_page(found: Mapping[str, Any], path: Path) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioColour:
+    """A scenario, and the colour of its dots."""
+
+    name: str
+    colour: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What the page shows of some arms."""
+
+    title: str
+    scenarios: tuple[ScenarioColour, ...]
+    latency_chart: str
+    work_chart: str
+    distance_chart: str
+    heat_map: HeatMap
+    notes: tuple[str, ...]
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def write_page(found: FidelityResult, path: Path) -> None:
     """Write the page of what ``measure_fidelity`` found."""
     put_page(path, render_page(found))
 
 
-def render_page(found: Mapping[str, Any]) -> str:
+def render_page(found: FidelityResult) -> str:
     """The whole page. Pure."""
-    twins, arms = found["twins"], len(found["arms"])
-    body = [
-        f'<header><p class="kicker"><b>fidelity</b> · {arms} arms, twins {escape(twins)}</p>'
-        f"<h1>{escape(_headline(found))}</h1></header>",
-        _part(f"Twins {twins}", found),
-    ]
-    if found["left_out_scenarios"] is not None:
-        body.append(_part("Scenarios left out of every fit", found["left_out_scenarios"]))
-    return page_of("fidelity", "".join(body))
+    parts = [_part(f"Twins {found.twins}", found.table)]
+    if found.left_out_scenarios is not None:
+        parts.append(_part("Scenarios left out of every fit", found.left_out_scenarios))
+    return render_template(
+        "fidelity.html.j2",
+        arms=len(found.table.arms),
+        twins=found.twins,
+        headline=_headline(found.table.summary),
+        parts=parts,
+    )
 
 
-def _headline(found: Mapping[str, Any]) -> str:
-    error = found["p95_error_median"]
+def _headline(summary: FidelitySummary) -> str:
+    error = summary.p95_error_median
     if error is None:
         return "No arm has a p95 both live and on the twin"
     return f"The twin's p95 is off by {100 * np.expm1(error):.0f} % in the median"
 
 
-def _part(name: str, found: Mapping[str, Any]) -> str:
-    rows: Rows = found["arms"]
-    scenarios = list(dict.fromkeys(row["scenario"] for row in rows))
-    notes = "".join(f"<li>{escape(note)}</li>" for note in fidelity_notes(found))
-    headers, cells, _ = fidelity_rows(found)
-    head = "".join(f"<th>{escape(h)}</th>" for h in headers)
-    lines = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells
+def _part(title: str, found: FidelityTable) -> Part:
+    names = dict.fromkeys(arm.scenario for arm in found.arms)
+    colours = {name: f"var(--c{k % COLOURS})" for k, name in enumerate(names)}
+    headers, rows, notes = fidelity_rows(found)
+    return Part(
+        title=title,
+        scenarios=tuple(ScenarioColour(name=n, colour=c) for n, c in colours.items()),
+        latency_chart=_latency_scatter(found.arms, colours),
+        work_chart=_work_scatter(found.arms, colours),
+        distance_chart=_distances(found.arms),
+        heat_map=heat_map(found.arms),
+        notes=tuple(notes),
+        headers=headers,
+        rows=tuple(rows),
     )
-    return "".join(
-        [
-            section(name, "Every dot is an arm; the shaded band is within 15 %.", _key(scenarios)),
-            '<div class="pair">',
-            section("p95 latency, ms", "", _scatter(rows, scenarios, "p95")),
-            section("Background work", "", _work_scatter(rows, scenarios)),
-            "</div>",
-            section(
-                "Distance of each signal",
-                "Earth mover's distance of the seconds, in units of how much the signal varies "
-                "live; the mean over arms. Naive replay plays back the trace under no controller.",
-                _distances(rows),
-            ),
-            section("Distance by arm", "", f'<div class="scroll">{heat(rows)}</div>'),
-            section("All arms", "", f"<ul>{notes}</ul>"
-                    f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-                    f"<tbody>{lines}</tbody></table></div>"),
-        ]
-    )  # fmt: skip
 
 
-def _colour(scenarios: Sequence[str], name: str) -> str:
-    return f"var(--c{scenarios.index(name) % COLOURS})"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """A figure of an arm, live and on the twin."""
+
+    arm: ArmRow
+    live: float
+    twin: float
 
 
-def _key(scenarios: Sequence[str]) -> str:
-    items = "".join(
-        f'<span><i style="background:{_colour(scenarios, name)}"></i>{escape(name)}</span>'
-        for name in scenarios
-    )
-    return f'<div class="key">{items}</div>'
-
-
-def _scatter(rows: Rows, scenarios: Sequence[str], name: str) -> str:
-    """Twin over live, both on logarithmic axes."""
-    known = [r for r in rows if r["live_ms"][name] and r["twin_ms"][name]]
-    values = [r[side][name] for r in known for side in ("live_ms", "twin_ms")] or [1.0, 10.0]
+def _latency_scatter(arms: Sequence[ArmRow], colours: Mapping[str, str]) -> str:
+    """The p95 on the twin over live, both on logarithmic axes."""
+    points = [
+        _Point(arm=arm, live=arm.live_ms.p95, twin=arm.twin_ms.p95)
+        for arm in arms
+        if arm.live_ms.p95 and arm.twin_ms.p95
+    ]
+    values = [value for point in points for value in (point.live, point.twin)] or [1.0, 10.0]
     low, high = min(values) / 1.3, max(values) * 1.3
     x = Scale(low=low, high=high, start=_LEFT, end=_SIZE - 12, warp=log10)
     y = Scale(low=low, high=high, start=_BOTTOM, end=12, warp=log10)
     dots = [
         _dot(
-            x(r["live_ms"][name]),
-            y(r["twin_ms"][name]),
-            _colour(scenarios, r["scenario"]),
-            f"{r['scenario']} {r['arm']}: live {number(r['live_ms'][name], 'ms')} ms, "
-            f"twin {number(r['twin_ms'][name], 'ms')} ms",
+            x(point.live),
+            y(point.twin),
+            colours[point.arm.scenario],
+            f"{point.arm.scenario} {point.arm.arm}: live {number(point.live, 'ms')} ms, "
+            f"twin {number(point.twin, 'ms')} ms",
         )
-        for r in known
+        for point in points
     ]
     factor = float(np.exp(_BAND))
     band = _band(x, y, [(low, low * factor), (high / factor, high)],
                  [(low * factor, low), (high, high / factor)])  # fmt: skip
-    return _square(x, y, log_ticks(low, high), band, dots, f"{name} on the twin over live")
+    return _square(x, y, log_ticks(low, high), band, dots, "p95 on the twin over live")
 
 
-def _work_scatter(rows: Rows, scenarios: Sequence[str]) -> str:
-    known = [r for r in rows if r["live_work"] is not None and r["twin_work"] is not None]
-    top = max([1.0, *(r[side] for r in known for side in ("live_work", "twin_work"))]) * 1.05
+def _work_scatter(arms: Sequence[ArmRow], colours: Mapping[str, str]) -> str:
+    points = [
+        _Point(arm=arm, live=arm.live_work, twin=arm.twin_work)
+        for arm in arms
+        if arm.live_work is not None and arm.twin_work is not None
+    ]
+    top = max([1.0, *(value for point in points for value in (point.live, point.twin))]) * 1.05
     x = Scale(low=0.0, high=top, start=_LEFT, end=_SIZE - 12)
     y = Scale(low=0.0, high=top, start=_BOTTOM, end=12)
     dots = [
         _dot(
-            x(r["live_work"]),
-            y(r["twin_work"]),
-            _colour(scenarios, r["scenario"]),
-            f"{r['scenario']} {r['arm']}: live {number(r['live_work'], 'share')}, "
-            f"twin {number(r['twin_work'], 'share')}",
+            x(point.live),
+            y(point.twin),
+            colours[point.arm.scenario],
+            f"{point.arm.scenario} {point.arm.arm}: live {number(point.live, 'share')}, "
+            f"twin {number(point.twin, 'share')}",
         )
-        for r in known
+        for point in points
     ]
     factor = float(np.exp(_BAND))
     band = _band(x, y, [(0.0, 0.0), (top / factor, top)], [(0.0, 0.0), (top, top / factor)])
@@ -183,34 +203,31 @@ def _square(
     return svg(_SIZE, _SIZE, [*grid, *dots], label=label)
 
 
-def _distances(rows: Rows) -> str:
+def _distances(arms: Sequence[ArmRow]) -> str:
     """Bars of each signal's mean distance: the twin's and naive replay's."""
-    means = {of: mean_distances(rows, of) for of in ("twin", "replay", "floor")}
-    names = list(means["twin"])
-    top = max([0.1, *(v for each in means.values() for v in each.values())])
-    width, height, left = 1040.0, 26.0 * len(names) + 40.0, 220.0
+    means = mean_distances(arms)
+    every = [*means.twin.values(), *means.replay.values(), *means.floor.values()]
+    width, height, left = 1040.0, 26.0 * len(means.twin) + 40.0, 220.0
+    top = max([0.1, *every])
     x = Scale(low=0.0, high=top, start=left, end=width - 20)
     parts = []
     for value in linear_ticks(0.0, top, 6):
         parts.append(line(x(value), 4, x(value), height - 30, class_="grid"))
         parts.append(text(x(value), height - 12, f"{value:g}", class_="mid"))
-    for i, name in enumerate(names):
+    for i, (name, twin) in enumerate(means.twin.items()):
         base = 8.0 + 26.0 * i
         parts.append(text(left - 8, base + 12, name, class_="end"))
-        for of, offset, colour in (("replay", 0.0, "var(--ref1)"), ("twin", 9.0, "var(--c1)")):
-            mean = means[of].get(name)
-            if mean is not None:
-                said = f"{name}, {of}: {mean:.3f}"
-                parts.append(
-                    tag("rect", hint(said), x=left, y=base + offset, width=x(mean) - left,
-                        height=8.0, fill=colour)
-                )  # fmt: skip
-        floor = means["floor"].get(name)
+        replay, floor = means.replay.get(name), means.floor.get(name)
+        if replay is not None:
+            hint_text = f"{name}, replay: {replay:.3f}"
+            parts.append(_bar(hint_text, left, base, x(replay) - left, "var(--ref1)"))
+        parts.append(
+            _bar(f"{name}, twin: {twin:.3f}", left, base + 9.0, x(twin) - left, "var(--c1)")
+        )
         if floor is not None:
             parts.append(line(x(floor), base - 2, x(floor), base + 19, class_="slo"))
-    key = (
-        '<div class="key"><span><i style="background:var(--c1)"></i>twin</span>'
-        '<span><i style="background:var(--ref1)"></i>naive replay</span>'
-        "<span>dashed: live against live</span></div>"
-    )
-    return key + svg(width, height, parts, label="Distance of each signal, twin and replay")
+    return svg(width, height, parts, label="Distance of each signal, twin and replay")
+
+
+def _bar(said: str, x: float, y: float, width: float, colour: str) -> str:
+    return tag("rect", hint(said), x=x, y=y, width=width, height=8.0, fill=colour)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from stallward.evaluation.fidelity.result import ArmRow, Distances, FidelityTable
 from stallward.evaluation.report.text import number
 
-_ERRORS: Final = ("p50", "p95", "p99", "work")
-_FLOORS: Final = ("p95", "p99", "work")
-_DISTANCES: Final = {"twin": "distance", "replay": "replay's", "floor": "live's own"}
+_DISTANCES: Final = ("distance", "replay's", "live's own")
+"""Heads of the columns for the twin, for naive replay and for live against live."""
 _NOMINAL: Final = 11.0 / 13.0
 """A thirteenth draw lies between the least and the largest of twelve so often."""
 _HEADERS: Final = (
@@ -19,61 +19,75 @@ _HEADERS: Final = (
     "p95 twin ms",
     "work live",
     "work twin",
-    *(f"err {name}" for name in _ERRORS),
-    *(f"floor {name}" for name in _FLOORS),
-    "distance",
-    "replay's",
-    "live's own",
+    "err p50",
+    "err p95",
+    "err p99",
+    "err work",
+    "floor p95",
+    "floor p99",
+    "floor work",
+    *_DISTANCES,
     "covered",
 )
 
 
-def mean_distance(row: Mapping[str, Any], of: str) -> float | None:
-    """Mean over signals of the distance of the ``twin``, of ``replay`` or of the ``floor``."""
-    values = list(row["distances"][of].values())
-    return sum(values) / len(values) if values else None
-
-
 def fidelity_rows(
-    found: Mapping[str, Any],
+    found: FidelityTable,
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """Headers, rows and closing lines of the table."""
-    rows = [
-        (
-            row["scenario"],
-            row["arm"],
-            number(row["live_ms"]["p95"], "ms"),
-            number(row["twin_ms"]["p95"], "ms"),
-            number(row["live_work"], "share"),
-            number(row["twin_work"], "share"),
-            *(_error(row["errors"][name]) for name in _ERRORS),
-            *(_error(row["floor"][name]) for name in _FLOORS),
-            *(_error(mean_distance(row, of)) for of in ("twin", "replay", "floor")),
-            f"{sum(row['covered'].values())}/{len(row['covered'])}",
-        )
-        for row in found["arms"]
-    ]
-    return _HEADERS, rows, fidelity_notes(found)
+    return _HEADERS, [_row(arm) for arm in found.arms], fidelity_notes(found)
 
 
-def fidelity_notes(found: Mapping[str, Any]) -> list[str]:
+def _row(arm: ArmRow) -> tuple[str, ...]:
+    errors, floor, distances = arm.errors, arm.floor, arm.distances
+    return (
+        arm.scenario,
+        arm.arm,
+        number(arm.live_ms.p95, "ms"),
+        number(arm.twin_ms.p95, "ms"),
+        number(arm.live_work, "share"),
+        number(arm.twin_work, "share"),
+        *(_error(value) for value in (errors.p50, errors.p95, errors.p99, errors.work)),
+        *(_error(value) for value in (floor.p95, floor.p99, floor.work)),
+        *(_error(_mean(of)) for of in (distances.twin, distances.replay, distances.floor)),
+        f"{sum(arm.covered.values())}/{len(arm.covered)}",
+    )
+
+
+def _mean(distances: Mapping[str, float]) -> float | None:
+    """Mean over signals."""
+    return sum(distances.values()) / len(distances) if distances else None
+
+
+def fidelity_notes(found: FidelityTable) -> list[str]:
     """What all arms together come to, each figure beside its target."""
-    errors = [
-        f"{what}: median error {_aimed(found, f'{name}_error_median')}, "
-        f"worst {_aimed(found, f'{name}_error_worst')}"
-        for name, what in (("p95", "p95"), ("p99", "p99"), ("background", "background work"))
-    ]
+    summary = found.summary
+
+    def aimed(key: str, value: float | None) -> str:
+        """A figure, its target, if it has one, and whether it is met."""
+        aim = found.targets.get(key)
+        if aim is None:
+            return _error(value)
+        said = {True: "met", False: "missed", None: "unknown"}[aim.met]
+        return f"{_error(aim.value)} (target {aim.target:.2f}: {said})"
+
     return [
-        *errors,
-        f"effects: of {found['effects_counted']} certain ones the right sign have "
-        f"{_aimed(found, 'effect_signs_right')}",
-        f"rank correlation of p95: median {_aimed(found, 'spearman')}, worst "
-        f"{_error(found['spearman_worst'])}",
-        f"distance: {_aimed(found, 'distance_vs_replay')} of naive replay's, "
-        f"{_error(found['distance_vs_noise_floor'])} times live against live",
-        f"coverage: {number(found['covered'], 'share')} of live figures lie among those of the "
+        f"p95: median error {aimed('p95_error_median', summary.p95_error_median)}, "
+        f"worst {aimed('p95_error_worst', summary.p95_error_worst)}",
+        f"p99: median error {aimed('p99_error_median', summary.p99_error_median)}, "
+        f"worst {aimed('p99_error_worst', summary.p99_error_worst)}",
+        "background work: median error "
+        f"{aimed('background_error_median', summary.background_error_median)}, "
+        f"worst {aimed('background_error_worst', summary.background_error_worst)}",
+        f"effects: of {summary.effects_counted} certain ones the right sign have "
+        f"{aimed('effect_signs_right', summary.effect_signs_right)}",
+        f"rank correlation of p95: median {aimed('spearman', summary.spearman)}, worst "
+        f"{_error(summary.spearman_worst)}",
+        f"distance: {aimed('distance_vs_replay', summary.distance_vs_replay)} of naive replay's, "
+        f"{_error(summary.distance_vs_noise_floor)} times live against live",
+        f"coverage: {number(summary.covered, 'share')} of live figures lie among those of the "
         f"twin's blocks ({number(_NOMINAL, 'share')} would, were they drawn alike)",
-        *(_replaced(found["not_run"]) if found["not_run"] else ()),
+        *(_replaced(found.not_run) if found.not_run else ()),
     ]
 
 
@@ -82,30 +96,32 @@ def _replaced(not_run: Sequence[str]) -> list[str]:
 
 
 def signal_rows(
-    found: Mapping[str, Any],
+    found: FidelityTable,
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows of the distances of every signal, means over arms."""
-    means = {of: mean_distances(found["arms"], of) for of in _DISTANCES}
-    rows = [(name, *(_error(means[of].get(name)) for of in _DISTANCES)) for name in means["twin"]]
-    return ("signal", *_DISTANCES.values()), rows
+    means = mean_distances(found.arms)
+    rows: list[tuple[str, ...]] = [
+        (name, _error(twin), _error(means.replay.get(name)), _error(means.floor.get(name)))
+        for name, twin in means.twin.items()
+    ]
+    return ("signal", *_DISTANCES), rows
 
 
-def mean_distances(rows: Sequence[Mapping[str, Any]], of: str) -> dict[str, float]:
-    """Mean over arms of each signal's distance of the ``twin``, of ``replay`` or the ``floor``."""
+def mean_distances(arms: Sequence[ArmRow]) -> Distances:
+    """Means over arms of each signal's distance."""
+    return Distances(
+        twin=_means([arm.distances.twin for arm in arms]),
+        replay=_means([arm.distances.replay for arm in arms]),
+        floor=_means([arm.distances.floor for arm in arms]),
+    )
+
+
+def _means(distances: Sequence[Mapping[str, float]]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row["distances"][of].items():
+    for one in distances:
+        for name, value in one.items():
             found.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in found.items()}
-
-
-def _aimed(found: Mapping[str, Any], key: str) -> str:
-    """A figure, its target, if it has one, and whether it is met."""
-    aim = found["targets"].get(key)
-    if aim is None:
-        return _error(found[key])
-    said = {True: "met", False: "missed", None: "unknown"}[aim["met"]]
-    return f"{_error(aim['value'])} (target {aim['target']:.2f}: {said})"
 
 
 def _error(value: float | None) -> str:

@@ -1,53 +1,95 @@
-"""What a twin has to reach before it is trusted, set before anybody looked."""
+"""What a twin has to reach before it is trusted: read from a file that is apart from measuring."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Final
 
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
+from stallward.agent.schema.toml_file import read_toml
+from stallward.evaluation.errors import PlanError
+from stallward.evaluation.fidelity.result import FidelitySummary, JudgedTarget
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """One of them.
-
-    Args:
-        key: What it is about, a key of
-        :func:`~stallward.evaluation.fidelity.measure.measure_fidelity`.
-        bound: What is aimed at.
-        at_least: Whether more is better.
-        floor: The key of the same of live against live, which takes the place of ``bound`` where
-            it is larger: no twin can be closer to a run than the next run is.
-    """
-
-    key: str
-    bound: float
-    at_least: bool = False
-    floor: str | None = None
-
-    def judge(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """``value``, ``target`` and whether it is ``met``; ``None`` where that is not known."""
-        value = found[self.key]
-        floor = None if self.floor is None else found[self.floor]
-        bound = self.bound if floor is None else max(self.bound, floor)
-        met = None
-        if value is not None:
-            met = bool(value >= bound if self.at_least else value <= bound)
-        return {"value": value, "target": bound, "met": met}
-
-
-TARGETS: Final = (
-    Target(key="p95_error_median", bound=0.15, floor="p95_floor_median"),
-    Target(key="p95_error_worst", bound=0.25),
-    Target(key="p99_error_median", bound=0.15, floor="p99_floor_median"),
-    Target(key="p99_error_worst", bound=0.25),
-    Target(key="background_error_median", bound=0.10),
-    Target(key="effect_signs_right", bound=1.0, at_least=True),
-    Target(key="spearman", bound=0.9, at_least=True),
-    Target(key="distance_vs_replay", bound=0.45),
+_FIGURES: Final = tuple(
+    field.name for field in fields(FidelitySummary) if field.name != "scenarios"
 )
 
 
-def judge_fidelity(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every target's key -> its ``value``, ``target`` and whether it is ``met``."""
-    return {target.key: target.judge(found) for target in TARGETS}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FidelityTarget:
+    """What one figure has to reach: an entry of the file's ``targets``.
+
+    Args:
+        figure: The figure, a key of the summary.
+        at_most: Largest value that meets the target, where less is better.
+        at_least: Smallest value that meets it, where more is better.
+        floor: The key of the same of live against live, which takes the place of ``at_most``
+            where it is larger.
+    """
+
+    figure: str
+    at_most: float | None = None
+    at_least: float | None = None
+    floor: str | None = None
+
+    def judge(self, summary: FidelitySummary) -> JudgedTarget:
+        """The figure beside the target."""
+        value = _figure(summary, self.figure)
+        if self.at_least is not None:
+            met = None if value is None else value >= self.at_least
+            return JudgedTarget(value=value, target=self.at_least, met=met)
+        assert self.at_most is not None  # one bound of the two is there
+        floor = None if self.floor is None else _figure(summary, self.floor)
+        bound = self.at_most if floor is None else max(self.at_most, floor)
+        met = None if value is None else value <= bound
+        return JudgedTarget(value=value, target=bound, met=met)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FidelityTargets:
+    """All of them."""
+
+    targets: tuple[FidelityTarget, ...]
+
+    def judge(self, summary: FidelitySummary) -> Mapping[str, JudgedTarget]:
+        """Key of a figure -> the figure beside its target."""
+        return {target.figure: target.judge(summary) for target in self.targets}
+
+
+def load_fidelity_targets(path: Path | None = None) -> FidelityTargets:
+    """Read a file of targets; without a path the shipped one.
+
+    Raises:
+        PlanError: If it cannot be read, a key is missing, unknown or of the wrong type, or a
+            target is about no figure or has not one bound.
+    """
+    folder = Path(str(resources.files("stallward.evaluation.fidelity")))
+    file = path or folder / "fidelity_targets.toml"
+    try:
+        found = read(FidelityTargets, read_toml(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise PlanError(f"The targets {file} cannot be read: {error}.") from error
+    except SchemaError as error:
+        raise PlanError(f"{file}: {error.cause}", next_step=error.next_step) from error
+    for target in found.targets:
+        where = f"{file}: The target of {target.figure!r:.80}"
+        for figure in (target.figure, target.floor):
+            if figure is not None and figure not in _FIGURES:
+                raise PlanError(
+                    f"{where} names {figure!r:.80}, which is no figure of the fidelity.",
+                    next_step=f"Choose one of: {', '.join(_FIGURES)}.",
+                )
+        if (target.at_most is None) == (target.at_least is None):
+            raise PlanError(
+                f"{where} has not one bound.", next_step="Give it at_most or at_least."
+            )
+    return found
+
+
+def _figure(summary: FidelitySummary, key: str) -> float | None:
+    value: float | None = getattr(summary, key)
+    return value

@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Final
 
 import numpy as np
 
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.intervals import Interval, Scale, interval
-
-RATIOS: Final = ("mean_ms", "p50_ms", "p95_ms", "p99_ms", "background_work")
-"""Compared as the first arm over the second."""
-ATTAINMENT: Final = "slo_attainment"
-"""Compared as the first arm less the second."""
+from stallward.evaluation.measures.intervals import Scale, interval
+from stallward.evaluation.results.comparison import Contrast, Spread
+from stallward.evaluation.results.interval import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +26,21 @@ class Estimate:
     draws: Array
 
 
-Estimates = Mapping[str, Estimate]
-"""Figure -> estimate, of one arm."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """The figures that arms are compared with each other by, for one arm."""
+
+    p50_ms: Estimate
+    p95_ms: Estimate
+    p99_ms: Estimate
+    mean_ms: Estimate
+    background_work: Estimate
+    slo_attainment: Estimate
 
 
 def contrasts(
     arms: Mapping[str, Estimates], units: int, attainment_units: int, *, jointly: bool
-) -> list[dict[str, Any]]:
+) -> tuple[Contrast, ...]:
     """Every pair of arms, the first against the second.
 
     Args:
@@ -45,34 +49,30 @@ def contrasts(
         attainment_units: The same of attainment, whose windows may be longer than a second.
         jointly: Whether a row of draws holds the same rounds of every arm.
     """
-    return [
-        {"arm": one, "against": two}
-        | _contrast(arms[one], arms[two], units, attainment_units, jointly=jointly)
-        for one, two in combinations(arms, 2)
-    ]
 
+    def ratio(one: Estimate, two: Estimate) -> Interval:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = float(np.divide(one.value, two.value))
+            draws = _paired(one.draws, two.draws, jointly=jointly, ratio=True)
+        return interval(value, draws, blocks=units, scale=Scale.LOG)
 
-def _contrast(
-    one: Estimates, two: Estimates, units: int, attainment_units: int, *, jointly: bool
-) -> dict[str, Any]:
-    found: dict[str, Interval] = {}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for name in RATIOS:
-            a, b = one[name], two[name]
-            found[f"{name.removesuffix('_ms')}_ratio"] = interval(
-                float(np.divide(a.value, b.value)),
-                _paired(a.draws, b.draws, jointly=jointly, ratio=True),
-                blocks=units,
-                scale=Scale.LOG,
-            )
-    a, b = one[ATTAINMENT], two[ATTAINMENT]
-    found[f"{ATTAINMENT}_difference"] = interval(
-        a.value - b.value,
-        _paired(a.draws, b.draws, jointly=jointly, ratio=False),
-        blocks=attainment_units,
-        scale=Scale.LINEAR,
+    def difference(one: Estimate, two: Estimate) -> Interval:
+        draws = _paired(one.draws, two.draws, jointly=jointly, ratio=False)
+        return interval(one.value - two.value, draws, blocks=attainment_units, scale=Scale.LINEAR)
+
+    return tuple(
+        Contrast(
+            arm=arm,
+            against=against,
+            mean_ratio=ratio(one.mean_ms, two.mean_ms),
+            p50_ratio=ratio(one.p50_ms, two.p50_ms),
+            p95_ratio=ratio(one.p95_ms, two.p95_ms),
+            p99_ratio=ratio(one.p99_ms, two.p99_ms),
+            background_work_ratio=ratio(one.background_work, two.background_work),
+            slo_attainment_difference=difference(one.slo_attainment, two.slo_attainment),
+        )
+        for (arm, one), (against, two) in combinations(arms.items(), 2)
     )
-    return {name: value.as_json() for name, value in found.items()}
 
 
 def _paired(one: Array, two: Array, *, jointly: bool, ratio: bool) -> Array:
@@ -81,7 +81,7 @@ def _paired(one: Array, two: Array, *, jointly: bool, ratio: bool) -> Array:
     return np.asarray(one / other if ratio else one - other)
 
 
-def spread(p99_ms: Array, ample_p99_ms: Array, met: Sequence[float]) -> dict[str, float | None]:
+def spread(p99_ms: Array, ample_p99_ms: Array, met: Sequence[float]) -> Spread:
     """How much an arm varies over its rounds.
 
     Args:
@@ -92,8 +92,8 @@ def spread(p99_ms: Array, ample_p99_ms: Array, met: Sequence[float]) -> dict[str
     impacts = p99_ms / ample_p99_ms - 1.0
     known = impacts[np.isfinite(impacts)]
     shares = np.asarray(met)[np.isfinite(met)]
-    return {
-        "impact_ample_p99_sd": float(known.std(ddof=1)) if known.size > 1 else None,
-        "impact_ample_p99_worst": float(known.max()) if known.size else None,
-        "slo_attainment_worst": float(shares.min()) if shares.size else None,
-    }
+    return Spread(
+        impact_ample_p99_sd=float(known.std(ddof=1)) if known.size > 1 else None,
+        impact_ample_p99_worst=float(known.max()) if known.size else None,
+        slo_attainment_worst=float(shares.min()) if shares.size else None,
+    )

@@ -33,8 +33,6 @@ from stallward.evaluation.measures.slo import slo_windows_met
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 AUTO_SLO_FACTOR: Final = 1.5
-LATENCIES: Final = ("p50_ms", "p95_ms", "p99_ms", "mean_ms")
-"""As conditions give their estimates."""
 
 Blocks = Sequence[BlockMeasures]
 
@@ -45,6 +43,16 @@ class Target:
 
     ms: float
     quantile: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Latency of all requests of one condition."""
+
+    p50_ms: Estimate
+    p95_ms: Estimate
+    p99_ms: Estimate
+    mean_ms: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +92,22 @@ class Condition:
         seconds = np.array([float(len(windows)) for windows in per_block])
         return np.stack([windows.sum(axis=0) for windows in per_block]), seconds
 
-    def quantiles(self) -> tuple[Array, Array]:
-        """Estimates and draws of p50, p95, p99 and the mean; shapes ``(4,)``, ``(B, 4)``."""
+    def latency(self) -> Latency:
+        """Quantiles and mean of the latency of all requests."""
         pools = self.latencies()
+        values = pooled_quantiles(pools, QUANTILES)
+        draws = bootstrap_quantiles(pools, QUANTILES, self.counts)
+        p50, p95, p99 = (
+            Estimate(value=float(value), draws=column)
+            for value, column in zip(values, draws.T, strict=True)
+        )
         sums = np.array([pool.sum() for pool in pools])
         sizes = np.array([float(pool.size) for pool in pools])
-        mean = sums.sum() / sizes.sum() if sizes.sum() else np.nan
-        draws = bootstrap_quantiles(pools, QUANTILES, self.counts)
-        means = bootstrap_ratio(sums, sizes, self.counts)
-        return np.append(pooled_quantiles(pools, QUANTILES), mean), np.column_stack([draws, means])
+        mean = Estimate(
+            value=float(sums.sum() / sizes.sum()) if sizes.sum() else np.nan,
+            draws=bootstrap_ratio(sums, sizes, self.counts),
+        )
+        return Latency(p50_ms=p50, p95_ms=p95, p99_ms=p99, mean_ms=mean)
 
     def rates(self, name: str) -> tuple[Array, Array]:
         """Estimate and draws of an additive quantity per second; ``(G,)`` and ``(B, G)``."""
@@ -229,14 +244,15 @@ def _conditions(
 
 
 def _known(condition: Condition, own: tuple[Array, Array], slo: Target) -> Known:
-    value, draws = condition.quantiles()
-    met = _met(condition, slo)
-    estimates = {
-        name: Estimate(value=float(value[i]), draws=draws[:, i])
-        for i, name in enumerate(LATENCIES)
-    }
-    estimates["background_work"] = _work(condition, own)
-    estimates["slo_attainment"] = condition.mean(met)
+    latency, met = condition.latency(), _met(condition, slo)
+    estimates = Estimates(
+        p50_ms=latency.p50_ms,
+        p95_ms=latency.p95_ms,
+        p99_ms=latency.p99_ms,
+        mean_ms=latency.mean_ms,
+        background_work=_work(condition, own),
+        slo_attainment=condition.mean(met),
+    )
     return Known(estimates=estimates, met=met)
 
 

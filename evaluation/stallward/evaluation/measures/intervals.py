@@ -9,13 +9,13 @@ where a quantity varies by factors; the same simulation then covers 93 to 97 tim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
 from stallward.evaluation.measures.bootstrap import Array
+from stallward.evaluation.results.interval import UNKNOWN, Interval
 
 _LEFT_OUT: Final = 0.025
 _NORMAL_975: Final = 1.959964
@@ -31,22 +31,6 @@ class Scale(StrEnum):
     SHARE = "share"
     """Numbers in 0..1; intervals end there."""
     LINEAR = "linear"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """An estimate and its 95 % interval; ``None`` where nothing can be said."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-
-    def as_json(self) -> dict[str, float | None]:
-        """The form used in ``result.json``."""
-        return {"value": self.value, "low": self.low, "high": self.high}
-
-
-UNKNOWN: Final = Interval(value=None, low=None, high=None)
 
 
 def student_975(degrees: int) -> float:

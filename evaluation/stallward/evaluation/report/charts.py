@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from stallward.evaluation.report.svg import (
     title,
 )
 from stallward.evaluation.report.text import cell, number, short
+from stallward.evaluation.results.comparison import Table
+from stallward.evaluation.results.interval import Interval
 
 Array = NDArray[np.float64]
 COLOURS: Final = 8
@@ -39,10 +41,6 @@ class Style:
     colour: str
     dash: str | None = None
     reference: bool = False
-
-    def stroke(self) -> dict[str, object]:
-        """Attributes of its lines."""
-        return {"stroke": self.colour, "stroke_dasharray": self.dash, "data_arm": self.label}
 
 
 def styles(arms: Sequence[str]) -> dict[str, Style]:
@@ -121,15 +119,13 @@ def _log_axis(x: Scale, top: float, bottom: float, label: str) -> str:
     return tag("g", *parts)
 
 
-def work_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
+def work_chart(table: Table, style: Mapping[str, Style]) -> str:
     """Background work per arm, as bars with intervals."""
-    arms = result["arms"]
+    works = {label: arm.metrics.background_work for label, arm in table.arms.items()}
     row, width = 46.0, 500.0
-    height = row * len(arms) + 44
-    ends = [
-        m["background_work"]["high"] or m["background_work"]["value"] or 0.0 for m in arms.values()
-    ]
-    values = [m["background_work"]["value"] or 0.0 for m in arms.values()]
+    height = row * len(works) + 44
+    ends = [work.high or work.value or 0.0 for work in works.values()]
+    values = [work.value or 0.0 for work in works.values()]
     top = min(max(1.0, *ends), max(1.5, 1.6 * max(values)))
     x = Scale(low=0.0, high=top, start=6, end=width - 20)
     parts = []
@@ -137,59 +133,75 @@ def work_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
         parts.append(line(x(value), 4, x(value), height - 36, class_="grid"))
         parts.append(text(x(value), height - 20, f"{100 * value:.0f} %", class_="mid"))
     parts.append(line(x(1.0), 4, x(1.0), height - 36, class_="rule"))
-    for i, (label, metrics) in enumerate(arms.items()):
-        metric, base = metrics["background_work"], 6 + row * i
-        value = metric["value"]
+    for i, (label, work) in enumerate(works.items()):
+        base = 6 + row * i
         bar = [
             text(8, base + 12, short(label), class_="name"),
-            text(width - 22, base + 12, cell(metric, "share"), class_="end value"),
+            text(width - 22, base + 12, cell(work, "share"), class_="end value"),
         ]
-        if value is not None:
+        if work.value is not None:
             bar.append(
                 tag(
                     "rect",
                     x=x(0.0),
                     y=base + 18,
-                    width=max(x(value) - x(0.0), 1.0),
+                    width=max(x(work.value) - x(0.0), 1.0),
                     height=14,
                     rx=3,
                     fill=style[label].colour,
                 )
             )
-            bar.append(_whisker(x, metric, base + 25))
+            bar.append(_whisker(x, work, base + 25))
         parts.append(tag("g", *bar, data_arm=label))
     parts.append(text(width / 2, height - 2, "work / work with the node to itself", class_="mid"))
     return svg(width, height, parts, label="Background work per arm with 95 % intervals")
 
 
-def _whisker(x: Scale, metric: Mapping[str, float | None], y: float) -> str:
-    low, high = metric["low"], metric["high"]
-    if low is None or high is None:
+def _whisker(x: Scale, figure: Interval, y: float) -> str:
+    if figure.low is None or figure.high is None:
         return ""
     ink = {"stroke": "var(--ink)", "stroke_width": 1.6}
+    low, high = x(figure.low), x(figure.high)
     return tag(
         "g",
-        line(x(low), y, x(high), y, **ink),
-        line(x(low), y - 4, x(low), y + 4, **ink),
-        line(x(high), y - 4, x(high), y + 4, **ink),
+        line(low, y, high, y, **ink),
+        line(low, y - 4, low, y + 4, **ink),
+        line(high, y - 4, high, y + 4, **ink),
     )
 
 
-def trade_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trade:
+    """The two figures of an arm whose values are known, and the values."""
+
+    p95_ms: Interval
+    work: Interval
+    at_ms: float
+    at_work: float
+
+
+def _trades(table: Table) -> dict[str, _Trade]:
+    """Label -> the figures of the trade, of arms that have both."""
+    found = {}
+    for label, arm in table.arms.items():
+        p95_ms, work = arm.metrics.p95_ms, arm.metrics.background_work
+        if p95_ms.value is not None and work.value is not None:
+            found[label] = _Trade(p95_ms=p95_ms, work=work, at_ms=p95_ms.value, at_work=work.value)
+    return found
+
+
+def trade_chart(table: Table, style: Mapping[str, Style]) -> str:
     """p95 against background work: right and down is better."""
-    arms = {
-        label: arm
-        for label, arm in result["arms"].items()
-        if arm["p95_ms"]["value"] is not None and arm["background_work"]["value"] is not None
-    }
+    trades = _trades(table)
     width, height = 500.0, 330.0
-    alone, slo = result["alone"]["protected"]["p95_ms"], result["slo_ms"]
-    p95 = [arm["p95_ms"]["value"] for arm in arms.values()]
-    work = [arm["background_work"]["value"] for arm in arms.values()]
-    x = Scale(low=0.0, high=max(1.05, 1.15 * max(work, default=1.0)), start=50, end=width - 16)
+    # Something was answered alone, or there would be no comparison.
+    alone_ms = table.alone.protected.p95_ms or table.slo_ms
+    p95_ms = [trade.at_ms for trade in trades.values()]
+    most_work = max((trade.at_work for trade in trades.values()), default=1.0)
+    x = Scale(low=0.0, high=max(1.05, 1.15 * most_work), start=50, end=width - 16)
     y = Scale(
-        low=0.6 * min([alone, *p95]),
-        high=1.8 * max([slo, *p95]),
+        low=0.6 * min([alone_ms, *p95_ms]),
+        high=1.8 * max([table.slo_ms, *p95_ms]),
         start=height - 40,
         end=10,
         warp=log10,
@@ -202,13 +214,13 @@ def trade_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
         text(x(value), height - 24, f"{100 * value:.0f} %", class_="mid")
         for value in linear_ticks(0.0, x.high, 5)
     ]
-    for value, name in ((alone, "alone"), (slo, "SLO")):
+    for value, name in ((alone_ms, "alone"), (table.slo_ms, "SLO")):
         parts.append(line(50, y(value), width - 16, y(value), class_="rule"))
         parts.append(text(54, y(value) - 4, name))
     taken: list[tuple[float, float]] = []
-    dots = [(x(one), y(other)) for one, other in zip(work, p95, strict=True)]
-    for label, arm in arms.items():
-        parts.append(_cross(label, arm, x, y, style[label], taken, dots))
+    dots = [(x(trade.at_work), y(trade.at_ms)) for trade in trades.values()]
+    for label, trade in trades.items():
+        parts.append(_cross(label, trade, x, y, style[label], taken, dots))
     parts.append(text((50 + width) / 2, height - 6, "background work", class_="mid"))
     parts.append(
         text(
@@ -224,7 +236,7 @@ def trade_chart(result: Mapping[str, Any], style: Mapping[str, Style]) -> str:
 
 def _cross(
     label: str,
-    arm: Mapping[str, Any],
+    trade: _Trade,
     x: Scale,
     y: Scale,
     style: Style,
@@ -232,15 +244,15 @@ def _cross(
     dots: Sequence[tuple[float, float]],
 ) -> str:
     """One arm with its intervals; its label avoids those at ``taken`` places, and all ``dots``."""
-    p95, work = arm["p95_ms"], arm["background_work"]
-    px, py = x(work["value"]), y(p95["value"])
+    p95_ms, work = trade.p95_ms, trade.work
+    px, py = x(trade.at_work), y(trade.at_ms)
     parts = []
     ink = {"stroke": style.colour, "stroke_width": 1.6, "opacity": 0.75}
-    if p95["low"] is not None:
-        parts.append(line(px, y(max(p95["low"], y.low)), px, y(p95["high"]), **ink))
-    if work["low"] is not None:
-        parts.append(line(x(work["low"]), py, x(work["high"]), py, **ink))
-    hint = f"{label}: p95 {cell(p95, 'ms')} ms, background {cell(work, 'share')}"
+    if p95_ms.low is not None and p95_ms.high is not None:
+        parts.append(line(px, y(max(p95_ms.low, y.low)), px, y(p95_ms.high), **ink))
+    if work.low is not None and work.high is not None:
+        parts.append(line(x(work.low), py, x(work.high), py, **ink))
+    hint = f"{label}: p95 {cell(p95_ms, 'ms')} ms, background {cell(work, 'share')}"
     parts.append(
         tag(
             "circle",

@@ -1,60 +1,55 @@
-"""How a comparison was made, in words."""
+"""How a comparison was run, as a report says it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
-from typing import Any
+from dataclasses import dataclass
 
+from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.report.text import number, seconds, target
+from stallward.evaluation.results.comparison import ComparisonResult, Table
 
 
-def _method(result: Mapping[str, Any]) -> str:
-    method, node = result["method"], dict(result["node"])
-    memory = node.pop("memory_total_bytes", None)
-    facts = [
-        ("node", _in_words(node)),
-        *(("and, since it went on", _in_words(other)) for other in result.get("other_nodes", ())),
-        ("memory", f"{memory / 2**30:.1f} GiB" if memory else ""),
-        ("sandbox", f"{method['sandbox_limit_bytes'] / 2**20:.0f} MiB"),
-        (
-            "background",
-            ", ".join(
-                f"{name} ({unit})"
-                for name, unit in zip(method["groups"], method["units"], strict=True)
-            ),
-        ),
-        (
-            "SLO",
-            f"{target(result)} in each window ({result['slo_source']}); controllers were "
-            f"told {number(method['controller_slo_ms'], 'ms')} ms",
-        ),
-        (
-            "blocks",
-            f"{method['rounds']} rounds of {seconds(method['block_s'])} after "
-            f"{seconds(method['burn_in_s'])} of burn-in, order drawn from seed "
-            f"{method['seed']}",
-        ),
-        ("intervals", _intervals(result)),
-        ("invalid blocks", _invalid(result)),
-        ("policies", ", ".join(f"{k}: {v}" for k, v in method["policies"].items())),
-        (
-            "* budgets lifted",
-            ", ".join(label for label, arm in result["arms"].items() if arm.get("budgets_lifted")),
-        ),
-        ("† background processes terminated", _terminated(result)),
-    ]
-    return (
-        "<dl>"
-        + "".join(
-            f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts if value
-        )
-        + "</dl>"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line about the method."""
+
+    name: str
+    text: str
+
+
+def method_facts(result: ComparisonResult) -> list[Fact]:
+    """Everything that is known of the node and the method; what is unknown has no line."""
+    method, node, table = result.method, result.node, result.table
+    lifted = [label for label, arm in table.arms.items() if arm.facts.budgets_lifted]
+    memory = f"{node.memory_total_bytes / 2**30:.1f} GiB" if node.memory_total_bytes else ""
+    background = ", ".join(f"{name} ({unit})" for name, unit in method.unit_of_group.items())
+    target_text = (
+        f"{target(table)} in each window ({table.slo_source}); controllers were told "
+        f"{number(method.controller_slo_ms, 'ms')} ms"
     )
+    blocks = (
+        f"{method.rounds} rounds of {seconds(method.block_s)} after "
+        f"{seconds(method.burn_in_s)} of burn-in, order drawn from seed {method.seed}"
+    )
+    facts = [
+        Fact(name="node", text=_in_words(node)),
+        *(Fact(name="and, since it went on", text=_in_words(one)) for one in result.other_nodes),
+        Fact(name="memory", text=memory),
+        Fact(name="sandbox", text=f"{method.sandbox_limit_bytes / 2**20:.0f} MiB"),
+        Fact(name="background", text=background),
+        Fact(name="SLO", text=target_text),
+        Fact(name="blocks", text=blocks),
+        Fact(name="intervals", text=_intervals(table)),
+        Fact(name="invalid blocks", text=_invalid(table)),
+        Fact(name="policies", text=", ".join(f"{k}: {v}" for k, v in method.policies.items())),
+        Fact(name="* budgets lifted", text=", ".join(lifted)),
+        Fact(name="† background processes terminated", text=_terminated(table)),
+    ]
+    return [fact for fact in facts if fact.text]
 
 
-def _intervals(result: Mapping[str, Any]) -> str:
-    if result["resampled"] == "blocks":
+def _intervals(table: Table) -> str:
+    if table.resampled == "blocks":
         return (
             "95 %, rounds resampled 2000 times jointly for arm and references, t-corrected for "
             "the number of rounds"
@@ -62,19 +57,29 @@ def _intervals(result: Mapping[str, Any]) -> str:
     return "95 %, windows inside the single block resampled; variation between blocks is missing"
 
 
-def _in_words(node: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in node.items() if value not in ("", None))
+def _in_words(node: NodeInfo) -> str:
+    known = {
+        "kind": node.kind,
+        "kernel": node.kernel,
+        "cpu_count": node.cpu_count,
+        "disk": node.disk,
+        "cpu": node.cpu,
+    }
+    return ", ".join(f"{key} {value}" for key, value in known.items() if value != "")
 
 
-def _terminated(result: Mapping[str, Any]) -> str:
+def _terminated(table: Table) -> str:
     return ", ".join(
-        f"{label}: {count} in {arm['blocks']} blocks"
-        for label, arm in result["arms"].items()
-        if (count := arm.get("terminated_processes", 0))
+        f"{label}: {arm.facts.terminated_processes} in {arm.blocks} blocks"
+        for label, arm in table.arms.items()
+        if arm.facts.terminated_processes
     )
 
 
-def _invalid(result: Mapping[str, Any]) -> str:
-    found = {label: arm.get("invalid_blocks", 0) for label, arm in result["arms"].items()}
-    text = ", ".join(f"{label} {count}" for label, count in found.items() if count)
+def _invalid(table: Table) -> str:
+    text = ", ".join(
+        f"{label} {arm.facts.invalid_blocks}"
+        for label, arm in table.arms.items()
+        if arm.facts.invalid_blocks
+    )
     return f"{text} (out-of-memory kills; run again)" if text else "none"

@@ -1,10 +1,27 @@
-"""The frame of every page: style, script, sections."""
+"""Pages in one file, without the network: made from templates, and put in place whole."""
 
 from __future__ import annotations
 
-from html import escape
+from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stallward.evaluation.report.svg import pixels
+from stallward.evaluation.report.text import short
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render_template(name: str, **values: object) -> str:
+    """The text that a template of ``templates`` makes of values; all of them are escaped.
+
+    Args:
+        name: File name of the template.
+        values: What the template shows, by the names that it uses.
+    """
+    return _environment().get_template(name).render(values) + "\n"
 
 
 def put_page(path: Path, page: str) -> None:
@@ -14,13 +31,27 @@ def put_page(path: Path, page: str) -> None:
     temporary.replace(path)
 
 
-def asset(name: str) -> str:
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - pages only
+
+    found = Environment(
+        loader=FileSystemLoader(str(_assets() / "templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.globals["asset"] = _asset
+    found.filters["short"] = short
+    found.filters["px"] = pixels
+    return found
+
+
+def _asset(name: str) -> str:
     """The text of a shipped file that pages hold."""
-    folder = resources.files("stallward.evaluation.report")
-    return (folder / name).read_text(encoding="utf-8")
+    return (_assets() / name).read_text(encoding="utf-8")
 
 
-def section(title: str, what: str, content: str) -> str:
-    """A titled part of a page; ``what`` says how to read it."""
-    note = f'<p class="what">{escape(what)}</p>' if what else ""
-    return f"<section><h2>{escape(title)}</h2>{note}{content}</section>"
+def _assets() -> Path:
+    return Path(str(resources.files("stallward.evaluation.report")))

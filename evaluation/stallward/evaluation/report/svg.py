@@ -82,7 +82,12 @@ def tag(name: str, *children: str, **attributes: object) -> str:
 
 
 def _value(value: object) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+    return pixels(value) if isinstance(value, float) else str(value)
+
+
+def pixels(value: float) -> str:
+    """A length or place in a picture, to a tenth of a pixel."""
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def text(x: float, y: float, content: str, **attributes: object) -> str:

@@ -2,63 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
+
+from stallward.evaluation.results.comparison import (
+    ArmResult,
+    ComparisonResult,
+    Metrics,
+    Table,
+)
+from stallward.evaluation.results.interval import Interval
 
 Kind = Literal["ms", "ratio", "share", "number"]
-REFERENCES: Final = ("alone", "ample")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One measure of the table."""
+    """One measure of the table.
 
-    metric: str
+    Args:
+        title: Its head.
+        of: The measure of a condition.
+        kind: How its numbers are written.
+        meaning: What it is, for those who do not know.
+        alone, ample: Whether it says anything about these references.
+    """
+
     title: str
+    of: Callable[[Metrics], Interval]
     kind: Kind
     meaning: str
+    alone: bool = True
+    ample: bool = True
 
 
 COLUMNS: Final = (
-    Column(metric="p50_ms", title="p50 ms", kind="ms", meaning="median sojourn time"),
-    Column(metric="p95_ms", title="p95 ms", kind="ms", meaning="95th percentile"),
-    Column(metric="p99_ms", title="p99 ms", kind="ms", meaning="99th percentile"),
+    Column(title="p50 ms", of=lambda m: m.p50_ms, kind="ms", meaning="median sojourn time"),
+    Column(title="p95 ms", of=lambda m: m.p95_ms, kind="ms", meaning="95th percentile"),
+    Column(title="p99 ms", of=lambda m: m.p99_ms, kind="ms", meaning="99th percentile"),
     Column(
-        metric="impact_p95",
         title="impact p95",
+        of=lambda m: m.impact_p95,
         kind="ratio",
         meaning="(p95 - p95 alone) / p95 alone",
+        alone=False,
     ),
     Column(
-        metric="impact_ample_p95",
         title="vs ample",
+        of=lambda m: m.impact_ample_p95,
         kind="ratio",
         meaning="the same against ample memory",
+        alone=False,
+        ample=False,
     ),
     Column(
-        metric="slo_attainment",
         title="SLO met",
+        of=lambda m: m.slo_attainment,
         kind="share",
         meaning="share of windows in which the target was met",
     ),
     Column(
-        metric="background_work",
         title="background",
+        of=lambda m: m.background_work,
         kind="share",
         meaning="work done / work with the node to itself",
+        alone=False,
     ),
     Column(
-        metric="psi_some_share",
         title="stalled",
+        of=lambda m: m.psi_some_share,
         kind="share",
         meaning="share of time with a protected task stalled for memory (PSI some)",
     ),
     Column(
-        metric="paused_share",
         title="paused",
+        of=lambda m: m.paused_share,
         kind="share",
         meaning="share of group time spent paused",
+        alone=False,
+        ample=False,
     ),
 )
 
@@ -95,100 +118,84 @@ def seconds(value: float) -> str:
     return f"{round(value, 1):g} s"
 
 
-def target(result: Mapping[str, Any]) -> str:
+def target(table: Table) -> str:
     """The target of a comparison, as ``p95 at most 60.0 ms``."""
-    percent = 100 * result.get("slo_quantile", 0.95)  # older results judge p95
-    return f"p{percent:g} at most {number(result['slo_ms'], 'ms')} ms"
+    return f"p{100 * table.slo_quantile:g} at most {number(table.slo_ms, 'ms')} ms"
 
 
-def span(metric: Mapping[str, float | None], kind: Kind) -> str:
-    """The interval of a metric, ``low..high``; empty where there is none."""
-    low, high = metric["low"], metric["high"]
-    if low is None or high is None:
+def span(figure: Interval, kind: Kind) -> str:
+    """The interval of a figure, ``low..high``; empty where there is none."""
+    if figure.low is None or figure.high is None:
         return ""
-    return f"{number(low, kind)}..{number(high, kind)}".replace(" %..", "..")
+    return f"{number(figure.low, kind)}..{number(figure.high, kind)}".replace(" %..", "..")
 
 
-def cell(metric: Mapping[str, float | None], kind: Kind) -> str:
+def cell(figure: Interval, kind: Kind) -> str:
     """A value with its interval."""
-    interval = span(metric, kind)
-    return number(metric["value"], kind) + (f" [{interval}]" if interval else "")
+    interval = span(figure, kind)
+    return number(figure.value, kind) + (f" [{interval}]" if interval else "")
 
 
-def reference_cell(
-    name: str,
-    metrics: Mapping[str, Mapping[str, float | None]],
-    column: Column,
-    render: Callable[[Mapping[str, float | None], Kind], str],
-) -> str:
-    """A cell of alone or ample; empty where the measure says nothing about it."""
-    empty = {"paused_share", "impact_ample_p95" if name == "ample" else "impact_p95"}
-    if name == "alone":
-        empty |= {"background_work", "impact_ample_p95"}
-    return "" if column.metric in empty else render(metrics[column.metric], column.kind)
-
-
-def result_rows(result: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def result_rows(result: ComparisonResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows of a comparison's table, references first.
 
     Where an arm ended background processes, a last column says how many in all its blocks.
     """
-    ended = {label: arm.get("terminated_processes", 0) for label, arm in result["arms"].items()}
-    extra = ("terminated",) if any(ended.values()) else ()
+    table = result.table
+    counted = any(arm.facts.terminated_processes for arm in table.arms.values())
+    extra = ("terminated",) if counted else ()
     headers = ("arm", *(column.title for column in COLUMNS), *extra)
-    rows = []
-    for name in REFERENCES:
-        metrics = result["references"][name]
-        rows.append(
-            (name, *(reference_cell(name, metrics, c, cell) for c in COLUMNS), *[""] * len(extra))
-        )
-    for label, arm in result["arms"].items():
-        counts = [str(ended[label])] if extra else []
-        rows.append((label, *(cell(arm[c.metric], c.kind) for c in COLUMNS), *counts))
+    alone = [cell(c.of(table.references.alone), c.kind) if c.alone else "" for c in COLUMNS]
+    ample = [cell(c.of(table.references.ample), c.kind) if c.ample else "" for c in COLUMNS]
+    rows = [("alone", *alone, *[""] * len(extra)), ("ample", *ample, *[""] * len(extra))]
+    for label, arm in table.arms.items():
+        counts = [str(arm.facts.terminated_processes)] if counted else []
+        rows.append((label, *(cell(c.of(arm.metrics), c.kind) for c in COLUMNS), *counts))
     return headers, rows
 
 
-def headline(result: Mapping[str, Any]) -> str:
+def headline(result: ComparisonResult) -> str:
     """The comparison in one or two sentences, with its numbers."""
-    arms = result["arms"]
-    alone = result["alone"]["protected"]["p95_ms"]
-    where = "On the twin, " if result["mode"] == "twin" else ""
-    text = f"{where}p95 is {number(alone, 'ms')} ms alone"
-    if "none" in arms:
-        text += f" and {number(arms['none']['p95_ms']['value'], 'ms')} ms beside the background"
+    arms = result.table.arms
+    none = arms.get("none")
+    where = "On the twin, " if result.mode == "twin" else ""
+    text = f"{where}p95 is {number(result.table.alone.protected.p95_ms, 'ms')} ms alone"
+    if none is not None:
+        text += f" and {number(none.metrics.p95_ms.value, 'ms')} ms beside the background"
     text += "."
     acting = {label: arm for label, arm in arms.items() if label.partition("#")[0] != "none"}
     if not acting:
         return text
-    best = min(acting, key=lambda label: _loss(acting[label]))
-    text += f" {_effect(best, acting[best], arms.get('none'))}"
+    best = min(acting, key=lambda label: _loss(acting[label].metrics))
+    text += f" {_effect(best, acting[best], none)}"
     others = [
-        f"{short(label)} {number(other['p95_ms']['value'], 'ms')} ms at "
-        f"{number(other['background_work']['value'], 'share')}{_ended(other)}"
+        f"{short(label)} {number(other.metrics.p95_ms.value, 'ms')} ms at "
+        f"{number(other.metrics.background_work.value, 'share')}{_ended(other)}"
         for label, other in acting.items()
         if label != best
     ]
     return text + (f"; {', '.join(others)}." if others else ".")
 
 
-def _effect(label: str, arm: Mapping[str, Any], none: Mapping[str, Any] | None) -> str:
+def _effect(label: str, arm: ArmResult, none: ArmResult | None) -> str:
     """What an arm did to p95, and what that cost."""
-    p95, work = arm["p95_ms"]["value"], arm["background_work"]["value"]
+    p95, work = arm.metrics.p95_ms.value, arm.metrics.background_work.value
     price = (
         "" if work is None else f" while the background does {number(work, 'share')} of its work"
     ) + _ended(arm)
-    if none is not None and p95 is not None and p95 >= 0.95 * none["p95_ms"]["value"]:
+    untouched = None if none is None else none.metrics.p95_ms.value
+    if untouched is not None and p95 is not None and p95 >= 0.95 * untouched:
         return f"No arm helps: {short(label)} has {number(p95, 'ms')} ms{price}"
     return f"{short(label)} brings it to {number(p95, 'ms')} ms{price}"
 
 
-def _ended(arm: Mapping[str, Any]) -> str:
+def _ended(arm: ArmResult) -> str:
     """That an arm ended processes, which the other figures do not show."""
-    count = arm.get("terminated_processes", 0)
+    count = arm.facts.terminated_processes
     return f" ({count} process{'es' if count != 1 else ''} terminated)" if count else ""
 
 
-def _loss(arm: Mapping[str, Any]) -> tuple[float, float]:
+def _loss(arm: Metrics) -> tuple[float, float]:
     """Orders arms: first by target met (in tenths), then by background work."""
-    met = arm["slo_attainment"]["value"] or 0.0
-    return (-round(10 * met), -(arm["background_work"]["value"] or 0.0))
+    met = arm.slo_attainment.value or 0.0
+    return (-round(10 * met), -(arm.background_work.value or 0.0))

@@ -1,25 +1,17 @@
-"""What the live verdict runs: scenarios, arms, and how many blocks of which length."""
+"""What the live verdict runs, and what has to be reached: a plan file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
 
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.errors import PlanError
-
-_KEYS: Final[dict[str, type | tuple[type, ...]]] = {
-    "scenarios": list,
-    "arms": list,
-    "hindsight_settings": int,
-    "rounds": int,
-    "block_seconds": (int, float),
-    "burn_in_seconds": (int, float),
-    "seed": int,
-}
+from stallward.evaluation.verdict.targets import BY_NAME, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +26,7 @@ class VerdictPlan:
         block_seconds: Measured length of a block.
         burn_in_seconds: Its length before that.
         seed: Of order, load and resampling.
+        targets: What figures have to reach; those without one are only shown.
     """
 
     scenarios: tuple[str, ...]
@@ -43,38 +36,45 @@ class VerdictPlan:
     block_seconds: float
     burn_in_seconds: float
     seed: int
+    targets: tuple[Target, ...]
 
 
 def load_verdict_plan(path: Path | None = None) -> VerdictPlan:
     """Read a plan; without a path the shipped one.
 
     Raises:
-        PlanError: If it cannot be read, a key is missing, unknown or of the wrong type, or
-            nothing would be run.
+        PlanError: If it cannot be read, a key is missing, unknown or of the wrong type, a target
+            says nothing, or nothing would be run.
     """
     file = path or Path(str(resources.files("stallward.evaluation.verdict"))) / "verdict.toml"
     try:
-        data = read_toml(file.read_text(encoding="utf-8"))
+        plan = read(VerdictPlan, read_toml(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise PlanError(f"The plan {file} cannot be read: {error}.") from error
-    _check(file, data)
-    plan = VerdictPlan(
-        **{**data, "scenarios": tuple(data["scenarios"]), "arms": tuple(data["arms"])}
-    )
+    except SchemaError as error:
+        raise PlanError(f"{file}: {error.cause}", next_step=error.next_step) from error
     make_arms(list(plan.arms))
     if not plan.scenarios or plan.rounds < 1 or plan.hindsight_settings < 0:
         raise PlanError(f"{file} runs nothing.", next_step="Give scenarios, and rounds above 0.")
+    _check_targets(file, plan.targets)
     return plan
 
 
-def _check(file: Path, data: dict[str, Any]) -> None:
-    for key in sorted(set(data) ^ set(_KEYS)):
-        what = "lacks the key" if key in _KEYS else "has the unknown key"
-        raise PlanError(
-            f"The plan {file} {what} {key!r:.80}.", next_step=f"Known: {', '.join(_KEYS)}."
-        )
-    for key, kind in _KEYS.items():
-        value = data[key]
-        listed = not isinstance(value, list) or all(isinstance(item, str) for item in value)
-        if not isinstance(value, kind) or isinstance(value, bool) or not listed:
-            raise PlanError(f"The plan {file} has a {key} of the wrong type.")
+def _check_targets(file: Path, targets: tuple[Target, ...]) -> None:
+    named = [target.figure for target in targets]
+    for target in targets:
+        where = f"{file}: The target of {target.figure!r:.80}"
+        if target.figure not in BY_NAME:
+            raise PlanError(
+                f"{where} is about no figure of the verdict.",
+                next_step=f"Choose one of: {', '.join(BY_NAME)}.",
+            )
+        if named.count(target.figure) > 1:
+            raise PlanError(f"{where} stands there twice.", next_step="Keep one of them.")
+        if target.at_least is None and target.at_most is None:
+            raise PlanError(f"{where} has no bound.", next_step="Give it at_least or at_most.")
+        if target.where_met is not None and target.where_met not in named:
+            raise PlanError(
+                f"{where} depends on {target.where_met!r:.80}, which has no target.",
+                next_step="Name a figure that has a target as where_met, or leave it out.",
+            )

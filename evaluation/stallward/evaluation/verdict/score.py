@@ -31,16 +31,16 @@ def score(found: Estimated, label: str) -> Estimate:
     """
     ample, mine = found.known[AMPLE].estimates, found.known[label].estimates
     condition = found.conditions[label]
-    excess = _mean_excess(condition, ample["mean_ms"])
-    slow = _share_over(condition, ample["p99_ms"], TAIL)
-    kept, usually = mine["slo_attainment"], ample["slo_attainment"]
+    excess = _mean_excess(condition, ample.mean_ms)
+    slow = _share_over(condition, ample.p99_ms, TAIL)
+    kept, usually = mine.slo_attainment, ample.slo_attainment
     value = scored(
-        np.array([mine["background_work"].value]),
+        np.array([mine.background_work.value]),
         np.array([[usually.value - kept.value], [excess.value], [slow.value]]),
         _ALLOWED,
     )
     draws = scored(
-        mine["background_work"].draws,
+        mine.background_work.draws,
         np.array([usually.draws - kept.draws, excess.draws, slow.draws]),
         _ALLOWED,
     )

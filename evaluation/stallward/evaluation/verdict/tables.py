@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from stallward.evaluation.blocks.request import MOST_STOLEN_SHARE
 from stallward.evaluation.report.text import Kind, cell
+from stallward.evaluation.verdict.result import JudgedFigure, ScenarioVerdict, Verdict
 from stallward.evaluation.verdict.targets import AGAIN, FIGURES, POLICY, Figure, How
 
 _EACH: Final = (
@@ -27,17 +27,17 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def verdict_tables(verdict: Mapping[str, Any]) -> tuple[Table, ...]:
+def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
     """The policy's figures by scenario, every arm's, and arms against themselves."""
-    scenarios = verdict["scenarios"]
-    whole = verdict["arms"][POLICY]
+    scenarios = verdict.scenarios
+    whole = verdict.arms[POLICY]
     policy = [
         (
             figure.title,
-            figure.target,
+            whole[figure.name].target,
             _cell(whole[figure.name], figure),
             _said(whole[figure.name]),
-            *(_cell(one["arms"][POLICY][figure.name], figure) for one in scenarios.values()),
+            *(_cell(one.arms[POLICY][figure.name], figure) for one in scenarios.values()),
         )
         for figure in FIGURES
     ]
@@ -46,15 +46,15 @@ def verdict_tables(verdict: Mapping[str, Any]) -> tuple[Table, ...]:
         (
             role,
             *(
-                _cell(found[figure.name], figure) if figure.name in found else ""
+                _cell(figures[figure.name], figure) if figure.name in figures else ""
                 for figure in shown
             ),
         )
-        for role, found in verdict["arms"].items()
+        for role, figures in verdict.arms.items()
     ]
     again = [
-        (role, *(_cell(found[figure.name], figure) for figure in AGAIN))
-        for role, found in verdict["again"].items()
+        (role, *(_cell(figures[figure.name], figure) for figure in AGAIN))
+        for role, figures in verdict.again.items()
     ]
     return (
         Table(
@@ -75,34 +75,35 @@ def verdict_tables(verdict: Mapping[str, Any]) -> tuple[Table, ...]:
     )
 
 
-def _said(found: Mapping[str, Any]) -> str:
+def _said(figure: JudgedFigure) -> str:
     """Whether a target is met, and whether that is certain."""
-    if found["met"] is None:
+    if figure.met is None:
         return ""
-    if not found["met"]:
+    if not figure.met:
         return "missed"
-    return "met" if found["surely"] else "met, not certainly"
+    return "met" if figure.surely else "met, not certainly"
 
 
-def _rounds(name: str, one: Mapping[str, Any]) -> str:
-    oracle = one["oracle"]
-    said = "no oracle" if oracle is None else f"oracle {oracle['arm']}"
-    if oracle is not None and not oracle["meets_target"]:
+def _rounds(name: str, one: ScenarioVerdict) -> str:
+    oracle = one.oracle
+    said = "no oracle" if oracle is None else f"oracle {oracle.arm}"
+    if oracle is not None and not oracle.meets_target:
         said += " misses the target"
-    if one["nodes"] > 1:
-        said += f", on {one['nodes']} machines"
-    for what, counts in (("run again", one["spoiled_blocks"]), ("ended", one["ended_programs"])):
+    if one.nodes > 1:
+        said += f", on {one.nodes} machines"
+    for what, counts in (("run again", one.spoiled_blocks), ("ended", one.ended_programs)):
         if counts:
             said += f", {what}: " + ", ".join(f"{role} {n}" for role, n in counts.items())
-    disturbed = {r: s for r, s in one["stolen_share_worst"].items() if s > MOST_STOLEN_SHARE}
+    disturbed = {r: s for r, s in one.stolen_share_worst.items() if s > MOST_STOLEN_SHARE}
     if disturbed:
         each = ", ".join(f"{role} {100 * share:.0f} %" for role, share in disturbed.items())
         said += f", disturbed by the host: {each}"
-    return f"{name} ({one['rounds']} rounds, target {one['slo_ms']:.3g} ms, {said})"
+    return f"{name} ({one.rounds} rounds, target {one.slo_ms:.3g} ms, {said})"
 
 
-def _cell(found: Mapping[str, Any], figure: Figure) -> str:
-    if found["beyond"]:
+def _cell(judged: JudgedFigure, figure: Figure) -> str:
+    if judged.beyond:
         return "more than nothing"
-    kind: Kind = "share" if figure.how in _SHARES and figure.of != "score" else "number"
-    return cell(found, kind)
+    is_score = figure.of is None
+    kind: Kind = "share" if figure.how in _SHARES and not is_score else "number"
+    return cell(judged.interval, kind)

@@ -1,23 +1,23 @@
-"""The figures of a verdict and what each has to reach."""
+"""What the verdict says of an arm, and what the policy has to reach.
+
+The bounds are those of the plan that is run (``verdict.toml``): they are set before anybody looks
+at a result. Nothing here measures.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from stallward.evaluation.arms import ALONE, AMPLE
-from stallward.evaluation.measures.intervals import Interval
+from stallward.evaluation.measures.contrasts import Estimate, Estimates
+from stallward.evaluation.results.interval import Interval
 
 POLICY: Final = "ppo"
-
-
 RULE: Final = "rule"
-
-
 PUBLISHED: Final = "latd"
-
-
 ORACLE: Final = "oracle"
 
 
@@ -32,113 +32,170 @@ class How(Enum):
     LESS = "the other less the arm; the mean"
 
 
+class Unit(Enum):
+    """How a bound of a figure is written."""
+
+    NUMBER = "{0:g}"
+    PERCENT = "{1:g} %"
+    CHANGE = "{1:+g} %"
+    POINTS = "{1:g}"
+
+    def of(self, bound: float) -> str:
+        """The bound in words."""
+        return self.value.format(bound, 100.0 * bound)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """One line of the verdict.
 
     Args:
         name: Its key.
-        title: For people.
-        of: The estimate.
+        title: Its name for people.
+        of: The estimate that it is made of; ``None`` for the score, which is computed of several.
         how: What is made of it.
         against: The role that it is held against.
-        target: What is aimed at, in words.
-        low, high: Bounds of the value that meets the target; ``None`` for none.
-        certain: Whether the whole interval has to meet it.
-        along: The figure that has to meet its target as well.
+        more_is_better: Whether the worst scenario is the one with the least of it.
+        counts_windows: Whether it is a share of windows that met the target.
+        unit: How a bound of it is written.
+        condition: How the target of another figure says that this one's has to be met as well.
     """
 
     name: str
     title: str
-    of: str
+    of: Callable[[Estimates], Estimate] | None
     how: How
     against: str | None = None
-    target: str = ""
-    low: float | None = None
-    high: float | None = None
-    certain: bool = False
-    along: str | None = None
+    more_is_better: bool = False
+    counts_windows: bool = False
+    unit: Unit = Unit.NUMBER
+    condition: str = ""
 
-    @property
-    def more_is_better(self) -> bool:
-        """Of work and scores; of latency and misses less is."""
-        return self.of in {"background_work", "score"}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a figure of the policy has to reach: an entry of a plan's ``targets``.
+
+    Args:
+        figure: Name of the figure.
+        at_least, at_most: Bounds of the value that meets the target; ``None`` for none.
+        certain: Whether the whole interval has to meet it.
+        where_met: Name of the figure whose target has to be met as well.
+    """
+
+    figure: str
+    at_least: float | None = None
+    at_most: float | None = None
+    certain: bool = False
+    where_met: str | None = None
+
+    def in_words(self) -> str:
+        """The target as a table shows it."""
+        unit = BY_NAME[self.figure].unit
+        parts = []
+        if self.at_least is not None:
+            side = "certainly above" if self.certain else "at least"
+            parts.append(f"{side} {unit.of(self.at_least)}")
+        if self.at_most is not None:
+            side = "certainly at most" if self.certain else "at most"
+            parts.append(f"{side} {unit.of(self.at_most)}")
+        if self.where_met is None:
+            return " and ".join(parts)
+        other = BY_NAME[self.where_met]
+        condition = other.condition or f"where the target of {other.title} is met"
+        return f"{' and '.join(parts)} {condition}"
 
     def met(self, found: Interval, *, beyond: bool) -> bool | None:
-        """Whether this meets the target; ``None`` where that cannot be said.
+        """Whether a figure meets the target; ``None`` where that cannot be said.
 
         Args:
             found: The value and its interval.
             beyond: Whether the arm did something where the other did nothing.
         """
-        if self.low is None and self.high is None:
-            return None
         if found.value is None:
-            return True if beyond and self.low is not None else None
+            return True if beyond and self.at_least is not None else None
         if self.certain:
             return self.surely(found, beyond=beyond)
-        above = self.low is None or found.value >= self.low
-        return above and (self.high is None or found.value <= self.high)
+        above = self.at_least is None or found.value >= self.at_least
+        return above and (self.at_most is None or found.value <= self.at_most)
 
     def surely(self, found: Interval, *, beyond: bool) -> bool | None:
-        """Whether the whole interval meets the target; ``None`` without a target or a value."""
-        if (self.low is None and self.high is None) or (found.value is None and not beyond):
+        """Whether the whole interval meets the target; ``None`` without a value."""
+        if found.value is None and not beyond:
             return None
         if found.low is None or found.high is None:
             return False
-        above = self.low is None or found.low > self.low
-        return above and (self.high is None or found.high <= self.high)
+        above = self.at_least is None or found.low > self.at_least
+        return above and (self.at_most is None or found.high <= self.at_most)
 
 
-WORST: Final = "slo_points_worst"
+def _mean(arm: Estimates) -> Estimate:
+    return arm.mean_ms
 
 
-SPREAD: Final = "impact_p99_sd"
+def _p99(arm: Estimates) -> Estimate:
+    return arm.p99_ms
 
 
-SEEDS: Final = "impact_p99_sd_seeds"
+def _attainment(arm: Estimates) -> Estimate:
+    return arm.slo_attainment
 
 
-FIGURES: Final = (
-    Figure(name="impact_ample_mean", title="mean latency against ample", of="mean_ms",
-           how=How.IMPACT, against=AMPLE, target="at most +5 %", high=0.05),
-    Figure(name="impact_ample_p99", title="p99 against ample", of="p99_ms",
-           how=How.IMPACT, against=AMPLE, target="at most +15 %", high=0.15),
-    Figure(name="impact_mean", title="mean latency against alone", of="mean_ms",
-           how=How.IMPACT, against=ALONE),
-    Figure(name="impact_p99", title="p99 against alone", of="p99_ms",
-           how=How.IMPACT, against=ALONE),
-    Figure(name="slo_points", title="SLO met, points under ample", of="slo_attainment",
-           how=How.LESS, against=AMPLE, target="at most 0.5", high=0.005),
-    Figure(name=WORST, title="the same of the worst run", of="slo_attainment",
-           how=How.LESS, against=AMPLE, target="at most 1", high=0.01),
-    Figure(name="work", title="background work", of="background_work", how=How.LEVEL),
-    Figure(name="work_of_oracle", title="background work over the oracle's", of="background_work",
-           how=How.SHARE, against=ORACLE, target="at least 0.85 where the SLO is kept", low=0.85,
-           along="slo_points"),
-    Figure(name="work_of_latd", title="background work over latd's", of="background_work",
-           how=How.SHARE, against=PUBLISHED, target="at least 1.3 at no worse p99", low=1.3,
-           along="p99_of_latd"),
-    Figure(name="p99_of_latd", title="p99 over latd's", of="p99_ms", how=How.RATIO,
-           against=PUBLISHED, target="at most 1", high=1.0),
-    Figure(name="score_over_rule", title="score less the tuned rule's", of="score",
-           how=How.MORE, against=RULE, target="certainly above 0", low=0.0, certain=True),
-    Figure(name="work_of_rule", title="background work over the tuned rule's",
-           of="background_work", how=How.SHARE, against=RULE),
-    Figure(name="p99_of_rule", title="p99 over the tuned rule's", of="p99_ms", how=How.RATIO,
-           against=RULE),
-    Figure(name="score", title="score", of="score", how=How.LEVEL),
-    Figure(name=SPREAD, title="SD of the p99 impact over rounds", of="p99_ms",
-           how=How.LEVEL, target="at most 7 %", high=0.07),
-    Figure(name=SEEDS, title="the same over rounds and seeds", of="p99_ms",
-           how=How.LEVEL, target="at most 7 %", high=0.07),
+def _work(arm: Estimates) -> Estimate:
+    return arm.background_work
+
+
+WORST_POINTS: Final = Figure(
+    name="slo_points_worst", title="the same of the worst run", of=_attainment,
+    how=How.LESS, against=AMPLE, counts_windows=True, unit=Unit.POINTS,
 )  # fmt: skip
-
-
+SCORE_OVER_RULE: Final = Figure(
+    name="score_over_rule", title="score less the tuned rule's", of=None,
+    how=How.MORE, against=RULE, more_is_better=True,
+)  # fmt: skip
+SPREAD: Final = Figure(
+    name="impact_p99_sd", title="SD of the p99 impact over rounds", of=_p99,
+    how=How.LEVEL, unit=Unit.PERCENT,
+)  # fmt: skip
+SPREAD_OF_SEEDS: Final = Figure(
+    name="impact_p99_sd_seeds", title="the same over rounds and seeds", of=_p99,
+    how=How.LEVEL, unit=Unit.PERCENT,
+)  # fmt: skip
+FIGURES: Final = (
+    Figure(name="impact_ample_mean", title="mean latency against ample", of=_mean,
+           how=How.IMPACT, against=AMPLE, unit=Unit.CHANGE),
+    Figure(name="impact_ample_p99", title="p99 against ample", of=_p99,
+           how=How.IMPACT, against=AMPLE, unit=Unit.CHANGE),
+    Figure(name="impact_mean", title="mean latency against alone", of=_mean,
+           how=How.IMPACT, against=ALONE, unit=Unit.CHANGE),
+    Figure(name="impact_p99", title="p99 against alone", of=_p99,
+           how=How.IMPACT, against=ALONE, unit=Unit.CHANGE),
+    Figure(name="slo_points", title="SLO met, points under ample", of=_attainment,
+           how=How.LESS, against=AMPLE, counts_windows=True, unit=Unit.POINTS,
+           condition="where the SLO is kept"),
+    WORST_POINTS,
+    Figure(name="work", title="background work", of=_work, how=How.LEVEL, more_is_better=True),
+    Figure(name="work_of_oracle", title="background work over the oracle's", of=_work,
+           how=How.SHARE, against=ORACLE, more_is_better=True),
+    Figure(name="work_of_latd", title="background work over latd's", of=_work,
+           how=How.SHARE, against=PUBLISHED, more_is_better=True),
+    Figure(name="p99_of_latd", title="p99 over latd's", of=_p99, how=How.RATIO,
+           against=PUBLISHED, condition="at no worse p99"),
+    SCORE_OVER_RULE,
+    Figure(name="work_of_rule", title="background work over the tuned rule's", of=_work,
+           how=How.SHARE, against=RULE, more_is_better=True),
+    Figure(name="p99_of_rule", title="p99 over the tuned rule's", of=_p99, how=How.RATIO,
+           against=RULE),
+    Figure(name="score", title="score", of=None, how=How.LEVEL, more_is_better=True),
+    SPREAD,
+    SPREAD_OF_SEEDS,
+)  # fmt: skip
 AGAIN: Final = (
-    Figure(name="p99_ratio", title="p99", of="p99_ms", how=How.RATIO),
-    Figure(name="mean_ratio", title="mean latency", of="mean_ms", how=How.RATIO),
-    Figure(name="work_ratio", title="background work", of="background_work", how=How.SHARE),
-    Figure(name="score_difference", title="score", of="score", how=How.MORE),
-)
+    Figure(name="p99_ratio", title="p99", of=_p99, how=How.RATIO),
+    Figure(name="mean_ratio", title="mean latency", of=_mean, how=How.RATIO),
+    Figure(name="work_ratio", title="background work", of=_work, how=How.SHARE,
+           more_is_better=True),
+    Figure(name="score_difference", title="score", of=None, how=How.MORE, more_is_better=True),
+)  # fmt: skip
 """What an arm that was run twice is held against itself by."""
+BY_NAME: Final = {figure.name: figure for figure in FIGURES}

@@ -8,38 +8,55 @@ it is judged in ``stallward.evaluation.verdict.figures``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from stallward.agent.schema.marks import Omitted
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.evaluation.arms import make_arms
-from stallward.evaluation.blocks.store import read_json, write_json
 from stallward.evaluation.comparison.compare import Compared, rounds_done, run_comparison
-from stallward.evaluation.comparison.oracle import (
-    Hindsight,
-    Setting,
-    best_meeting_target,
-    screen_scenario,
-)
+from stallward.evaluation.comparison.oracle import Setting, best_meeting_target, screen_scenario
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, EvaluationError
-from stallward.evaluation.verdict.figures import Scene, judge, what_was_run
+from stallward.evaluation.results.comparison import ComparisonResult
+from stallward.evaluation.results.oracle import Hindsight, ScreenedArm
+from stallward.evaluation.results.serialise import load_if_there, save
+from stallward.evaluation.verdict.figures import Scene, judge
 from stallward.evaluation.verdict.plan import VerdictPlan
+from stallward.evaluation.verdict.result import (
+    VERDICT_FILE,
+    Verdict,
+    load_verdict,
+    what_was_run,
+)
 from stallward.models.registry import find_policy, load_policy
 from stallward.training.pipeline.recordings import fit_recordings, recordings_of
 from stallward.training.progress import Report, part, silent
 
-VERDICT_FILE: Final = "verdict.json"
 STATIC_BEST: Final = "static best"
 """The role of the static setting that did best in training."""
 _ARMS_FILE: Final = "arms.json"
 _FIT_SHARE: Final = 0.02
 """Of the bar; fitting in hindsight takes minutes, the comparisons hours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HindsightArms:
+    """What hindsight adds to the arms of a scenario, decided once.
+
+    Attributes:
+        arms: Labels of the arms.
+        screened: What the static settings among them did on the twin, where they were tried there.
+        oracle: The oracle of another verdict, where that is all that hindsight adds.
+    """
+
+    arms: tuple[str, ...]
+    screened: Omitted[tuple[ScreenedArm, ...]] = None
+    oracle: Omitted[str] = None
 
 
 def run_verdict(
@@ -51,7 +68,7 @@ def run_verdict(
     oracle_of: Path | None = None,
     fit_seconds: float = 300.0,
     report: Report = silent,
-) -> dict[str, Any]:
+) -> Verdict:
     """Run what is missing of a verdict, live, and judge what is there.
 
     Args:
@@ -102,7 +119,7 @@ def run_verdict(
         if rounds > 0
     }
     failed: dict[str, str] = {}
-    verdict = _judged(scenes, failed, out)
+    verdict = _judged(plan, scenes, failed, out)
     steps = plan.rounds * len(plan.scenarios)
     for step in range(steps):
         number, name = 1 + step // len(plan.scenarios), plan.scenarios[step % len(plan.scenarios)]
@@ -118,8 +135,8 @@ def run_verdict(
             report(f"{name} is left out: {error}", share[1])
         else:
             scenes[name] = _scene(casts[name], compared, oracles[name])
-        verdict = _judged(scenes, failed, out)
-    if not scenes:
+        verdict = _judged(plan, scenes, failed, out)
+    if verdict is None:
         raise EvaluationError(f"No scenario could be run: {failed}.")
     report("done", 1.0)
     return verdict
@@ -142,12 +159,14 @@ def _cast(
     return found
 
 
-def _judged(scenes: Mapping[str, Scene], failed: Mapping[str, str], out: Path) -> dict[str, Any]:
+def _judged(
+    plan: VerdictPlan, scenes: Mapping[str, Scene], failed: Mapping[str, str], out: Path
+) -> Verdict | None:
     """The verdict on what there is, which is written down; nothing without a scenario."""
     if not scenes:
-        return {}
-    verdict = judge(scenes) | {"failed": dict(failed)}
-    write_json(out / VERDICT_FILE, verdict)
+        return None
+    verdict = judge(scenes, plan.targets, failed)
+    save(out / VERDICT_FILE, verdict)
     return verdict
 
 
@@ -156,20 +175,20 @@ def _scene(cast: Mapping[str, str], compared: Compared, oracle: str) -> Scene:
 
     ``oracle`` is the label that another verdict chose; empty to choose by what is measured here.
     """
-    arms = compared.result["arms"]
+    facts = {label: arm.facts for label, arm in compared.result.table.arms.items()}
     return Scene(
         found=compared.found,
         roles=cast,
         oracle=_oracle(compared.result, oracle),
-        spoiled={label: arm["invalid_blocks"] for label, arm in arms.items()},
-        stolen={label: arm["stolen_share_worst"] for label, arm in arms.items()},
-        ended={label: arm["terminated_processes"] for label, arm in arms.items()},
-        nodes=1 + len(compared.result["other_nodes"]),
+        spoiled={label: one.invalid_blocks for label, one in facts.items()},
+        stolen={label: one.stolen_share_worst for label, one in facts.items()},
+        ended={label: one.terminated_processes for label, one in facts.items()},
+        nodes=1 + len(compared.result.other_nodes),
         run=what_was_run(compared.result),
     )
 
 
-def _oracle(result: Mapping[str, Any], chosen: str) -> Hindsight | None:
+def _oracle(result: ComparisonResult, chosen: str) -> Hindsight | None:
     try:
         return best_meeting_target(result, chosen=chosen)
     except EvaluationError:
@@ -199,17 +218,20 @@ def _take_oracles(other: Path, plan: VerdictPlan, out: Path) -> None:
     Raises:
         EvaluationError: If the other verdict names none, or this one has begun with another.
     """
-    scenarios = load_verdict(other)["scenarios"]
+    scenarios = load_verdict(other).scenarios
+    oracles: dict[str, str] = {}
     for name in plan.scenarios:
-        if not scenarios.get(name, {}).get("oracle"):
+        oracle = scenarios[name].oracle if name in scenarios else None
+        if oracle is None:
             raise EvaluationError(f"The verdict in {other} names no oracle for {name}.")
-    for name in plan.scenarios:
-        place, taken = _hindsight_place(out, name), str(scenarios[name]["oracle"]["arm"])
-        kept = read_json(place / _ARMS_FILE)
+        oracles[name] = oracle.arm
+    for name, taken in oracles.items():
+        place = _hindsight_place(out, name)
+        kept = load_if_there(HindsightArms, place / _ARMS_FILE)
         if kept is None:
             place.mkdir(parents=True, exist_ok=True)
-            write_json(place / _ARMS_FILE, {"arms": [taken], "oracle": taken})
-        elif kept.get("oracle") != taken:
+            save(place / _ARMS_FILE, HindsightArms(arms=(taken,), oracle=taken))
+        elif kept.oracle != taken:
             raise EvaluationError(
                 f"The verdict in {out} has begun with another oracle for {name} than that of "
                 f"{other}, {taken}.",
@@ -219,8 +241,8 @@ def _take_oracles(other: Path, plan: VerdictPlan, out: Path) -> None:
 
 def _chosen_oracle(out: Path, name: str) -> str:
     """The label of the oracle that another verdict chose; empty if none did."""
-    kept = read_json(_hindsight_place(out, name) / _ARMS_FILE)
-    return "" if kept is None else str(kept.get("oracle", ""))
+    kept = load_if_there(HindsightArms, _hindsight_place(out, name) / _ARMS_FILE)
+    return "" if kept is None or kept.oracle is None else kept.oracle
 
 
 def _hindsight_place(out: Path, name: str) -> Path:
@@ -232,9 +254,9 @@ def _hindsight(
 ) -> list[str]:
     """The arms of a scenario that hindsight adds; decided once."""
     place = _hindsight_place(out, name)
-    kept = read_json(place / _ARMS_FILE)
+    kept = load_if_there(HindsightArms, place / _ARMS_FILE)
     if kept is not None:
-        return [str(label) for label in kept["arms"]]
+        return list(kept.arms)
     if plan.hindsight_settings == 0:
         return []
     found = recordings_of([recordings], name)
@@ -255,22 +277,7 @@ def _hindsight(
     screened = screen_scenario(
         load_fitted(twin_file), count=plan.hindsight_settings, seed=plan.seed
     )
-    added = [*(one["arm"] for one in screened["arms"]), f"mpc:path={twin_file}"]
+    added = [*(one.arm for one in screened.arms), f"mpc:path={twin_file}"]
     labels = [label for label in added if label not in plan.arms]
-    write_json(place / _ARMS_FILE, {"arms": labels, "screened": screened["arms"]})
+    save(place / _ARMS_FILE, HindsightArms(arms=tuple(labels), screened=screened.arms))
     return labels
-
-
-def load_verdict(out: Path) -> dict[str, Any]:
-    """What a verdict has come to so far.
-
-    Raises:
-        EvaluationError: If there is none.
-    """
-    try:
-        found: dict[str, Any] = json.loads((out / VERDICT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise EvaluationError(
-            f"There is no verdict in {out}.", next_step="Run `stallward verdict --out` there."
-        ) from error
-    return found

@@ -6,12 +6,13 @@ recordings hold too little of what the candidate would do to say anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from stallward.agent.registry import make_controller
+from stallward.agent.schema.marks import Flat
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.split import load_split
 from stallward.env.twin.inputs.find import find_twin_of
@@ -63,9 +64,44 @@ class Judged:
     corrected_ticks: int
     verdict: Verdict
 
-    def as_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedArm:
+    """The randomised arm in a scenario.
+
+    Attributes:
+        estimate: Its value.
+        recordings: Names of its recordings.
+        ticks, seconds: How much they hold.
+    """
+
+    estimate: Flat[Estimate]
+    recordings: tuple[str, ...]
+    ticks: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """What the gate says of all candidates.
+
+    Attributes:
+        schema: Version of the JSON that is printed.
+        reference: Spec of what candidates must not be worse than.
+        price: Of every window missing the target by far.
+        logged: Scenario -> the randomised arm there.
+        candidates: Every candidate in every scenario.
+        refused: Arms that are worse somewhere.
+        held_out: Scenarios that are only measured at the end, for which no twin is shipped.
+    """
+
+    schema: int = 1
+    reference: str
+    price: float
+    logged: Mapping[str, LoggedArm]
+    candidates: tuple[Judged, ...]
+    refused: tuple[str, ...]
+    held_out: tuple[str, ...]
 
 
 def judge(
@@ -79,7 +115,7 @@ def judge(
     least_s: float = LEAST_S,
     settings: OffPolicySettings | None = None,
     report: Report = silent,
-) -> dict[str, Any]:
+) -> GateResult:
     """Judge candidates by every scenario's recordings with propensities.
 
     Args:
@@ -93,11 +129,6 @@ def judge(
         settings: How to estimate.
         report: Told how far it is.
 
-    Returns:
-        ``schema``, ``reference``, ``price``, ``logged`` (value of the randomised arm by scenario),
-        ``candidates`` (:class:`Judged`), ``refused`` (arms that are worse somewhere) and
-        ``held_out`` (scenarios that are only measured at the end, for which no twin is shipped).
-
     Raises:
         StallwardError: If there are no such recordings, or a candidate cannot be asked.
     """
@@ -105,16 +136,17 @@ def judge(
         check_askable(make_controller(spec))
     by_scenario, held_out = _logged_recordings(places, scenario, twin, price)
     judged: list[Judged] = []
-    logged: dict[str, Any] = {}
+    logged: dict[str, LoggedArm] = {}
     for number, (name, recordings) in enumerate(by_scenario.items()):
         report(name, number / len(by_scenario))
         estimator = OffPolicy([one.run for one in recordings], settings)
         seconds = sum(one.seconds for one in recordings)
-        logged[name] = asdict(estimator.logged) | {
-            "recordings": [one.run.name for one in recordings],
-            "ticks": sum(len(one.run.reward) for one in recordings),
-            "seconds": seconds,
-        }
+        logged[name] = LoggedArm(
+            estimate=estimator.logged,
+            recordings=tuple(one.run.name for one in recordings),
+            ticks=sum(len(one.run.reward) for one in recordings),
+            seconds=seconds,
+        )
         base = _value(estimator, recordings, reference)
         judged += [
             _judged(
@@ -128,15 +160,14 @@ def judge(
             for arm in arms
         ]
     report("done", 1.0)
-    return {
-        "schema": 1,
-        "reference": reference,
-        "price": price,
-        "logged": logged,
-        "candidates": [one.as_json() for one in judged],
-        "refused": sorted({one.arm for one in judged if one.verdict == "worse"}),
-        "held_out": held_out,
-    }
+    return GateResult(
+        reference=reference,
+        price=price,
+        logged=logged,
+        candidates=tuple(judged),
+        refused=tuple(sorted({one.arm for one in judged if one.verdict == "worse"})),
+        held_out=tuple(held_out),
+    )
 
 
 def _logged_recordings(
@@ -204,24 +235,24 @@ HEADERS: Final = (
 )  # fmt: skip
 
 
-def off_policy_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+def off_policy_rows(found: GateResult) -> list[tuple[str, ...]]:
     """The candidates as rows of :data:`HEADERS`."""
 
-    def interval(value: dict[str, float] | None) -> str:
-        if value is None:
+    def interval(estimate: Estimate | None) -> str:
+        if estimate is None:
             return "-"
-        return f"{value['value']:.2f} [{value['low']:.2f}..{value['high']:.2f}]"
+        return f"{estimate.value:.2f} [{estimate.low:.2f}..{estimate.high:.2f}]"
 
     return [
         (
-            one["scenario"],
-            one["arm"],
-            interval(one["fitted"]),
-            interval(one["doubly_robust"]),
-            interval(one["difference"]),
-            f"{one['ess']:.1f}",
-            f"{100 * one['agreement']:.1f} %",
-            one["verdict"],
+            one.scenario,
+            one.arm,
+            interval(one.fitted),
+            interval(one.doubly_robust),
+            interval(one.difference),
+            f"{one.ess:.1f}",
+            f"{100 * one.agreement:.1f} %",
+            one.verdict,
         )
-        for one in found["candidates"]
+        for one in found.candidates
     ]

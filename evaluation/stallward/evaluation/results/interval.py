@@ -1,0 +1,18 @@
+"""An estimate with its 95 % interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An estimate and its 95 % interval; ``None`` where nothing can be said."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+UNKNOWN: Final = Interval(value=None, low=None, high=None)
