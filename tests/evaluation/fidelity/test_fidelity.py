@@ -52,6 +52,10 @@ def test_spearman_ranks_ties_and_refuses_too_little() -> None:
     assert spearman(x, -x) == pytest.approx(-1.0)
     assert spearman(np.array([1.0, 1.0, 2.0]), np.array([5.0, 5.0, 9.0])) == pytest.approx(1.0)
     assert np.isnan(spearman(x[:2], x[:2]))
+    assert np.isnan(spearman(x, np.ones(4))), "nothing varies"
+    with_unknown = np.array([1.0, np.nan, 3.0, 4.0])
+    assert spearman(x, with_unknown) == pytest.approx(1.0), "of the pairs that are known"
+    assert np.isnan(spearman(x[:3], with_unknown[:3]))
 
 
 def test_the_floor_of_one_recording_is_between_its_halves() -> None:

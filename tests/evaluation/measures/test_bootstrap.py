@@ -77,7 +77,7 @@ def test_bootstrap_ratio_is_a_ratio_of_sums() -> None:
     ("degrees", "expected"), [(1, 12.7062), (4, 2.7764), (12, 2.1788), (30, 2.0423)]
 )
 def test_student_quantiles(degrees: int, expected: float) -> None:
-    assert student_975(degrees) == pytest.approx(expected, abs=1e-3)
+    assert student_975(degrees) == pytest.approx(expected, abs=1e-4)
 
 
 def test_intervals_reach_further_with_fewer_blocks() -> None:

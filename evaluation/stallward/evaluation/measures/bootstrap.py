@@ -133,18 +133,11 @@ def bootstrap_ratio(numerators: Array, denominators: Array, counts: Counts) -> A
 
 
 def spearman(x: Array, y: Array) -> float:
-    """Rank correlation; NaN for fewer than 3 pairs or no variation."""
-    if x.size < 3:
-        return float("nan")
-    ranks = [_ranks(v) for v in (x, y)]
-    spread = ranks[0].std() * ranks[1].std()
-    if spread == 0:
-        return float("nan")
-    return float(np.mean((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())) / spread)
+    """Rank correlation of the pairs that are known; NaN for fewer than 3 or no variation."""
+    from scipy.stats import spearmanr  # noqa: PLC0415 - takes a second, and few ask for it
 
-
-def _ranks(values: Array) -> Array:
-    """Ranks from 0, ties sharing their mean."""
-    below = (values[:, None] > values[None, :]).sum(axis=1)
-    same = (values[:, None] == values[None, :]).sum(axis=1)
-    return np.asarray(below + (same - 1) / 2.0, dtype=np.float64)
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    if x.size < 3 or np.ptp(x) == 0.0 or np.ptp(y) == 0.0:
+        return float("nan")
+    return float(spearmanr(x, y).statistic)
