@@ -39,7 +39,7 @@ class ArmErrors:
     work: float
 
     def known(self) -> Errors:
-        """The same as results show it."""
+        """These errors as results show them: what is not known is ``None``."""
         return Errors(
             p50=finite(self.p50),
             p95=finite(self.p95),

@@ -185,7 +185,7 @@ def _ships(score_over_rule: JudgedFigure | None) -> Shipped:
 
 
 def _roles(scenes: Sequence[Scene]) -> list[str]:
-    """Those that every scenario has, in order."""
+    """Roles that every scenario has, in order."""
     first, *rest = [scene.labels for scene in scenes]
     return [role for role in first if all(role in labels for labels in rest)]
 
@@ -360,7 +360,7 @@ def _interval(how: How, found: Estimate, rounds: int) -> Interval:
 
 
 def _rule_of_three(found: Interval, windows: int) -> Interval:
-    """Of a difference that never varied: what may have been missed in so many windows."""
+    """An interval for a difference that never varied: what so many windows may have missed."""
     assert found.value is not None  # it has an interval
     margin = min(3.0 / max(windows, 1), 1.0)
     return Interval(value=found.value, low=found.value - margin, high=found.value + margin)
