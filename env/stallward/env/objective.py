@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.errors import ScenarioError
+from stallward.env.simulation.constraints import in_order
 from stallward.env.twin.simd.elementary import log
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.values import is_nan, maximum, minimum, where
@@ -135,7 +136,8 @@ class Slack:
 
     def as_array(self) -> Array:
         """In the order of ``SUFFERED``, ``(len(SUFFERED), 1)``."""
-        return np.array([[self.windows], [self.excess], [self.slow]])
+        each = in_order(window_violated=self.windows, excess=self.excess, slow=self.slow)
+        return each[:, np.newaxis]
 
 
 def scored(progress: Array, suffered: Array, allowed: Array) -> Array:

@@ -16,7 +16,12 @@ from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.twin_env import spaces
 from stallward.env.objective import SUFFERED
-from stallward.env.simulation.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
+from stallward.env.simulation.simulation import (
+    OBSERVATION_BOUND,
+    Simulation,
+    SimulationSettings,
+    StepResult,
+)
 from stallward.env.simulation.step import COSTS
 from stallward.env.twin.inputs.fitted import FittedTwin
 
@@ -35,6 +40,36 @@ class Others:
     """Until the policy takes over, at most."""
     idle_share: float = 0.3
     """Chance that nobody holds them; else every limit is at random, and stays."""
+
+
+class _EpisodeSums:
+    """Sums over the steps of the running episodes, one entry a node.
+
+    Args:
+        nodes: How many nodes.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self.reward = np.zeros(nodes)
+        self.progress = np.zeros(nodes)
+        self.violated = np.zeros(nodes)
+        self.window_violated = np.zeros(nodes)
+        self.moved = np.zeros(nodes)
+
+    def add(self, result: StepResult) -> None:
+        """Add what a step did."""
+        self.reward += result.reward
+        self.progress += result.progress
+        self.violated += result.violated
+        self.window_violated += result.window_violated
+        self.moved += result.moved
+
+    def clear(self, index: NDArray[np.int64]) -> None:
+        """Forget the episodes of some nodes."""
+        for sums in (
+            self.reward, self.progress, self.violated, self.window_violated, self.moved,
+        ):  # fmt: skip
+            sums[index] = 0.0
 
 
 class TwinVec(VecEnv):
@@ -77,7 +112,7 @@ class TwinVec(VecEnv):
         self._others_rng = np.random.default_rng(seed)
         self._others_actions = np.zeros_like(self._actions)
         self._others_steps = np.zeros(n_envs, dtype=np.int64)
-        self._sums = np.zeros((5, n_envs))
+        self._sums = _EpisodeSums(n_envs)
         self._seen = np.zeros((len(SUFFERED) + 2, len(twins)))
         # Making a thousand dicts at every step costs as much as the twin (garbage collection).
         self._infos: list[dict[str, Any]] = [{} for _ in range(n_envs)]
@@ -101,7 +136,7 @@ class TwinVec(VecEnv):
         self.simulation.reset(everyone)
         self.simulation.stagger()
         self._hand_to_others(everyone)
-        self._sums[:] = 0.0
+        self._sums.clear(np.arange(self.num_envs))
         self._reset_seeds()
         self._reset_options()
         return self._shown(np.arange(self.num_envs))
@@ -129,9 +164,7 @@ class TwinVec(VecEnv):
         result = self.simulation.step(
             np.where(others[:, None], self._others_actions, self._actions)
         )
-        self._sums += (
-            result.reward, result.progress, result.violated, result.window_violated, result.moved,
-        )  # fmt: skip
+        self._sums.add(result)
         observation = self._shown(np.arange(self.num_envs))
         for i in self._finished:
             self._infos[i] = {}
@@ -165,19 +198,19 @@ class TwinVec(VecEnv):
         index = np.flatnonzero(done)
         steps = self.simulation.steps[index].copy()
         step_s = 0.1 * self.simulation.settings.ticks_per_action
-        means = self._sums[:, index] / steps
+        sums = self._sums
         for k, i in enumerate(index):
             infos[i] = {
                 "terminal_observation": observation[i].copy(),
                 "TimeLimit.truncated": True,
-                "episode": {"r": float(self._sums[0, i]), "l": int(steps[k]), "t": 0.0},
-                "progress": float(means[1, k]),
-                "violated": float(means[2, k]),
-                "window_violated": float(means[3, k]),
-                "switches_per_s": float(means[4, k] / step_s),
+                "episode": {"r": float(sums.reward[i]), "l": int(steps[k]), "t": 0.0},
+                "progress": float(sums.progress[i] / steps[k]),
+                "violated": float(sums.violated[i] / steps[k]),
+                "window_violated": float(sums.window_violated[i] / steps[k]),
+                "switches_per_s": float(sums.moved[i] / steps[k] / step_s),
                 "scenario": int(self.simulation.scenario[i]),
             }
-        self._sums[:, index] = 0.0
+        sums.clear(index)
         self.simulation.reset(done)
         self._hand_to_others(done)
         observation[index] = self._shown(index)

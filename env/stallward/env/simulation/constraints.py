@@ -28,6 +28,14 @@ _AMPLE_STEPS: Final = 200
 _NO_ACTION: Final = np.zeros(len(ACTION_SIZES), dtype=np.int64)
 
 
+def in_order(
+    *, window_violated: Array | float, excess: Array | float, slow: Array | float
+) -> Array:
+    """Figures of what was suffered as an array, in the order of ``SUFFERED``."""
+    figures = {"window_violated": window_violated, "excess": excess, "slow": slow}
+    return np.array([figures[name] for name in SUFFERED])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ample:
     """The application with memory for everybody, one entry a twin."""
@@ -90,11 +98,15 @@ def measure_ample(
     twins: Sequence[FittedTwin], settings: SimulationSettings, *, seed: int
 ) -> Ample:
     """The application beside a background that leaves it all the memory it wants."""
-    found = np.array([_ample(twin, settings, seed) for twin in twins]).T
-    return Ample(usual_ms=found[0], p99_ms=found[1], windows=found[2])
+    each = [_ample(twin, settings, seed) for twin in twins]
+    return Ample(
+        usual_ms=np.concatenate([one.usual_ms for one in each]),
+        p99_ms=np.concatenate([one.p99_ms for one in each]),
+        windows=np.concatenate([one.windows for one in each]),
+    )
 
 
-def _ample(twin: FittedTwin, settings: SimulationSettings, seed: int) -> tuple[float, ...]:
+def _ample(twin: FittedTwin, settings: SimulationSettings, seed: int) -> Ample:
     simulation = Simulation([twin], _NODES, replace(settings, episode_s=1e6), seed=seed)
     simulation.reset(np.ones(_NODES, dtype=bool))
     simulation.twin.nodes.zone_pages = _PLENTY * simulation.twin.nodes.zone_pages
@@ -106,10 +118,10 @@ def _ample(twin: FittedTwin, settings: SimulationSettings, seed: int) -> tuple[f
     answered = (simulation.twin.pooled - before).sum(axis=1, keepdims=True)
     usual_ms = float(simulation.terms.usual_ms[0])
     excess = float(np.mean([step.excess.mean() for step in steps]))
-    return (
-        usual_ms * (1.0 + excess),
-        float(pooled_quantiles(answered, (0.99,))[0, 0]),
-        float(np.mean([step.window_violated.mean() for step in steps])),
+    return Ample(
+        usual_ms=np.array([usual_ms * (1.0 + excess)]),
+        p99_ms=pooled_quantiles(answered, (0.99,))[0, :1],
+        windows=np.array([np.mean([step.window_violated.mean() for step in steps])]),
     )
 
 

@@ -22,11 +22,11 @@ from stallward.env.objective import TAIL, TARGET, check_quantile
 from stallward.env.simulation.nuisance import NO_NUISANCE, NUMBERS, Nuisance, draw_sensors
 from stallward.env.simulation.observe import ENCODER
 from stallward.env.simulation.step import (
-    MEASURES,
-    Results,
+    MEASURED,
     Seen,
     Terms,
     make_seen,
+    measured_by_name,
     observe_first,
     step_all,
 )
@@ -278,9 +278,9 @@ class Simulation:
         self._decisions += 1
         seen.wanted[: self.batch] = actions
         seen.late[: self.batch] = late
-        results = Results(np.empty((len(seen.wanted), len(MEASURES))))
+        measured = MEASURED.empty(self.batch)
         step_all(
-            twin.world, seen, results, self._rules, self.terms, settings.switch_cost,
+            twin.world, seen, measured, self._rules, self.terms, settings.switch_cost,
             twin.ticks, ticks,
         )  # fmt: skip
         twin.ticks += ticks
@@ -288,11 +288,10 @@ class Simulation:
         if self._senses:
             np.multiply(self._exact, self._gains, out=self.observation)
             self.observation += self._offsets
-        measured = results.values[: self.batch].T
         return StepResult(
             observation=self.observation,
             done=self.steps >= self.steps_per_episode,
-            **dict(zip(MEASURES, measured, strict=True)),
+            **measured_by_name(measured, self.batch),
         )
 
 

@@ -29,23 +29,20 @@ from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.levers import Ring, Rules
 from stallward.env.twin.physics.state import LAST_S, P95_MS, SUBSTEPS, Node, node_at
 from stallward.env.twin.simd.jit import kernel, model
-from stallward.env.twin.simd.layout import Rows, tiles
+from stallward.env.twin.simd.layout import Layout, Rows, tiles
 from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
-from stallward.env.twin.simd.records import local_rows
+from stallward.env.twin.simd.records import local_rows, reader
 from stallward.env.twin.simd.values import maximum, where
 from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 Actions = NDArray[np.int64]
 
-MEASURES: Final = (
-    "reward", "progress", "violated", "window_violated", "moved", "excess", "slow",
-)  # fmt: skip
 COSTS: Final = ("violated", "excess", "slow")
 """What has a price."""
-_MEASURED: Final = len(MEASURES)
-_COSTS: Final = len(COSTS)
-_USUAL, _SLOW, _TERMS = _COSTS, _COSTS + 1, _COSTS + 2
+_VIOLATED, _EXCESS, _SLOW = range(len(COSTS))
+"""Which row of the prices is that of which cost."""
+_PRICES: Final = len(COSTS)
 _ENTRIES: Final = len(ACTION_SIZES)
 _PROFILES: Final = len(PROFILES)
 _START, _BLOCK = NODE_DIRTY_RATIOS
@@ -94,11 +91,37 @@ class Terms(NamedTuple):
     """Latency from which on a request is a slow one, ``(scenarios,)``."""
 
 
-class Results(NamedTuple):
-    """What a decision came to: :data:`MEASURES` of each node."""
+class Measured:
+    """What a decision came to on a node, means over its ticks."""
 
-    values: Array
-    """``(B, len(MEASURES))``."""
+    reward: float
+    progress: float
+    """Mean over the slots of their share of full speed."""
+    violated: float
+    """Severity of the last second."""
+    window_violated: float
+    """1 where the last window missed the target."""
+    moved: float
+    """How many levers moved; a sum."""
+    excess: float
+    """By how many times the usual latency requests took longer."""
+    slow: float
+    """Share of the requests that are slow ones."""
+
+
+MEASURED: Final = Layout(Measured)
+measured_at: Final = reader(Measured, MEASURED)
+
+
+def measured_by_name(measured: Array, nodes: int) -> dict[str, Array]:
+    """The figures of the first nodes, ``(nodes,)`` each, by their names in :class:`Measured`.
+
+    Args:
+        measured: Rows of ``MEASURED``.
+        nodes: How many.
+    """
+    rows = measured.swapaxes(0, 1).reshape(MEASURED.rows, -1)[:, :nodes]
+    return {name: rows[row] for name, (row, _) in MEASURED.fields.items()}
 
 
 def make_seen(nodes: int) -> Seen:
@@ -120,7 +143,7 @@ def make_seen(nodes: int) -> Seen:
 def step_all(
     world: World,
     seen: Seen,
-    results: Results,
+    measured: Array,
     rules: Rules,
     terms: Terms,
     switch_cost: float,
@@ -132,7 +155,7 @@ def step_all(
     Args:
         world: The twin's nodes.
         seen: The actions; observations are put into it.
-        results: Filled.
+        measured: Filled; rows of :class:`Measured`.
         rules: The guard's.
         terms: Of the scenarios.
         switch_cost: Of one lever moving once.
@@ -140,14 +163,14 @@ def step_all(
         ticks: How many the decision holds.
     """
     for at in range(0, seen.wanted.shape[0], WIDTH):
-        _step_nodes(world, seen, results, rules, terms, switch_cost, tick, ticks, at)
+        _step_nodes(world, seen, measured, rules, terms, switch_cost, tick, ticks, at)
 
 
 @model
 def _step_nodes(
     world: World,
     seen: Seen,
-    results: Results,
+    measured: Array,
     rules: Rules,
     terms: Terms,
     switch_cost: float,
@@ -158,15 +181,17 @@ def _step_nodes(
     node, frame = node_at(world.state, at), frame_at(seen.frames, at)
     memory = encoder_at(seen.encoders, at)
     slots = slots_in_use(node)
-    action, found, mine = local_rows(_ENTRIES), local_rows(_MEASURED), local_rows(_TERMS)
+    action, prices = local_rows(_ENTRIES), local_rows(_PRICES)
+    usual_ms, slow_ms = local_rows(1), local_rows(1)
     for lane in range(WIDTH):
         which = int(value_of_lane(node.scenario, lane))
-        for c in range(_COSTS):
-            set_lane(mine, c, lane, terms.prices[c, which])
-        set_lane(mine, _USUAL, lane, terms.usual_ms[which])
-        set_lane(mine, _SLOW, lane, terms.slow_ms[which])
-    for m in range(_MEASURED):
-        found[m] = 0.0
+        for cost in range(_PRICES):
+            set_lane(prices, cost, lane, terms.prices[cost, which])
+        set_lane(usual_ms, 0, lane, terms.usual_ms[which])
+        set_lane(slow_ms, 0, lane, terms.slow_ms[which])
+    mean = measured_at(measured, at)
+    mean.reward = mean.progress = mean.violated = mean.window_violated = 0.0
+    mean.moved = mean.excess = mean.slow = 0.0
     for k in range(ticks):
         _read_actions(seen, action, at, k == 0)
         moved = _set_levers(node, rules, action, slots)
@@ -184,23 +209,21 @@ def _step_nodes(
             node.slo_ms,
             node.rate_per_s,
         )
-        longer, slow = _requests(node, mine[_USUAL], mine[_SLOW])
-        paid = mine[0] * bad + mine[1] * longer + mine[2] * slow
+        longer, slow = _requests(node, usual_ms[0], slow_ms[0])
+        paid = prices[_VIOLATED] * bad + prices[_EXCESS] * longer + prices[_SLOW] * slow
         value = rewards.reward(progress, paid, moved, switch_cost)
-        found[0] = found[0] + value / ticks
-        found[1] = found[1] + progress / ticks
-        found[2] = found[2] + bad / ticks
-        found[3] = found[3] + node.missed / ticks
-        found[4] = found[4] + moved
-        found[5] = found[5] + longer / ticks
-        found[6] = found[6] + slow / ticks
+        mean.reward = mean.reward + value / ticks
+        mean.progress = mean.progress + progress / ticks
+        mean.violated = mean.violated + bad / ticks
+        mean.window_violated = mean.window_violated + node.missed / ticks
+        mean.moved = mean.moved + moved
+        mean.excess = mean.excess + longer / ticks
+        mean.slow = mean.slow + slow / ticks
         for lane in range(WIDTH):
             shown = ticks - 2 if seen.late[at + lane] else ticks - 1
             if k == shown:
                 write_observation(memory, seen.observation, at, lane)
     for lane in range(WIDTH):
-        for m in range(_MEASURED):
-            results.values[at + lane, m] = value_of_lane(found[m], lane)
         for j in range(_ENTRIES):
             seen.action[at + lane, j] = seen.wanted[at + lane, j]
 

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from stallward.env.objective import MOST_EXCESS, TAIL, Slack, scored
+from stallward.env.simulation.constraints import in_order
 from stallward.evaluation.arms import AMPLE
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.measures.contrasts import Estimate
@@ -36,12 +37,14 @@ def score(found: Estimated, label: str) -> Estimate:
     kept, usually = mine.slo_attainment, ample.slo_attainment
     value = scored(
         np.array([mine.background_work.value]),
-        np.array([[usually.value - kept.value], [excess.value], [slow.value]]),
+        in_order(window_violated=usually.value - kept.value, excess=excess.value, slow=slow.value)[
+            :, np.newaxis
+        ],
         _ALLOWED,
     )
     draws = scored(
         mine.background_work.draws,
-        np.array([usually.draws - kept.draws, excess.draws, slow.draws]),
+        in_order(window_violated=usually.draws - kept.draws, excess=excess.draws, slow=slow.draws),
         _ALLOWED,
     )
     return Estimate(value=float(value[0]), draws=draws)
