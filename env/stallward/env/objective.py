@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.errors import ScenarioError
-from stallward.env.simulation.constraints import in_order
 from stallward.env.twin.simd.elementary import log
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.values import is_nan, maximum, minimum, where
@@ -121,6 +120,14 @@ Array = NDArray[np.float64]
 PENALTIES: Final = np.array([10.0, 2.0, 10.0])
 """A hundredth of all windows or requests beyond those allowed costs a tenth of full speed, and so
 does a mean that is 5 % longer."""
+
+
+def in_order(
+    *, window_violated: Array | float, excess: Array | float, slow: Array | float
+) -> Array:
+    """Figures of what was suffered as an array, in the order of ``SUFFERED``."""
+    figures = {"window_violated": window_violated, "excess": excess, "slow": slow}
+    return np.array([figures[name] for name in SUFFERED])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

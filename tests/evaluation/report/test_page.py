@@ -11,8 +11,8 @@ import pytest
 from example_results import arm, comparison
 from jinja2 import UndefinedError
 
-from stallward.evaluation.page import render_template
 from stallward.evaluation.report.html import render_report
+from stallward.evaluation.report.page import render_template
 from stallward.evaluation.results.comparison import Contrast
 from stallward.evaluation.results.interval import Interval
 

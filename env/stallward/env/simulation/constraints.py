@@ -28,14 +28,6 @@ _AMPLE_STEPS: Final = 200
 _NO_ACTION: Final = np.zeros(len(ACTION_SIZES), dtype=np.int64)
 
 
-def in_order(
-    *, window_violated: Array | float, excess: Array | float, slow: Array | float
-) -> Array:
-    """Figures of what was suffered as an array, in the order of ``SUFFERED``."""
-    figures = {"window_violated": window_violated, "excess": excess, "slow": slow}
-    return np.array([figures[name] for name in SUFFERED])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ample:
     """The application with memory for everybody, one entry a twin."""

@@ -13,8 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.objective import MOST_EXCESS, TAIL, Slack, scored
-from stallward.env.simulation.constraints import in_order
+from stallward.env.objective import MOST_EXCESS, TAIL, Slack, in_order, scored
 from stallward.evaluation.arms import AMPLE
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.measures.contrasts import Estimate
