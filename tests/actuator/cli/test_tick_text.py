@@ -7,8 +7,8 @@ import json
 import pytest
 
 from stallward.actuator.cli.tick_text import TickPrinter, parse_desired
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
-from stallward.actuator.reasons import DecisionLate, Fault, Reasons
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
 from stallward.agent.controller import Decision
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire

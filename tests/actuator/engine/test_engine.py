@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from stallward.actuator.engine.engine import Engine, EngineSettings
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.reasons import (
+from stallward.actuator.record import wire
+from stallward.actuator.record.reasons import (
     ControllerRaised,
     DecisionLate,
     Fault,
@@ -20,7 +21,6 @@ from stallward.actuator.reasons import (
     OutsideTraining,
     TimeStoodStill,
 )
-from stallward.actuator.record import wire
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.controller import Controller, Decision, NodeContext
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire, Tuning

@@ -15,8 +15,8 @@ from stallward.actuator.engine.fallback import MOST_DOUBLINGS, STEADY_TICKS, Tru
 from stallward.actuator.engine.interface import TickOutcome
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.reasons import Fault, FaultKind, NoSample, SignalLost
 from stallward.actuator.record import wire
+from stallward.actuator.record.reasons import Fault, FaultKind, NoSample, SignalLost
 from stallward.actuator.record.tick_record import Circumstances, Mode, TickRecord
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire

@@ -14,8 +14,8 @@ from scripted_engine import Scripted, ScriptedPolicy, scripted_engine, wire_reco
 from stallward.actuator.engine import ask_controller
 from stallward.actuator.engine.engine import Engine, EngineSettings, TickOutcome
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.guard_problem import Flaw, Problem
-from stallward.actuator.reasons import (
+from stallward.actuator.guard.problem import Flaw, Problem
+from stallward.actuator.record.reasons import (
     Cause,
     ControllerRaised,
     DecisionLate,
@@ -36,8 +36,8 @@ from stallward.actuator.reasons import (
     Waiting,
     WrongSlots,
 )
-from stallward.actuator.reasons_text import reason_notes
-from stallward.actuator.reasons_wire import reasons_from_wire, reasons_to_wire
+from stallward.actuator.record.reasons_text import reason_notes
+from stallward.actuator.record.reasons_wire import reasons_from_wire, reasons_to_wire
 from stallward.actuator.record.tick_record import Circumstances, Mode
 from stallward.actuator.service.metrics.labels import fallback_reason
 from stallward.agent.controller import Decision

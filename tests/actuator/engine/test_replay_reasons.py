@@ -13,17 +13,17 @@ from scripted_engine import Scripted, scripted_engine, tick_record
 from stallward.actuator.engine.engine import EngineSettings
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.guard_changes import GuardRule, Wish
-from stallward.actuator.reasons import (
+from stallward.actuator.guard.changes import GuardRule, Wish
+from stallward.actuator.record import wire
+from stallward.actuator.record.frames import read_frames
+from stallward.actuator.record.reasons import (
     DecisionLate,
     Fault,
     FaultKind,
     NoDetails,
 )
-from stallward.actuator.reasons_text import reason_notes
-from stallward.actuator.reasons_wire import reasons_from_wire
-from stallward.actuator.record import wire
-from stallward.actuator.record.frames import read_frames
+from stallward.actuator.record.reasons_text import reason_notes
+from stallward.actuator.record.reasons_wire import reasons_from_wire
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import DesiredState, SlotDesire

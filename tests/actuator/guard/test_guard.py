@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardRule, Unit, Wish
 from stallward.actuator.guard.guard import Guard, GuardMemory, slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SlotFacts, SlotTracker
-from stallward.actuator.guard_changes import GuardRule, Unit, Wish
-from stallward.actuator.reasons_text import problem_text
+from stallward.actuator.record.reasons_text import problem_text
 from stallward.agent.desired import (
     LIMIT_RATIOS,
     MIB,

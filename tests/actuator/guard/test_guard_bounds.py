@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardRule
 from stallward.actuator.guard.guard import MAX_CHANGES, Guard, GuardMemory, Verdict
-from stallward.actuator.guard_changes import GuardRule
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import GroupSample, LeverState, ProcessSample, Sample, SlotState
 from stallward.agent.testing import make_sample

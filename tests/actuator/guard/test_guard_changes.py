@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.guard import Guard, GuardMemory
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
-from stallward.actuator.reasons import (
+from stallward.actuator.record.reasons import (
     Reasons,
 )
-from stallward.actuator.reasons_text import change_text, reason_notes
-from stallward.actuator.reasons_wire import reasons_to_wire
+from stallward.actuator.record.reasons_text import change_text, reason_notes
+from stallward.actuator.record.reasons_wire import reasons_to_wire
 from stallward.actuator.service.metrics.labels import guard_rule
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire
 from stallward.agent.sample import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit
 from stallward.actuator.guard.guard import Guard, GuardMemory
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import ProcessSample, Sample, SlotState
 from stallward.agent.testing import make_sample

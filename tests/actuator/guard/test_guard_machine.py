@@ -54,8 +54,8 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import GuardMemory, slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import SLOT_BYTES, PauseMemory
-from stallward.actuator.reasons import FaultKind
 from stallward.actuator.record import wire
+from stallward.actuator.record.reasons import FaultKind
 from stallward.actuator.record.tick_record import Circumstances, Mode
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import (

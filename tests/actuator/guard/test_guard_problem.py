@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stallward.actuator.guard.expressible import unusable
-from stallward.actuator.guard_problem import Expected, Flaw
-from stallward.actuator.reasons_text import problem_text
+from stallward.actuator.guard.problem import Expected, Flaw
+from stallward.actuator.record.reasons_text import problem_text
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 

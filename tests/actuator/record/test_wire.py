@@ -10,13 +10,13 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stallward.actuator import reasons as reason
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
-from stallward.actuator.guard_problem import Expected, Flaw, Problem
-from stallward.actuator.reasons import Fault, FaultKind, Reasons
-from stallward.actuator.reasons_text import reason_notes
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.guard.problem import Expected, Flaw, Problem
+from stallward.actuator.record import reasons as reason
 from stallward.actuator.record import wire as convert
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.reasons import Fault, FaultKind, Reasons
+from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import (
     Circumstances,
     Mode,

@@ -20,9 +20,9 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Wish
-from stallward.actuator.reasons import DecisionLate, Fault, Reasons
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecord, TickTimings
 from stallward.actuator.record.wire import record_to_wire
 from stallward.actuator.runtime.addresses import Address

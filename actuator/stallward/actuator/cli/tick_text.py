@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from stallward.actuator.client import DaemonStatus
-from stallward.actuator.guard_changes import GuardChange
+from stallward.actuator.guard.changes import GuardChange
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
 from stallward.agent.errors import UsageError

@@ -25,10 +25,10 @@ from stallward.actuator.errors import (
     LeaseHeldError,
     RequestError,
 )
-from stallward.actuator.reasons import Reasons
-from stallward.actuator.reasons_text import reason_notes
-from stallward.actuator.reasons_wire import reasons_from_wire
 from stallward.actuator.record import wire as convert
+from stallward.actuator.record.reasons import Reasons
+from stallward.actuator.record.reasons_text import reason_notes
+from stallward.actuator.record.reasons_wire import reasons_from_wire
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import PolicyError

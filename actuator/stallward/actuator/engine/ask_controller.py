@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.guard.expressible import unusable
-from stallward.actuator.guard_problem import Problem
-from stallward.actuator.reasons import (
+from stallward.actuator.guard.problem import Problem
+from stallward.actuator.record.reasons import (
     Cause,
     ControllerRaised,
     DecisionUnfit,

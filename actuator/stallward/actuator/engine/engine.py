@@ -21,8 +21,15 @@ from stallward.actuator.engine.fallback import Trust
 from stallward.actuator.engine.interface import EngineCounts, EngineSettings, TickOutcome
 from stallward.actuator.engine.sample_check import SampleMemory, check_sample
 from stallward.actuator.guard.guard import Guard, GuardMemory
-from stallward.actuator.guard_problem import Problem
-from stallward.actuator.reasons import Cause, DecisionLate, Fault, NoSample, Reasons, Waiting
+from stallward.actuator.guard.problem import Problem
+from stallward.actuator.record.reasons import (
+    Cause,
+    DecisionLate,
+    Fault,
+    NoSample,
+    Reasons,
+    Waiting,
+)
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
 from stallward.agent.controller import Controller, Decision
 from stallward.agent.desired import RELEASED, DesiredState

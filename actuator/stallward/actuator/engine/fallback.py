@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stallward.actuator.reasons import FaultKind
+from stallward.actuator.record.reasons import FaultKind
 
 STEADY_TICKS: Final = 100
 """A controller that was followed for so many ticks since it returned has made up for a fault."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.reasons import Fault, Reasons
+from stallward.actuator.record.reasons import Fault, Reasons
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import DesiredState

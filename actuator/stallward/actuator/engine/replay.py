@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 
 from stallward.actuator.engine.engine import Engine, EngineSettings
-from stallward.actuator.reasons import Fault, FaultKind, NoDetails, Reasons
+from stallward.actuator.record.reasons import Fault, FaultKind, NoDetails, Reasons
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.controller import Controller
 from stallward.agent.controllers.none import NoneController

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.reasons import (
+from stallward.actuator.record.reasons import (
     Cause,
     SampleTooOld,
     SignalLost,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from stallward.actuator.guard_problem import Expected, Flaw, Problem
+from stallward.actuator.guard.problem import Expected, Flaw, Problem
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 

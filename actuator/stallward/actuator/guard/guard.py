@@ -24,8 +24,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.expressible import inexpressible
 from stallward.actuator.guard.limits import LimitMemory, SlotCase
+from stallward.actuator.guard.problem import Problem
 from stallward.actuator.guard.processes import (
     grant_end,
     grant_stops,
@@ -36,8 +38,6 @@ from stallward.actuator.guard.processes import (
 from stallward.actuator.guard.slot import ALONE, grant_slot
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S
 from stallward.actuator.guard.step_aside import Aside, pauses_left, remember, step_aside
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
-from stallward.actuator.guard_problem import Problem
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import Sample
 

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass, field
 
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.oom_kills import KillMemory
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
 from stallward.agent.desired import LIMIT_RATIOS, limit_level
 from stallward.agent.sample import GroupSample, SlotState
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Wish
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
 from stallward.agent.desired import DesiredState, ProcessRef
 from stallward.agent.sample import Sample
 

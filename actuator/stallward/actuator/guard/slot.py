@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.limits import (
     LimitMemory,
     SlotCase,
@@ -13,7 +14,6 @@ from stallward.actuator.guard.limits import (
     grant_swap_max,
 )
 from stallward.actuator.guard.oom_kills import note_limit, watch_kills, without_limits
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
 from stallward.agent.desired import PageAdvice, SlotDesire
 
 ALONE: Final = SlotDesire()

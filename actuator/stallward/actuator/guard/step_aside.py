@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Wish
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample
 

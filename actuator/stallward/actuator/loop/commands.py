@@ -9,9 +9,9 @@ from stallward.actuator.engine.engine import Engine, TickOutcome
 from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, LeaseDesk
 from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
-from stallward.actuator.reasons_text import problem_text
-from stallward.actuator.reasons_wire import reasons_to_wire
 from stallward.actuator.record import wire as convert
+from stallward.actuator.record.reasons_text import problem_text
+from stallward.actuator.record.reasons_wire import reasons_to_wire
 from stallward.actuator.record.tick_record import Mode
 from stallward.agent.controller import PolicyController
 from stallward.agent.errors import StallwardError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from stallward.actuator.reasons import Reasons
-from stallward.actuator.reasons_text import reason_notes
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.reasons import Reasons
+from stallward.actuator.record.reasons_text import reason_notes
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import Sample

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from stallward.actuator.flat_wire import FlatWire, Parts
 from stallward.actuator.latency.config import LatencyConfig
 from stallward.actuator.latency.source import LatencySource
-from stallward.actuator.old_notes import was_leased
-from stallward.actuator.reasons_wire import reasons_from_wire, reasons_parts
+from stallward.actuator.record.flat_wire import FlatWire, Parts
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.record.old_notes import was_leased
+from stallward.actuator.record.reasons_wire import reasons_from_wire, reasons_parts
 from stallward.actuator.record.tick_record import (
     Circumstances,
     Mode,

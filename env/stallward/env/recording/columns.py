@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 
-from stallward.actuator.reasons_text import reason_notes
-from stallward.actuator.reasons_wire import reasons_from_wire
+from stallward.actuator.record.reasons_text import reason_notes
+from stallward.actuator.record.reasons_wire import reasons_from_wire
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _SKIPPED: Final = frozenset({"psi", "name"})

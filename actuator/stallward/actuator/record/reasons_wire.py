@@ -12,12 +12,19 @@ from typing import Final, Generic, TypeVar
 
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
-from stallward.actuator import reasons as domain
-from stallward.actuator.flat_wire import FlatWire, Parts
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
-from stallward.actuator.guard_problem import Expected, Flaw, Problem
-from stallward.actuator.old_notes import fault_of
-from stallward.actuator.reasons import Cause, DecisionUnfit, Fault, FaultKind, NoDetails, Reasons
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.guard.problem import Expected, Flaw, Problem
+from stallward.actuator.record import reasons as domain
+from stallward.actuator.record.flat_wire import FlatWire, Parts
+from stallward.actuator.record.old_notes import fault_of
+from stallward.actuator.record.reasons import (
+    Cause,
+    DecisionUnfit,
+    Fault,
+    FaultKind,
+    NoDetails,
+    Reasons,
+)
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _E = TypeVar("_E", bound=enum.Enum)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from stallward.actuator.reasons import Fault, FaultKind, NoDetails
+from stallward.actuator.record.reasons import Fault, FaultKind, NoDetails
 
 _KINDS: Final = {
     "stale sample": FaultKind.STALE,

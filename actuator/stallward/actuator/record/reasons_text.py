@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from stallward.actuator.guard_changes import GuardChange, GuardRule, Unit, Wish
-from stallward.actuator.guard_problem import Expected, Flaw, Problem
-from stallward.actuator.reasons import (
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.guard.problem import Expected, Flaw, Problem
+from stallward.actuator.record.reasons import (
     Cause,
     ControllerRaised,
     DecisionLate,

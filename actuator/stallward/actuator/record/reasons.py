@@ -1,7 +1,7 @@
 """Why a tick did not do what its controller wanted, as values. Pure.
 
 A :class:`Fault` says why a controller was not followed, a
-:class:`~stallward.actuator.guard_changes.GuardChange` what the guard granted less of. Programs
+:class:`~stallward.actuator.guard.changes.GuardChange` what the guard granted less of. Programs
 read these; the sentences that people read are made from them in ``reasons_text``.
 """
 
@@ -11,8 +11,8 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stallward.actuator.guard_changes import GuardChange
-from stallward.actuator.guard_problem import Flaw, Problem
+from stallward.actuator.guard.changes import GuardChange
+from stallward.actuator.guard.problem import Flaw, Problem
 
 
 class FaultKind(enum.Enum):
