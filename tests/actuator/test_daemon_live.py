@@ -426,8 +426,10 @@ def test_latd_acts_under_pressure_and_replays_bit_for_bit(little_sandbox: Little
     with Daemon(little_sandbox.config("latd")) as daemon, daemon.client() as client:
         assert daemon.pids.recorder is not None
         deadline_s = time.monotonic() + PATIENCE_S
+        stopped = False
         for watched in client.watch():
-            if watched.record.granted.stopped or time.monotonic() > deadline_s:
+            stopped = stopped or bool(watched.record.granted.stopped)
+            if (stopped and watched.record.sequence >= 20) or time.monotonic() > deadline_s:
                 break
     assert little_sandbox.leftovers() == []
     records = [
