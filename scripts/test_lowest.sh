@@ -21,6 +21,6 @@ lowest=build/lowest
 "$uv" pip sync --quiet --python $lowest/bin/python $lowest/requirements.txt
 "$uv" pip install --quiet --python $lowest/bin/python --no-deps --editable .
 
-[ $# -gt 0 ] || set -- -m "not live and not vm and not slow" \
+[ $# -gt 0 ] || set -- -n logical --dist worksteal -m "not live and not vm and not slow" \
   tests/agent tests/actuator tests/models tests/env tests/training tests/evaluation
 exec $lowest/bin/python -m pytest -q -p no:cacheprovider "$@"
