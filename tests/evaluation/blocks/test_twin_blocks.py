@@ -65,6 +65,7 @@ def _request(twin: Path, out: Path, arms: str = "none,static:pause=all,latd") ->
     )
 
 
+@pytest.mark.slow
 def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) -> None:
     out = tmp_path / "out"
     result = run_comparison(_request(twin_file, out)).result

@@ -321,11 +321,13 @@ def test_runs_on_the_twin_leave_no_folder_and_clear_those_of_the_killed(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_arm_has_no_part_in_the_fit_that_it_is_held_against(perfect: Measured) -> None:
     assert len(perfect.result.table.arms) == 3
     assert perfect.fitted_to == [3, 3, 3], "two other arms, and the groups on their own"
 
 
+@pytest.mark.slow
 def test_a_perfect_fit_has_errors_near_the_floor(perfect: Measured) -> None:
     table, summary = perfect.result.table, perfect.result.table.summary
     assert 0.0 <= known(summary.p95_error_median) <= known(summary.p95_error_worst)
@@ -336,6 +338,7 @@ def test_a_perfect_fit_has_errors_near_the_floor(perfect: Measured) -> None:
     assert table.targets["distance_vs_replay"].met
 
 
+@pytest.mark.slow
 def test_a_perfect_fit_has_every_sign_right(perfect: Measured) -> None:
     summary = perfect.result.table.summary
     scenario = summary.scenarios["detector-anon"]
@@ -344,16 +347,19 @@ def test_a_perfect_fit_has_every_sign_right(perfect: Measured) -> None:
     assert summary.spearman == scenario.spearman, "there is no other scenario"
 
 
+@pytest.mark.slow
 def test_work_is_a_share_of_the_rate_with_the_node_to_itself(perfect: Measured) -> None:
     none = next(row for row in perfect.result.table.arms if row.arm == "none")
     assert 0.1 < known(none.live_work) < 1.1
 
 
+@pytest.mark.slow
 def test_a_fidelity_is_written_and_read_back_as_it_is(perfect: Measured) -> None:
     assert from_json(FidelityResult, to_json(perfect.result)) == perfect.result
     assert perfect.result.left_out_scenarios is None
 
 
+@pytest.mark.slow
 def test_the_tables_have_a_row_for_each_arm_and_signal(perfect: Measured) -> None:
     table = perfect.result.table
     headers, rows, notes = fidelity_rows(table)
@@ -365,6 +371,7 @@ def test_the_tables_have_a_row_for_each_arm_and_signal(perfect: Measured) -> Non
     assert all(len(row) == len(signal_headers) for row in signals)
 
 
+@pytest.mark.slow
 def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect: Measured) -> None:
     page = render_page(perfect.result)
     assert page.count("<circle") == 2 * 3, "latency and work of each arm"
@@ -384,6 +391,7 @@ def test_one_arm_alone_can_be_left_out(
         measure_fidelity(made, fits=Fits(generations=1), arm="latd-grow", workers=1)
 
 
+@pytest.mark.slow
 def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_is_fitted(
     made: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,6 +409,7 @@ def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_i
             measure_fidelity(made, twins=twins, arm=arm, workers=1)
 
 
+@pytest.mark.slow
 def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,6 +428,7 @@ def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
         assert with_twin.table.not_run == found.table.not_run
 
 
+@pytest.mark.slow
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +483,7 @@ def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
         measure_fidelity(only, fits=Fits(generations=1))
 
 
+@pytest.mark.slow
 def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
     made: Path,
     twin: FittedTwin,

@@ -75,6 +75,7 @@ def test_what_the_teacher_tries_leaves_the_nodes_as_they_were() -> None:
     np.testing.assert_array_equal(first.observation, second.observation)
 
 
+@pytest.mark.slow
 def test_the_pupil_does_what_it_was_taught() -> None:
     twins = [BESIDE_TWO, ROOMY]
     constraints, statics = make_constraints(twins, SETTINGS, Slack(), seed=1)
@@ -113,6 +114,7 @@ def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> Non
         assert found == pytest.approx(1.0 - 0.12 + 0.12 / choices, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_critic_learns_alone_before_the_actor_goes_on() -> None:
     args = Args(
         n_envs=64, n_steps=16, batch_size=256, total_steps=6144, evaluation_episodes=8,

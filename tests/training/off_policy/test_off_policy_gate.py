@@ -13,6 +13,7 @@ from stallward.evaluation.cli import main
 RECORDINGS = str(Path(__file__).parents[3] / "recordings")
 
 
+@pytest.mark.slow
 def test_a_candidate_that_looks_worse_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["ope", RECORDINGS, "--scenario", "detector-anon", "--json"]
     arguments += ["--arms", "none,rule#2", "--reference", "rule"]

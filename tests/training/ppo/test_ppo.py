@@ -103,6 +103,7 @@ def weights_of_seed(folder: Path, seed: int) -> bytes:
     return weights(load_policy_arrays(folder / "seeds" / str(seed)))
 
 
+@pytest.mark.slow
 def test_the_policy_is_evaluated_beside_a_static_setting_nothing_and_rules(
     trained: Training,
 ) -> None:
@@ -112,10 +113,12 @@ def test_the_policy_is_evaluated_beside_a_static_setting_nothing_and_rules(
     assert evaluation["rule"] == evaluation["none"], "a rule that does nothing"
 
 
+@pytest.mark.slow
 def test_a_rule_is_made_once_for_all_nodes_of_a_scenario(trained: Training) -> None:
     assert trained.nodes_of_rule == [BRIEF.evaluation_episodes]
 
 
+@pytest.mark.slow
 def test_progress_names_each_seed_and_ends_with_done(trained: Training) -> None:
     said = [stage for stage, _ in trained.stages]
     assert any(re.search(r"^seed 2: [\d,]+ decisions, score -?\d", stage) for stage in said)
@@ -123,6 +126,7 @@ def test_progress_names_each_seed_and_ends_with_done(trained: Training) -> None:
     assert trained.stages[-1] == ("done", 1.0)
 
 
+@pytest.mark.slow
 def test_the_seed_with_the_highest_merit_is_kept(trained: Training) -> None:
     provenance = trained.provenance
     assert provenance["seeds"] == [1, 2]
@@ -131,11 +135,13 @@ def test_the_seed_with_the_highest_merit_is_kept(trained: Training) -> None:
     assert weights(trained.result.policy) == weights_of_seed(trained.folder, provenance["seed"])
 
 
+@pytest.mark.slow
 def test_a_policy_is_shown_on_other_draws_than_those_that_chose_it(trained: Training) -> None:
     shown = trained.result.evaluation["ppo"]["small"].score_low
     assert shown != max(trained.provenance["scores_low"])
 
 
+@pytest.mark.slow
 def test_provenance_says_what_was_learned_from_and_for_how_long(trained: Training) -> None:
     assert trained.provenance["steps"] == BRIEF.total_steps
     assert trained.provenance["judged_on"] == ["small"]
@@ -143,10 +149,12 @@ def test_provenance_says_what_was_learned_from_and_for_how_long(trained: Trainin
     assert set(figures) == {"progress", "window_violated", "excess", "slow"}
 
 
+@pytest.mark.slow
 def test_the_range_of_every_feature_is_known(trained: Training) -> None:
     assert (trained.result.policy.low < trained.result.policy.high).all()
 
 
+@pytest.mark.slow
 def test_an_exported_policy_loads_and_says_how_it_did(trained: Training, tmp_path: Path) -> None:
     export_policy(trained.result.policy, tmp_path / "p.onnx")
     assert load_policy(tmp_path / "p.onnx").metadata.provenance["twins"].keys() == {"small"}
@@ -156,6 +164,7 @@ def test_an_exported_policy_loads_and_says_how_it_did(trained: Training, tmp_pat
     assert card.count("    line [") == 2, "the curve of each seed"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_policy_and_another_one_another(trained: Training) -> None:
     again = train([TWIN], BRIEF).policy
     assert weights(again) == weights_of_seed(trained.folder, 1)
@@ -181,6 +190,7 @@ def interrupted(trained: Training, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(
     trained: Training, interrupted: Path
 ) -> None:
@@ -199,10 +209,12 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(
     assert resumed.policy.provenance["merits"] == trained.provenance["merits"]
 
 
+@pytest.mark.slow
 def test_curves_of_every_seed_are_written(trained: Training) -> None:
     assert len(list((trained.folder / "tensorboard").glob("seed*/events.*"))) == 2
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_other_settings_or_twins(trained: Training) -> None:
     with pytest.raises(TrainingError, match="other settings"):
         train([TWIN], replace(BRIEF, gamma=0.9), folder=trained.folder)
@@ -210,6 +222,7 @@ def test_a_run_does_not_go_on_with_other_settings_or_twins(trained: Training) ->
         train([TWIN], BRIEF, judged_on=[OTHER], folder=trained.folder)
 
 
+@pytest.mark.slow
 def test_the_seed_is_chosen_by_twins_it_was_not_trained_on(judged: TrainingResult) -> None:
     provenance = judged.policy.provenance
     assert provenance["judged_on"] == ["other"]
@@ -217,6 +230,7 @@ def test_the_seed_is_chosen_by_twins_it_was_not_trained_on(judged: TrainingResul
     assert set(provenance["allowed"]) == {"other", "small"}
 
 
+@pytest.mark.slow
 def test_the_merit_of_the_kept_seed_can_be_measured_again(judged: TrainingResult) -> None:
     selection = make_selection(
         [TWIN], [OTHER], BRIEF.settings, slack=BRIEF.slack,
@@ -270,6 +284,7 @@ def test_other_nodes_are_of_the_same_twins() -> None:
     assert elsewhere.merit(idle) != selection.merit(idle)
 
 
+@pytest.mark.slow
 def test_composed_scenarios_are_trained_on_but_not_judged() -> None:
     result = train([TWIN], replace(BRIEF, composing=Composing(per_twin=1)))
     assert list(result.evaluation["ppo"]) == ["small"]
@@ -287,6 +302,7 @@ def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:
     assert worst_low(idle) == idle["tight"].score_low
 
 
+@pytest.mark.slow
 def test_training_stops_when_its_time_is_over() -> None:
     began_s = time.monotonic()
     result = train(

@@ -142,6 +142,7 @@ def test_random_choices_earn_what_the_closed_form_says() -> None:
     assert earned == pytest.approx(RANDOM, abs=0.1)
 
 
+@pytest.mark.slow
 def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
     torch.set_num_threads(1)
     args = Args(

@@ -43,6 +43,7 @@ def found() -> TuneResult:
     return tune("rule", [TWIN], SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_search_does_no_worse_than_the_defaults_and_says_what_it_spent(
     found: TuneResult,
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_search_does_no_worse_than_the_defaults_and_says_what_it_spent(
     assert min(found.provenance["generations"]) > 1
 
 
+@pytest.mark.slow
 def test_of_several_searches_that_is_kept_which_is_chosen_as_policies_are(
     found: TuneResult,
 ) -> None:
@@ -69,12 +71,14 @@ def test_of_several_searches_that_is_kept_which_is_chosen_as_policies_are(
     assert other.provenance["merits_by_seed"] != other.provenance["scores_low_by_seed"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same_rule(found: TuneResult) -> None:
     again = tune("rule", [TWIN], SETTINGS)
     assert as_values(again.thresholds) == as_values(found.thresholds)
     assert again.outcomes == found.outcomes
 
 
+@pytest.mark.slow
 def test_a_search_stops_when_its_time_is_over_and_reports_its_way() -> None:
     said: list[tuple[str, float]] = []
     settings = TuneSettings(
