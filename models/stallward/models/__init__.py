@@ -1,1 +1,1 @@
-"""stallward.models."""
+"""Shipped policies, fitted twins and thresholds of rules, and the controllers that use them."""

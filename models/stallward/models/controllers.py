@@ -1,4 +1,4 @@
-"""Controllers that need a shipped file: ``ppo`` a policy, ``rule`` and ``pi`` thresholds."""
+"""Controllers with a shipped file: ``ppo`` with a policy, ``rule`` and ``pi`` with thresholds."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ PPO = ControllerEntry(
 def _tuned(
     name: str, summary: str, kind: type[Any], law: Callable[[Sequence[Any], int], Law]
 ) -> ControllerEntry:
-    """A rule whose thresholds come from a file, each of which an argument may replace."""
+    """The entry of a rule with thresholds from a file; arguments may replace single thresholds."""
 
     def make(arguments: Mapping[str, str]) -> LawController:
         file = find_thresholds(arguments.get("path", name))
         values = as_values(read_thresholds(file, kind, name)[0])
-        replaced = {key: number(arguments, key, 0.0) for key in arguments if key != "path"}
-        settings = make_thresholds(kind, {**values, **replaced}, f"the arm {name!r}")
+        overrides = {key: number(arguments, key, 0.0) for key in arguments if key != "path"}
+        settings = make_thresholds(kind, {**values, **overrides}, f"the arm {name!r}")
         return LawController(name, lambda: law([settings], 1))
 
     return ControllerEntry(
@@ -60,7 +60,7 @@ def _tuned(
 
 RULE = _tuned(
     "rule",
-    "tuned rule: limits by rungs, pauses and squeezes in danger, lets go gradually",
+    "tuned rule: limits by rungs, pauses and squeezes in danger, releases gradually",
     RuleThresholds,
     RuleLaw,
 )

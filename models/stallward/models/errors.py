@@ -3,7 +3,7 @@
 The tree::
 
     StallwardError
-    └── RegistryError    a policy or fitted twin that is not there
+    └── RegistryError    a policy, fitted twin or file of thresholds that is missing
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ from stallward.agent.errors import StallwardError
 
 
 class RegistryError(StallwardError):
-    """Raised when a policy or fitted twin is neither shipped nor a file."""
+    """Raised when a policy, fitted twin or file of thresholds is neither shipped nor a file."""

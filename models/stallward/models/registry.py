@@ -1,7 +1,7 @@
 """Finds shipped policies, fitted twins and thresholds of rules, by name or path.
 
 A policy ``NAME`` is ``policies/NAME.onnx`` with its card ``policies/NAME.md``; a fitted twin
-``twins/NAME.json``; thresholds ``rules/NAME.toml``. Anything else given is a path.
+``twins/NAME.json``; thresholds are ``rules/NAME.toml``. Any other name is taken as a path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def twin_names() -> tuple[str, ...]:
 
 
 def rule_names() -> tuple[str, ...]:
-    """Names of the shipped files of thresholds: the rules they are for."""
+    """Names of the rules with shipped thresholds."""
     return tuple(sorted(path.stem for path in RULES_DIR.glob("*.toml")))
 
 
@@ -65,7 +65,7 @@ def load_policy(name_or_path: str | Path = DEFAULT_POLICY) -> OnnxController:
     """Check a policy and make the controller that runs it.
 
     Raises:
-        RegistryError: If it is not there.
+        RegistryError: If it is neither a shipped policy nor a file.
         PolicyError: If it cannot be run safely.
     """
     return OnnxController(find_policy(name_or_path))
