@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stallward.env.objective import PENALTIES
-from stallward.training.lagrangian import PriceRange, moved_prices
+from stallward.training.lagrangian import PriceRange, updated_prices
 
 ALLOWED = np.array([[0.01], [0.05], [0.01]])
 BOUNDS = PriceRange()
@@ -17,7 +17,7 @@ def test_a_price_rises_while_too_much_is_suffered_and_falls_while_less_is(
     beyond: float, way: float
 ) -> None:
     before = np.full((3, 1), 1.0)
-    after = moved_prices(before, ALLOWED + beyond, ALLOWED, 0.1, BOUNDS)
+    after = updated_prices(before, ALLOWED + beyond, ALLOWED, 0.1, BOUNDS)
     np.testing.assert_array_equal(np.sign(after - before), way)
 
 
@@ -25,10 +25,10 @@ def test_prices_stay_within_their_bounds_and_what_is_not_known_moves_none() -> N
     prices = np.full((3, 1), 1.0)
     suffered = np.array([[0.5], [np.nan], [0.5]])
     for _ in range(200):
-        prices = moved_prices(prices, suffered, ALLOWED, 0.1, BOUNDS)
+        prices = updated_prices(prices, suffered, ALLOWED, 0.1, BOUNDS)
     assert prices[:, 0].tolist() == [BOUNDS.most[0], 1.0, BOUNDS.most[2]]
     for _ in range(200):
-        prices = moved_prices(prices, 0.0 * ALLOWED, ALLOWED, 0.1, BOUNDS)
+        prices = updated_prices(prices, 0.0 * ALLOWED, ALLOWED, 0.1, BOUNDS)
     assert (prices == BOUNDS.least).all()
 
 

@@ -14,7 +14,13 @@ import psutil
 import pytest
 
 from stallward.training.errors import DatasetError, WorkerError
-from stallward.training.parallel import Job, parts_of, side_by_side, time_for_each, worker_count
+from stallward.training.parallel import (
+    Job,
+    run_in_parallel,
+    split_for_workers,
+    time_for_each,
+    worker_count,
+)
 from stallward.training.progress import Report
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
@@ -48,7 +54,7 @@ def _chatter(report: Report) -> tuple[int, int]:
 def test_results_come_in_order_and_reports_are_of_the_whole(workers: int) -> None:
     heard: list[tuple[str, float]] = []
     jobs = [partial(_square, n) for n in range(4)]
-    found = side_by_side(jobs, lambda *said: heard.append(said), workers=workers)
+    found = run_in_parallel(jobs, lambda *said: heard.append(said), workers=workers)
     assert [square for square, _ in found] == [0, 1, 4, 9]
     assert ({pid for _, pid in found} == {os.getpid()}) == (workers == 1)
     assert sorted({message for message, _ in heard}) == [f"job {n}" for n in range(4)]
@@ -61,20 +67,20 @@ def test_results_come_in_order_and_reports_are_of_the_whole(workers: int) -> Non
 def test_a_users_mistake_comes_through_with_its_next_step(workers: int) -> None:
     jobs: list[Job[tuple[int, int]]] = [partial(_square, 1), _fail]
     with pytest.raises(DatasetError) as caught:
-        side_by_side(jobs, lambda *_: None, workers=workers)
+        run_in_parallel(jobs, lambda *_: None, workers=workers)
     assert str(caught.value) == "This one cannot be done. Do another."
 
 
 def test_a_mistake_of_ours_says_where_it_was_made() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
-        side_by_side([_break, _break], lambda *_: None, workers=2)
+        run_in_parallel([_break, _break], lambda *_: None, workers=2)
     assert "in _break" in caught.value.__notes__[0]
 
 
 def test_the_end_of_one_ends_the_others_whatever_they_say() -> None:
     began_s = time.monotonic()
     with pytest.raises(WorkerError, match="-9"):
-        side_by_side([_chatter, _die], lambda *_: None, workers=2)
+        run_in_parallel([_chatter, _die], lambda *_: None, workers=2)
     assert time.monotonic() - began_s < 30.0
     assert not [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
 
@@ -117,7 +123,7 @@ def test_there_are_no_more_workers_than_jobs_or_processors_and_time_is_shared_by
 
 @pytest.mark.parametrize("length", [1, 2, 7, 42])
 def test_parts_are_about_equally_long_and_miss_nothing(length: int) -> None:
-    parts = [range(length)[part] for part in parts_of(length)]
+    parts = [range(length)[part] for part in split_for_workers(length)]
     assert [k for part in parts for k in part] == list(range(length))
     assert len(parts) == worker_count(length)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -14,10 +14,14 @@ from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import RANGES, TwinParameters
-from stallward.training.synthetic_scenarios import Composing, compose, is_synthetic
+from stallward.training.synthetic_scenarios import (
+    SyntheticScenarioSettings,
+    is_synthetic,
+    make_synthetic_scenarios,
+)
 
 SETTINGS = SimulationSettings(nuisance=NO_NUISANCE)
-COMPOSING = Composing(
+COMPOSING = SyntheticScenarioSettings(
     per_twin=6,
     size_ratio=(1.0, 1.0),
     rate_ratio=(1.0, 1.0),
@@ -47,7 +51,7 @@ ONE, TWO = named("one", 1.0, 1e-4, 0.005), named("two", 3.0, 2e-4, 0.01)
 
 def test_programs_bring_their_parameters_and_applications_theirs() -> None:
     expected = {"one-a": 1.0, "one-b": 2.0, "two-a": 3.0, "two-b": 6.0}
-    made = compose([ONE, TWO], COMPOSING, SETTINGS, seed=1)
+    made = make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=1)
     assert len(made) == 12
     for number, twin in enumerate(made):
         source = (ONE, TWO)[number % 2]
@@ -64,7 +68,7 @@ def test_programs_bring_their_parameters_and_applications_theirs() -> None:
 
 
 def test_zones_press_as_those_that_are_shipped_and_targets_follow_from_ample_memory() -> None:
-    made = compose([ONE, TWO], COMPOSING, SETTINGS, seed=2)
+    made = make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=2)
     low, high = COMPOSING.zone_ratio
     for twin in made:
         wanted = 40_000 + 90_000 * len(twin.scenario.slots)
@@ -79,7 +83,7 @@ def test_applications_and_programs_come_in_other_sizes_at_the_same_utilisation()
     varied = replace(COMPOSING, size_ratio=(0.5, 2.0), service_ratio=(0.25, 4.0))
     own = ONE.scenario.protected
     sizes, services, programs = [], [], []
-    for twin in compose([ONE, TWO], varied, SETTINGS, seed=1)[::2]:
+    for twin in make_synthetic_scenarios([ONE, TWO], varied, SETTINGS, seed=1)[::2]:
         protected = twin.scenario.protected
         size, service = protected.file_pages / own.file_pages, protected.service_s / own.service_s
         for pages in ("anon_pages", "touch_anon_pages", "touch_file_pages"):
@@ -109,7 +113,7 @@ def test_programs_touch_less_of_what_they_hold_and_miss_it_more_or_less() -> Non
     varied = replace(COMPOSING, per_twin=40, touch_ratio=(0.1, 10.0), miss_ratio=(0.5, 2.5))
     fitted = {"one-a": 1.0, "one-b": 2.0}
     touched, missed = [], []
-    for twin in compose([ONE], varied, SETTINGS, seed=3):
+    for twin in make_synthetic_scenarios([ONE], varied, SETTINGS, seed=3):
         for place, program in enumerate(twin.scenario.slots):
             draw = twin.draws[0]
             touched.append(getattr(draw, f"slot{place}_touch_scale") / fitted[program.name])
@@ -118,7 +122,9 @@ def test_programs_touch_less_of_what_they_hold_and_miss_it_more_or_less() -> Non
         assert least <= min(ratios) < 1.3 * least
         assert most / 1.3 < max(ratios) <= most
         assert len(set(ratios)) == len(ratios), "each its own"
-    lean = compose([ONE], replace(COMPOSING, touch_ratio=(1e-3, 1e-3)), SETTINGS, seed=3)
+    lean = make_synthetic_scenarios(
+        [ONE], replace(COMPOSING, touch_ratio=(1e-3, 1e-3)), SETTINGS, seed=3
+    )
     assert lean[0].draws[0].slot0_touch_scale == RANGES["slot0_touch_scale"].low
 
 
@@ -126,7 +132,7 @@ def test_some_applications_are_busier_and_keep_more_or_less_of_their_memory_in_f
     varied = replace(COMPOSING, per_twin=40, rate_ratio=(0.7, 1.3), refiled_share=0.5)
     own = ONE.scenario.protected
     rates, refiled = [], []
-    for twin in compose([ONE], varied, SETTINGS, seed=3):
+    for twin in make_synthetic_scenarios([ONE], varied, SETTINGS, seed=3):
         protected = twin.scenario.protected
         rates.append(protected.request_rate_per_s / own.request_rate_per_s)
         for anon, file in (("anon_pages", "file_pages"), ("touch_anon_pages", "touch_file_pages")):
@@ -149,7 +155,7 @@ def test_some_applications_lose_what_they_seldom_touch() -> None:
     own = ONE.scenario.protected
     assert own.cold_pages == 0.0
     losing = []
-    for twin in compose([ONE], varied, SETTINGS, seed=3):
+    for twin in make_synthetic_scenarios([ONE], varied, SETTINGS, seed=3):
         protected = twin.scenario.protected
         assert protected.file_pages + protected.cold_pages == pytest.approx(own.file_pages)
         touched_per_s = protected.touch_cold_pages * protected.request_rate_per_s
@@ -165,8 +171,10 @@ def test_some_applications_lose_what_they_seldom_touch() -> None:
 
 
 def test_the_same_seed_composes_the_same() -> None:
-    again, other = (compose([ONE, TWO], COMPOSING, SETTINGS, seed=seed) for seed in (1, 2))
-    assert compose([ONE, TWO], COMPOSING, SETTINGS, seed=1) == again
+    again, other = (
+        make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=seed) for seed in (1, 2)
+    )
+    assert make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=1) == again
     assert other != again
 
 
@@ -176,4 +184,4 @@ def test_the_same_seed_composes_the_same() -> None:
     ids=["takes the processors", "wants next to nothing"],
 )
 def test_programs_that_do_not_press_on_memory_are_left_out(program: SlotProgram) -> None:
-    assert compose([small_twin(program)], COMPOSING, SETTINGS, seed=1) == ()
+    assert make_synthetic_scenarios([small_twin(program)], COMPOSING, SETTINGS, seed=1) == ()

@@ -250,7 +250,7 @@ def _make_policy(
             seconds=budget.train_s,
             seeds=worker_count(_SEEDS),
             judged_on=(),
-            composed=0,
+            synthetic=0,
             seed=settings.seed,
             report=report,
         )

@@ -14,7 +14,7 @@ from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.models.registry import find_twin
 from stallward.training.pipeline.fit import fit_twin
-from stallward.training.pipeline.recordings import learnable
+from stallward.training.pipeline.recordings import drop_held_out
 from stallward.training.pipeline.train import train_policy
 
 GOOD = """
@@ -148,9 +148,9 @@ def test_held_out_recordings_are_not_fitted_to(tmp_path: Path) -> None:
     train = recording(tmp_path / "both" / "train", "detector-anon")
     test = recording(tmp_path / "both" / "test", "redis-sort")
     said: list[str] = []
-    kept = learnable([train, test], report=lambda message, _share: said.append(message))
+    kept = drop_held_out([train, test], report=lambda message, _share: said.append(message))
     assert (kept, said) == ((train,), ["left out 1 of test (redis-sort)"])
-    assert learnable([train, test], held_out=True) == [train, test]
+    assert drop_held_out([train, test], held_out=True) == [train, test]
     with pytest.raises(SplitError, match="All these recordings are held out") as caught:
         fit_twin([test], out=tmp_path / "twins", seconds=1.0)
     assert "--held-out" in caught.value.next_step

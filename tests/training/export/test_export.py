@@ -24,7 +24,7 @@ from stallward.training.network.arrays import (
     load_policy_arrays,
     save_policy,
 )
-from stallward.training.network.log_features import FINE
+from stallward.training.network.log_features import LOG_SCALES
 
 
 def random_policy(seed: int = 0) -> TrainedPolicy:
@@ -34,7 +34,7 @@ def random_policy(seed: int = 0) -> TrainedPolicy:
         return rng.normal(0.0, 0.3, shape).astype(np.float32)
 
     return TrainedPolicy(
-        fine=FINE,
+        fine=LOG_SCALES,
         mean=normal(OBSERVATION_SIZE),
         scale=np.abs(normal(OBSERVATION_SIZE)) + np.float32(0.1),
         low=np.full(OBSERVATION_SIZE, -1.0, dtype=np.float32),
@@ -158,8 +158,8 @@ def test_what_is_no_policy_is_refused(tmp_path: Path) -> None:
         load_policy_arrays(tmp_path)
     with pytest.raises(TrainingError, match="w2 has shape"):
         replace(random_policy(), w2=np.zeros((3, 64), dtype=np.float32))
-    with pytest.raises(TrainingError, match="magnifies a feature by less than 0"):
-        replace(random_policy(), fine=-FINE)
+    with pytest.raises(TrainingError, match="log scale of a feature is negative"):
+        replace(random_policy(), fine=-LOG_SCALES)
     with pytest.raises(TrainingError, match="not finite"):
         replace(random_policy(), b2=np.full(sum(ACTION_SIZES), np.nan, dtype=np.float32))
     blocked = tmp_path / "file"

@@ -17,8 +17,8 @@ from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.exogenous import SlotProgram
-from stallward.training.imitation.behaviour_cloning import imitate, likeliest
-from stallward.training.imitation.teacher import Teacher, Teaching, teach
+from stallward.training.imitation.behaviour_cloning import deterministic_actions, imitate
+from stallward.training.imitation.teacher import Teacher, TeacherSettings, collect_demonstrations
 from stallward.training.lagrangian import PriceRange
 from stallward.training.network.slot_policy import SlotPolicy
 from stallward.training.network.softmax_heads import Heads
@@ -36,7 +36,7 @@ ROOMY = replace(
 )
 
 
-TEACHING = Teaching(nodes=24, lessons=40, unused_lessons=15, settings=16, ahead_steps=25)
+TEACHING = TeacherSettings(nodes=24, lessons=40, unused_lessons=15, settings=16, ahead_steps=25)
 PRICES = PriceRange()
 
 
@@ -52,7 +52,7 @@ def test_a_teacher_lets_one_run_for_the_other_and_nobody_wait_for_nothing() -> N
         assert len(np.unique(candidates, axis=0)) == len(candidates) <= 16
         teacher = Teacher(twin, candidates, NOMINAL, nodes=24, ahead_steps=25, seed=5)
         for _ in range(6):
-            best = teacher.best(nodes)
+            best = teacher.expert_actions(nodes)
             for _ in range(5):
                 nodes.step(best)
         free = (best[:, [0, 2]] == 0) & (best[:, [1, 3]] == 0)
@@ -69,35 +69,38 @@ def test_what_the_teacher_tries_leaves_the_nodes_as_they_were() -> None:
     teacher = Teacher(BESIDE_TWO, candidates, SETTINGS, nodes=16, ahead_steps=5, seed=5)
     action = np.zeros((16, 9), dtype=np.int64)
     for _ in range(5):
-        teacher.worth(first)
+        teacher.action_values(first)
         first.step(action)
         second.step(action)
     np.testing.assert_array_equal(first.observation, second.observation)
 
 
 @pytest.mark.slow
-def test_the_pupil_does_what_it_was_taught() -> None:
+def test_the_actor_does_what_was_demonstrated() -> None:
     twins = [BESIDE_TWO, ROOMY]
     constraints, statics = make_constraints(twins, SETTINGS, Slack(), seed=1)
-    lessons = teach(twins, statics, constraints, SETTINGS, TEACHING, seed=1, price_range=PRICES)
-    assert len(lessons.observations) == len(lessons.actions) == 2 * 25 * 24
-    assert lessons.prices.shape == (3, 2)
-    assert lessons.prices[0, 1] < SETTINGS.price, "where all goes well prices fall"
-    assert set(lessons.figures(["a", "b"])["b"]) >= {"progress", "excess"}
+    demonstrations = collect_demonstrations(
+        twins, statics, constraints, SETTINGS, TEACHING, seed=1, price_range=PRICES
+    )
+    assert len(demonstrations.observations) == len(demonstrations.actions) == 2 * 25 * 24
+    assert demonstrations.prices.shape == (3, 2)
+    assert demonstrations.prices[0, 1] < SETTINGS.price, "where all goes well prices fall"
+    assert set(demonstrations.figures(["a", "b"])["b"]) >= {"progress", "excess"}
     model = PPO(SlotPolicy, TwinVec(twins, 8, SETTINGS, seed=1), policy_kwargs={"net_arch": [64]})
     critic = model.policy.get_parameter("value_net.weight").detach().clone()
-    imitate(model, lessons, smoothing=0.1, gradient_steps=400, seed=1)
+    imitate(model, demonstrations, smoothing=0.1, gradient_steps=400, seed=1)
     assert torch.equal(critic, model.policy.get_parameter("value_net.weight"))
-    chosen = likeliest(model, lessons.observations)
-    assert (chosen == lessons.actions)[:, :4].mean() > 0.8
-    followed = teach(
+    chosen = deterministic_actions(model, demonstrations.observations)
+    assert (chosen == demonstrations.actions)[:, :4].mean() > 0.8
+    followed = collect_demonstrations(
         twins, statics, constraints, SETTINGS, replace(TEACHING, price_rate=0.0), seed=2,
-        price_range=PRICES, act=partial(likeliest, model), prices=lessons.prices,
+        price_range=PRICES, act=partial(deterministic_actions, model),
+        prices=demonstrations.prices,
     )  # fmt: skip
-    np.testing.assert_array_equal(followed.prices, lessons.prices)
+    np.testing.assert_array_equal(followed.prices, demonstrations.prices)
     assert followed.progress[1] > 0.9
-    both = lessons.and_also(followed)
-    assert len(both.actions) == len(lessons.actions) + len(followed.actions)
+    both = demonstrations.aggregate(followed)
+    assert len(both.actions) == len(demonstrations.actions) + len(followed.actions)
 
 
 def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> None:

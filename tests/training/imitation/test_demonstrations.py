@@ -1,4 +1,4 @@
-"""Lessons that are kept for a training that goes on later."""
+"""Demonstrations that are kept for a resumed training."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from pathlib import Path
 
 import numpy as np
 
-from stallward.training.imitation.demonstrations import LESSONS_FILE, Demonstrations
+from stallward.training.imitation.demonstrations import DEMONSTRATIONS_FILE, Demonstrations
 
 
-def test_lessons_come_back_whole_and_only_for_the_same_recipe(tmp_path: Path) -> None:
+def test_demonstrations_come_back_whole_and_only_for_the_same_recipe(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    lessons = Demonstrations(
+    demonstrations = Demonstrations(
         observations=rng.normal(size=(5, 3)).astype(np.float32),
         actions=rng.integers(3, size=(5, 2)),
         prices=rng.normal(size=(3, 2)),
         progress=rng.normal(size=2),
         suffered=rng.normal(size=(3, 2)),
     )
-    file = tmp_path / "run" / LESSONS_FILE
+    file = tmp_path / "run" / DEMONSTRATIONS_FILE
     assert Demonstrations.load(file, "a") is None
-    lessons.save(file, "a")
+    demonstrations.save(file, "a")
     assert list(file.parent.iterdir()) == [file]
     back = Demonstrations.load(file, "a")
     assert back is not None
     for name in ("observations", "actions", "prices", "progress", "suffered"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(lessons, name))
+        np.testing.assert_array_equal(getattr(back, name), getattr(demonstrations, name))
     assert Demonstrations.load(file, "b") is None
     file.write_bytes(file.read_bytes()[:200])
     assert Demonstrations.load(file, "a") is None, "cut off"

@@ -8,16 +8,16 @@ import torch
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
-from stallward.training.network.actor import HIDDEN, Normalised, actor_arrays
+from stallward.training.network.actor import HIDDEN, NormalisedObservations, actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
-from stallward.training.network.log_features import FINE, with_log_features
+from stallward.training.network.log_features import LOG_SCALES, with_log_features
 from stallward.training.network.slot_policy import SlotPolicy
 
 AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 
 
 def test_stalls_and_latencies_are_magnified_and_their_averages_too() -> None:
-    fine = {name for name, i in AT.items() if FINE[i] > 0.0}
+    fine = {name for name, i in AT.items() if LOG_SCALES[i] > 0.0}
     assert {"protected_psi_memory_some_share", "protected_psi_memory_some_share_8s"} <= fine
     assert {"slot3_psi_io_some_share", "latency_mean_ratio", "latency_p95_ratio_1s"} <= fine
     assert {"latency_mean_over_usual", "latency_p95_over_usual_8s"} <= fine
@@ -30,7 +30,7 @@ def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
     rows = np.zeros((len(shares), OBSERVATION_SIZE), dtype=np.float32)
     rows[:, AT["protected_psi_memory_some_share"]] = shares
     rows[:, AT["zone_usage_ratio"]] = shares
-    seen = with_log_features(rows, FINE)
+    seen = with_log_features(rows, LOG_SCALES)
     stalls = seen[:, AT["protected_psi_memory_some_share"]]
     assert (stalls[0], stalls[-1]) == (0.0, 1.0)
     assert (np.diff(stalls) > 0.05).all()
@@ -42,8 +42,8 @@ def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
 
 def test_what_is_below_zero_is_nothing() -> None:
     rows = np.full((1, OBSERVATION_SIZE), -0.5, dtype=np.float32)
-    seen = with_log_features(rows, FINE)
-    assert (seen[0] == np.where(FINE > 0.0, 0.0, -0.5)).all()
+    seen = with_log_features(rows, LOG_SCALES)
+    assert (seen[0] == np.where(LOG_SCALES > 0.0, 0.0, -0.5)).all()
 
 
 def test_what_is_trained_and_what_is_kept_of_it_act_alike() -> None:
@@ -56,8 +56,8 @@ def test_what_is_trained_and_what_is_kept_of_it_act_alike() -> None:
         gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
         lambda _left: 1e-3,
         net_arch=list(HIDDEN),
-        features_extractor_class=Normalised,
-        features_extractor_kwargs={"fine": FINE, "mean": mean, "scale": scale},
+        features_extractor_class=NormalisedObservations,
+        features_extractor_kwargs={"fine": LOG_SCALES, "mean": mean, "scale": scale},
         ortho_init=False,
     )
     bounds = np.ones(OBSERVATION_SIZE, dtype=np.float32)

@@ -15,7 +15,7 @@ from stallward.training.network.slot_policy import (
     SlotLayers,
     SlotOutputs,
     SlotPolicy,
-    dense,
+    dense_weights,
     pooled_over_slots,
 )
 
@@ -63,7 +63,7 @@ def test_what_a_slot_is_told_depends_on_the_node_and_on_the_others() -> None:
 def test_the_dense_form_does_the_same() -> None:
     layers, outputs = network()
     seen = torch.randn(200, OBSERVATION_SIZE)
-    arrays = dense(layers, outputs)
+    arrays = dense_weights(layers, outputs)
     assert arrays["w0"].shape == ((SLOTS + 1) * WIDTH, OBSERVATION_SIZE)
     found = seen.numpy()
     for k in range(2):

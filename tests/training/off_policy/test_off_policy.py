@@ -25,9 +25,9 @@ from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.models.registry import find_twin
 from stallward.training.errors import DatasetError
-from stallward.training.off_policy.dataset import LoggedRun, ask, read_logged
-from stallward.training.off_policy.estimators import OffPolicy, OffPolicySettings
-from stallward.training.off_policy.validation import RandomLaw, check_on_twin
+from stallward.training.off_policy.dataset import LoggedRun, controller_actions, read_logged
+from stallward.training.off_policy.estimators import OffPolicyEstimator, OffPolicySettings
+from stallward.training.off_policy.validation import RandomLaw, validate_on_twin
 
 TWIN = small_twin()
 SETTINGS = OffPolicySettings(trees=20, gamma=0.9, least_ess=15.0)
@@ -74,8 +74,8 @@ def always(runs: list[LoggedRun], paused: int) -> list[NDArray[np.int64]]:
 
 def test_a_value_that_only_the_logged_actions_tell_is_found() -> None:
     runs = [coin_run(400, seed) for seed in range(3)]
-    estimator = OffPolicy(runs, SETTINGS)
-    assert estimator.logged.value == pytest.approx(0.5, abs=0.05)
+    estimator = OffPolicyEstimator(runs, SETTINGS)
+    assert estimator.behaviour_value.value == pytest.approx(0.5, abs=0.05)
     good, bad = (estimator.value(always(runs, paused)) for paused in (1, 0))
     for value, truth in ((good, 1.0), (bad, 0.0)):
         assert value.doubly_robust is not None
@@ -90,7 +90,7 @@ def test_a_value_that_only_the_logged_actions_tell_is_found() -> None:
 
 def test_a_policy_that_did_what_was_logged_is_worth_what_was_logged() -> None:
     runs = [coin_run(400, 7, share=1.0)]
-    value = OffPolicy(runs, SETTINGS).value([run.actions for run in runs])
+    value = OffPolicyEstimator(runs, SETTINGS).value([run.actions for run in runs])
     assert value.doubly_robust is not None
     assert value.doubly_robust.value == pytest.approx(1.0, abs=0.03)
     assert value.corrected_ticks == SETTINGS.most_ticks
@@ -98,21 +98,21 @@ def test_a_policy_that_did_what_was_logged_is_worth_what_was_logged() -> None:
 
 def test_the_correction_ends_where_the_weights_leave_too_few_samples() -> None:
     runs = [coin_run(400, seed) for seed in range(3)]
-    value = OffPolicy(runs, SETTINGS).value(always(runs, 1))
+    value = OffPolicyEstimator(runs, SETTINGS).value(always(runs, 1))
     # Half of what is left agrees at every further tick: 1200 / 2^k >= 15.
     assert 5 <= value.corrected_ticks <= 7
 
 
 def test_where_nothing_agrees_there_is_no_doubly_robust_estimate() -> None:
     runs = [coin_run(400, 1, share=0.0)]
-    value = OffPolicy(runs, SETTINGS).value(always(runs, 1))
+    value = OffPolicyEstimator(runs, SETTINGS).value(always(runs, 1))
     assert value.doubly_robust is None
     assert (value.ess, value.agreement, value.corrected_ticks) == (0.0, 0.0, 0)
 
 
 def test_weights_do_not_reach_from_one_run_into_the_next() -> None:
     runs = [coin_run(200, seed, share=1.0) for seed in (1, 2)]
-    estimator = OffPolicy(runs, SETTINGS)
+    estimator = OffPolicyEstimator(runs, SETTINGS)
     weights = estimator._weights(np.concatenate(always(runs, 1)))
     for k in (0, 1, 5):
         reaches = weights[k] > 0.0
@@ -122,12 +122,12 @@ def test_weights_do_not_reach_from_one_run_into_the_next() -> None:
 
 def test_the_same_seed_estimates_the_same_and_too_little_is_refused() -> None:
     runs = [coin_run(400, 3)]
-    first, second = (OffPolicy(runs, SETTINGS).value(always(runs, 1)) for _ in range(2))
+    first, second = (OffPolicyEstimator(runs, SETTINGS).value(always(runs, 1)) for _ in range(2))
     assert first.fitted == second.fitted
     with pytest.raises(DatasetError, match="excite"):
-        OffPolicy([coin_run(100, 1)])
+        OffPolicyEstimator([coin_run(100, 1)])
     with pytest.raises(DatasetError, match="not those"):
-        OffPolicy(runs).value([runs[0].actions[:-1]])
+        OffPolicyEstimator(runs).value([runs[0].actions[:-1]])
 
 
 def test_the_batched_randomised_policy_is_that_of_the_arm() -> None:
@@ -147,7 +147,7 @@ def test_on_the_twin_fitted_q_ranks_policies_as_they_are() -> None:
         "none": lambda batch: Constant([0] * 9, batch),
         "tight": lambda batch: Constant([0, 4] + [0] * 7, batch),
     }
-    rows = check_on_twin(
+    rows = validate_on_twin(
         TWIN, policies, repetitions=1, runs=8, seconds=10.0, nodes=16, moments=2,
         settings=OffPolicySettings(trees=20, gamma=0.95),
     )  # fmt: skip
@@ -183,8 +183,10 @@ def test_a_recording_gives_back_the_observations_of_its_node(tmp_path: Path) -> 
     assert (logged.run.propensity > 0.0).all()
     assert logged.run.reward.max() <= 1.5
     assert logged.run.reward.std() > 0.01
-    wanted = ask(make_controller("static:pause=all,limit=0.4,profile=flush"), logged)
+    wanted = controller_actions(
+        make_controller("static:pause=all,limit=0.4,profile=flush"), logged
+    )
     assert wanted[-1].tolist() == [1, 3, 1, 3, 0, 0, 0, 0, 1]
-    assert ask(make_controller("rule"), logged).shape == (60, len(ACTION_SIZES))
+    assert controller_actions(make_controller("rule"), logged).shape == (60, len(ACTION_SIZES))
     with pytest.raises(DatasetError, match="looks at processes"):
-        ask(make_controller("latd"), logged)
+        controller_actions(make_controller("latd"), logged)

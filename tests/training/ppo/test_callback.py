@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallward.training.ppo.callback import evened, reward_scales
+from stallward.training.ppo.callback import normalise_advantages, reward_scales
 
 
 def test_every_scenario_moves_the_policy_as_much() -> None:
@@ -13,26 +13,26 @@ def test_every_scenario_moves_the_policy_as_much() -> None:
     scenarios = rng.integers(2, size=(32, 64))
     counts = rng.random((32, 64)) < 0.9
     advantages = rng.normal(3.0, np.where(scenarios == 0, 40.0, 10.0)).astype(np.float32)
-    found = evened(advantages, scenarios, counts)
+    normalised = normalise_advantages(advantages, scenarios, counts)
     for scenario in (0, 1):
-        mine = found[counts & (scenarios == scenario)]
+        mine = normalised[counts & (scenarios == scenario)]
         assert mine.mean() == pytest.approx(0.0, abs=1e-5)
         assert mine.std() == pytest.approx(1.0, rel=1e-3)
-    assert (found[~counts] == 0.0).all(), "what others did is no merit of the policy"
+    assert (normalised[~counts] == 0.0).all(), "what others did is no merit of the policy"
 
 
 def test_noise_where_nothing_is_at_stake_stays_small() -> None:
     rng = np.random.default_rng(2)
     scenarios = np.tile(np.arange(2), (32, 32))
     advantages = rng.normal(0.0, np.where(scenarios == 0, 50.0, 1e-4)).astype(np.float32)
-    found = evened(advantages, scenarios, np.ones_like(scenarios, dtype=bool))
-    assert found[scenarios == 1].std() < 1e-3
+    normalised = normalise_advantages(advantages, scenarios, np.ones_like(scenarios, dtype=bool))
+    assert normalised[scenarios == 1].std() < 1e-3
 
 
 def test_a_scenario_that_nobody_is_in_changes_nothing() -> None:
     advantages = np.ones((2, 2), dtype=np.float32)
-    found = evened(advantages, np.full((2, 2), 3), np.zeros((2, 2), dtype=bool))
-    assert (found == 0.0).all()
+    normalised = normalise_advantages(advantages, np.full((2, 2), 3), np.zeros((2, 2), dtype=bool))
+    assert (normalised == 0.0).all()
 
 
 def test_the_worst_that_can_be_paid_is_about_the_same_everywhere() -> None:

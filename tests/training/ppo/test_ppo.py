@@ -20,23 +20,23 @@ from stallward.env.testing import small_twin
 from stallward.models.registry import load_policy
 from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy
-from stallward.training.imitation.teacher import Teaching
+from stallward.training.imitation.teacher import TeacherSettings
 from stallward.training.network.arrays import TrainedPolicy, load_policy_arrays
 from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.train import train
 from stallward.training.selection.rollout import Act, constant, evaluate
 from stallward.training.selection.selection import Merit, make_selection, memoryless, worst_low
 from stallward.training.selection.static_settings import make_constraints
-from stallward.training.synthetic_scenarios import Composing
+from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
 TWIN = small_twin()
 OTHER = replace(TWIN, scenario=replace(TWIN.scenario, name="other", zone_bytes=480 << 20))
 SETTINGS = SimulationSettings()
 BRIEF = Args(
-    teaching=Teaching(nodes=12, lessons=5, unused_lessons=2, settings=6, ahead_steps=10),
+    teaching=TeacherSettings(nodes=12, lessons=5, unused_lessons=2, settings=6, ahead_steps=10),
     pupil_lessons=2,
     imitation_steps=30,
-    composing=Composing(per_twin=0),
+    composing=SyntheticScenarioSettings(per_twin=0),
     total_steps=2048,
     n_envs=64,
     n_steps=16,
@@ -203,7 +203,9 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(
         folder=interrupted,
         report=lambda stage, _share: said.append(stage),
     )
-    assert not any(stage.startswith("teaching") for stage in said), "that was done"
+    assert not any(stage.startswith("collecting demonstrations") for stage in said), (
+        "that was done"
+    )
     assert first_seed.stat().st_mtime_ns == before
     assert weights(resumed.policy) == weights(trained.result.policy)
     assert resumed.policy.provenance["merits"] == trained.provenance["merits"]
@@ -251,7 +253,7 @@ def test_a_training_that_goes_astray_keeps_the_actor_from_before() -> None:
     assert result.policy.provenance["kept_after"] <= 3 * 1024, "the actor learns from then on"
 
 
-def test_strangers_count_as_much_as_all_that_is_known() -> None:
+def test_validation_twins_count_as_much_as_all_training_twins() -> None:
     tight, roomy = (
         replace(TWIN, scenario=replace(TWIN.scenario, name=name, zone_bytes=mib << 20))
         for name, mib in (("tight", 300), ("roomy", 900))
@@ -268,7 +270,7 @@ def test_strangers_count_as_much_as_all_that_is_known() -> None:
     assert (merit.value, merit.low) == pytest.approx((value, low))
 
 
-def test_without_strangers_those_learned_from_are_all_that_counts() -> None:
+def test_without_validation_twins_the_training_twins_are_all_that_counts() -> None:
     selection = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1)
     idle = memoryless(constant(IDLE))
     low = selection.outcomes(idle)["small"].score_low
@@ -285,8 +287,8 @@ def test_other_nodes_are_of_the_same_twins() -> None:
 
 
 @pytest.mark.slow
-def test_composed_scenarios_are_trained_on_but_not_judged() -> None:
-    result = train([TWIN], replace(BRIEF, composing=Composing(per_twin=1)))
+def test_synthetic_scenarios_are_trained_on_but_not_judged() -> None:
+    result = train([TWIN], replace(BRIEF, composing=SyntheticScenarioSettings(per_twin=1)))
     assert list(result.evaluation["ppo"]) == ["small"]
     provenance = result.policy.provenance
     assert list(provenance["twins"]) == ["small"]

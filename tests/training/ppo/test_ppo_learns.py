@@ -18,8 +18,8 @@ from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_S
 from stallward.training.network.actor import actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.ppo.args import Args
-from stallward.training.ppo.callback import Clock
-from stallward.training.ppo.train import make_learner
+from stallward.training.ppo.callback import TimeBudget
+from stallward.training.ppo.train import make_model
 
 PRESENT = 2
 """Slots with a program; what is chosen for the others must not matter."""
@@ -152,7 +152,7 @@ def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
     vec = RunAndRest(args.n_envs, steps=64, seed=1)
     mean, scale = (np.full(OBSERVATION_SIZE, value, dtype=np.float32) for value in (0.0, 1.0))
     mean[[AT[f"slot{slot}_present"] for slot in range(SLOTS)]] = 0.5  # which tells who is there
-    model = make_learner(vec, args, mean, scale, seed=1, clock=Clock(float("inf")))
+    model = make_model(vec, args, mean, scale, seed=1, budget=TimeBudget(float("inf")))
 
     def learned() -> float:
         policy = TrainedPolicy(

@@ -63,7 +63,7 @@ def test_of_several_searches_that_is_kept_which_is_chosen_as_policies_are(
     said = found.provenance
     merits = [said["default_merit"], *said["merits_by_seed"]]
     assert len(set(said["scores_by_seed_where_searched"])) == 2, "searches of their own"
-    assert said["merits_by_seed"] == said["scores_low_by_seed"], "there are no strangers"
+    assert said["merits_by_seed"] == said["scores_low_by_seed"], "there are no validation twins"
     assert said["kept"] == ["defaults", "seed 1", "seed 2"][merits.index(max(merits))]
     other = tune("rule", [TWIN], SETTINGS, judged_on=[OTHER])
     assert list(other.outcomes) == ["other", "small"]

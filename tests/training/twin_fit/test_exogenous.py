@@ -12,8 +12,8 @@ from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
-from stallward.training.twin_fit.exogenous import describe
-from stallward.training.twin_fit.exogenous_background import running
+from stallward.training.twin_fit.exogenous import estimate_exogenous
+from stallward.training.twin_fit.exogenous_background import recorded_running
 
 RECORDINGS = Path(__file__).parents[3] / "recordings"
 MIB = 1 << 20
@@ -24,7 +24,7 @@ def recorded(scenario: str) -> list[Recording]:
 
 
 def test_the_detector_keeps_its_weights_and_reads_one_image_a_request() -> None:
-    protected = describe("detector-anon", recorded("detector-anon")).protected
+    protected = estimate_exogenous("detector-anon", recorded("detector-anon")).protected
     # Weights of 150 MB and libraries; 1000 images of 100 to 200 KB, one at random for a request.
     assert 140 < protected.file_pages * PAGE_BYTES / MIB < 175
     assert 110 < protected.cold_pages * PAGE_BYTES / MIB < 190
@@ -34,7 +34,7 @@ def test_the_detector_keeps_its_weights_and_reads_one_image_a_request() -> None:
 
 
 def test_hogs_hold_what_their_command_says_from_when_they_are_started() -> None:
-    first, second = describe("detector-anon", recorded("detector-anon")).slots
+    first, second = estimate_exogenous("detector-anon", recorded("detector-anon")).slots
     for slot in (first, second):
         assert max(slot.anon_pages) * PAGE_BYTES / MIB == pytest.approx(250, rel=0.03)
         assert slot.units_per_s == pytest.approx(350.0, rel=0.03)
@@ -46,32 +46,37 @@ def test_hogs_hold_what_their_command_says_from_when_they_are_started() -> None:
 @pytest.mark.parametrize("name", ["detector-anon", "memcached-mix"])
 def test_what_the_scenario_says_of_its_groups_is_not_guessed(name: str) -> None:
     recordings = recorded(name)
-    twin, scenario = describe(name, recordings), load_scenario(name)
+    twin, scenario = estimate_exogenous(name, recordings), load_scenario(name)
     floors = [group.floor_bytes for group in scenario.background]
     assert [slot.floor_bytes for slot in twin.slots] == floors
     assert twin.protected.workers == scenario.protected.workers
     own = [
         replace(r, run=replace(r.run, slot_floors_bytes=(MIB,) * len(floors))) for r in recordings
     ]
-    assert {slot.floor_bytes for slot in describe(name, own).slots} == {MIB}
+    assert {slot.floor_bytes for slot in estimate_exogenous(name, own).slots} == {MIB}
     strange = [
         replace(r, run=replace(r.run, scenario_parameters={})) for r in recordings[:4]
     ]  # as of a node of its own
-    assert {slot.floor_bytes for slot in describe(name, strange).slots} == {DEFAULT_FLOOR_BYTES}
+    assert {slot.floor_bytes for slot in estimate_exogenous(name, strange).slots} == {
+        DEFAULT_FLOOR_BYTES
+    }
 
 
 def test_files_that_are_read_for_the_first_time_late_are_cold() -> None:
     """nginx has a few of its 200 MiB of files unread when the load begins."""
-    protected = describe("nginx-hogs", recorded("nginx-hogs")).protected
+    protected = estimate_exogenous("nginx-hogs", recorded("nginx-hogs")).protected
     assert 2 < protected.cold_pages * PAGE_BYTES / MIB < 15
     assert 185 < protected.file_pages * PAGE_BYTES / MIB < 205
     # The recording machine's kernel takes what nobody has touched for a minute.
     assert 10.0 < protected.idle_loss_pages_per_s < 40.0
-    assert describe("redis-mix", recorded("redis-mix")).protected.idle_loss_pages_per_s == 0.0
+    assert (
+        estimate_exogenous("redis-mix", recorded("redis-mix")).protected.idle_loss_pages_per_s
+        == 0.0
+    )
 
 
 def test_a_program_comes_and_goes_as_its_phases_say() -> None:
-    burst = describe("detector-phases", recorded("detector-phases")).slots[1]
+    burst = estimate_exogenous("detector-phases", recorded("detector-phases")).slots[1]
     for second, on in enumerate(burst.running):
         at = (second + 0.5) % 24
         if min(abs(at - edge) for edge in (3, 11, 15, 19)) > 0.6:
@@ -82,7 +87,7 @@ def test_a_program_comes_and_goes_as_its_phases_say() -> None:
 
 
 def test_a_writer_streams_over_its_file() -> None:
-    writer = describe("detector-file", recorded("detector-file")).slots[1]
+    writer = estimate_exogenous("detector-file", recorded("detector-file")).slots[1]
     assert writer.dirty_share == 1.0
     assert writer.stream_span_pages * PAGE_BYTES / MIB == pytest.approx(256, rel=0.05)
     # 120 MiB/s of which the first pass allocates pages.
@@ -91,14 +96,14 @@ def test_a_writer_streams_over_its_file() -> None:
 
 def test_a_loop_over_a_file_fills_memory_within_some_ticks() -> None:
     """In the first tick of its runs it has 46 to 90 MiB already, of 200."""
-    swell, loop = describe("postgres-hogs", recorded("postgres-hogs")).slots
+    swell, loop = estimate_exogenous("postgres-hogs", recorded("postgres-hogs")).slots
     assert 46 < loop.fill_pages_per_s * PAGE_BYTES * 0.1 / MIB < 200
     assert swell.fill_pages_per_s == 1e3, "it reads no files: the least there is"
 
 
 def test_a_run_without_the_background_shows_nobody() -> None:
     alone = load_recording(RECORDINGS / "detector-anon-alone-s1")
-    assert set(running(alone, 0)) == {0.0}
+    assert set(recorded_running(alone, 0)) == {0.0}
 
 
 @pytest.mark.parametrize(("made_with", "workers"), [("postgres-hogs", 4), ("redis-sort", 1)])
@@ -109,13 +114,13 @@ def test_how_many_requests_are_served_at_once_is_the_scenarios(
     old = recorded("detector-anon")
     content = load_scenario(made_with).content
     new = [replace(r, run=replace(r.run, scenario_parameters=content)) for r in old]
-    assert describe("detector-anon", old).protected.workers == 1.0
-    assert describe("detector-anon", new).protected.workers == workers
+    assert estimate_exogenous("detector-anon", old).protected.workers == 1.0
+    assert estimate_exogenous("detector-anon", new).protected.workers == workers
 
 
 def test_a_steady_rate_has_one_factor_and_waves_have_one_a_second() -> None:
     for steady in ("detector-anon", "memcached-gcc"):
-        assert describe(steady, recorded(steady)).protected.rate_factors == (1.0,)
+        assert estimate_exogenous(steady, recorded(steady)).protected.rate_factors == (1.0,)
     recordings = recorded("memcached-gcc")
     waves = []
     for recording in recordings:
@@ -123,7 +128,7 @@ def test_a_steady_rate_has_one_factor_and_waves_have_one_a_second() -> None:
         second = requests.scheduled_s - recording.run.start_s
         fewer = (second % 20 < 10) | (np.arange(len(second)) % 4 == 0)
         waves.append(replace(recording, requests=requests.where(fewer)))
-    factors = np.array(describe("memcached-gcc", waves).protected.rate_factors)
+    factors = np.array(estimate_exogenous("memcached-gcc", waves).protected.rate_factors)
     assert len(factors) == 60
     assert factors.mean() == pytest.approx(1.0, abs=0.01)
     crest = np.arange(60) % 20 < 10
@@ -134,7 +139,7 @@ def test_a_steady_rate_has_one_factor_and_waves_have_one_a_second() -> None:
 def test_the_shares_of_inactive_file_pages_are_those_of_a_full_node() -> None:
     recordings = recorded("detector-file")
     pressed = [r for r in recordings if r.run.condition == "together"]
-    shares = describe("detector-file", recordings).inactive_file_shares
+    shares = estimate_exogenous("detector-file", recordings).inactive_file_shares
     seen = []
     for one in pressed:
         share = one.tick("zone_inactive_file_bytes") / one.tick("zone_file_bytes")
@@ -149,8 +154,10 @@ def test_the_shares_of_inactive_file_pages_are_those_of_a_full_node() -> None:
 
 def test_only_programs_that_are_run_over_and_over_begin_anew_when_they_are_terminated() -> None:
     assert [
-        slot.restarts for slot in describe("memcached-gcc", recorded("memcached-gcc")).slots
+        slot.restarts
+        for slot in estimate_exogenous("memcached-gcc", recorded("memcached-gcc")).slots
     ] == [True]
     assert not any(
-        slot.restarts for slot in describe("detector-file", recorded("detector-file")).slots
+        slot.restarts
+        for slot in estimate_exogenous("detector-file", recorded("detector-file")).slots
     )

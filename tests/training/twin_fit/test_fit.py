@@ -20,7 +20,7 @@ from stallward.env.twin.inputs.parameters import TwinParameters, to_array, to_un
 from stallward.env.twin.node import TwinNode
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.training.errors import DatasetError
-from stallward.training.twin_fit.exogenous import describe
+from stallward.training.twin_fit.exogenous import estimate_exogenous
 from stallward.training.twin_fit.fit import FitSettings, fit_scenario
 from stallward.training.twin_fit.loss import NAMES, live_summary, loss
 from stallward.training.twin_fit.replay import twin_summaries
@@ -125,7 +125,7 @@ def test_a_short_fit_describes_the_scenario_and_explains_the_arms(recordings: Pa
 
 
 def test_a_fit_that_begins_at_a_twin_stays_near_it(recordings: Path) -> None:
-    scenario = describe("small", loaded(recordings))
+    scenario = estimate_exogenous("small", loaded(recordings))
     start = FittedTwin(scenario=scenario, draws=(TRUTH,), weights=(1.0,), provenance={})
     brief = FitSettings(candidates=16, generations=1, draws=4)
     truth = to_unit(to_array([TRUTH]))
@@ -150,7 +150,7 @@ def test_the_dataset_is_named_by_its_contents(recordings: Path) -> None:
 def test_recordings_without_pressure_describe_no_scenario(tmp_path: Path) -> None:
     alone = record(tmp_path / "alone", "none", "alone", seconds=6.0)
     with pytest.raises(DatasetError, match="everything together"):
-        describe("small", [alone])
+        estimate_exogenous("small", [alone])
 
 
 def test_a_recording_without_requests_still_has_a_summary(tmp_path: Path) -> None:

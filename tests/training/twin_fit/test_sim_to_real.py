@@ -1,4 +1,4 @@
-"""What policies are shown on nodes and twins under the same levers."""
+"""The sim-to-real gap of features, on nodes and twins under the same levers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_S
 from stallward.env.recording.recording import load_recording
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.training.errors import DatasetError
-from stallward.training.twin_fit.sim_to_real import Shown, apart, shown, table
+from stallward.training.twin_fit.sim_to_real import (
+    FeatureMeans,
+    feature_gaps,
+    feature_means,
+    gap_table,
+)
 
 RECORDINGS = Path(__file__).parents[3] / "recordings"
 TWINS = Path(__file__).parents[3] / "models/stallward/models/twins"
@@ -19,7 +24,7 @@ COLUMN = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 
 
 def test_the_twin_shows_a_policy_about_what_the_node_did() -> None:
-    found = shown(
+    found = feature_means(
         load_recording(RECORDINGS / "detector-anon-static-limit-0.35-s1"),
         load_fitted(TWINS / "detector-anon.json"),
     )
@@ -32,17 +37,17 @@ def test_the_twin_shows_a_policy_about_what_the_node_did() -> None:
 
 def test_without_a_twin_of_any_recording_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="has a twin in"):
-        table(RECORDINGS, tmp_path)
+        gap_table(RECORDINGS, tmp_path)
 
 
-def of(name: str, live: dict[str, float], twin: dict[str, float]) -> Shown:
+def of(name: str, live: dict[str, float], twin: dict[str, float]) -> FeatureMeans:
     values = []
     for given in (live, twin):
         row = np.zeros(OBSERVATION_SIZE)
         for feature, value in given.items():
             row[COLUMN[feature]] = value
         values.append(row)
-    return Shown(name=name, live=values[0], twin=values[1])
+    return FeatureMeans(name=name, live=values[0], twin=values[1])
 
 
 def test_features_are_compared_by_their_logarithms_slots_together() -> None:
@@ -59,7 +64,7 @@ def test_features_are_compared_by_their_logarithms_slots_together() -> None:
         )
         for k, factor in enumerate(factors)
     ]
-    rows = {row.feature: row for row in apart(runs)}
+    rows = {row.feature: row for row in feature_gaps(runs)}
     assert set(rows) == {"zone_psi_io_some_share", "slotN_usage_ratio"}, "what is 0 says nothing"
     io = rows["zone_psi_io_some_share"]
     assert io.median == pytest.approx(0.0, abs=1e-9)

@@ -1,1 +1,1 @@
-"""stallward.training."""
+"""Training: twins fitted to recordings, policies trained and rules tuned on them."""

@@ -6,7 +6,7 @@ The tree::
     ├── DatasetError     no usable recordings, or too few of them
     ├── TrainingError    a training that cannot start or whose result cannot be read
     ├── ExportError      a policy that cannot be exported
-    └── WorkerError      a process that died over its part of a computation
+    └── WorkerError      a worker process that died
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stallward.agent.errors import StallwardError
 
 
 class DatasetError(StallwardError):
-    """Raised when there are no usable recordings for what is asked."""
+    """Raised when there are no usable recordings, or too few."""
 
 
 class TrainingError(StallwardError):
@@ -27,4 +27,4 @@ class ExportError(StallwardError):
 
 
 class WorkerError(StallwardError):
-    """Raised when a process ended without the result it was to bring."""
+    """Raised when a worker process ended without a result."""

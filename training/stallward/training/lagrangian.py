@@ -1,4 +1,4 @@
-"""Prices of constraints that follow what an application suffers (Lagrange multipliers)."""
+"""Prices of constraints (Lagrange multipliers), which follow what the application suffers."""
 
 from __future__ import annotations
 
@@ -9,45 +9,50 @@ import numpy as np
 
 from stallward.env.objective import Array
 
-_PACE: Final = 0.02
-"""A share that is so much over what is allowed moves its price as fast as may be."""
+_LEAST_ALLOWED: Final = 0.02
+"""An excess is measured relative to what is allowed, and to this where less is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRange:
-    """Bounds of the prices that follow what an application suffers.
+    """The bounds of the prices.
 
-    The score takes no more off than ``PENALTIES``: much higher prices would buy what nobody asks
-    for with the background's progress. The severity of a missed window is about a quarter.
+    The score subtracts ``PENALTIES``; prices far above them would give up background progress for
+    an improvement that no score rewards. The severity of a missed window is about a quarter.
     """
 
     least: float = 0.05
+    """The lower bound of every price."""
     most: tuple[float, float, float] = (40.0, 4.0, 20.0)
-    """For each of ``COSTS``."""
+    """The upper bound of the price of each of ``COSTS``."""
 
     def clip(self, prices: Array) -> Array:
-        """Prices of each of ``COSTS``, ``(len(COSTS), ...)``, within the bounds."""
+        """Clip prices of shape ``(len(COSTS), ...)`` to the bounds."""
         most = np.reshape(self.most, (-1,) + (1,) * (prices.ndim - 1))
         return np.asarray(np.clip(prices, self.least, most))
 
 
-def moved_prices(
+def updated_prices(
     prices: Array, suffered: Array, allowed: Array, rate: float, bounds: PriceRange
 ) -> Array:
-    """Prices a step later: higher where more is suffered than is allowed, lower where less is.
+    """Raise the prices where more is suffered than is allowed, and lower them where less is.
 
     Args:
-        prices: In force, ``(len(COSTS), ...)``; the rest fits it. What is not known moves nothing.
-        suffered: Since the step before.
-        allowed: Of it.
-        rate: By how much a price moves at most, as a logarithm.
-        bounds: Of the prices.
+        prices: The current prices, ``(len(COSTS), ...)``.
+        suffered: What was suffered since the last update, the same shape; NaN leaves the price as
+            it is.
+        allowed: How much of it is allowed, broadcast to the same shape.
+        rate: The largest change of the logarithm of a price.
+        bounds: The bounds of the prices.
+
+    Returns:
+        The new prices, the same shape.
     """
-    over = np.nan_to_num(suffered - allowed) / np.maximum(allowed, _PACE)
-    return bounds.clip(prices * np.exp(rate * np.clip(over, -1.0, 1.0)))
+    excess = np.nan_to_num(suffered - allowed) / np.maximum(allowed, _LEAST_ALLOWED)
+    return bounds.clip(prices * np.exp(rate * np.clip(excess, -1.0, 1.0)))
 
 
-def smoothed(before: Array, new: Array, weight: float) -> Array:
-    """``before`` moved towards ``new`` by ``weight``; what one does not know the other says."""
-    known = np.where(np.isnan(before), new, before)
+def exponential_average(average: Array, new: Array, weight: float) -> Array:
+    """One step of an exponential moving average; NaN in one argument is taken from the other."""
+    known = np.where(np.isnan(average), new, average)
     return np.asarray(known + weight * (np.where(np.isnan(new), known, new) - known))

@@ -1,4 +1,4 @@
-"""Long computations side by side, each in a process of its own."""
+"""Long computations run in parallel, each in its own process."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Job = Callable[[Report], Result]
 
 
 def worker_count(jobs: int) -> int:
-    """How many of ``jobs`` run at once: one a processor at most."""
+    """How many of ``jobs`` run at once: at most one per processor."""
     return max(min(len(os.sched_getaffinity(0)), jobs), 1)
 
 
-def parts_of(length: int) -> list[slice]:
-    """As many parts of a sequence as run at once, about equally long."""
+def split_for_workers(length: int) -> list[slice]:
+    """Split a sequence into one part per worker, all about equally long."""
     count = worker_count(length)
     edges = [round(k * length / count) for k in range(count + 1)]
     return [slice(*edge) for edge in pairwise(edges)]
@@ -40,15 +40,16 @@ def time_for_each(seconds: float, jobs: int) -> float:
     return seconds / max(math.ceil(jobs / worker_count(jobs)), 1)
 
 
-def side_by_side(
+def run_in_parallel(
     jobs: Sequence[Job[Result]], report: Report, *, workers: int | None = None
 ) -> list[Result]:
-    """Run ``jobs`` and return their results in order; where one fails, the others are ended.
+    """Run ``jobs`` and return their results in order; if one fails, the others are terminated.
 
     Args:
-        jobs: Each is given a report of its own; they and what they return must be picklable.
-        report: Told what the last one said, and the mean of how far they are.
-        workers: Processes; by default :func:`worker_count`. With one, this process does it all.
+        jobs: Each is called with its own report. Jobs and their results must be picklable.
+        report: Called with the latest message of any job and the mean progress of all jobs.
+        workers: The number of processes, by default :func:`worker_count`. With one worker the
+            jobs run in this process.
 
     Raises:
         WorkerError: If a process ended without a result.
@@ -56,36 +57,39 @@ def side_by_side(
     """
     shares = [0.0] * len(jobs)
 
-    def gather(number: int, message: str, share: float) -> None:
+    def report_job(number: int, message: str, share: float) -> None:
         shares[number] = share
         report(message, sum(shares) / len(jobs))
 
     if (workers or worker_count(len(jobs))) == 1:
-        return [job(partial(gather, number)) for number, job in enumerate(jobs)]
-    return _Pool(jobs, workers or worker_count(len(jobs)), gather).run()
+        return [job(partial(report_job, number)) for number, job in enumerate(jobs)]
+    return _Pool(jobs, workers or worker_count(len(jobs)), report_job).run()
 
 
 class _Pool(Generic[Result]):
-    """Processes that each run one job and send what it says and what comes of it."""
+    """Processes that each run one job and send back its messages and its result."""
 
     def __init__(
-        self, jobs: Sequence[Job[Result]], workers: int, gather: Callable[[int, str, float], None]
+        self,
+        jobs: Sequence[Job[Result]],
+        workers: int,
+        report_job: Callable[[int, str, float], None],
     ) -> None:
         self._waiting = deque(enumerate(jobs))
         self._workers = workers
-        self._gather = gather
+        self._report_job = report_job
         self._results: list[Any] = [None] * len(jobs)
         self._running: dict[Connection, tuple[int, BaseProcess]] = {}
 
     def run(self) -> list[Result]:
-        """Run them all; no process is left, however this ends."""
+        """Run all jobs; no process is left behind, however this ends."""
         try:
             while self._waiting or self._running:
                 while self._waiting and len(self._running) < self._workers:
                     self._start(*self._waiting.popleft())
                 for connection in wait(list(self._running)):
                     assert isinstance(connection, Connection)  # nothing else was waited for
-                    self._hear(connection)
+                    self._receive(connection)
             return self._results
         finally:
             for connection, (_, process) in self._running.items():
@@ -98,8 +102,8 @@ class _Pool(Generic[Result]):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_work, args=(job, theirs), daemon=True)
-        # Ctrl-C reaches every process of a terminal; this one is to be ended in order, by us.
-        # It inherits the mask, so that it is deaf to it from its first moment.
+        # Ctrl-C reaches every process of a terminal, but this process terminates its workers
+        # itself. A worker inherits the mask, so it ignores Ctrl-C from the start.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
@@ -108,7 +112,7 @@ class _Pool(Generic[Result]):
         theirs.close()
         self._running[ours] = (number, process)
 
-    def _hear(self, connection: Connection) -> None:
+    def _receive(self, connection: Connection) -> None:
         number, process = self._running[connection]
         try:
             kind, value = connection.recv()
@@ -118,8 +122,8 @@ class _Pool(Generic[Result]):
                 f"A process that worked on this ended with status {process.exitcode}.",
                 next_step="Where memory was short, close other programs and try again.",
             ) from None
-        if kind == "said":
-            self._gather(number, *value)
+        if kind == "progress":
+            self._report_job(number, *value)
         elif kind == "failed":
             error, trace = value
             if not isinstance(error, StallwardError):
@@ -133,9 +137,9 @@ class _Pool(Generic[Result]):
 
 
 def _work(job: Job[Any], connection: Connection) -> None:
-    """In a process of its own: run a job."""
+    """Run a job in a worker process."""
     try:
-        result = job(lambda message, share: connection.send(("said", (message, share))))
+        result = job(lambda message, share: connection.send(("progress", (message, share))))
     except Exception as error:  # the parent raises it
         connection.send(("failed", (error, traceback.format_exc())))
     else:

@@ -1,11 +1,12 @@
-"""Scenarios that nobody recorded, put together from those that were.
+"""Synthetic scenarios for training, put together from the fitted twins of recorded scenarios.
 
-A policy that has seen seven applications and their neighbours knows these seven. Here each
-application meets neighbours of others, in other numbers and in zones of other sizes: domain
-randomisation over the make-up of a node, beside that over fitted parameters and nuisance. The
-parameters of an application or of a background program are what was fitted with it; both come
-half to twice as large, the application with shorter or longer service, and a program with other
-habits: how much of its memory it touches, and whether what it lacks is what it needs.
+A policy trained on seven recorded scenarios alone learns them by heart. Here each application runs
+beside background programs of other scenarios, in other numbers and in zones of other sizes. This
+is domain randomisation over what runs on a node, in addition to that over fitted parameters and
+nuisance. An application and a background program keep the parameters that were fitted with them.
+Both are scaled to between half and twice their size. The application gets a shorter or longer
+service time; a program touches more or less of its memory, and misses more or less of what it
+lacks.
 """
 
 from __future__ import annotations
@@ -25,121 +26,133 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import RANGES, TwinParameters
 
 _MOST_CORES: Final = 1.5
-"""Of all programs together: more would slow the application down with any memory."""
+"""The most cores that all programs may use together.
+
+More would slow the application down even with ample memory.
+"""
 _LEAST_PAGES: Final = 100 * 256
-"""Programs that together want less are no pressure."""
+"""Programs that together need fewer pages cause no memory pressure."""
 _TRIES: Final = 1000
-_MARK: Final = "application_of"
-"""Only composed twins say this of where they come from."""
+_SYNTHETIC_KEY: Final = "application_of"
+"""A key in the provenance of synthetic twins only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Composing:
-    """How scenarios are put together."""
+class SyntheticScenarioSettings:
+    """The number of synthetic scenarios and the ranges that they are drawn from."""
 
     per_twin: int = 3
-    """For each twin; 0 for none."""
+    """Synthetic scenarios per twin; 0 for none."""
     zone_ratio: tuple[float, float] = (0.58, 0.8)
-    """Memory of a zone, over what all in it want at most; shipped scenarios have 0.60 to 0.76."""
+    """Memory of the zone, relative to the peak demand of everything in it. Shipped scenarios have
+    0.60 to 0.76."""
     target_ratio: tuple[float, float] = (1.1, 3.5)
-    """The target, over the twin's p99 with ample memory; 1.1 to 3.7 with shipped scenarios: a
-    node's p99 has stalls in it that no memory explains."""
+    """The latency target, relative to the twin's p99 with ample memory. Shipped scenarios have 1.1
+    to 3.7, because the p99 of a real node contains stalls that memory does not explain."""
     size_ratio: tuple[float, float] = (0.5, 2.0)
-    """Memory of the application and of each program, times what was fitted: another version, or
-    other data, of the same."""
+    """Memory of the application and of each program, relative to the fitted size: the same
+    program in another version or with other data."""
     touch_ratio: tuple[float, float] = (0.1, 10.0)
-    """Pages a program touches at full speed, times what was fitted. One gets on at its floor,
-    another stands still there and keeps the disk busy: that can only be tried."""
+    """Pages that a program touches at full speed, relative to the fitted number. At its floor one
+    program makes progress, and another stalls and keeps the disk busy; a policy can find out only
+    by trying."""
     miss_ratio: tuple[float, float] = (0.5, 2.5)
-    """Exponent of a program's misses, times what was fitted: whether what it lacks is what it
-    seldom needs."""
+    """Exponent of a program's misses, relative to the fitted one: how often it needs the pages
+    that it lacks."""
     refiled_share: float = 0.3
-    """Chance that an application keeps another part of its memory in files: what one maps another
-    allocates, and the two are lost and won back in other ways."""
+    """Probability that another share of the application's memory is file pages. Anonymous and file
+    pages are reclaimed and read back in different ways."""
     idle_loss_chance: float = 0.3
-    """Chance that the kernel takes what nobody has touched for a while, so that an application
-    reads files now and then whatever is decided, and waits where others read much."""
+    """Probability that the kernel reclaims pages that were idle for a while. The application then
+    reads files now and then under every action, and waits where other programs read much."""
     idle_loss_share: tuple[float, float] = (0.05, 0.4)
-    """Pages lost then, over those touched of the seldom ones."""
+    """Pages reclaimed that way, relative to the cold pages touched."""
     tail_share: tuple[float, float] = (0.02, 0.2)
-    """Seldom pages of an application that is not known to have some, over all its files'."""
+    """Cold pages given to an application that was fitted with none, as a share of its file
+    pages."""
     tail_every_s: tuple[float, float] = (5.0, 40.0)
-    """How often each of these is touched."""
+    """The interval at which each of these cold pages is touched."""
     rate_ratio: tuple[float, float] = (0.7, 1.3)
-    """Requests, times what was fitted."""
+    """The request rate, relative to the fitted one."""
     service_ratio: tuple[float, float] = (0.5, 2.0)
-    """Service time of the application, times what was fitted, at the same utilisation."""
+    """Service time of the application, relative to the fitted one, at the same utilisation."""
 
 
-def compose(
-    twins: Sequence[FittedTwin], composing: Composing, settings: SimulationSettings, *, seed: int
+def make_synthetic_scenarios(
+    twins: Sequence[FittedTwin],
+    settings: SyntheticScenarioSettings,
+    simulation: SimulationSettings,
+    *,
+    seed: int,
 ) -> tuple[FittedTwin, ...]:
-    """New twins: the application of one, programs of any.
+    """Make twins of synthetic scenarios: the application of one twin, programs of any twins.
 
     Args:
-        twins: What they are put together from; their applications take turns.
-        composing: How.
-        settings: Of the simulation in which their targets are measured.
-        seed: Everything random follows from it.
+        twins: The fitted twins to take applications and programs from; applications are taken in
+            turn.
+        settings: How many scenarios to make, and from which ranges.
+        simulation: The settings of the simulation in which the latency targets are measured.
+        seed: The seed of everything random.
 
     Returns:
-        None where there are no programs that press on memory and leave the processors alone.
+        The twins; empty if no choice of programs presses on memory without overloading the CPUs.
     """
     rng = np.random.default_rng(seed)
-    made = []
-    for number in range(composing.per_twin * len(twins)):
-        chosen = _programs(twins, rng)
-        if chosen:
-            made.append(_one(twins[number % len(twins)], number, chosen, composing, rng))
-    if not made:
+    synthetic = []
+    for number in range(settings.per_twin * len(twins)):
+        programs = _choose_programs(twins, rng)
+        if programs:
+            application = twins[number % len(twins)]
+            synthetic.append(_synthetic_twin(application, number, programs, settings, rng))
+    if not synthetic:
         return ()
-    ample = measure_ample(made, replace(settings, nuisance=NO_NUISANCE), seed=seed)
-    low, high = np.log(composing.target_ratio)
-    targets_ms = ample.p99_ms * np.exp(rng.uniform(low, high, len(made)))
+    ample = measure_ample(synthetic, replace(simulation, nuisance=NO_NUISANCE), seed=seed)
+    low, high = np.log(settings.target_ratio)
+    targets_ms = ample.p99_ms * np.exp(rng.uniform(low, high, len(synthetic)))
     return tuple(
         replace(twin, scenario=replace(twin.scenario, slo_ms=float(target_ms)))
-        for twin, target_ms in zip(made, targets_ms, strict=True)
+        for twin, target_ms in zip(synthetic, targets_ms, strict=True)
     )
 
 
 def is_synthetic(twin: FittedTwin) -> bool:
-    """Whether nobody recorded its scenario."""
-    return _MARK in twin.provenance
+    """Whether the scenario of a twin is synthetic, not recorded."""
+    return _SYNTHETIC_KEY in twin.provenance
 
 
-def _one(
+def _synthetic_twin(
     twin: FittedTwin,
     number: int,
     chosen: Sequence[tuple[FittedTwin, int]],
-    composing: Composing,
+    settings: SyntheticScenarioSettings,
     rng: np.random.Generator,
 ) -> FittedTwin:
-    protected = _resized(twin.scenario.protected, composing, rng)
+    protected = _resize_application(twin.scenario.protected, settings, rng)
     programs = tuple(
-        _of_size(source.scenario.slots[slot], _between(composing.size_ratio, rng))
+        _resize_program(source.scenario.slots[slot], _between(settings.size_ratio, rng))
         for source, slot in chosen
     )
-    habits = [
+    parameter_ratios = [
         {
-            "miss_exponent": _between(composing.miss_ratio, rng),
-            "touch_scale": _between(composing.touch_ratio, rng),
+            "miss_exponent": _between(settings.miss_ratio, rng),
+            "touch_scale": _between(settings.touch_ratio, rng),
         }
         for _ in chosen
     ]
-    wanted_pages = _pages(protected) + sum(_peak_pages(p) for p in programs)
-    ratio = rng.uniform(*composing.zone_ratio)
+    needed_pages = _pages(protected) + sum(_peak_pages(p) for p in programs)
+    ratio = rng.uniform(*settings.zone_ratio)
     return FittedTwin(
         scenario=replace(
             twin.scenario,
             name=f"composed-{number + 1}",
             protected=protected,
             slots=programs,
-            zone_bytes=round(ratio * wanted_pages) * PAGE_BYTES,
+            zone_bytes=round(ratio * needed_pages) * PAGE_BYTES,
         ),
-        draws=tuple(_draw(draw, chosen, habits, rng) for draw in twin.draws),
+        draws=tuple(_draw(draw, chosen, parameter_ratios, rng) for draw in twin.draws),
         weights=twin.weights,
         provenance={
-            _MARK: twin.scenario.name,
+            _SYNTHETIC_KEY: twin.scenario.name,
             "programs_of": [
                 f"{source.scenario.name}/{program.name}"
                 for (source, _), program in zip(chosen, programs, strict=True)
@@ -149,19 +162,19 @@ def _one(
 
 
 def _between(bounds: tuple[float, float], rng: np.random.Generator) -> float:
-    """A number between two, evenly over the logarithm."""
+    """Draw a number between two bounds, uniformly in the logarithm."""
     return float(np.exp(rng.uniform(*np.log(bounds))))
 
 
-def _resized(
-    protected: ProtectedProgram, composing: Composing, rng: np.random.Generator
+def _resize_application(
+    protected: ProtectedProgram, settings: SyntheticScenarioSettings, rng: np.random.Generator
 ) -> ProtectedProgram:
-    """An application with more or less memory and work for a request."""
-    size, service = _between(composing.size_ratio, rng), _between(composing.service_ratio, rng)
-    rate = rng.uniform(*composing.rate_ratio) / service
-    share = float(rng.random()) if rng.random() < composing.refiled_share else None
-    pages = _refiled(protected.anon_pages, protected.file_pages, share)
-    touch = _refiled(protected.touch_anon_pages, protected.touch_file_pages, share)
+    """Change the memory, the request rate and the service time of an application."""
+    size, service = _between(settings.size_ratio, rng), _between(settings.service_ratio, rng)
+    rate = rng.uniform(*settings.rate_ratio) / service
+    share = float(rng.random()) if rng.random() < settings.refiled_share else None
+    pages = _split_pages(protected.anon_pages, protected.file_pages, share)
+    touch = _split_pages(protected.touch_anon_pages, protected.touch_file_pages, share)
     resized = replace(
         protected,
         request_rate_per_s=protected.request_rate_per_s * rate,
@@ -175,38 +188,40 @@ def _resized(
         idle_loss_pages_per_s=protected.idle_loss_pages_per_s * size,
     )
     return (
-        _losing(resized, composing, rng) if rng.random() < composing.idle_loss_chance else resized
+        _add_idle_loss(resized, settings, rng)
+        if rng.random() < settings.idle_loss_chance
+        else resized
     )
 
 
-def _losing(
-    protected: ProtectedProgram, composing: Composing, rng: np.random.Generator
+def _add_idle_loss(
+    protected: ProtectedProgram, settings: SyntheticScenarioSettings, rng: np.random.Generator
 ) -> ProtectedProgram:
-    """An application that loses some of what it seldom touches, though nothing presses."""
+    """Make an application lose some of its cold pages even without memory pressure."""
     rate_per_s = protected.request_rate_per_s
     cold, touch, file = protected.cold_pages, protected.touch_cold_pages, protected.file_pages
     if cold == 0.0:
-        cold = _between(composing.tail_share, rng) * file
-        touch = cold / (_between(composing.tail_every_s, rng) * rate_per_s)
+        cold = _between(settings.tail_share, rng) * file
+        touch = cold / (_between(settings.tail_every_s, rng) * rate_per_s)
         file -= cold
     return replace(
         protected,
         file_pages=file,
         cold_pages=cold,
         touch_cold_pages=touch,
-        idle_loss_pages_per_s=_between(composing.idle_loss_share, rng) * touch * rate_per_s,
+        idle_loss_pages_per_s=_between(settings.idle_loss_share, rng) * touch * rate_per_s,
     )
 
 
-def _refiled(anon: float, file: float, share: float | None) -> tuple[float, float]:
-    """The same pages, of which a share is files; as they are for ``None``."""
+def _split_pages(anon: float, file: float, share: float | None) -> tuple[float, float]:
+    """Split pages anew, with ``share`` of them file pages; ``None`` leaves them as they are."""
     if share is None:
         return anon, file
     return (1.0 - share) * (anon + file), share * (anon + file)
 
 
-def _of_size(program: SlotProgram, size: float) -> SlotProgram:
-    """A program with more or less memory."""
+def _resize_program(program: SlotProgram, size: float) -> SlotProgram:
+    """Multiply the memory of a program by ``size``."""
     return replace(
         program,
         anon_pages=tuple(pages * size for pages in program.anon_pages),
@@ -214,17 +229,17 @@ def _of_size(program: SlotProgram, size: float) -> SlotProgram:
     )
 
 
-def _programs(
+def _choose_programs(
     twins: Sequence[FittedTwin], rng: np.random.Generator
 ) -> list[tuple[FittedTwin, int]]:
-    """Some programs, each by its twin and slot; none where no choice of them will do."""
+    """Choose programs, each as its twin and slot; empty if no choice meets the conditions."""
     pool = [(twin, slot) for twin in twins for slot in range(len(twin.scenario.slots))]
     for _ in range(_TRIES):
         count = int(rng.integers(1, min(SLOTS, len(pool)) + 1))
         chosen = [pool[i] for i in rng.choice(len(pool), count, replace=False)]
         programs = [twin.scenario.slots[slot] for twin, slot in chosen]
-        presses = sum(_peak_pages(p) for p in programs) >= _LEAST_PAGES
-        if presses and sum(p.cores for p in programs) <= _MOST_CORES:
+        presses_on_memory = sum(_peak_pages(p) for p in programs) >= _LEAST_PAGES
+        if presses_on_memory and sum(p.cores for p in programs) <= _MOST_CORES:
             return chosen
     return []
 
@@ -232,18 +247,18 @@ def _programs(
 def _draw(
     draw: TwinParameters,
     chosen: Sequence[tuple[FittedTwin, int]],
-    habits: Sequence[Mapping[str, float]],
+    parameter_ratios: Sequence[Mapping[str, float]],
     rng: np.random.Generator,
 ) -> TwinParameters:
-    """An application's parameters, with those of each program from where it was fitted."""
-    own = {}
-    for place, ((twin, slot), ratios) in enumerate(zip(chosen, habits, strict=True)):
+    """Take the application's parameters, and those of each program from its own twin."""
+    slot_parameters = {}
+    for place, ((twin, slot), ratios) in enumerate(zip(chosen, parameter_ratios, strict=True)):
         source = twin.draws[int(twin.choose(rng, 1)[0])]
-        for what, ratio in ratios.items():
-            name = f"slot{place}_{what}"
-            value = ratio * getattr(source, f"slot{slot}_{what}")
-            own[name] = min(max(value, RANGES[name].low), RANGES[name].high)
-    return replace(draw, **own)
+        for parameter, ratio in ratios.items():
+            name = f"slot{place}_{parameter}"
+            value = ratio * getattr(source, f"slot{slot}_{parameter}")
+            slot_parameters[name] = min(max(value, RANGES[name].low), RANGES[name].high)
+    return replace(draw, **slot_parameters)
 
 
 def _pages(protected: ProtectedProgram) -> float:

@@ -128,8 +128,8 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     from stable_baselines3 import PPO  # noqa: PLC0415
 
     from stallward.env.gym.vec_env import TwinVec  # noqa: PLC0415
-    from stallward.training.network.actor import policy_settings  # noqa: PLC0415
-    from stallward.training.network.log_features import FINE  # noqa: PLC0415
+    from stallward.training.network.actor import policy_kwargs  # noqa: PLC0415
+    from stallward.training.network.log_features import LOG_SCALES  # noqa: PLC0415
     from stallward.training.network.slot_policy import SlotPolicy  # noqa: PLC0415
     from stallward.training.ppo.args import Args  # noqa: PLC0415
 
@@ -144,7 +144,9 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
         n_epochs=Args().n_epochs,
         device="cpu",
         seed=1,
-        policy_kwargs=policy_settings(np.zeros_like(FINE), np.ones_like(FINE), told=env.told),
+        policy_kwargs=policy_kwargs(
+            np.zeros_like(LOG_SCALES), np.ones_like(LOG_SCALES), critic_features=env.told
+        ),
     )
     model.learn(length * _BATCH)  # the first rollout pays for allocations
     twin, update = _Stopwatch(), _Stopwatch()

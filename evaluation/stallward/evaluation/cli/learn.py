@@ -119,7 +119,7 @@ def train(
             seeds=seeds,
             judged_on=judged_on or ["default"],
             thresholds=thresholds or [],
-            composed=composed,
+            synthetic=composed,
             seed=seed,
             report=report,
         )
@@ -159,7 +159,7 @@ def tune(
             seconds=seconds,
             seeds=seeds,
             judged_on=judged_on or ["default"],
-            composed=composed,
+            synthetic=composed,
             seed=seed,
             report=report,
         )

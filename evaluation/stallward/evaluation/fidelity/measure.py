@@ -50,9 +50,9 @@ from stallward.evaluation.fidelity.result import FidelityResult, FidelityTable
 from stallward.evaluation.fidelity.signals import pooled, scales_of
 from stallward.evaluation.fidelity.targets import load_fidelity_targets
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
-from stallward.training.parallel import side_by_side
+from stallward.training.parallel import run_in_parallel
 from stallward.training.progress import Report, part, silent
-from stallward.training.twin_fit.exogenous import describe
+from stallward.training.twin_fit.exogenous import estimate_exogenous
 from stallward.training.twin_fit.transfer import transfer
 
 _TWIN_BLOCKS: Final = 12
@@ -109,7 +109,7 @@ def measure_fidelity(
             + " that a twin may be fitted to.",
             next_step="Record some with `stallward record`, or name another directory.",
         )
-    rows = side_by_side(
+    rows = run_in_parallel(
         [partial(_left_out, learned[name], one, fits) for name, one in jobs],
         part(report, 0.0, 0.9),
         workers=workers,
@@ -149,7 +149,7 @@ def _of_twins(
             " none is of their scenarios, or of an arm that can still be run.",
             next_step="Record some with `stallward record`, or name other twins.",
         )
-    rows = side_by_side(
+    rows = run_in_parallel(
         [partial(_as_it_is, mine, one, twin, seed) for mine, one, twin in jobs],
         report,
         workers=workers,
@@ -265,12 +265,12 @@ def _scenarios_left_out(
     ]
     if not jobs:
         return []
-    fitted = side_by_side(
+    fitted = run_in_parallel(
         [partial(fits.fit, [r.path for r in mine]) for mine in learned.values()],
         part(report, 0.0, 0.6),
         workers=workers,
     )
-    return side_by_side(
+    return run_in_parallel(
         [partial(_transferred, strange[name], one, fitted, fits.seed) for name, one in jobs],
         part(report, 0.6, 1.0),
         workers=workers,
@@ -283,7 +283,7 @@ def _transferred(
     """Run an arm of a scenario that no fit has seen."""
     references = [load_recording(r.path) for r in mine if r.run.condition != "together"]
     pressed = next(r.run for r in mine if r.run.condition == "together")
-    described = describe(pressed.scenario, references)
+    described = estimate_exogenous(pressed.scenario, references)
     twin = transfer(replace(described, zone_bytes=pressed.sandbox_bytes), fitted)
     return _compared(mine, arm, twin, seed)
 

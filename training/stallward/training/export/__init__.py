@@ -1,1 +1,1 @@
-"""One ONNX file and its card."""
+"""Export of a policy to one ONNX file with its card."""

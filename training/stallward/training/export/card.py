@@ -1,4 +1,4 @@
-"""The card of a policy: what it was made from, how it did on the twin, where it is weak. Pure."""
+"""The card of a policy: its training data, its results on the twin and its weaknesses. Pure."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from stallward.training.network.arrays import TrainedPolicy
 _COLUMNS: Final = (
     "score", "score_low", "progress", "window_violated", "excess", "slow", "switches_per_s",
 )  # fmt: skip
-_SAID: Final = {
+_COST_NAMES: Final = {
     "window_violated": "windows that miss the target",
     "excess": "mean latency beyond that with ample memory",
     "slow": "slow requests",
 }
 _COLOURS: Final = "#d1495b, #2e86ab, #3a9d5d, #b8860b, #7a5195, #ef8354"
-_RIVALS: Final = {
+_BASELINES: Final = {
     "static": "the best static setting for all",
     "rule": "the tuned rule",
     "pi": "tuned PI control",
 }
-"""What a policy should beat, as it is said."""
-_ELSEWHERE: Final = ("evaluation", "allowed", "curve", "curves_by_seed", "groups")
-"""What the card says in other words than JSON."""
+"""The arms that a policy should beat, with their names on the card."""
+_SHOWN_AS_TEXT: Final = ("evaluation", "allowed", "curve", "curves_by_seed", "groups")
+"""Keys of the provenance that the card shows in another form than JSON."""
 
 
 def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_limit: float) -> str:
     """The policy's card, in Markdown.
 
     Args:
-        name: Of the policy.
-        policy: With its provenance.
-        digest: SHA-256 of its file.
-        size_bytes: Of its file.
-        ood_limit: Share of features out of range from which it is not to be trusted.
+        name: The name of the policy.
+        policy: The policy with its provenance.
+        digest: The SHA-256 of its file.
+        size_bytes: The size of its file.
+        ood_limit: Share of features out of range above which the policy is not trusted.
     """
     facts = policy.provenance
     lines = [
@@ -68,7 +68,9 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_lim
         "## Training",
         "",
         "```json",
-        json.dumps({k: v for k, v in facts.items() if k not in _ELSEWHERE}, indent=1, default=str),
+        json.dumps(
+            {k: v for k, v in facts.items() if k not in _SHOWN_AS_TEXT}, indent=1, default=str
+        ),
         "```",
         "",
     ]
@@ -76,34 +78,34 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_lim
 
 
 def _data(facts: Mapping[str, Any]) -> list[str]:
-    trained, judged = sorted(facts.get("twins", ())), facts.get("judged_on", ())
+    trained, validation = sorted(facts.get("twins", ())), facts.get("judged_on", ())
     if not trained:
         return []
-    known = {*trained, *judged}
+    known = {*trained, *validation}
     unseen = sorted(s.name for s in find_scenarios() if s.name not in known)
-    others = f"those of {_listed(judged)}, and half on these"
-    by = "the same" if set(judged) == set(trained) else others
+    both = f"those of {_listed(validation)}, and half on these"
+    chosen_on = "the same" if set(validation) == set(trained) else both
     return [
         "## Data",
         "",
         f"- Trained on the twins of {_listed(trained)}; the recordings they were fitted to are",
         "  named below.",
         *_groups(facts.get("groups", {})),
-        f"- The seed was chosen on {by}.",
+        f"- The seed was chosen on {chosen_on}.",
         f"- Shipped scenarios that it has never seen: {_listed(unseen) or 'none'}.",
         "",
     ]
 
 
 def _groups(groups: Mapping[str, int]) -> list[str]:
-    """In how many of the scenarios trained on there are how many background groups."""
+    """How many of the training scenarios have each number of background groups."""
     counts = sorted(Counter(groups.values()).items())
     if not counts:
         return []
-    said = ", ".join(f"{scenarios} with {slots}" for slots, scenarios in counts)
+    numbers = ", ".join(f"{scenarios} with {slots}" for slots, scenarios in counts)
     return [
-        f"- Of the {len(groups)} scenarios, composed ones among them, by background groups:",
-        f"  {said}; it decides for 1 to {SLOTS}.",
+        f"- Of the {len(groups)} scenarios, synthetic ones among them, by background groups:",
+        f"  {numbers}; it decides for 1 to {SLOTS}.",
     ]
 
 
@@ -112,7 +114,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _results(facts: Mapping[str, Any]) -> list[str]:
-    """Rows of every scenario and arm."""
+    """The table of outcomes, with a row for every scenario and arm."""
     evaluation = facts.get("evaluation")
     if not evaluation:
         return ["## Results on the twin", "", "Not evaluated.", ""]
@@ -123,8 +125,8 @@ def _results(facts: Mapping[str, Any]) -> list[str]:
         "| --- | --- |" + " ---: |" * len(_COLUMNS),
     ]
     for scenario in evaluation["ppo"]:
-        for arm, found in evaluation.items():
-            cells = " | ".join(f"{found[scenario][c]:.3f}" for c in _COLUMNS)
+        for arm, outcomes in evaluation.items():
+            cells = " | ".join(f"{outcomes[scenario][c]:.3f}" for c in _COLUMNS)
             rows.append(f"| {scenario} | {arm} | {cells} |")
         limits = facts["allowed"][scenario]
         free = [f"{limits[c]:.3f}" if c in limits else "" for c in _COLUMNS]
@@ -144,30 +146,30 @@ def _results(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _weaknesses(facts: Mapping[str, Any]) -> list[str]:
-    """What the figures say against it."""
-    found = []
+    """The scenarios in which the policy exceeds what is allowed or does not beat a baseline."""
+    weaknesses = []
     evaluation = facts.get("evaluation", {})
     for scenario, outcome in evaluation.get("ppo", {}).items():
         allowed = facts["allowed"][scenario]
         over = [
-            f"{_SAID[what]} {outcome[what]:.2%}, allowed {allowed[what]:.2%}"
-            for what in SUFFERED
-            if outcome[what] > allowed[what]
+            f"{_COST_NAMES[cost]} {outcome[cost]:.2%}, allowed {allowed[cost]:.2%}"
+            for cost in SUFFERED
+            if outcome[cost] > allowed[cost]
         ]
         if over:
-            found.append(f"- `{scenario}`: {'; '.join(over)}.")
-        for arm, said in _RIVALS.items():
+            weaknesses.append(f"- `{scenario}`: {'; '.join(over)}.")
+        for arm, baseline in _BASELINES.items():
             other = evaluation.get(arm, {}).get(scenario, {}).get("score", -math.inf)
             if outcome["score"] <= other:
-                found.append(
-                    f"- `{scenario}`: no better than {said} "
+                weaknesses.append(
+                    f"- `{scenario}`: no better than {baseline} "
                     f"(score {outcome['score']:.3f} and {other:.3f})."
                 )
     return [
         "## Known weaknesses",
         "",
-        *found,
-        "- All of this is on the twin, which is off where its own comparison with the node says.",
+        *weaknesses,
+        "- All of this is on the twin; its own comparison with the node says what its errors are.",
         "  On other applications and machines the policy has been measured only where a live",
         "  comparison says so. The guard of the daemon always holds.",
         "",
@@ -175,7 +177,7 @@ def _weaknesses(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _seeds(facts: Mapping[str, Any]) -> list[str]:
-    """Each seed's lower bound and the curves of all."""
+    """The table of seeds, and the training curve of each."""
     seeds, curves = facts.get("seeds"), facts.get("curves_by_seed")
     if not seeds or not curves:
         return []

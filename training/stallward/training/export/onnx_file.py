@@ -1,6 +1,7 @@
-"""Export of a trained policy to one ONNX file that any node runs, and its card.
+"""Export of a trained policy to one ONNX file that any node runs, with its card.
 
-The graph is built by hand: no exporter, a few kilobytes, the same bytes for the same weights.
+The graph is built by hand, without an exporter: it has a few kilobytes, and the same weights give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from stallward.training.network.arrays import CLIP, TrainedPolicy
 OPSET: Final = 17
 IR_VERSION: Final = 8
 OOD_LIMIT: Final = 0.2
-"""Share of features outside their training range from which a policy is not to be trusted."""
+"""Share of features outside their training range above which a policy is not trusted."""
 
 
 def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
-    """The policy as an ONNX model with all the metadata a node checks."""
-    known = np.log(np.where(policy.fine > 0.0, 1.0 + policy.fine, np.e))
+    """The policy as an ONNX model, with all the metadata that a node checks."""
+    log_ranges = np.log(np.where(policy.fine > 0.0, 1.0 + policy.fine, np.e))
     constants = {
         "fine": policy.fine,
         "one": np.array(1.0, dtype=np.float32),
-        # What is not magnified has the logarithm 0, and is added as it is.
-        "unit": known.astype(np.float32),
+        # A feature without a log scale has the logarithm 0, and is added unchanged.
+        "unit": log_ranges.astype(np.float32),
         "plain": (policy.fine == 0.0).astype(np.float32),
         "mean": policy.mean,
         "scale": policy.scale,
@@ -52,7 +53,7 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
         "head_sizes": np.array(ACTION_SIZES, dtype=np.int64),
     }
     heads = [f"head{i}" for i in range(len(ACTION_SIZES))]
-    best = [f"best{i}" for i in range(len(ACTION_SIZES))]
+    choices = [f"best{i}" for i in range(len(ACTION_SIZES))]
     nodes = [
         helper.make_node("Relu", ["observation"], ["positive"]),
         helper.make_node("Mul", ["positive", "fine"], ["larger"]),
@@ -71,10 +72,10 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
         helper.make_node("Gemm", ["active1", "w2", "b2"], ["logits"], transB=1),
         helper.make_node("Split", ["logits", "head_sizes"], heads, axis=1),
         *(
-            helper.make_node("ArgMax", [head], [out], axis=1, keepdims=1)
-            for head, out in zip(heads, best, strict=True)
+            helper.make_node("ArgMax", [head], [choice], axis=1, keepdims=1)
+            for head, choice in zip(heads, choices, strict=True)
         ),
-        helper.make_node("Concat", best, ["action"], axis=1),
+        helper.make_node("Concat", choices, ["action"], axis=1),
     ]
     graph = helper.make_graph(
         nodes,
@@ -108,9 +109,9 @@ def _metadata(policy: TrainedPolicy) -> dict[str, str]:
 
 
 def export_policy(policy: TrainedPolicy, path: Path) -> str:
-    """Write the ONNX file and its card (``.md`` beside it); returns the file's SHA-256.
+    """Write the ONNX file and its card (``.md`` beside it), and return the file's SHA-256.
 
-    Both are written only after the file was loaded and run as a node would.
+    Both are written only after the file was loaded and run in the same way as on a node.
 
     Raises:
         ExportError: If the result does not run or cannot be written.

@@ -1,1 +1,1 @@
-"""A privileged teacher and what the actor learns from it before PPO."""
+"""A privileged teacher, its demonstrations, and behaviour cloning before PPO."""

@@ -1,8 +1,8 @@
-"""Where training begins: the actor imitates the teacher (see ``teacher``).
+"""Behaviour cloning: before PPO the actor learns to imitate the teacher (see ``teacher``).
 
-Which group to hold back for the others is a choice between symmetric ones. An actor without any
-preference holds back all of them: it never sees one group at full speed with the application
-unharmed, since every other group would have to be held back at the same time and for seconds.
+Which groups to hold back is a choice between symmetric options. An actor that starts without a
+preference ends up holding back all of them: random exploration hardly ever holds back all groups
+but one for several seconds, so it never sees that one at full speed with the application unharmed.
 """
 
 from __future__ import annotations
@@ -24,58 +24,60 @@ _LEARNING_RATE: Final = 2e-3
 
 def imitate(
     model: PPO,
-    lessons: Demonstrations,
+    demonstrations: Demonstrations,
     *,
     smoothing: float,
     gradient_steps: int,
     seed: int,
 ) -> None:
-    """Train the actor to do what was taught, but for a share ``smoothing`` of the time.
+    """Train the actor to choose the demonstrated actions, with label smoothing.
 
     Args:
-        model: Its actor is changed, its critic is not.
-        lessons: What was taught.
-        smoothing: Probability of each head left to the choices that are not wanted, evenly; what
-            PPO explores with.
-        gradient_steps: How many.
-        seed: Of the batches.
+        model: The model; its actor is trained, its critic is left alone.
+        demonstrations: Observations and the teacher's actions.
+        smoothing: The probability in each head that is spread evenly over all choices, so that PPO
+            can explore.
+        gradient_steps: How many batches to train on.
+        seed: The seed of the choice of batches.
     """
     rng = np.random.default_rng(seed)
     policy = model.policy
-    actor = [p for name, p in policy.named_parameters() if is_actor(name)]
+    actor = [p for name, p in policy.named_parameters() if is_actor_parameter(name)]
     optimiser = torch.optim.Adam(actor, lr=_LEARNING_RATE)
-    seen, wanted = (
-        torch.as_tensor(padded(model, lessons.observations)),
-        torch.as_tensor(lessons.actions),
+    observations, actions = (
+        torch.as_tensor(pad_for_critic(model, demonstrations.observations)),
+        torch.as_tensor(demonstrations.actions),
     )
     for step in range(gradient_steps):
         for group in optimiser.param_groups:
             group["lr"] = _LEARNING_RATE * (1.0 - step / gradient_steps)
-        rows = torch.as_tensor(rng.integers(len(seen), size=_BATCH))
-        heads = policy.get_distribution(seen[rows])
+        rows = torch.as_tensor(rng.integers(len(observations), size=_BATCH))
+        heads = policy.get_distribution(observations[rows])
         assert isinstance(heads, Heads)
-        loss = -heads.smoothed_log_prob(wanted[rows], smoothing).mean()
+        loss = -heads.smoothed_log_prob(actions[rows], smoothing).mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
 
-def likeliest(model: BaseAlgorithm, observations: NDArray[np.float32]) -> NDArray[np.int64]:
-    """What the actor does when it does not explore."""
-    actions, _ = model.predict(padded(model, observations), deterministic=True)
+def deterministic_actions(
+    model: BaseAlgorithm, observations: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    """The actor's likeliest actions, without exploration."""
+    actions, _ = model.predict(pad_for_critic(model, observations), deterministic=True)
     return np.asarray(actions, dtype=np.int64)
 
 
-def padded(model: BaseAlgorithm, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-    """With zeros for what only the critic is told, which the actor does not look at."""
+def pad_for_critic(model: BaseAlgorithm, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Append zeros for the features that only the critic reads."""
     space = model.observation_space
     assert space is not None
     assert space.shape is not None
-    found = np.zeros((len(observations), *space.shape), dtype=np.float32)
-    found[:, : observations.shape[1]] = observations
-    return found
+    padded = np.zeros((len(observations), *space.shape), dtype=np.float32)
+    padded[:, : observations.shape[1]] = observations
+    return padded
 
 
-def is_actor(name: str) -> bool:
+def is_actor_parameter(name: str) -> bool:
     """Whether a parameter of the policy belongs to the actor."""
     return name.startswith(("mlp_extractor.policy_net", "action_net"))

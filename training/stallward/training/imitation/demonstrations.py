@@ -1,4 +1,4 @@
-"""What a teacher taught, and the file that keeps it for a training that goes on later."""
+"""Demonstrations of a teacher, and the file that keeps them for a resumed training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stallward.env.objective import SUFFERED, Array
 
-LESSONS_FILE: Final = "lessons.npz"
+DEMONSTRATIONS_FILE: Final = "lessons.npz"
 _RECIPE: Final = "recipe"
 Observations = NDArray[np.float32]
 Actions = NDArray[np.int64]
@@ -22,43 +22,41 @@ Actions = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstrations:
-    """What was taught.
-
-    Attributes:
-        observations: ``(N, OBSERVATION_SIZE)``.
-        actions: What should be done, ``(N, len(ACTION_SIZES))``.
-        prices: At which the teacher kept what is allowed, ``(len(COSTS), len(twins))``.
-        progress: Of the background under the teacher, ``(len(twins),)``.
-        suffered: Of the application, ``(len(SUFFERED), len(twins))``.
-    """
+    """Observations with the teacher's actions, and how the teacher did."""
 
     observations: Observations
+    """The observations, ``(N, OBSERVATION_SIZE)``."""
     actions: Actions
+    """The teacher's action for each observation, ``(N, len(ACTION_SIZES))``."""
     prices: Array
+    """The prices at which the teacher's nodes suffer what is allowed, ``(len(COSTS),
+    len(twins))``."""
     progress: Array
+    """Mean background progress on these nodes, ``(len(twins),)``."""
     suffered: Array
+    """What the application suffered there, ``(len(SUFFERED), len(twins))``."""
 
     def figures(self, names: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Progress, and what was suffered, by the twins' names."""
-        each = np.concatenate([self.progress[None], self.suffered])
+        """Progress and what was suffered, by the name of each twin."""
+        values = np.concatenate([self.progress[None], self.suffered])
         return {
-            name: dict(zip(("progress", *SUFFERED), each[:, k].tolist(), strict=True))
+            name: dict(zip(("progress", *SUFFERED), values[:, k].tolist(), strict=True))
             for k, name in enumerate(names)
         }
 
     @classmethod
-    def of_all(cls, parts: Sequence[Demonstrations]) -> Demonstrations:
-        """Those of several twins, one after the other."""
+    def concatenate(cls, parts: Sequence[Demonstrations]) -> Demonstrations:
+        """Join the demonstrations of several twins, in order."""
         return cls(
-            observations=np.concatenate([one.observations for one in parts]),
-            actions=np.concatenate([one.actions for one in parts]),
-            prices=np.concatenate([one.prices for one in parts], axis=1),
-            progress=np.concatenate([one.progress for one in parts]),
-            suffered=np.concatenate([one.suffered for one in parts], axis=1),
+            observations=np.concatenate([part.observations for part in parts]),
+            actions=np.concatenate([part.actions for part in parts]),
+            prices=np.concatenate([part.prices for part in parts], axis=1),
+            progress=np.concatenate([part.progress for part in parts]),
+            suffered=np.concatenate([part.suffered for part in parts], axis=1),
         )
 
     def save(self, file: Path, recipe: str) -> None:
-        """Write ``file``, whole or not at all; ``recipe`` says what the lessons follow from."""
+        """Write ``file`` atomically; ``recipe`` identifies the settings that they were made by."""
         file.parent.mkdir(parents=True, exist_ok=True)
         building = file.with_name(f".{file.name}.{os.getpid()}.partial.npz")
         arrays: dict[str, Any] = {_RECIPE: np.array(recipe), **asdict(self)}
@@ -67,7 +65,7 @@ class Demonstrations:
 
     @classmethod
     def load(cls, file: Path, recipe: str) -> Demonstrations | None:
-        """What :meth:`save` wrote; ``None`` where there is nothing of the same recipe."""
+        """Read what :meth:`save` wrote; ``None`` if there is none of the same recipe."""
         try:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
                 if data[_RECIPE].item() != recipe:
@@ -76,10 +74,10 @@ class Demonstrations:
         except (OSError, KeyError, ValueError, zipfile.BadZipFile):
             return None
 
-    def and_also(self, more: Demonstrations) -> Demonstrations:
-        """These and others; prices and figures are those of the others."""
+    def aggregate(self, newer: Demonstrations) -> Demonstrations:
+        """Add newer demonstrations; prices, progress and what was suffered are the newer ones."""
         return replace(
-            more,
-            observations=np.concatenate([self.observations, more.observations]),
-            actions=np.concatenate([self.actions, more.actions]),
+            newer,
+            observations=np.concatenate([self.observations, newer.observations]),
+            actions=np.concatenate([self.actions, newer.actions]),
         )

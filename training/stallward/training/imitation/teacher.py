@@ -1,13 +1,13 @@
-"""A teacher for policies: what would have been best, found by trying it on copies of the node.
+"""A privileged teacher, which finds the best action by trying candidates on copies of the node.
 
-A node on the twin can be copied as it stands, so the promising settings can all be held for the
-next seconds and compared by the reward that PPO gets. The teacher sees what no policy can: the
-whole state, and what the programs will want next. Policies learn from it what can be told from
-their observations (learning from a privileged expert: Chen et al., Learning by Cheating, 2020; the
-pupil's own states are labelled, too: Ross et al., DAgger, 2011).
+A node on the twin can be copied in any state. The teacher holds every promising setting for the
+next seconds on a copy and compares them by the reward of PPO. It uses what no policy can observe:
+the whole state, and what the programs will need next. A policy learns from it whatever can be told
+from observations (learning from a privileged expert: Chen et al., Learning by Cheating, 2020). The
+states that the policy itself reaches are labelled, too (DAgger: Ross et al., 2011).
 
-It looks for the prices at which it costs the application what is allowed; training begins with
-those.
+The teacher also finds the prices at which the application suffers what is allowed; PPO starts with
+these prices.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from stallward.env.simulation.constraints import Constraints
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.imitation.demonstrations import Actions, Demonstrations
-from stallward.training.lagrangian import PriceRange, moved_prices, smoothed
+from stallward.training.lagrangian import PriceRange, exponential_average, updated_prices
 from stallward.training.selection.rollout import Act
 from stallward.training.selection.static_settings import StaticSettings
 
 _HELD_STEPS: Final = 5
-"""Decisions between two lessons."""
-_NEWEST: Final = 0.1
-"""Weight of the last lesson in what is taken to be suffered."""
-_WANDERING: Final = 3
-"""Of so many nodes one does anything, so that the way back from anywhere is taught."""
-_WANDER_CHANCE: Final = 0.3
-"""With which a wandering node does something else after a lesson."""
+"""Decisions between two demonstrations."""
+_AVERAGE_WEIGHT: Final = 0.1
+"""Weight of the latest values in the moving average of what is suffered."""
+_EXPLORING_EVERY: Final = 3
+"""One of this many nodes explores, so that the teacher labels states off its own path, too."""
+_EXPLORE_CHANCE: Final = 0.3
+"""Probability that an exploring node draws a new random action after a demonstration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teaching:
-    """How much is taught."""
+class TeacherSettings:
+    """How many demonstrations the teacher gives, and how it finds the best action."""
 
     nodes: int = 48
-    """Of each scenario."""
+    """Nodes of each scenario."""
     lessons: int = 60
-    """One a second."""
+    """Demonstrations on each node, one per second."""
     unused_lessons: int = 15
-    """Before prices have settled."""
+    """How many of the first demonstrations are dropped, while the prices settle."""
     settings: int = 24
-    """That are tried for each lesson."""
+    """Candidate settings that are tried for each demonstration."""
     ahead_steps: int = 40
-    """Decisions that each is held for."""
+    """For how many decisions each candidate is held."""
     price_rate: float = 0.15
-    """How fast prices follow, per lesson."""
+    """How fast the prices follow what is suffered, per demonstration."""
 
 
 class Teacher:
-    """Tries settings on copies of nodes.
+    """Tries candidate actions on copies of nodes.
 
     Args:
-        twin: Whose nodes they are.
-        candidates: Settings, ``(K, len(ACTION_SIZES))``.
-        settings: Of the simulation.
-        nodes: How many there are.
-        ahead_steps: Decisions that each setting is held for.
-        seed: Of the copies' luck, the same for all settings.
+        twin: The twin that the nodes are drawn from.
+        candidates: The candidate actions, ``(K, len(ACTION_SIZES))``.
+        settings: The settings of the simulation.
+        nodes: The number of nodes.
+        ahead_steps: For how many decisions each candidate is held.
+        seed: The seed of the copies' randomness, which is the same for all candidates.
     """
 
     def __init__(
@@ -83,72 +83,74 @@ class Teacher:
             [twin], nodes * len(candidates), settings, seed=seed, draws=nodes
         )
         self._rows = np.tile(np.arange(nodes), len(candidates))
-        self._wanted = np.repeat(candidates, nodes, axis=0)
+        self._copy_actions = np.repeat(candidates, nodes, axis=0)
 
-    def worth(self, nodes: Simulation) -> Array:
-        """The reward of every setting on every node, ``(K, nodes)``."""
+    def action_values(self, nodes: Simulation) -> Array:
+        """The mean reward of every candidate on every node, ``(K, nodes)``."""
         copies = self._copies
         copies.become(nodes, self._rows)
-        for mine, theirs in zip(copies.terms, nodes.terms, strict=True):
-            mine[:] = theirs
+        for copied, original in zip(copies.terms, nodes.terms, strict=True):
+            copied[:] = original
         value = np.zeros(copies.batch)
         for _ in range(self._ahead_steps):
-            value += copies.step(self._wanted).reward
+            value += copies.step(self._copy_actions).reward
         return value.reshape(len(self.candidates), -1) / self._ahead_steps
 
-    def best(self, nodes: Simulation) -> Actions:
-        """What should be done on every node, ``(nodes, len(ACTION_SIZES))``."""
-        return np.asarray(self.candidates[self.worth(nodes).argmax(axis=0)])
+    def expert_actions(self, nodes: Simulation) -> Actions:
+        """The best candidate for every node, ``(nodes, len(ACTION_SIZES))``."""
+        return np.asarray(self.candidates[self.action_values(nodes).argmax(axis=0)])
 
 
-def teach(
+def collect_demonstrations(
     twins: Sequence[FittedTwin],
-    statics: StaticSettings,
+    static_settings: StaticSettings,
     constraints: Constraints,
     settings: SimulationSettings,
-    teaching: Teaching,
+    teaching: TeacherSettings,
     *,
     seed: int,
     price_range: PriceRange,
     act: Act | None = None,
     prices: Array | None = None,
-    report: Callable[[str, float], None] = lambda _said, _share: None,
+    report: Callable[[str, float], None] = lambda _message, _share: None,
 ) -> Demonstrations:
-    """Lessons on nodes of all twins.
+    """Collect the teacher's demonstrations on nodes of all twins.
 
     Args:
-        twins: Where nodes are drawn from.
-        statics: Of the same twins.
-        constraints: What may be suffered.
-        settings: Of the simulation.
-        teaching: How much.
-        seed: Everything random follows from it.
-        price_range: Bounds of every price.
-        act: What the nodes do; what the teacher says by default.
-        prices: To begin with, ``(len(COSTS), len(twins))``; those of ``settings`` by default.
-        report: Told how far it is.
+        twins: The twins that nodes are drawn from.
+        static_settings: Static settings measured on the same twins.
+        constraints: What the applications may suffer.
+        settings: The settings of the simulation.
+        teaching: The settings of the teacher.
+        seed: The seed of everything random.
+        price_range: The bounds of every price.
+        act: The policy that the nodes follow, by default the teacher's actions.
+        prices: The first prices, ``(len(COSTS), len(twins))``, by default those of ``settings``.
+        report: Called with the progress.
     """
-    found = []
+    parts = []
     for k, twin in enumerate(twins):
-        report(f"teaching, {twin.scenario.name}", k / len(twins))
-        school = _School(twin, k, statics, constraints.one(k), settings, teaching, seed)
+        report(f"collecting demonstrations, {twin.scenario.name}", k / len(twins))
+        collection = _Collection(
+            twin, k, static_settings, constraints.one(k), settings, teaching, seed
+        )
         if prices is not None:
-            school.nodes.terms.prices[:, 0] = prices[:, k]
-        found.append(school.run(act, price_range))
-    return Demonstrations.of_all(found)
+            collection.nodes.terms.prices[:, 0] = prices[:, k]
+        parts.append(collection.run(act, price_range))
+    return Demonstrations.concatenate(parts)
 
 
-class _School:
-    """The nodes of one twin."""
+class _Collection:
+    """Collects demonstrations on the nodes of one twin."""
 
     def __init__(
         self,
         twin: FittedTwin,
         index: int,
-        statics: StaticSettings,
+        static_settings: StaticSettings,
         constraints: Constraints,
         settings: SimulationSettings,
-        teaching: Teaching,
+        teaching: TeacherSettings,
         seed: int,
     ) -> None:
         self._teaching, self._allowed = teaching, constraints.allowed
@@ -157,55 +159,59 @@ class _School:
         slots = len(twin.scenario.slots)
         self._teacher = Teacher(
             twin,
-            statics.promising(index, slots, constraints.allowed[:, 0], teaching.settings),
+            static_settings.promising(index, slots, constraints.allowed[:, 0], teaching.settings),
             settings,
             nodes=teaching.nodes,
             ahead_steps=teaching.ahead_steps,
             seed=seed + 1,
         )
-        self._wanders = np.arange(teaching.nodes) % _WANDERING == 0
-        self._smoothed = np.full((len(SUFFERED), 1), np.nan)
+        self._exploring = np.arange(teaching.nodes) % _EXPLORING_EVERY == 0
+        self._average = np.full((len(SUFFERED), 1), np.nan)
 
     def run(self, act: Act | None, price_range: PriceRange) -> Demonstrations:
-        teaching, nodes, wanders = self._teaching, self.nodes, self._wanders
-        seen, taught, did = [], [], []
+        teaching, nodes, exploring = self._teaching, self.nodes, self._exploring
+        observations, expert_actions, figures = [], [], []
         action = np.tile(self._teacher.candidates[:1], (teaching.nodes, 1))
         for lesson in range(teaching.lessons):
-            right = self._teacher.best(nodes)
+            expert_action = self._teacher.expert_actions(nodes)
             if lesson >= teaching.unused_lessons:
-                seen.append(nodes.observation.copy())
-                taught.append(right)
-            elsewhere = wanders & (self._rng.random(teaching.nodes) < _WANDER_CHANCE)
-            anything = self._rng.integers(len(self._teacher.candidates), size=teaching.nodes)
-            action[~wanders] = right[~wanders]
-            action[elsewhere] = self._teacher.candidates[anything[elsewhere]]
-            figures = self._hold(action, act)
+                observations.append(nodes.observation.copy())
+                expert_actions.append(expert_action)
+            redrawn = exploring & (self._rng.random(teaching.nodes) < _EXPLORE_CHANCE)
+            drawn = self._rng.integers(len(self._teacher.candidates), size=teaching.nodes)
+            action[~exploring] = expert_action[~exploring]
+            action[redrawn] = self._teacher.candidates[drawn[redrawn]]
+            latest = self._step_nodes(action, act)
             if lesson >= teaching.unused_lessons:
-                did.append(figures)
-            self._follow(figures[1:, None], price_range)
-        progress, *suffered = np.mean(did, axis=0)
+                figures.append(latest)
+            self._update_prices(latest[1:, None], price_range)
+        progress, *suffered = np.mean(figures, axis=0)
         return Demonstrations(
-            observations=np.concatenate(seen),
-            actions=np.concatenate(taught),
+            observations=np.concatenate(observations),
+            actions=np.concatenate(expert_actions),
             prices=nodes.terms.prices.copy(),
             progress=np.array([progress]),
             suffered=np.array(suffered)[:, None],
         )
 
-    def _hold(self, action: Actions, act: Act | None) -> Array:
-        """Let a second pass; progress and what was suffered by nodes that do not wander."""
+    def _step_nodes(self, action: Actions, act: Act | None) -> Array:
+        """Step the nodes for a second.
+
+        Returns:
+            Progress, then each of ``SUFFERED``, as means over the nodes that do not explore.
+        """
         figures = np.zeros(1 + len(SUFFERED))
         for _ in range(_HELD_STEPS):
             if act is not None:
-                action[~self._wanders] = act(self.nodes.observation)[~self._wanders]
+                action[~self._exploring] = act(self.nodes.observation)[~self._exploring]
             result = self.nodes.step(action)
-            each = (result.progress, *result.suffered)
-            figures += [value[~self._wanders].mean() / _HELD_STEPS for value in each]
+            values = (result.progress, *result.suffered)
+            figures += [value[~self._exploring].mean() / _HELD_STEPS for value in values]
         return figures
 
-    def _follow(self, new: Array, price_range: PriceRange) -> None:
-        self._smoothed = smoothed(self._smoothed, new, _NEWEST)
+    def _update_prices(self, suffered: Array, price_range: PriceRange) -> None:
+        self._average = exponential_average(self._average, suffered, _AVERAGE_WEIGHT)
         prices = self.nodes.terms.prices
-        prices[:] = moved_prices(
-            prices, self._smoothed, self._allowed, self._teaching.price_rate, price_range
+        prices[:] = updated_prices(
+            prices, self._average, self._allowed, self._teaching.price_rate, price_range
         )

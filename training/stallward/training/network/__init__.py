@@ -1,1 +1,1 @@
-"""The actor, in PyTorch and as plain arrays."""
+"""The actor in PyTorch and as plain arrays."""

@@ -1,4 +1,4 @@
-"""The actor in PyTorch: between stable-baselines3 and the plain arrays of a policy."""
+"""The actor in PyTorch, and the conversion between stable-baselines3 and a policy's arrays."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from torch import nn
 
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.training.network.arrays import CLIP, TrainedPolicy, Weights
-from stallward.training.network.log_features import FINE
-from stallward.training.network.slot_policy import SlotLayers, SlotOutputs, dense
+from stallward.training.network.log_features import LOG_SCALES
+from stallward.training.network.slot_policy import SlotLayers, SlotOutputs, dense_weights
 
 HIDDEN = (64, 64)
-"""Of the critic; the actor's (``torch_slots``) are as many."""
+"""Units of the critic's hidden layers; the actor (``slot_policy``) has as many layers."""
 
 
-class Inputs(nn.Module):
-    """Magnifies and normalises observations as :class:`TrainedPolicy` does.
+class InputLayer(nn.Module):
+    """Takes logarithms and normalises observations as :class:`TrainedPolicy` does.
 
     Args:
-        fine, mean, scale: Per feature.
+        fine: The log scale of each feature.
+        mean: The mean of each feature.
+        scale: The scale of each feature.
     """
 
     def __init__(self, fine: Weights, mean: Weights, scale: Weights) -> None:
@@ -39,22 +41,23 @@ class Inputs(nn.Module):
         self.register_buffer("factors", torch.as_tensor(fine)[columns], persistent=False)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """What the first layer sees."""
+        """The inputs of the first layer."""
         columns, factors = self.get_buffer("columns"), self.get_buffer("factors")
-        small = torch.clamp(observations.index_select(1, columns), min=0.0)
-        fine = torch.log(1.0 + factors * small) / torch.log(1.0 + factors)
-        seen = observations.index_copy(1, columns, fine)
+        linear = torch.clamp(observations.index_select(1, columns), min=0.0)
+        logarithms = torch.log(1.0 + factors * linear) / torch.log(1.0 + factors)
+        features = observations.index_copy(1, columns, logarithms)
         mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
-        return torch.clamp((seen - mean) / scale, -CLIP, CLIP)
+        return torch.clamp((features - mean) / scale, -CLIP, CLIP)
 
 
-class Normalised(BaseFeaturesExtractor):
-    """Normalises observations with fixed statistics, inside the policy.
+class NormalisedObservations(BaseFeaturesExtractor):
+    """A features extractor that normalises observations with fixed statistics.
 
     Args:
-        observation_space: The raw observation.
-        fine: How much each feature is magnified.
-        mean, scale: Per feature, measured before training.
+        observation_space: The space of raw observations.
+        fine: The log scale of each feature.
+        mean: The mean of each feature, measured before training.
+        scale: The scale of each feature, measured before training.
     """
 
     def __init__(
@@ -65,40 +68,41 @@ class Normalised(BaseFeaturesExtractor):
         scale: Weights,
     ) -> None:
         super().__init__(observation_space, features_dim=len(mean))
-        self.inputs = Inputs(fine, mean, scale)
+        self.inputs = InputLayer(fine, mean, scale)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Magnified, normalised and clipped."""
-        found: torch.Tensor = self.inputs(observations)
-        return found
+        """The features, normalised and clipped."""
+        features: torch.Tensor = self.inputs(observations)
+        return features
 
 
-def policy_settings(mean: Weights, scale: Weights, *, told: int = 0) -> dict[str, Any]:
-    """What a :class:`SlotPolicy` is made with.
+def policy_kwargs(mean: Weights, scale: Weights, *, critic_features: int = 0) -> dict[str, Any]:
+    """The ``policy_kwargs`` of a :class:`SlotPolicy`.
 
     Args:
-        mean: Of each feature of an observation, ``(OBSERVATION_SIZE,)``.
-        scale: The same shape.
-        told: Numbers behind them that the critic takes as they are.
+        mean: The mean of each feature of an observation, ``(OBSERVATION_SIZE,)``.
+        scale: The scale of each feature, the same shape.
+        critic_features: The number of features after the observation that only the critic reads,
+            without normalisation.
     """
-    as_it_is = np.zeros(told, dtype=np.float32)
+    unchanged = np.zeros(critic_features, dtype=np.float32)
     return {
         "net_arch": list(HIDDEN),
-        "features_extractor_class": Normalised,
+        "features_extractor_class": NormalisedObservations,
         "features_extractor_kwargs": {
-            "fine": np.concatenate([FINE, as_it_is]),
-            "mean": np.concatenate([mean, as_it_is]),
-            "scale": np.concatenate([scale, as_it_is + 1.0]),
+            "fine": np.concatenate([LOG_SCALES, unchanged]),
+            "mean": np.concatenate([mean, unchanged]),
+            "scale": np.concatenate([scale, unchanged + 1.0]),
         },
     }
 
 
 class Actor(nn.Module):
-    """The actor of a :class:`TrainedPolicy`, for parity tests and imitation."""
+    """The actor of a :class:`TrainedPolicy` in PyTorch, for parity tests."""
 
     def __init__(self, policy: TrainedPolicy) -> None:
         super().__init__()
-        self.inputs = Inputs(policy.fine, policy.mean, policy.scale)
+        self.inputs = InputLayer(policy.fine, policy.mean, policy.scale)
         layers: list[nn.Module] = []
         for k, (weight, bias) in enumerate(
             ((policy.w0, policy.b0), (policy.w1, policy.b1), (policy.w2, policy.b2))
@@ -110,13 +114,13 @@ class Actor(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Logits."""
-        out: torch.Tensor = self.layers(self.inputs(observations))
-        return out
+        """The logits of all heads."""
+        logits: torch.Tensor = self.layers(self.inputs(observations))
+        return logits
 
 
 def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
-    """Weights of a trained :class:`SlotPolicy` by the names of :class:`TrainedPolicy`."""
+    """The weights of a trained :class:`SlotPolicy`, by the fields of :class:`TrainedPolicy`."""
     state: Mapping[str, torch.Tensor] = policy.state_dict()
 
     layers, outputs = policy.mlp_extractor.policy_net, policy.action_net
@@ -131,5 +135,5 @@ def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
             name: array(f"features_extractor.inputs.{name}")[:OBSERVATION_SIZE]
             for name in ("fine", "mean", "scale")
         },
-        **dense(layers, outputs),
+        **dense_weights(layers, outputs),
     }

@@ -1,7 +1,7 @@
 """A trained policy as plain arrays: what training saves and export reads.
 
-The actor is ``magnify -> normalise -> tanh(linear) -> tanh(linear) -> linear``; the logits of all
-heads of the action table lie side by side.
+The actor is ``log features -> normalise -> tanh(linear) -> tanh(linear) -> linear``. Its output is
+the logits of all heads of the action table, one after the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stallward.training.network.log_features import with_log_features
 Weights = NDArray[np.float32]
 POLICY_FILE: Final = "policy.npz"
 SEEDS_FOLDER: Final = "seeds"
-"""Of a run: one folder for each seed that is trained."""
+"""The folder in a run's folder that holds one folder for each seed."""
 TRAINING_FILE: Final = "training.json"
 CLIP: Final = 10.0
 """Normalised observations are clipped to this."""
@@ -34,31 +34,35 @@ _ARRAYS: Final = ("fine", "mean", "scale", "low", "high", "w0", "b0", "w1", "b1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedPolicy:
-    """Weights and what is known of their training.
-
-    Attributes:
-        fine: How much small values of each feature are magnified, ``(OBSERVATION_SIZE,)``; see
-            :func:`stallward.training.network.log_features.with_log_features`.
-        mean, scale: Normalisation of what is magnified.
-        low, high: Range of each feature seen in training.
-        w0, b0, w1, b1, w2, b2: Layers; ``w`` has shape ``(outputs, inputs)``.
-        ticks_per_action: How long a decision holds.
-        provenance: Recordings, twins, seeds, steps, versions, results.
-    """
+    """The weights of a policy and where they come from."""
 
     fine: Weights
+    """The log scale of each feature, ``(OBSERVATION_SIZE,)``; see
+    :func:`stallward.training.network.log_features.with_log_features`."""
     mean: Weights
+    """The mean of each feature after its logarithm is taken."""
     scale: Weights
+    """The scale of each feature after its logarithm is taken."""
     low: Weights
+    """The lower end of each feature's range in training."""
     high: Weights
+    """The upper end of each feature's range in training."""
     w0: Weights
+    """Weights of the first hidden layer, ``(outputs, inputs)`` like all of them."""
     b0: Weights
+    """Biases of the first hidden layer."""
     w1: Weights
+    """Weights of the second hidden layer."""
     b1: Weights
+    """Biases of the second hidden layer."""
     w2: Weights
+    """Weights of the output layer."""
     b2: Weights
+    """Biases of the output layer."""
     ticks_per_action: int
+    """For how many ticks a decision holds."""
     provenance: Mapping[str, Any]
+    """Recordings, twins, seeds, steps, versions and results."""
 
     def __post_init__(self) -> None:
         """Check shapes and finiteness.
@@ -86,63 +90,63 @@ class TrainedPolicy:
                 )
         if (self.fine < 0.0).any():
             raise TrainingError(
-                "The policy magnifies a feature by less than 0, which nothing can be.",
+                "The policy's log scale of a feature is negative.",
                 next_step="Train again with `stallward train`.",
             )
 
     def logits(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(ACTION_SIZES))``."""
-        seen = with_log_features(observations, self.fine)
-        x = np.clip((seen - self.mean) / self.scale, -CLIP, CLIP)
+        """The logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(ACTION_SIZES))``."""
+        features = with_log_features(observations, self.fine)
+        x = np.clip((features - self.mean) / self.scale, -CLIP, CLIP)
         x = np.tanh(x @ self.w0.T + self.b0)
         x = np.tanh(x @ self.w1.T + self.b1)
         return np.asarray(x @ self.w2.T + self.b2, dtype=np.float32)
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The likeliest action of each observation, ``(N, len(ACTION_SIZES))``."""
+        """The likeliest action for each observation, ``(N, len(ACTION_SIZES))``."""
         return best_actions(self.logits(observations))
 
 
 def best_actions(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Argmax of each head."""
+    """The choice with the highest logit in each head, ``(N, len(ACTION_SIZES))``."""
     heads = np.split(logits, np.cumsum(ACTION_SIZES)[:-1], axis=1)
     return np.stack([head.argmax(axis=1) for head in heads], axis=1).astype(np.int64)
 
 
 def save_policy(folder: Path, policy: TrainedPolicy) -> None:
-    """Write a policy's arrays and provenance into ``folder``, each file whole or not at all."""
+    """Write a policy's arrays and provenance into ``folder``, each file atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     building = folder / f".{POLICY_FILE}.{os.getpid()}.partial.npz"
     np.savez(building, **{name: getattr(policy, name) for name in _ARRAYS})
     building.replace(folder / POLICY_FILE)
-    text = {
+    notes = {
         "schema_hash": schema_hash(),
         "ticks_per_action": policy.ticks_per_action,
         "provenance": dict(policy.provenance),
     }
-    note = folder / f".{TRAINING_FILE}.{os.getpid()}.partial"
-    note.write_text(json.dumps(text, indent=1, default=str) + "\n", encoding="utf-8")
-    note.replace(folder / TRAINING_FILE)
+    building = folder / f".{TRAINING_FILE}.{os.getpid()}.partial"
+    building.write_text(json.dumps(notes, indent=1, default=str) + "\n", encoding="utf-8")
+    building.replace(folder / TRAINING_FILE)
 
 
 def load_policy_arrays(folder: Path) -> TrainedPolicy:
     """Read what :func:`save_policy` wrote.
 
     Raises:
-        TrainingError: If it is missing, broken or of another observation schema.
+        TrainingError: If it is missing or broken, or has another observation schema.
     """
     try:
         notes = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))
         with np.load(folder / POLICY_FILE, allow_pickle=False) as data:
             arrays = {name: data[name] for name in _ARRAYS}
-        found = notes["schema_hash"]
+        policy_schema = notes["schema_hash"]
         ticks, provenance = int(notes["ticks_per_action"]), notes["provenance"]
     except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise TrainingError(
             f"{folder} does not hold a trained policy: {error}.",
             next_step="Give the folder that `stallward train --out` wrote.",
         ) from error
-    if found != schema_hash():
+    if policy_schema != schema_hash():
         raise TrainingError(
             f"The policy in {folder} was trained for another observation schema.",
             next_step="Train again with `stallward train`.",

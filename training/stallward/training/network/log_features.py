@@ -1,8 +1,9 @@
-"""Small stalls and latencies made visible to a policy's network.
+"""Logarithms of stalls and latencies, so that a network can tell small values apart.
 
-A share of time stalled goes from a thousandth, where an application begins to suffer, to a half.
-Divided by how much it varies on nodes under pressure, all below a hundredth is nothing to a
-network; tuned rules act at 0.003. So these features go through a logarithm first.
+The share of time stalled ranges from a thousandth, where an application begins to suffer, to a
+half. Scaled linearly by its spread on nodes under pressure, every value below a hundredth looks
+like zero to a network; tuned rules act at 0.003. So the logarithm of these features is taken
+first.
 """
 
 from __future__ import annotations
@@ -16,33 +17,36 @@ from stallward.agent.observation.encoder import OBSERVATION_NAMES
 
 Array = NDArray[np.float32]
 
-_OF_STALLS: Final = 1000.0
-_OF_LATENCIES: Final = 100.0
+_STALL_SCALE: Final = 1000.0
+_LATENCY_SCALE: Final = 100.0
 
 
-def _fineness(name: str) -> float:
+def _log_scale(name: str) -> float:
     if "_psi_" in name:
-        return _OF_STALLS
-    of_latency = name.startswith("latency_") and ("_ratio" in name or "_over_usual" in name)
-    return _OF_LATENCIES if of_latency else 0.0
+        return _STALL_SCALE
+    is_latency = name.startswith("latency_") and ("_ratio" in name or "_over_usual" in name)
+    return _LATENCY_SCALE if is_latency else 0.0
 
 
-FINE: Final[Array] = np.array([_fineness(name) for name in OBSERVATION_NAMES], dtype=np.float32)
-"""How much each feature of an observation is magnified, 0 for not at all."""
+LOG_SCALES: Final[Array] = np.array(
+    [_log_scale(name) for name in OBSERVATION_NAMES], dtype=np.float32
+)
+"""The log scale of each feature of an observation; 0 leaves a feature linear."""
 
 
 def with_log_features(observations: Array, fine: Array) -> Array:
-    """``log(1 + fine * x) / log(1 + fine)``: 0 and 1 stay, what is small is spread.
+    """Compute ``log(1 + fine * x) / log(1 + fine)``: 0 and 1 stay, small values are spread out.
 
     Args:
-        observations: ``(N, OBSERVATION_SIZE)``; those magnified are at least 0.
-        fine: Of each feature, ``(OBSERVATION_SIZE,)``; at 0 it is taken as it is.
+        observations: The observations, ``(N, OBSERVATION_SIZE)``. Negative values of features with
+            a log scale count as 0.
+        fine: The log scale of each feature, ``(OBSERVATION_SIZE,)``; 0 leaves it linear.
 
     Returns:
-        The same shape.
+        The features, the same shape.
     """
     columns = np.flatnonzero(fine)
-    found = observations.copy()
-    small = np.maximum(observations[:, columns], 0.0)
-    found[:, columns] = np.log(1.0 + fine[columns] * small) / np.log(1.0 + fine[columns])
-    return found
+    features = observations.copy()
+    linear = np.maximum(observations[:, columns], 0.0)
+    features[:, columns] = np.log(1.0 + fine[columns] * linear) / np.log(1.0 + fine[columns])
+    return features

@@ -1,11 +1,12 @@
-"""The actor in training: one network for all slots, which sees each and what is around it.
+"""The actor in training: one network that is shared by all slots.
 
-Nothing about a background group follows from the number of its slot. A dense network does not know
-that: it learns a policy for every slot, from the programs that it happened to meet there, and
-beside an unknown program in that slot does nothing of use. Here the weights of all slots are the
-same, and what a slot is told of the others is their mean (deep sets, Zaheer et al., 2017).
+The number of a slot says nothing about its background group. A dense network does not know that:
+it learns a policy for each slot from the programs that it happened to see there, and fails with an
+unknown program in that slot. Here all slots have the same weights. The inputs of a slot are the
+features of the node, its own features, and the mean over all slots (deep sets, Zaheer et al.,
+2017).
 
-What is exported is the dense network that does the same (:func:`dense`).
+The exported network is the equivalent dense one (:func:`dense_weights`).
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from stallward.training.network.softmax_heads import Heads
 Array = NDArray[np.float32]
 
 WIDTH: Final = 32
-"""Units of each slot, and of the node, in each hidden layer."""
-_OF_SLOTS: Final = [
+"""Units for each slot, and for the node, in each hidden layer."""
+_SLOT_COLUMNS: Final = [
     [i for i, name in enumerate(OBSERVATION_NAMES) if name.startswith(f"slot{slot}_")]
     for slot in range(SLOTS)
 ]
-_OF_NODE: Final = [i for i, name in enumerate(OBSERVATION_NAMES) if not name.startswith("slot")]
+_NODE_COLUMNS: Final = [
+    i for i, name in enumerate(OBSERVATION_NAMES) if not name.startswith("slot")
+]
 _PRESENT: Final = [n.split("_", 1)[1] for n in OBSERVATION_NAMES if n.startswith("slot0_")].index(
     "present"
 )
@@ -42,25 +45,27 @@ _NODE_LOGITS: Final = sum(ACTION_SIZES[2 * SLOTS :])
 
 
 def pooled_over_slots(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean over slots of what is known of each feature, ``(OBSERVATION_SIZE,)``, for each."""
-    found = values.copy()
-    found[_OF_SLOTS] = values[_OF_SLOTS].mean(axis=0)
-    return found
+    """Replace the value of each slot feature by its mean over slots; ``(OBSERVATION_SIZE,)``."""
+    pooled = values.copy()
+    pooled[_SLOT_COLUMNS] = values[_SLOT_COLUMNS].mean(axis=0)
+    return pooled
 
 
 class SlotLayers(nn.Module):
-    """The hidden layers: from features to ``(N, (SLOTS + 1) * WIDTH + SLOTS)``.
+    """The hidden layers, from features to ``(N, (SLOTS + 1) * WIDTH + SLOTS)``.
 
-    Of features only the first ``OBSERVATION_SIZE`` count. The units of the slots come first, then
-    those of the node, then whether each slot is there.
+    Only the first ``OBSERVATION_SIZE`` features are read. The outputs are the units of the slots,
+    then the units of the node, then 1 or 0 for each slot that is present or absent.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        slot_features = len(_OF_SLOTS[0])
-        self.register_buffer("of_slots", torch.tensor(_OF_SLOTS).flatten(), persistent=False)
-        self.register_buffer("of_node", torch.tensor(_OF_NODE), persistent=False)
-        self.node0 = nn.Linear(len(_OF_NODE), 2 * WIDTH)
+        slot_features = len(_SLOT_COLUMNS[0])
+        self.register_buffer(
+            "slot_columns", torch.tensor(_SLOT_COLUMNS).flatten(), persistent=False
+        )
+        self.register_buffer("node_columns", torch.tensor(_NODE_COLUMNS), persistent=False)
+        self.node0 = nn.Linear(len(_NODE_COLUMNS), 2 * WIDTH)
         self.mean0 = nn.Linear(slot_features, 2 * WIDTH, bias=False)
         self.slot0 = nn.Linear(slot_features, WIDTH, bias=False)
         self.node1 = nn.Linear(WIDTH, 2 * WIDTH)
@@ -70,24 +75,24 @@ class SlotLayers(nn.Module):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """The last hidden layer."""
         count = len(features)
-        slots = features.index_select(1, self.get_buffer("of_slots")).reshape(count, SLOTS, -1)
-        node = features.index_select(1, self.get_buffer("of_node"))
-        # Features are normalised: what is there is at least the mean.
-        there = (slots[:, :, _PRESENT] >= 0.0).float()
+        slots = features.index_select(1, self.get_buffer("slot_columns")).reshape(count, SLOTS, -1)
+        node = features.index_select(1, self.get_buffer("node_columns"))
+        # Features are normalised, so a present slot is at or above the mean.
+        present = (slots[:, :, _PRESENT] >= 0.0).float()
         shared = self.node0(node) + self.mean0(slots.mean(dim=1))
         slots, node = _active(self.slot0(slots), shared)
         shared = self.node1(node) + self.mean1(slots.mean(dim=1))
         slots, node = _active(self.slot1(slots), shared)
-        return torch.cat([slots.reshape(count, -1), node, there], dim=1)
+        return torch.cat([slots.reshape(count, -1), node, present], dim=1)
 
 
 def _active(slots: torch.Tensor, shared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Units of the slots, to which the first half of what is shared is added, and of the node."""
+    """The units of the slots, to which the first half of ``shared`` is added, and of the node."""
     return torch.tanh(slots + shared[:, None, :WIDTH]), torch.tanh(shared[:, WIDTH:])
 
 
 class SlotOutputs(nn.Module):
-    """Logits ``(N, sum(ACTION_SIZES))`` from the last hidden layer, then which slots are there."""
+    """The output layer: ``(N, sum(ACTION_SIZES))`` logits, then which slots are present."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,30 +100,31 @@ class SlotOutputs(nn.Module):
         self.node = nn.Linear(WIDTH, _NODE_LOGITS)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits of the slots, then of the node, then what is passed on."""
+        """The logits of the slots, then of the node, then which slots are present."""
         slots = hidden[:, : SLOTS * WIDTH].reshape(-1, SLOTS, WIDTH)
-        of_slots = self.slot(slots).reshape(len(hidden), -1)
-        node, there = hidden[:, SLOTS * WIDTH : -SLOTS], hidden[:, -SLOTS:]
-        return torch.cat([of_slots, self.node(node), there], dim=1)
+        slot_logits = self.slot(slots).reshape(len(hidden), -1)
+        node, present = hidden[:, SLOTS * WIDTH : -SLOTS], hidden[:, -SLOTS:]
+        return torch.cat([slot_logits, self.node(node), present], dim=1)
 
 
 class _SlotHeads(Heads):
-    """Heads of which those of slots that are not there do not count."""
+    """Heads of which those of absent slots do not count."""
 
     def proba_distribution_net(self, latent_dim: int) -> nn.Module:
-        """The layer before the distribution; it takes what :class:`SlotLayers` gives."""
+        """The layer before the distribution; its input is the output of :class:`SlotLayers`."""
         del latent_dim
         return SlotOutputs()
 
     def proba_distribution(self, action_logits: torch.Tensor) -> Self:
-        """Of what :class:`SlotOutputs` gives."""
-        logits, there = action_logits[:, :-SLOTS], action_logits[:, -SLOTS:]
-        of_node = torch.ones(len(there), len(ACTION_SIZES) - 2 * SLOTS)
-        return self.set(logits, torch.cat([there.repeat_interleave(2, dim=1), of_node], dim=1))
+        """Set the distribution from the output of :class:`SlotOutputs`."""
+        logits, present = action_logits[:, :-SLOTS], action_logits[:, -SLOTS:]
+        node_heads = torch.ones(len(present), len(ACTION_SIZES) - 2 * SLOTS)
+        counts = torch.cat([present.repeat_interleave(2, dim=1), node_heads], dim=1)
+        return self.set(logits, counts)
 
 
 class _Extractor(MlpExtractor):
-    """An actor for all slots, beside the library's critic."""
+    """The actor shared by all slots, with the critic of stable-baselines3."""
 
     def __init__(
         self, features: int, critic: Sequence[int], activation: type[nn.Module], device: Any
@@ -129,7 +135,7 @@ class _Extractor(MlpExtractor):
 
 
 class SlotPolicy(ActorCriticPolicy):
-    """stable-baselines3's policy with one network for all slots; ``net_arch`` is the critic's."""
+    """The actor-critic policy with a shared slot network; ``net_arch`` is for the critic only."""
 
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.net_arch, list)
@@ -143,11 +149,11 @@ class SlotPolicy(ActorCriticPolicy):
         super()._build(lr_schedule)
 
 
-def dense(layers: SlotLayers, outputs: SlotOutputs) -> dict[str, Array]:
-    """The weights and biases of the dense network that does the same.
+def dense_weights(layers: SlotLayers, outputs: SlotOutputs) -> dict[str, Array]:
+    """The weights and biases of the equivalent dense network.
 
     Returns:
-        ``w0 b0 w1 b1 w2 b2``; ``w`` has the shape ``(outputs, inputs)``.
+        The arrays ``w0 b0 w1 b1 w2 b2``; each ``w`` has shape ``(outputs, inputs)``.
     """
     units = [slice(slot * WIDTH, (slot + 1) * WIDTH) for slot in range(SLOTS + 1)]
     node = units[SLOTS]
@@ -156,21 +162,21 @@ def dense(layers: SlotLayers, outputs: SlotOutputs) -> dict[str, Array]:
     w2 = np.zeros((sum(ACTION_SIZES), (SLOTS + 1) * WIDTH), dtype=np.float32)
     for k, rows in enumerate(units):
         half = slice(0, WIDTH) if k < SLOTS else slice(WIDTH, None)
-        w0[rows, _OF_NODE] = _array(layers.node0.weight)[half]
+        w0[rows, _NODE_COLUMNS] = _array(layers.node0.weight)[half]
         w1[rows, node] = _array(layers.node1.weight)[half]
         for j in range(SLOTS):
-            w0[rows, _OF_SLOTS[j]] = _array(layers.mean0.weight)[half] / SLOTS
+            w0[rows, _SLOT_COLUMNS[j]] = _array(layers.mean0.weight)[half] / SLOTS
             w1[rows, units[j]] = _array(layers.mean1.weight)[half] / SLOTS
         if k < SLOTS:
-            w0[rows, _OF_SLOTS[k]] += _array(layers.slot0.weight)
+            w0[rows, _SLOT_COLUMNS[k]] += _array(layers.slot0.weight)
             w1[rows, rows] += _array(layers.slot1.weight)
             w2[k * _SLOT_LOGITS : (k + 1) * _SLOT_LOGITS, rows] = _array(outputs.slot.weight)
     w2[SLOTS * _SLOT_LOGITS :, node] = _array(outputs.node.weight)
     return {
         "w0": w0,
-        "b0": _of_all(_array(layers.node0.bias)),
+        "b0": _repeat_for_slots(_array(layers.node0.bias)),
         "w1": w1,
-        "b1": _of_all(_array(layers.node1.bias)),
+        "b1": _repeat_for_slots(_array(layers.node1.bias)),
         "w2": w2,
         "b2": np.concatenate(
             [np.tile(_array(outputs.slot.bias), SLOTS), _array(outputs.node.bias)]
@@ -178,8 +184,8 @@ def dense(layers: SlotLayers, outputs: SlotOutputs) -> dict[str, Array]:
     }
 
 
-def _of_all(shared: Array) -> Array:
-    """Of the units of all slots and of the node, what is shared by the slots and the node's."""
+def _repeat_for_slots(shared: Array) -> Array:
+    """Repeat the first half, shared by the slots, for every slot, and append the node's half."""
     return np.concatenate([np.tile(shared[:WIDTH], SLOTS), shared[WIDTH:]])
 
 

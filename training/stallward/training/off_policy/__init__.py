@@ -1,1 +1,1 @@
-"""Candidates judged by recordings of a randomised arm."""
+"""Off-policy evaluation: candidates judged by recordings of a randomised arm."""

@@ -1,8 +1,9 @@
-"""Recordings as what a learner needs: observations, actions, how likely they were, rewards.
+"""The off-policy dataset: observations, actions, propensities and rewards from recordings.
 
-Observations are computed again from the recorded signals, by the code that nodes run. The reward
-is part of training's: background progress less a price for windows that miss the target. Mean and
-slow requests, whose prices follow a training, and moving levers are not charged.
+Observations are computed again from the recorded signals, by the same code as on a node. The
+reward is a part of the reward in training: background progress less a price for windows that miss
+the target. It has no terms for the mean latency and slow requests, whose prices move during a
+training, and none for moving levers.
 """
 
 from __future__ import annotations
@@ -27,51 +28,51 @@ from stallward.training.errors import DatasetError
 Actions = NDArray[np.int64]
 _TICK_S: Final = 0.1
 _RATE_S: Final = 0.5
-"""Work is counted over this long on either side of a tick: programs report it now and then."""
+"""Work is counted over this time before and after a tick, because programs report it rarely."""
 _FASTEST: Final = 1.5
-"""Progress above full speed is a report that came late."""
+"""Progress is clipped to this; more comes from reports that were late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRun:
-    """One run of a randomised controller; a row is a tick.
-
-    Attributes:
-        name: Which run.
-        observations: ``(T, OBSERVATION_SIZE)``, before the action.
-        actions: ``(T, len(ACTION_SIZES))``, as they were desired; 0 for absent slots.
-        propensity: Probability of each action given what went before, ``(T,)``.
-        reward: Of the tick that followed, ``(T,)``.
-        slots: Background groups.
-    """
+    """One run of a randomised controller; each row is a tick."""
 
     name: str
+    """The name of the run."""
     observations: NDArray[np.float32]
+    """The observations before each action, ``(T, OBSERVATION_SIZE)``."""
     actions: Actions
+    """The desired actions, ``(T, len(ACTION_SIZES))``; 0 for absent slots."""
     propensity: Array
+    """The probability of each action given the ticks before it, ``(T,)``."""
     reward: Array
+    """The reward of the tick after each action, ``(T,)``."""
     slots: int
+    """The number of background groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRecording:
-    """A recording read for off-policy estimates, and what candidates are asked with."""
+    """A recording for off-policy estimates, with the inputs to run controllers on it."""
 
     run: LoggedRun
+    """The dataset of the recording."""
     samples: tuple[Sample, ...]
-    """What a controller may look at beside the observation: times and slot states."""
+    """Samples with what a controller may read beside the observation: times and slot states."""
     context: NodeContext
+    """The node of the recording, as a controller is told at its start."""
     seconds: float
-    """Length of the measured part."""
+    """The length of the measured part."""
 
 
 def read_logged(recording: Recording, scenario: Exogenous, price: float) -> LoggedRecording:
     """Read a recording of a randomised controller.
 
     Args:
-        recording: Its actions must be in the action table, with propensities.
-        scenario: For the speed of each program with the node to itself.
-        price: Of every window missing the target by far, in units of full background speed.
+        recording: A recording with actions of the action table and their propensities.
+        scenario: The exogenous description with the full speed of each program.
+        price: The price of a window that misses the target by far, in units of full background
+            speed.
 
     Raises:
         DatasetError: If it holds no propensities.
@@ -109,14 +110,14 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
 
 
 def _logged_actions(recording: Recording) -> tuple[Actions, Array]:
-    texts, found = recording.actions.get("action"), recording.actions.get("propensity")
-    if texts is None or found is None:
+    texts, propensities = recording.actions.get("action"), recording.actions.get("propensity")
+    if texts is None or propensities is None:
         raise DatasetError(
             f"{recording.path} has no propensities.",
             next_step="Off-policy estimates need recordings of the arm excite.",
         )
     actions = np.zeros((len(texts), len(ACTION_SIZES)), dtype=np.int64)
-    propensity = np.asarray(found, dtype=np.float64).copy()
+    propensity = np.asarray(propensities, dtype=np.float64).copy()
     for row, text in enumerate(texts):
         parts = str(text).split(",")
         if len(parts) == len(ACTION_SIZES):
@@ -129,20 +130,20 @@ def _logged_actions(recording: Recording) -> tuple[Actions, Array]:
 def _rewards(
     recording: Recording, frames: list[RawFrame], scenario: Exogenous, price: float
 ) -> Array:
-    """What the tick after each action was worth."""
+    """The reward of the tick after each action, ``(T,)``."""
     time_s = recording.tick("time_s")
     node = np.array([frame.node for frame in frames])
     progress = []
     for slot, program in enumerate(scenario.slots[: len(recording.run.slot_names)]):
-        mine = recording.units.slot == slot
-        if mine.any() and program.units_per_s > 0.0:
-            times_s, units = recording.units.time_s[mine], recording.units.units[mine]
+        in_slot = recording.units.slot == slot
+        if in_slot.any() and program.units_per_s > 0.0:
+            times_s, units = recording.units.time_s[in_slot], recording.units.units[in_slot]
             span_s = (time_s - _RATE_S + _TICK_S, time_s + _RATE_S + _TICK_S)
             done = np.interp(span_s[1], times_s, units) - np.interp(span_s[0], times_s, units)
             progress.append(np.clip(done / (2 * _RATE_S) / program.units_per_s, 0.0, _FASTEST))
     mean = np.mean(progress, axis=0) if progress else np.ones(len(time_s))
     rate_per_s = max(recording.run.request_rate_per_s, 1e-3)
-    late = np.array(
+    severity = np.array(
         [
             window_severity(p95_ms, age_s, running_s, recording.run.slo_ms, rate_per_s)
             for p95_ms, age_s, running_s in zip(
@@ -153,12 +154,12 @@ def _rewards(
             )
         ]
     )
-    after = np.append(late[1:], late[-1:])  # what the levers did shows in the next sample
-    return np.asarray(mean - price * after)
+    following = np.append(severity[1:], severity[-1:])  # an action shows in the next sample
+    return np.asarray(mean - price * following)
 
 
 def _sample(recording: Recording, row: int, slots: int) -> Sample:
-    """The part of a sample that rules of observations look at."""
+    """The part of a sample that rules on observations read."""
 
     def number(name: str) -> float:
         return float(recording.tick(name)[row])
@@ -186,26 +187,27 @@ def _sample(recording: Recording, row: int, slots: int) -> Sample:
     )
 
 
-def check_askable(controller: Controller) -> None:
-    """Refuse controllers that look at what recordings leave out.
+def check_replayable(controller: Controller) -> None:
+    """Refuse a controller that reads what recordings do not contain.
 
     Raises:
-        DatasetError: If it looks at processes, of which recordings hold only counts.
+        DatasetError: If it reads processes; recordings contain only how many there are.
     """
     if controller.needs_processes:
         raise DatasetError(f"{controller.name!r} looks at processes, which recordings leave out.")
 
 
-def ask(controller: Controller, logged: LoggedRecording) -> Actions:
-    """What a controller would do at every tick of a recording, ``(T, len(ACTION_SIZES))``.
+def controller_actions(controller: Controller, logged: LoggedRecording) -> Actions:
+    """The actions of a controller at every tick of a recording, ``(T, len(ACTION_SIZES))``.
 
-    A rule with memory sees the recorded observations one after the other: as if it had watched,
-    and took over at each tick.
+    A rule with memory reads the recorded observations in order, as if it had watched the run in
+    shadow mode up to each tick.
 
     Raises:
-        DatasetError: As :func:`check_askable`.
+        DatasetError: If the controller reads what recordings do not contain
+            (:func:`check_replayable`).
     """
-    check_askable(controller)
+    check_replayable(controller)
     controller.reset(logged.context)
     rows = []
     for sample, observation in zip(logged.samples, logged.run.observations, strict=True):
@@ -215,10 +217,11 @@ def ask(controller: Controller, logged: LoggedRecording) -> Actions:
             desired = decision.desired
             levels = []
             for slot in range(SLOTS):
-                want = desired.slot(slot)
+                slot_state = desired.slot(slot)
                 known = slot < len(sample.slot_states)
                 reference = sample.slot_states[slot].reference_bytes if known else None
-                levels += [int(want.paused), limit_level(want.limit_bytes, reference)]
+                level = limit_level(slot_state.limit_bytes, reference)
+                levels += [int(slot_state.paused), level]
             names = [profile.name for profile in PROFILES]
             profile = names.index(desired.tuning.name) if desired.tuning.name in names else 0
             action = (*levels, profile)
@@ -227,8 +230,8 @@ def ask(controller: Controller, logged: LoggedRecording) -> Actions:
 
 
 def features(observations: NDArray[np.float32], actions: Actions) -> NDArray[np.float32]:
-    """What values are learned from, ``(T, OBSERVATION_SIZE + len(ACTION_SIZES))``."""
-    found = np.empty((len(actions), OBSERVATION_SIZE + len(ACTION_SIZES)), dtype=np.float32)
-    found[:, :OBSERVATION_SIZE] = observations
-    found[:, OBSERVATION_SIZE:] = actions / (np.array(ACTION_SIZES) - 1.0)
-    return found
+    """The inputs of the value function, ``(T, OBSERVATION_SIZE + len(ACTION_SIZES))``."""
+    inputs = np.empty((len(actions), OBSERVATION_SIZE + len(ACTION_SIZES)), dtype=np.float32)
+    inputs[:, :OBSERVATION_SIZE] = observations
+    inputs[:, OBSERVATION_SIZE:] = actions / (np.array(ACTION_SIZES) - 1.0)
+    return inputs

@@ -1,20 +1,20 @@
-"""Off-policy estimates: what a policy would be worth, from runs of a randomised one.
+"""Off-policy estimators: the value of a policy, estimated from runs of a randomised policy.
 
 The value is the expected discounted reward, times (1 - gamma), of following the policy from a
-state that the randomised runs visited: a mean reward over the next seconds. Two estimates:
+state that the randomised runs visited: a mean reward over the next seconds. Two estimators:
 
-- **Fitted Q** (FQE). A forest of extra trees is grown once, on what followed under the randomised
-  policy; with its leaves fixed, fitted-Q iteration is averaging in leaves, a contraction (Ernst,
-  Geurts, Wehenkel 2005; Ormoneit, Sen 2002), and serves every policy. Runs are cut into folds;
-  each is judged by trees and values of the others.
+- **Fitted Q** (FQE). A forest of extra trees is grown once, on the returns under the randomised
+  policy. With its leaves fixed, fitted-Q iteration averages within leaves, which is a contraction
+  (Ernst, Geurts, Wehenkel 2005; Ormoneit, Sen 2002), and the forest serves every policy. Runs are
+  cut into folds; the value of each fold comes from trees and values of the other folds.
 - **Doubly robust** (DR), weighted and per decision (Jiang, Li 2016; Thomas, Brunskill 2016): the
-  fitted value, corrected by what it got wrong where the randomised runs did what the policy would
-  have done, weighted by how unlikely that was. Weights multiply from tick to tick, so the
-  correction stops after as many ticks as leave an effective sample size worth having; beyond
+  fitted value, corrected by its error where the randomised runs took the policy's actions, and
+  weighted by the inverse of their probability. Weights multiply from tick to tick, so the
+  correction reaches only as many ticks ahead as leave a sufficient effective sample size; beyond
   them the fitted value stands alone. With no such tick there is no doubly robust estimate.
 
-Intervals resample blocks of 5 s. They hold what varies from block to block, not what the trees
-cannot see: docs/explanation/off-policy.md says how often they were right on the twin.
+Confidence intervals resample blocks of 5 s. They cover the variation between blocks, not the error
+of the trees: docs/explanation/off-policy.md says how often they held the true value on the twin.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stallward.training.errors import DatasetError
 from stallward.training.off_policy.dataset import Actions, LoggedRun, features
 
 _BLOCK: Final = 50
-"""Ticks of a block: 5 s."""
+"""Ticks in a block of 5 s."""
 _DRAWS: Final = 400
 _LEAST_TICKS: Final = 300
 _CONVERGED: Final = 1e-4
@@ -43,54 +43,57 @@ class OffPolicySettings:
     """How values are estimated."""
 
     gamma: float = 0.985
-    """Discount per tick of 0.1 s, a horizon of some 7 s: a third of that of training, further than
-    which no stretch of a recording is what a candidate would have done."""
+    """Discount per tick of 0.1 s: a horizon of some 7 s, a third of that in training. Longer
+    stretches of a recording hardly ever match the actions of a candidate."""
     folds: int = 3
+    """Folds that the runs are cut into."""
     trees: int = 60
+    """Trees in each forest."""
     least_leaf: int = 8
+    """The fewest ticks in a leaf."""
     least_ess: float = 20.0
-    """Effective sample size down to which the doubly robust correction reaches."""
+    """The smallest effective sample size of the doubly robust correction."""
     most_ticks: int = 30
-    """It reaches no further than this."""
+    """The most ticks ahead that the correction reaches."""
     seed: int = 1
+    """The seed of forests and resampling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value with its 95 % interval."""
+    """A value with its 95 % confidence interval."""
 
     value: float
+    """The point estimate."""
     low: float
+    """The lower end of the interval."""
     high: float
+    """The upper end of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffPolicyValue:
-    """What was found of one policy.
-
-    Attributes:
-        fitted: By fitted Q.
-        doubly_robust: ``None`` where too little was done as the policy would have.
-        ess: Effective sample size of the first tick's weights.
-        agreement: Share of ticks in which the randomised policy did what this one would.
-        corrected_ticks: How far the doubly robust correction reaches.
-        terms: What each tick that a policy may take over at contributes to the better of the
-            two estimates; differences of two policies are taken by tick.
-    """
+    """The estimated value of one policy."""
 
     fitted: Estimate
+    """The estimate by fitted Q."""
     doubly_robust: Estimate | None
+    """The doubly robust estimate; ``None`` if too few recorded actions match the policy's."""
     ess: float
+    """The effective sample size of the first tick's weights."""
     agreement: float
+    """The share of ticks in which the randomised policy took this policy's action."""
     corrected_ticks: int
+    """How many ticks ahead the doubly robust correction reaches."""
     terms: Array
+    """The term of each start tick in the doubly robust estimate, or without one the fitted one."""
 
 
-class OffPolicy:
-    """Estimates for any number of policies from the same runs.
+class OffPolicyEstimator:
+    """Estimates the values of any number of policies from the same runs.
 
     Args:
-        runs: Of randomised policies.
+        runs: Runs of randomised policies.
         settings: How to estimate.
 
     Raises:
@@ -120,22 +123,22 @@ class OffPolicy:
         self._forests = [self._grow(fold) for fold in range(self._settings.folds)]
 
     @property
-    def logged(self) -> Estimate:
-        """The same value of the randomised policy itself."""
+    def behaviour_value(self) -> Estimate:
+        """The value of the randomised policy itself."""
         terms = (1.0 - self._settings.gamma) * self._returns()
         return _estimate(terms, self._block, self._settings.seed)
 
     def _returns(self) -> Array:
-        """Discounted reward from each tick to the end of its run, and beyond it at its mean."""
+        """The discounted return from each tick; after the end of a run the mean reward counts."""
         gamma = self._settings.gamma
-        found = np.zeros_like(self._reward)
-        ahead = 0.0
-        for k in range(len(found) - 1, -1, -1):
+        returns = np.zeros_like(self._reward)
+        following = 0.0
+        for k in range(len(returns) - 1, -1, -1):
             if self._last[k]:
-                ahead = float(self._reward.mean()) / (1.0 - gamma)
-            ahead = self._reward[k] + gamma * ahead
-            found[k] = ahead
-        return found
+                following = float(self._reward.mean()) / (1.0 - gamma)
+            following = self._reward[k] + gamma * following
+            returns[k] = following
+        return returns
 
     def _grow(self, fold: int) -> ExtraTreesRegressor:
         settings, train = self._settings, self._fold != fold
@@ -149,23 +152,23 @@ class OffPolicy:
         return forest.fit(inputs, self._returns()[train])
 
     def value(self, policy: Sequence[Actions]) -> OffPolicyValue:
-        """The value of a policy.
+        """Estimate the value of a policy.
 
         Args:
-            policy: What it would do at every tick of each run, in the order of the runs.
+            policy: The policy's action at every tick of each run, in the order of the runs.
 
         Raises:
-            DatasetError: If it is not one action a tick.
+            DatasetError: If there is not exactly one action per tick.
         """
-        wanted = np.concatenate(list(policy))
-        if wanted.shape != self._actions.shape:
+        policy_actions = np.concatenate(list(policy))
+        if policy_actions.shape != self._actions.shape:
             raise DatasetError("A policy's actions are not those of the recorded ticks.")
-        state_value, taken_value = self._fit(wanted)
+        state_value, taken_value = self._fit(policy_actions)
         starts = np.flatnonzero(~self._last)
         scale = 1.0 - self._settings.gamma
         fitted_terms = scale * state_value[starts]
         blocks, seed = self._block[starts], self._settings.seed
-        weights = self._weights(wanted)
+        weights = self._weights(policy_actions)
         reach, ess = self._reach(weights)
         corrected = None
         terms = fitted_terms
@@ -182,55 +185,57 @@ class OffPolicy:
         )
 
     def difference(self, one: OffPolicyValue, other: OffPolicyValue) -> Estimate:
-        """How much more ``one`` is worth than ``other``, from the same states."""
+        """The value of ``one`` less that of ``other``, from the same states."""
         starts = np.flatnonzero(~self._last)
         return _estimate(one.terms - other.terms, self._block[starts], self._settings.seed)
 
-    def _fit(self, wanted: Actions) -> tuple[Array, Array]:
-        """Value of every state and of every action taken, each by the folds it is not in."""
-        state_value = np.zeros(len(wanted))
-        taken_value = np.zeros(len(wanted))
-        of_policy = features(self._observations, wanted)
-        of_logged = features(self._observations, self._actions)
+    def _fit(self, policy_actions: Actions) -> tuple[Array, Array]:
+        """The value of every state and of every action taken, each from the other folds."""
+        state_value = np.zeros(len(policy_actions))
+        taken_value = np.zeros(len(policy_actions))
+        policy_inputs = features(self._observations, policy_actions)
+        taken_inputs = features(self._observations, self._actions)
         for fold, forest in enumerate(self._forests):
-            train, mine = self._fold != fold, self._fold == fold
+            train, test = self._fold != fold, self._fold == fold
             usable = np.flatnonzero(train & ~self._last)
-            usable = usable[train[usable + 1]]  # its next state is in these folds too
-            leaves = forest.apply(of_logged[usable])
-            following = forest.apply(of_policy[usable + 1])
-            averages = _Leaves(leaves)
-            target = self._iterate(averages, following, self._reward[usable])
-            state_value[mine] = averages.read(target, forest.apply(of_policy[mine]))
-            taken_value[mine] = averages.read(target, forest.apply(of_logged[mine]))
+            usable = usable[train[usable + 1]]  # the next state must be in these folds, too
+            leaves = forest.apply(taken_inputs[usable])
+            following = forest.apply(policy_inputs[usable + 1])
+            leaf_means = _LeafMeans(leaves)
+            target = self._iterate(leaf_means, following, self._reward[usable])
+            state_value[test] = leaf_means.predict(target, forest.apply(policy_inputs[test]))
+            taken_value[test] = leaf_means.predict(target, forest.apply(taken_inputs[test]))
         return state_value, taken_value
 
-    def _iterate(self, leaves: _Leaves, following: NDArray[np.int64], reward: Array) -> Array:
-        """Fitted-Q iteration until it stands still; returns the targets."""
+    def _iterate(
+        self, leaf_means: _LeafMeans, following: NDArray[np.int64], reward: Array
+    ) -> Array:
+        """Run fitted-Q iteration until it converges, and return the targets."""
         gamma = self._settings.gamma
         target = np.full(len(reward), float(reward.mean()) / (1.0 - gamma))
         while True:
-            new = reward + gamma * leaves.read(target, following)
+            new = reward + gamma * leaf_means.predict(target, following)
             if np.abs(new - target).max() * (1.0 - gamma) < _CONVERGED:
                 return new
             target = new
 
-    def _weights(self, wanted: Actions) -> Array:
-        """Importance of the first 1, 2, ... ticks from each, ``(most_ticks, T)``."""
-        used = np.arange(wanted.shape[1])[None, :] < 2 * self._slots[:, None]
+    def _weights(self, policy_actions: Actions) -> Array:
+        """Importance weights of the first 1, 2, ... ticks from each, ``(most_ticks, T)``."""
+        used = np.arange(policy_actions.shape[1])[None, :] < 2 * self._slots[:, None]
         used[:, -1] = True
-        same = ((wanted == self._actions) | ~used).all(axis=1)
+        same = ((policy_actions == self._actions) | ~used).all(axis=1)
         ratio = np.where(same, 1.0 / np.maximum(self._propensity, 1e-12), 0.0)
-        found = np.zeros((self._settings.most_ticks, len(ratio)))
-        found[0] = ratio
-        for k in range(1, len(found)):
+        weights = np.zeros((self._settings.most_ticks, len(ratio)))
+        weights[0] = ratio
+        for k in range(1, len(weights)):
             ahead = np.append(ratio[k:], np.zeros(k))
             ends = np.append(self._last[k - 1 :], np.ones(k - 1, dtype=bool))[: len(ratio)]
-            found[k] = np.where(ends, 0.0, found[k - 1] * ahead)
-            found[k, found[k - 1] == 0.0] = 0.0
-        return found
+            weights[k] = np.where(ends, 0.0, weights[k - 1] * ahead)
+            weights[k, weights[k - 1] == 0.0] = 0.0
+        return weights
 
     def _reach(self, weights: Array) -> tuple[int, float]:
-        """How many ticks leave enough effective samples, and how many the first one leaves."""
+        """How many ticks have a sufficient effective sample size, and that of the first tick."""
         total = weights.sum(axis=1)
         ess = total**2 / np.maximum((weights**2).sum(axis=1), 1e-12)
         short = np.flatnonzero(ess < self._settings.least_ess)
@@ -238,20 +243,20 @@ class OffPolicy:
         return reach, float(ess[0])
 
     def _corrected(self, weights: Array, state_value: Array, taken_value: Array) -> Array:
-        """The doubly robust term of each tick; weights sum to one tick's at each distance."""
+        """The doubly robust term of each tick, with weights normalised for each tick ahead."""
         gamma = self._settings.gamma
         following = np.append(state_value[1:], 0.0)
         error = np.where(self._last, 0.0, self._reward + gamma * following - taken_value)
-        found = state_value.copy()
+        terms = state_value.copy()
         starts = ~self._last
         for k, weight in enumerate(weights):
             ahead = np.append(error[k:], np.zeros(k))
-            found += gamma**k * weight / weight[starts].mean() * ahead
-        return found
+            terms += gamma**k * weight / weight[starts].mean() * ahead
+        return terms
 
 
-class _Leaves:
-    """Means in the leaves of a forest."""
+class _LeafMeans:
+    """The predictions of a forest with fixed leaves, for any targets."""
 
     def __init__(self, leaves: NDArray[np.int64]) -> None:
         trees = leaves.shape[1]
@@ -260,10 +265,10 @@ class _Leaves:
         self._size = int(self._index.max()) + 1
         self._count = np.bincount(self._index.ravel(), minlength=self._size)
 
-    def read(self, target: Array, leaves: NDArray[np.int64]) -> Array:
-        """The forest's prediction where it was fitted to ``target``.
+    def predict(self, target: Array, leaves: NDArray[np.int64]) -> Array:
+        """The prediction of the forest for ``leaves`` if it were fitted to ``target``.
 
-        A leaf without a row of these folds counts as their mean.
+        A leaf that holds none of the training rows predicts the mean of ``target``.
         """
         weights = np.repeat(target, self._index.shape[1])
         sums = np.bincount(self._index.ravel(), weights=weights, minlength=self._size)
@@ -272,7 +277,7 @@ class _Leaves:
 
 
 def _cut(lengths: Sequence[int], folds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Fold and block of every tick: each run is cut into as many stretches as there are folds."""
+    """The fold and the block of every tick; each run is cut into one stretch per fold."""
     fold, block = [], []
     blocks = 0
     for length in lengths:
@@ -284,7 +289,7 @@ def _cut(lengths: Sequence[int], folds: int) -> tuple[NDArray[np.int64], NDArray
 
 
 def _estimate(terms: Array, blocks: NDArray[np.int64], seed: int) -> Estimate:
-    """Mean and 95 % interval, blocks resampled."""
+    """The mean of ``terms`` and its 95 % confidence interval, from resampled blocks."""
     _, index = np.unique(blocks, return_inverse=True)
     sums, counts = np.bincount(index, weights=terms), np.bincount(index)
     rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
-"""``stallward ope``: candidates judged by recordings of a randomised arm, before they run live.
+"""The gate of ``stallward ope``: candidates judged by recordings of a randomised arm.
 
-A gate, never a proof: it can say that a candidate looks worse than a reference, or that the
-recordings hold too little of what the candidate would do to say anything.
+It is a gate, never a proof. It can say that a candidate looks worse than a reference, or that the
+recordings contain too few of the candidate's actions to say anything.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ from stallward.env.recording.split import load_split
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.training.errors import TrainingError
-from stallward.training.off_policy.dataset import LoggedRecording, ask, check_askable, read_logged
+from stallward.training.off_policy.dataset import (
+    LoggedRecording,
+    check_replayable,
+    controller_actions,
+    read_logged,
+)
 from stallward.training.off_policy.estimators import (
     Estimate,
-    OffPolicy,
+    OffPolicyEstimator,
     OffPolicySettings,
     OffPolicyValue,
 )
@@ -29,79 +34,72 @@ from stallward.training.pipeline.recordings import recordings_of
 from stallward.training.progress import Report, silent
 
 PRICE: Final = 6.0
-"""Of every window missing the target by far, in units of full background speed."""
-_NEARLY: Final = 0.99
-"""Two runs of two minutes are four minutes, whatever the last tick of each was."""
+"""The price of a window that misses the target by far, in units of full background speed."""
+_LENGTH_TOLERANCE: Final = 0.99
+"""Two runs of two minutes count as four minutes, although the last tick of each may be early."""
 LEAST_S: Final = 240.0
-"""Less of the randomised arm refuses good candidates (docs/explanation/off-policy.md)."""
+"""With less of the randomised arm good candidates are refused (docs/explanation/off-policy.md)."""
 Verdict = Literal["worse", "not worse", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """What the recordings of a scenario say of a candidate.
-
-    Attributes:
-        scenario, arm: Of what.
-        fitted: Value by fitted Q.
-        doubly_robust: ``None`` where too little was done as the candidate would.
-        difference: From the reference's, by the better estimate of each.
-        ess: Effective sample size of one tick's weights.
-        agreement: Share of ticks in which the randomised arm did what the candidate would.
-        corrected_ticks: How far the doubly robust correction reaches.
-        verdict: ``worse`` where the interval of the difference is below zero; ``not worse``
-            where it is not and there is a doubly robust estimate; else, and always where too
-            little was recorded, ``unknown``.
-    """
+class CandidateResult:
+    """The result for one candidate in one scenario."""
 
     scenario: str
+    """The scenario of the recordings."""
     arm: str
+    """The spec of the candidate."""
     fitted: Estimate
+    """The value by fitted Q."""
     doubly_robust: Estimate | None
+    """The doubly robust value; ``None`` if too few recorded actions match the candidate's."""
     difference: Estimate
+    """The value less that of the reference: of each the doubly robust one, if there is one."""
     ess: float
+    """The effective sample size of the first tick's weights."""
     agreement: float
+    """The share of ticks in which the randomised arm took the candidate's action."""
     corrected_ticks: int
+    """How many ticks ahead the doubly robust correction reaches."""
     verdict: Verdict
+    """``worse`` if the interval of the difference is below zero; ``not worse`` if it is not and
+    there is a doubly robust value; otherwise, and always if too little was recorded,
+    ``unknown``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedArm:
-    """The randomised arm in a scenario.
-
-    Attributes:
-        estimate: Its value.
-        recordings: Names of its recordings.
-        ticks, seconds: How much they hold.
-    """
+    """The randomised arm in one scenario."""
 
     estimate: Flat[Estimate]
+    """The value of the arm itself."""
     recordings: tuple[str, ...]
+    """The names of its recordings."""
     ticks: int
+    """The number of ticks with propensities."""
     seconds: float
+    """The length of the measured parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What the gate says of all candidates.
-
-    Attributes:
-        schema: Version of the JSON that is printed.
-        reference: Spec of what candidates must not be worse than.
-        price: Of every window missing the target by far.
-        logged: Scenario -> the randomised arm there.
-        candidates: Every candidate in every scenario.
-        refused: Arms that are worse somewhere.
-        held_out: Scenarios that are only measured at the end, for which no twin is shipped.
-    """
+    """The result of the gate for all candidates."""
 
     schema: int = 1
+    """The version of the printed JSON."""
     reference: str
+    """The spec of the arm that candidates must not be worse than."""
     price: float
+    """The price of a window that misses the target by far."""
     logged: Mapping[str, LoggedArm]
-    candidates: tuple[Judged, ...]
+    """The randomised arm, by scenario."""
+    candidates: tuple[CandidateResult, ...]
+    """The result of every candidate in every scenario."""
     refused: tuple[str, ...]
+    """The arms that are worse in some scenario."""
     held_out: tuple[str, ...]
+    """Scenarios left out because they are held out for tests and have no shipped twin."""
 
 
 def judge(
@@ -120,42 +118,42 @@ def judge(
 
     Args:
         places: Recordings, or directories of them.
-        arms: Specs of the candidates.
-        reference: Spec of what they must not be worse than.
-        twin: Fitted twin with the programs' speeds; by default each scenario's shipped one.
-        scenario: Only this one; empty for all.
-        price: Of every window missing the target by far.
-        least_s: Of a scenario's recordings, for any verdict about it.
+        arms: The specs of the candidates.
+        reference: The spec of the arm that they must not be worse than.
+        twin: The fitted twin with the programs' speeds, by default each scenario's shipped one.
+        scenario: The only scenario to judge in; empty for all.
+        price: The price of a window that misses the target by far.
+        least_s: The least length of a scenario's recordings for a verdict.
         settings: How to estimate.
-        report: Told how far it is.
+        report: Called with the progress.
 
     Raises:
-        StallwardError: If there are no such recordings, or a candidate cannot be asked.
+        StallwardError: If there are no such recordings, or a candidate cannot run on them.
     """
     for spec in (reference, *arms):
-        check_askable(make_controller(spec))
+        check_replayable(make_controller(spec))
     by_scenario, held_out = _logged_recordings(places, scenario, twin, price)
-    judged: list[Judged] = []
+    candidates: list[CandidateResult] = []
     logged: dict[str, LoggedArm] = {}
     for number, (name, recordings) in enumerate(by_scenario.items()):
         report(name, number / len(by_scenario))
-        estimator = OffPolicy([one.run for one in recordings], settings)
+        estimator = OffPolicyEstimator([one.run for one in recordings], settings)
         seconds = sum(one.seconds for one in recordings)
         logged[name] = LoggedArm(
-            estimate=estimator.logged,
+            estimate=estimator.behaviour_value,
             recordings=tuple(one.run.name for one in recordings),
             ticks=sum(len(one.run.reward) for one in recordings),
             seconds=seconds,
         )
-        base = _value(estimator, recordings, reference)
-        judged += [
-            _judged(
+        reference_value = _value(estimator, recordings, reference)
+        candidates += [
+            _candidate_result(
                 estimator,
                 name,
                 arm,
                 _value(estimator, recordings, arm),
-                base,
-                enough=seconds >= _NEARLY * least_s,
+                reference_value,
+                enough=seconds >= _LENGTH_TOLERANCE * least_s,
             )
             for arm in arms
         ]
@@ -164,8 +162,8 @@ def judge(
         reference=reference,
         price=price,
         logged=logged,
-        candidates=tuple(judged),
-        refused=tuple(sorted({one.arm for one in judged if one.verdict == "worse"})),
+        candidates=tuple(candidates),
+        refused=tuple(sorted({one.arm for one in candidates if one.verdict == "worse"})),
         held_out=tuple(held_out),
     )
 
@@ -173,8 +171,8 @@ def judge(
 def _logged_recordings(
     places: Sequence[Path], scenario: str, twin: str, price: float
 ) -> tuple[dict[str, list[LoggedRecording]], list[str]]:
-    """Those with propensities, by scenario, and the scenarios that are held out."""
-    found: dict[str, list[LoggedRecording]] = {}
+    """The recordings with propensities, by scenario, and the scenarios that are held out."""
+    by_scenario: dict[str, list[LoggedRecording]] = {}
     held_out: set[str] = set()
     split = load_split()
     for path in recordings_of(places, scenario):
@@ -185,39 +183,39 @@ def _logged_recordings(
         if twin == "default" and not scenario and split.part_of_run(recording.run) == "test":
             held_out.add(name)
             continue
-        world = load_fitted(find_twin_of(name, twin)).scenario
-        found.setdefault(name, []).append(read_logged(recording, world, price))
-    if not found:
+        exogenous = load_fitted(find_twin_of(name, twin)).scenario
+        by_scenario.setdefault(name, []).append(read_logged(recording, exogenous, price))
+    if not by_scenario:
         raise TrainingError(
             f"No recording in {', '.join(map(str, places))} has propensities"
             + (f" (held out: {', '.join(sorted(held_out))})." if held_out else "."),
             next_step="Record some with `stallward record SCENARIO --arm excite`.",
         )
-    return found, sorted(held_out)
+    return by_scenario, sorted(held_out)
 
 
 def _value(
-    estimator: OffPolicy, recordings: Sequence[LoggedRecording], spec: str
+    estimator: OffPolicyEstimator, recordings: Sequence[LoggedRecording], spec: str
 ) -> OffPolicyValue:
-    return estimator.value([ask(make_controller(spec), one) for one in recordings])
+    return estimator.value([controller_actions(make_controller(spec), one) for one in recordings])
 
 
-def _judged(
-    estimator: OffPolicy,
+def _candidate_result(
+    estimator: OffPolicyEstimator,
     scenario: str,
     arm: str,
     value: OffPolicyValue,
-    base: OffPolicyValue,
+    reference_value: OffPolicyValue,
     *,
     enough: bool,
-) -> Judged:
-    difference = estimator.difference(value, base)
+) -> CandidateResult:
+    difference = estimator.difference(value, reference_value)
     verdict: Verdict = "unknown"
     if enough and difference.high < 0.0:
         verdict = "worse"
     elif enough and value.doubly_robust is not None:
         verdict = "not worse"
-    return Judged(
+    return CandidateResult(
         scenario=scenario,
         arm=arm,
         fitted=value.fitted,
@@ -235,8 +233,8 @@ HEADERS: Final = (
 )  # fmt: skip
 
 
-def off_policy_rows(found: GateResult) -> list[tuple[str, ...]]:
-    """The candidates as rows of :data:`HEADERS`."""
+def off_policy_rows(result: GateResult) -> list[tuple[str, ...]]:
+    """The candidates as table rows with the columns :data:`HEADERS`."""
 
     def interval(estimate: Estimate | None) -> str:
         if estimate is None:
@@ -254,5 +252,5 @@ def off_policy_rows(found: GateResult) -> list[tuple[str, ...]]:
             f"{100 * one.agreement:.1f} %",
             one.verdict,
         )
-        for one in found.candidates
+        for one in result.candidates
     ]

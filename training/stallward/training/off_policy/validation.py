@@ -1,8 +1,8 @@
-"""The off-policy estimates themselves, checked on the twin, where the truth can be had.
+"""Validation of the off-policy estimators on the twin, where true values can be measured.
 
-Twin nodes run the randomised policy of the arm ``excite``; estimates are made from a few of the
-runs at a time, as they would be from recordings. The truth comes from letting each policy take
-over in states that such runs reached, and adding up its discounted reward.
+Twin nodes run the randomised policy of the arm ``excite``. Values are estimated from a few of
+these runs at a time, as from recordings. The true value is the discounted reward of each policy
+when it takes over in states that such runs reach.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.off_policy.dataset import Actions, LoggedRun
 from stallward.training.off_policy.estimators import (
     Estimate,
-    OffPolicy,
+    OffPolicyEstimator,
     OffPolicySettings,
     OffPolicyValue,
 )
@@ -33,76 +33,75 @@ from stallward.training.off_policy.estimators import (
 _TICK_S: Final = 0.1
 _BURN_IN_TICKS: Final = 60
 _NEGLIGIBLE: Final = 0.01
-"""Rewards are added up until they count for this much."""
+"""Rewards are summed until their discount falls to this."""
 
 MakeLaw = Callable[[int], Law]
-"""Makes a policy afresh for so many nodes."""
+"""Makes a new policy for a number of nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """How one estimator did for one policy, over repetitions.
-
-    Attributes:
-        policy: Its name.
-        estimator: ``fitted`` or ``doubly_robust``.
-        truth: Of the value, by rollouts.
-        bias: Mean error.
-        rmse: Root of the mean squared error.
-        coverage: Share of the 95 % intervals that hold the truth.
-        made: Share of the repetitions in which there was an estimate.
-        ess: Mean effective sample size of the first tick.
-        refused: Share of the repetitions in which the policy looked worse than the first one.
-    """
+class EstimatorAccuracy:
+    """How accurate one estimator was for one policy, over repetitions."""
 
     policy: str
+    """The name of the policy."""
     estimator: str
+    """``fitted`` or ``doubly_robust``."""
     truth: float
+    """The true value, measured by rollouts."""
     bias: float | None
+    """The mean error."""
     rmse: float | None
+    """The root mean squared error."""
     coverage: float | None
+    """The share of the 95 % intervals that contain the true value."""
     made: float
+    """The share of repetitions with an estimate."""
     ess: float
+    """The mean effective sample size of the first tick."""
     refused: float
+    """The share of repetitions in which the policy looked worse than the first one."""
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The fields as JSON values."""
         return asdict(self)
 
 
 class RandomLaw:
-    """The randomised policy of ``excite`` over a batch, with the probability of what it did.
+    """The randomised policy of the arm ``excite`` over a batch, with its propensities.
 
     Args:
-        batch: Nodes.
-        slots: Background groups of each.
-        seed: Everything random follows from it.
+        batch: The number of nodes.
+        slots: The number of background groups of each node.
+        seed: The seed of everything random.
     """
 
     def __init__(self, batch: int, slots: int, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        like = ExciteController({})
-        like.reset(NodeContext(zone_limit_bytes=0, slot_names=(), tick_period_s=_TICK_S))
-        self._redraw, self._rest = like.redraw, like.rest
-        self._chances = {
-            entry: like.probabilities(entry) for entry in (*range(2 * slots), 2 * SLOTS)
+        excite = ExciteController({})
+        excite.reset(NodeContext(zone_limit_bytes=0, slot_names=(), tick_period_s=_TICK_S))
+        self._redraw, self._rest = excite.redraw, excite.rest
+        self._probabilities = {
+            entry: excite.probabilities(entry) for entry in (*range(2 * slots), 2 * SLOTS)
         }
         self._action = np.zeros((batch, len(ACTION_SIZES)), dtype=np.int64)
 
     def act(self) -> tuple[Actions, Array]:
-        """The next tick's actions and their propensities."""
+        """The actions of the next tick and their propensities."""
         batch, before = len(self._action), self._action
-        fresh = np.zeros_like(before)
-        for entry, chances in self._chances.items():
-            fresh[:, entry] = self._rng.choice(len(chances), size=batch, p=chances)
-        fresh[self._rng.random(batch) < self._rest] = 0
-        drawn_now = self._rng.random(batch) < self._redraw
-        self._action = after = np.where(drawn_now[:, None], fresh, before)
-        parts = [chances[after[:, entry]] for entry, chances in self._chances.items()]
-        chance = (1.0 - self._rest) * np.prod(parts, axis=0)
-        chance += np.where(after.any(axis=1), 0.0, self._rest)
-        stayed = np.where((after == before).all(axis=1), 1.0 - self._redraw, 0.0)
-        return after.copy(), stayed + self._redraw * chance
+        drawn = np.zeros_like(before)
+        for entry, probabilities in self._probabilities.items():
+            drawn[:, entry] = self._rng.choice(len(probabilities), size=batch, p=probabilities)
+        drawn[self._rng.random(batch) < self._rest] = 0
+        redrawn = self._rng.random(batch) < self._redraw
+        self._action = after = np.where(redrawn[:, None], drawn, before)
+        factors = [
+            probabilities[after[:, entry]] for entry, probabilities in self._probabilities.items()
+        ]
+        if_redrawn = (1.0 - self._rest) * np.prod(factors, axis=0)
+        if_redrawn += np.where(after.any(axis=1), 0.0, self._rest)
+        if_kept = np.where((after == before).all(axis=1), 1.0 - self._redraw, 0.0)
+        return after.copy(), if_kept + self._redraw * if_redrawn
 
 
 def _settings(price: float) -> SimulationSettings:
@@ -117,7 +116,7 @@ def _open(twin: FittedTwin, batch: int, price: float, seed: int) -> Simulation:
     return simulation
 
 
-def twin_runs(
+def behaviour_runs(
     twin: FittedTwin,
     policies: Mapping[str, MakeLaw],
     *,
@@ -126,21 +125,21 @@ def twin_runs(
     price: float,
     seed: int,
 ) -> tuple[list[LoggedRun], dict[str, list[Actions]]]:
-    """Runs of the randomised policy on the twin, and what each policy would have done in them."""
+    """Run the randomised policy on the twin, and collect every policy's actions in these runs."""
     simulation = _open(twin, count, price, seed)
     random = RandomLaw(count, len(twin.scenario.slots), seed)
     laws = {name: make(count) for name, make in policies.items()}
     rows: list[tuple[NDArray[np.float32], Actions, Array, Array]] = []
-    wanted: dict[str, list[Actions]] = {name: [] for name in policies}
+    actions_by_policy: dict[str, list[Actions]] = {name: [] for name in policies}
     for k in range(_BURN_IN_TICKS + round(seconds / _TICK_S)):
         observation = simulation.observation.copy()
         action, propensity = random.act()
-        asked = {name: law.act(observation, _TICK_S * (k > 0)) for name, law in laws.items()}
+        answers = {name: law.act(observation, _TICK_S * (k > 0)) for name, law in laws.items()}
         reward = simulation.step(action).reward
         if k >= _BURN_IN_TICKS:
             rows.append((observation, action, propensity, reward))
-            for name, found in asked.items():
-                wanted[name].append(found)
+            for name, actions in answers.items():
+                actions_by_policy[name].append(actions)
     runs = [
         LoggedRun(
             name=f"twin-{i}",
@@ -152,11 +151,11 @@ def twin_runs(
         )
         for i in range(count)
     ]
-    of_policy = {
+    by_run = {
         name: [np.array([tick[i] for tick in ticks]) for i in range(count)]
-        for name, ticks in wanted.items()
+        for name, ticks in actions_by_policy.items()
     }
-    return runs, of_policy
+    return runs, by_run
 
 
 def true_value(
@@ -170,24 +169,24 @@ def true_value(
     seed: int,
     moments: int = 5,
 ) -> float:
-    """Mean discounted reward of a policy that takes over at moments spread over a run."""
+    """The mean discounted reward of a policy that takes over at moments spread over a run."""
     total = 0.0
-    ahead = int(np.ceil(np.log(_NEGLIGIBLE) / np.log(gamma)))
+    horizon = int(np.ceil(np.log(_NEGLIGIBLE) / np.log(gamma)))
     for number, moment in enumerate(np.linspace(0.1, 0.9, moments) * seconds / _TICK_S):
         simulation = _open(twin, nodes, price, seed + number)
         random = RandomLaw(nodes, len(twin.scenario.slots), seed + number)
         law = make(nodes)
         begins = _BURN_IN_TICKS + round(float(moment))
-        for k in range(begins + ahead):
-            wanted = law.act(simulation.observation, _TICK_S * (k > 0))
-            action = wanted if k >= begins else random.act()[0]
+        for k in range(begins + horizon):
+            policy_action = law.act(simulation.observation, _TICK_S * (k > 0))
+            action = policy_action if k >= begins else random.act()[0]
             reward = simulation.step(action).reward
             if k >= begins:
                 total += gamma ** (k - begins) * float(reward.mean())
     return total * (1.0 - gamma) / moments
 
 
-def check_on_twin(
+def validate_on_twin(
     twin: FittedTwin,
     policies: Mapping[str, MakeLaw],
     *,
@@ -199,26 +198,26 @@ def check_on_twin(
     price: float = 6.0,
     seed: int = 1,
     settings: OffPolicySettings | None = None,
-) -> list[Checked]:
-    """Estimate policies again and again from runs on the twin, and compare with the truth.
+) -> list[EstimatorAccuracy]:
+    """Estimate policies repeatedly from runs on the twin, and compare with their true values.
 
     Args:
-        twin: Where everything runs.
-        policies: Name to how it is made.
-        repetitions: Sets of runs.
-        runs: In each set.
-        seconds: Length of a run.
-        nodes: Rollouts for the truth, at each moment.
-        moments: At which policies take over, for the truth.
-        price: Of every window missing the target by far.
-        seed: Everything random follows from it.
+        twin: The twin that everything runs on.
+        policies: Makers of the policies, by name.
+        repetitions: The number of sets of runs.
+        runs: The number of runs in each set.
+        seconds: The length of a run.
+        nodes: The number of rollouts for the true value, at each moment.
+        moments: The number of moments at which policies take over for the true value.
+        price: The price of a window that misses the target by far.
+        seed: The seed of everything random.
         settings: How to estimate.
     """
     settings = settings or OffPolicySettings()
-    logged, wanted = twin_runs(
+    logged, policy_actions = behaviour_runs(
         twin, policies, count=repetitions * runs, seconds=seconds, price=price, seed=seed
     )
-    found, refused = _repeat(logged, wanted, repetitions, runs, settings)
+    values, refused = _repeat(logged, policy_actions, repetitions, runs, settings)
     rows = []
     for name, make in policies.items():
         truth = true_value(
@@ -231,39 +230,39 @@ def check_on_twin(
             seed=seed + 1000,
             moments=moments,
         )
-        fitted = [value.fitted for value in found[name]]
-        corrected = [value.doubly_robust for value in found[name]]
+        fitted = [value.fitted for value in values[name]]
+        corrected = [value.doubly_robust for value in values[name]]
         shared = {
-            "ess": float(np.mean([value.ess for value in found[name]])),
+            "ess": float(np.mean([value.ess for value in values[name]])),
             "refused": refused[name],
         }
-        rows.append(_checked(name, "fitted", truth, fitted, **shared))
-        rows.append(_checked(name, "doubly_robust", truth, corrected, **shared))
+        rows.append(_accuracy(name, "fitted", truth, fitted, **shared))
+        rows.append(_accuracy(name, "doubly_robust", truth, corrected, **shared))
     return rows
 
 
 def _repeat(
     logged: Sequence[LoggedRun],
-    wanted: Mapping[str, Sequence[Actions]],
+    policy_actions: Mapping[str, Sequence[Actions]],
     repetitions: int,
     runs: int,
     settings: OffPolicySettings,
 ) -> tuple[dict[str, list[OffPolicyValue]], dict[str, float]]:
-    """Estimates from every set of runs, and how often each policy looked worse than the first."""
-    found: dict[str, list[OffPolicyValue]] = {name: [] for name in wanted}
-    refused = dict.fromkeys(wanted, 0.0)
-    first = next(iter(wanted))
+    """Estimate from every set of runs, and count how often a policy looks worse than the first."""
+    values: dict[str, list[OffPolicyValue]] = {name: [] for name in policy_actions}
+    refused = dict.fromkeys(policy_actions, 0.0)
+    first = next(iter(policy_actions))
     for k in range(repetitions):
-        mine = slice(k * runs, (k + 1) * runs)
-        estimator = OffPolicy(logged[mine], replace(settings, seed=settings.seed + k))
-        for name, actions in wanted.items():
-            found[name].append(estimator.value(actions[mine]))
-            difference = estimator.difference(found[name][-1], found[first][-1])
+        run_set = slice(k * runs, (k + 1) * runs)
+        estimator = OffPolicyEstimator(logged[run_set], replace(settings, seed=settings.seed + k))
+        for name, actions in policy_actions.items():
+            values[name].append(estimator.value(actions[run_set]))
+            difference = estimator.difference(values[name][-1], values[first][-1])
             refused[name] += (difference.high < 0.0) / repetitions
-    return found, refused
+    return values, refused
 
 
-def _checked(
+def _accuracy(
     policy: str,
     estimator: str,
     truth: float,
@@ -271,17 +270,17 @@ def _checked(
     *,
     ess: float,
     refused: float,
-) -> Checked:
-    made = [one for one in estimates if one is not None]
-    errors = np.array([one.value - truth for one in made])
-    held = [one.low <= truth <= one.high for one in made]
-    return Checked(
+) -> EstimatorAccuracy:
+    made = [estimate for estimate in estimates if estimate is not None]
+    errors = np.array([estimate.value - truth for estimate in made])
+    covered = [estimate.low <= truth <= estimate.high for estimate in made]
+    return EstimatorAccuracy(
         policy=policy,
         estimator=estimator,
         truth=truth,
         bias=float(errors.mean()) if made else None,
         rmse=float(np.sqrt((errors**2).mean())) if made else None,
-        coverage=float(np.mean(held)) if made else None,
+        coverage=float(np.mean(covered)) if made else None,
         made=len(made) / len(estimates),
         ess=ess,
         refused=refused,

@@ -1,1 +1,1 @@
-"""From recordings to a policy file: the steps as commands use them."""
+"""The steps from recordings to a policy file, as the commands call them."""

@@ -1,4 +1,4 @@
-"""From recordings to a fitted twin."""
+"""Fits twins to recordings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stallward.env.recording.split import Part
 from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
 from stallward.training.errors import TrainingError
 from stallward.training.pipeline.outputs import check_file
-from stallward.training.pipeline.recordings import fit_recordings, learnable, recordings_of
+from stallward.training.pipeline.recordings import drop_held_out, fit_recordings, recordings_of
 from stallward.training.progress import Report, silent
 
 
@@ -29,18 +29,19 @@ def fit_twin(
     start: FittedTwin | None = None,
     report: Report = silent,
 ) -> list[Path]:
-    """Fit one twin for every scenario recorded in ``places``, those held out for tests left out.
+    """Fit one twin to every scenario recorded in ``places``, except those held out for tests.
 
     Args:
         places: Recordings, or directories of them.
-        out: The file, where there is one scenario; else the directory of the files.
-        seconds: At most, for all of them.
-        generations: At most, of each fit; as many as usual by default.
-        leave_out: Arm whose recordings are not used.
-        held_out: Fit to those too (``stallward.env.recording.split``), to look at the twin.
-        seed: Seeds the search.
-        start: A fitted twin of the only scenario, at which the search begins.
-        report: Told how far it is.
+        out: The file to write if there is one scenario; otherwise the directory of the files.
+        seconds: The most time for all fits together.
+        generations: The most generations of each fit, by default those of ``FitSettings``.
+        leave_out: An arm whose recordings are not used.
+        held_out: Fit to held-out scenarios, too (``stallward.env.recording.split``), in order to
+            look at their twins.
+        seed: The seed of the search.
+        start: A fitted twin of the only scenario, from which the search starts.
+        report: Called with the progress.
 
     Returns:
         The files written.
@@ -49,10 +50,10 @@ def fit_twin(
         StallwardError: If there is nothing to fit.
     """
     by_scenario: dict[str, list[Path]] = {}
-    found = recordings_of(places)
-    # By twins of the validation scenarios policies are chosen; they are trained on none of them.
+    recordings = recordings_of(places)
+    # Policies are chosen on twins of the validation scenarios, and not trained on them.
     parts: tuple[Part, ...] = ("train", "validation")
-    for path in learnable(found, parts=parts, held_out=held_out, report=report):
+    for path in drop_held_out(recordings, parts=parts, held_out=held_out, report=report):
         run = load_run(path)
         if not leave_out or run.arm != leave_out or run.condition != "together":
             by_scenario.setdefault(run.scenario, []).append(path)
@@ -78,16 +79,18 @@ def fit_twin(
     }
     for file in files.values():
         check_file(file, kind="a fitted twin", mark=b'"draws"')
-    from stallward.training.parallel import side_by_side, time_for_each  # noqa: PLC0415
+    from stallward.training.parallel import run_in_parallel, time_for_each  # noqa: PLC0415
 
     each_s = time_for_each(seconds, len(files))
     fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
-    return side_by_side([partial(_fit_to, fit, files[n], by_scenario[n]) for n in files], report)
+    return run_in_parallel(
+        [partial(_fit_to, fit, files[n], by_scenario[n]) for n in files], report
+    )
 
 
 def _fit_to(
     fit: Callable[..., FittedTwin], file: Path, paths: Sequence[Path], report: Report
 ) -> Path:
-    """Fit one scenario; its file is written at once, whatever becomes of the others."""
+    """Fit one scenario and write its file at once, even if another fit fails later."""
     save_fitted(file, fit(paths, report=report))
     return file

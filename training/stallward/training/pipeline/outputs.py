@@ -1,4 +1,4 @@
-"""What a command is asked to write, looked at before the work that takes long."""
+"""Checks of the files that a command is going to write, before any long work."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from pathlib import Path
 
 from stallward.agent.errors import UsageError
 
-_OTHER = "Name another one with --out."
+_NAME_ANOTHER = "Name another one with --out."
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place where nothing can be made.
+    """Refuse a path at which this user cannot create a file.
 
     Raises:
-        UsageError: If what is there of the way to ``path`` is no directory of this user's.
+        UsageError: If its closest existing parent is not a directory that this user can write.
     """
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir():
-        raise UsageError(f"{folder} is a file, not a directory.", next_step=_OTHER)
+        raise UsageError(f"{folder} is a file, not a directory.", next_step=_NAME_ANOTHER)
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{folder} cannot be written by this user.", next_step=_OTHER)
+        raise UsageError(f"{folder} cannot be written by this user.", next_step=_NAME_ANOTHER)
 
 
 def check_file(path: Path, *, kind: str, mark: bytes) -> None:
-    """Refuse to overwrite what is not of the same kind.
+    """Refuse to overwrite a file of another kind.
 
     Args:
         path: The file that is going to be written.
-        kind: What it is, in words.
-        mark: What every file of the kind holds.
+        kind: The kind of file, in words.
+        mark: Bytes that every file of this kind contains.
 
     Raises:
-        UsageError: If something else is there, or it cannot be written.
+        UsageError: If there is a file of another kind, or the path cannot be written.
     """
     check_writable(path)
     if not path.exists():
         return
     try:
-        known = mark in path.read_bytes()
-    except OSError:  # a directory, or somebody else's
-        known = False
-    if not known:
-        raise UsageError(f"{path} exists and is not {kind}.", next_step=_OTHER)
+        same_kind = mark in path.read_bytes()
+    except OSError:  # a directory, or another user's file
+        same_kind = False
+    if not same_kind:
+        raise UsageError(f"{path} exists and is not {kind}.", next_step=_NAME_ANOTHER)

@@ -16,26 +16,31 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report, silent
 
-_USES: Final = {"train": "learn from", "validation": "choose by", None: "look at"}
+PART_USES: Final = {"train": "learn from", "validation": "choose by", None: "look at"}
+"""What the twins of a part of the split are for, in words."""
 
 
 def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
-    """Every recording in ``places`` (recordings, or directories of them).
+    """Find every recording in ``places``, which are recordings or directories of them.
+
+    Args:
+        places: Where to look.
+        scenario: The scenario whose recordings to take; empty for all.
 
     Raises:
         TrainingError: If a place does not exist.
         RecordingError: If one cannot be opened.
     """
-    found: list[Path] = []
+    recordings: list[Path] = []
     for place in places:
         if not place.is_dir():
             raise TrainingError(
                 f"There is no directory {place}.", next_step="Name recordings or their directory."
             )
         inside = {file.parent for file in place.glob("**/run.json")}
-        # Hidden ones are being written.
-        found += sorted(path for path in inside if not path.name.startswith("."))
-    return [path for path in found if scenario in ("", load_run(path).scenario)]
+        # The directory of a recording that is still being written is hidden.
+        recordings += sorted(path for path in inside if not path.name.startswith("."))
+    return [path for path in recordings if scenario in ("", load_run(path).scenario)]
 
 
 def fit_recordings(
@@ -51,17 +56,17 @@ def fit_recordings(
 
     Args:
         paths: The recordings.
-        seconds: At most.
-        generations: At most, as many as usual by default.
-        seed: Of the search.
-        start: A twin at which it begins.
-        report: Told how far it is.
+        seconds: The most time for the fit.
+        generations: The most generations, by default those of ``FitSettings``.
+        seed: The seed of the search.
+        start: A twin from which the search starts.
+        report: Called with the progress.
 
     Raises:
-        TrainingError: If there is none, or they are of several scenarios.
-        DatasetError: If they cannot describe the scenario.
+        TrainingError: If there is no recording, or they are of several scenarios.
+        DatasetError: If they are not enough to describe the scenario.
     """
-    # Not installed on a node.
+    # A node does not have what this imports.
     from stallward.training.twin_fit.fit import FitSettings, fit_scenario  # noqa: PLC0415
 
     recordings = [load_recording(path) for path in paths]
@@ -76,20 +81,20 @@ def fit_recordings(
     return fit_scenario(recordings, settings, report, start=start)
 
 
-def learnable(
+def drop_held_out(
     paths: Sequence[Path],
     *,
     parts: Sequence[Part] = ("train",),
     held_out: bool = False,
     report: Report = silent,
 ) -> Sequence[Path]:
-    """The recordings that may be learned from; those held out are taken out, saying so.
+    """Drop the recordings of held-out scenarios, and report which they are.
 
     Args:
-        paths: Recordings.
-        parts: Of the split, that are taken.
-        held_out: Take all of them.
-        report: Told what was left out.
+        paths: The recordings.
+        parts: The parts of the split whose recordings are kept.
+        held_out: Keep all recordings.
+        report: Called with a note about what was dropped.
 
     Raises:
         SplitError: If all of them are held out.

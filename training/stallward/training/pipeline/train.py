@@ -1,4 +1,4 @@
-"""From recordings to a policy file: the steps of ``stallward.training`` as commands use them."""
+"""The steps from twins to a policy file or tuned thresholds, as the commands call them."""
 
 from __future__ import annotations
 
@@ -15,68 +15,73 @@ from stallward.env.recording.split import Part, load_split
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.training.errors import TrainingError
 from stallward.training.pipeline.outputs import check_file, check_writable
-from stallward.training.pipeline.recordings import _USES
+from stallward.training.pipeline.recordings import PART_USES
 from stallward.training.progress import Report, silent
 
 if TYPE_CHECKING:
     from stallward.training.selection.selection import MakeAct
 
 _LEARNING_SHARE: Final = 0.75
-"""The rest goes to the search before training and the evaluation after it."""
+"""Share of the time for PPO; the rest goes to the search before it and the evaluation after it."""
 
 
 def load_twins(names: Sequence[str], part: Part | None = "train") -> tuple[FittedTwin, ...]:
-    """Fitted twins by file or name.
+    """Load fitted twins by file or name.
 
     Args:
-        names: ``default`` stands for the shipped ones of ``part``, a directory for those in it.
-        part: Of the split; ``None`` for all.
+        names: Files or names; ``default`` stands for the shipped twins of ``part``, a directory
+            for the twins of ``part`` in it.
+        part: The part of the split; ``None`` for all.
 
     Raises:
-        StallwardError: If one is not there or cannot be read.
+        StallwardError: If a twin is missing or cannot be read.
     """
     from stallward.models.registry import find_twin  # noqa: PLC0415
 
-    wanted = [twin for name in names for twin in _named(name, part)]
-    if not wanted:
+    twins = [twin for name in names for twin in _expand(name, part)]
+    if not twins:
         raise TrainingError(
-            f"There is no fitted twin to {_USES[part]} in {', '.join(names)}.",
+            f"There is no fitted twin to {PART_USES[part]} in {', '.join(names)}.",
             next_step="Fit one with `stallward fit recordings`.",
         )
-    return tuple(load_fitted(Path(find_twin(name))) for name in wanted)
+    return tuple(load_fitted(Path(find_twin(name))) for name in twins)
 
 
-def _named(name: str, part: Part | None) -> Sequence[str]:
+def _expand(name: str, part: Part | None) -> Sequence[str]:
     """The twins that a name stands for."""
     from stallward.models.registry import twin_names  # noqa: PLC0415
 
     if name == "default":
-        return _of_part(twin_names(), part)
+        return _in_part(twin_names(), part)
     if Path(name).is_dir():
         files = sorted(Path(name).glob("*.json"))
-        kept = set(_of_part([file.stem for file in files], part))
+        kept = set(_in_part([file.stem for file in files], part))
         return [str(file) for file in files if file.stem in kept]
     return [name]
 
 
-def _of_part(names: Sequence[str], part: Part | None) -> list[str]:
-    """The scenarios of a part of the split."""
+def _in_part(names: Sequence[str], part: Part | None) -> list[str]:
+    """The names of those scenarios that belong to a part of the split."""
     split = load_split()
     return [name for name in names if part in (None, split.part_of_name(name))]
 
 
-def _judges(names: Sequence[str]) -> tuple[FittedTwin, ...]:
-    """Twins that decide between seeds; without a name, or any shipped, those learned from do."""
-    if not names or (list(names) == ["default"] and not _named("default", "validation")):
+def _validation_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
+    """The twins that the choice between seeds is made on.
+
+    Without names, or for ``default`` without shipped validation twins, there are none: the choice
+    is made on the training twins.
+    """
+    if not names or (list(names) == ["default"] and not _expand("default", "validation")):
         return ()
     return load_twins(names, "validation")
 
 
 def _rules(thresholds: Sequence[Path], ticks_per_action: int) -> dict[str, MakeAct]:
-    """The rules with their own thresholds where a file of that name is given, else the shipped.
+    """The tunable rules, with thresholds from the files given or else the shipped ones.
 
     Raises:
-        UsageError: If a file has the name of no rule.
+        UsageError: If a file is not named after a rule.
     """
     from stallward.models.registry import find_thresholds  # noqa: PLC0415
     from stallward.training.tuning.settings import TUNABLE  # noqa: PLC0415
@@ -105,30 +110,30 @@ def train_policy(
     seeds: int = 1,
     judged_on: Sequence[str] = ("default",),
     thresholds: Sequence[Path] = (),
-    composed: int = 3,
+    synthetic: int = 3,
     seed: int = 1,
     report: Report = silent,
 ) -> None:
     """Train a policy on fitted twins; ``out`` becomes the directory of the run.
 
-    Where ``out`` holds an interrupted run of the same settings, what is missing of it is done.
+    If ``out`` holds an interrupted run with the same settings, that run is resumed.
 
     Args:
-        twins: By file or name.
-        out: Directory of the run.
-        decisions: Per seed; the recipe's by default.
-        seconds: At most, for all seeds; the result then depends on the machine's speed.
-        seeds: Trainings, of which one is kept.
-        judged_on: Twins by which it is chosen, by file or name; ``default`` are the shipped ones
-            of the split's validation, or, without any, the twins trained on.
-        thresholds: Of rules that the card shows beside the policy, ``rule.toml`` and ``pi.toml``;
-            the shipped ones by default.
-        composed: Scenarios of each twin's application beside other twins' programs.
-        seed: The first one.
-        report: Told how far it is.
+        twins: The twins to train on, by file or name.
+        out: The directory of the run.
+        decisions: Decisions per seed, by default those of the recipe.
+        seconds: The most time for all seeds; the result then depends on the machine's speed.
+        seeds: The number of trainings, of which one is kept.
+        judged_on: The twins that the kept training is chosen on, by file or name. ``default``
+            stands for the shipped validation twins or, without any, for the training twins.
+        thresholds: Files with the thresholds of rules that the card compares with, ``rule.toml``
+            and ``pi.toml``; the shipped ones by default.
+        synthetic: Synthetic scenarios per twin.
+        seed: The first seed.
+        report: Called with the progress.
 
     Raises:
-        StallwardError: If a twin is missing or held out, or ``out`` holds something else.
+        StallwardError: If a twin is missing or held out, or ``out`` is something else.
     """
     from stallward.training.network.arrays import SEEDS_FOLDER, save_policy  # noqa: PLC0415
 
@@ -139,10 +144,10 @@ def train_policy(
     _refuse_held_out(loaded)
     from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
     from stallward.training.ppo.train import train  # noqa: PLC0415 - torch takes seconds
-    from stallward.training.synthetic_scenarios import Composing  # noqa: PLC0415
+    from stallward.training.synthetic_scenarios import SyntheticScenarioSettings  # noqa: PLC0415
 
-    args = Args(seed=seed, seeds=seeds, composing=Composing(per_twin=composed))
-    rules = _rules(thresholds, args.settings.ticks_per_action)  # refused before hours of training
+    args = Args(seed=seed, seeds=seeds, composing=SyntheticScenarioSettings(per_twin=synthetic))
+    rules = _rules(thresholds, args.settings.ticks_per_action)  # fails before hours of training
     if decisions is not None:
         args = replace(args, total_steps=decisions)
     if seconds is not None:
@@ -152,7 +157,7 @@ def train_policy(
         loaded,
         args,
         report,
-        judged_on=_judges(judged_on),
+        judged_on=_validation_twins(judged_on),
         rules=rules,
         folder=out,
     )
@@ -180,29 +185,29 @@ def tune_rule(
     seconds: float | None = None,
     seeds: int = 5,
     judged_on: Sequence[str] = ("default",),
-    composed: int = 3,
+    synthetic: int = 3,
     seed: int = 1,
     report: Report = silent,
 ) -> Path:
-    """Search the thresholds of a rule on fitted twins; returns the file written.
+    """Search the thresholds of a rule on fitted twins, and return the file written.
 
     Args:
-        rule: Its name.
-        twins: By file or name.
-        out: The file; ``build/RULE.toml`` by default.
-        decisions: On the twins, at most, for each seed.
-        seconds: At most, for all seeds; the last evaluation comes on top.
-        seeds: Searches, of which one is kept.
-        judged_on: Twins by which it is chosen, as :func:`train_policy` takes them.
-        composed: Scenarios of each twin's application beside other twins' programs.
-        seed: Everything random follows from it.
-        report: Told how far it is.
+        rule: The name of the rule.
+        twins: The twins to search on, by file or name.
+        out: The file to write, by default ``build/RULE.toml``.
+        decisions: The most decisions on the twins for each seed.
+        seconds: The most time for all seeds, without the last evaluation.
+        seeds: The number of searches, of which one is kept.
+        judged_on: The twins that the kept search is chosen on, as for :func:`train_policy`.
+        synthetic: Synthetic scenarios per twin.
+        seed: The first seed.
+        report: Called with the progress.
 
     Raises:
-        StallwardError: If there is no such rule, a twin is missing or held out, or ``out`` is in
-            use.
+        StallwardError: If there is no such rule, a twin is missing or held out, or ``out`` is
+            another kind of file.
     """
-    from stallward.training.synthetic_scenarios import Composing  # noqa: PLC0415
+    from stallward.training.synthetic_scenarios import SyntheticScenarioSettings  # noqa: PLC0415
     from stallward.training.tuning.search import tune  # noqa: PLC0415
     from stallward.training.tuning.settings import TuneSettings, find_tunable  # noqa: PLC0415
 
@@ -214,15 +219,15 @@ def tune_rule(
         seeds=seeds,
         total_steps=decisions,
         max_seconds=float("inf") if seconds is None else seconds,
-        composing=Composing(per_twin=composed),
+        composing=SyntheticScenarioSettings(per_twin=synthetic),
     )
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
-    found = tune(rule, loaded, settings, report, judged_on=_judges(judged_on))
+    result = tune(rule, loaded, settings, report, judged_on=_validation_twins(judged_on))
     file.parent.mkdir(parents=True, exist_ok=True)
     building = file.with_name(f".{file.name}.{os.getpid()}.partial")
     building.write_text(
-        thresholds_text(found.thresholds, rule, found.provenance), encoding="utf-8"
+        thresholds_text(result.thresholds, rule, result.provenance), encoding="utf-8"
     )
     building.replace(file)
     return file
@@ -232,8 +237,8 @@ def export_policy(run: Path, *, out: Path) -> None:
     """Export the policy of a training run, with its card beside it.
 
     Raises:
-        StallwardError: If there is no policy in ``run``, it cannot be exported, or something
-            else is in the way of the file or its card.
+        StallwardError: If there is no policy in ``run``, it cannot be exported, or the file or its
+            card would overwrite a file of another kind.
     """
     if out.suffix != ".onnx":
         raise UsageError(f"{out} does not end in .onnx.", next_step="Name a file that does.")

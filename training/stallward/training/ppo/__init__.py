@@ -1,1 +1,1 @@
-"""The training recipe."""
+"""The training recipe: PPO with its settings, callback and provenance."""

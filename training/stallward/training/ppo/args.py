@@ -1,4 +1,4 @@
-"""What a training is told, and what it returns."""
+"""The settings of a training, and its result."""
 
 from __future__ import annotations
 
@@ -8,74 +8,74 @@ from stallward.env.gym.vec_env import Others
 from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.errors import TrainingError
-from stallward.training.imitation.teacher import Teaching
+from stallward.training.imitation.teacher import TeacherSettings
 from stallward.training.lagrangian import PriceRange
 from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.selection.rollout import Outcome
-from stallward.training.synthetic_scenarios import Composing
+from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Args:
-    """The recipe's settings."""
+    """The settings of the recipe; the names are those of stable-baselines3 where it has them."""
 
     seed: int = 1
-    """First seed; further ones count up."""
+    """The first seed; further seeds count up from it."""
     seeds: int = 1
-    """How many trainings; the best of them is kept."""
+    """The number of trainings, of which the best is kept."""
     total_steps: int = 4_000_000
-    """Decisions per seed, over all environments; with more, applications that nobody has met
-    may fare worse."""
+    """Decisions per seed, over all environments. With more, the policy may do worse on
+    applications that it was not trained on."""
     max_seconds: float = float("inf")
-    """Wall time for all seeds together; training stops early, evaluation comes on top, and the
-    same seed gives another policy."""
+    """Wall time for all seeds together, without the evaluation. If it runs out, training stops
+    early, and the same seed no longer gives the same policy."""
     n_envs: int = 512
-    """Twin nodes stepped together."""
+    """Twin nodes that are stepped together."""
     n_steps: int = 32
     """Decisions per node and rollout."""
     batch_size: int = 4096
     """Decisions per gradient step."""
     n_epochs: int = 3
-    """Passes over a rollout; most of the time goes there."""
+    """Passes over each rollout, which take most of the time."""
     learning_rate: float = 1e-3
-    """At the start; falls linearly to a tenth as the steps or the time run out."""
+    """Learning rate at the start; it falls linearly to a tenth as the steps or time run out."""
     gamma: float = 0.99
     """Discount per decision of 0.2 s: a horizon of some 20 s, as long as a burst."""
     gae_lambda: float = 0.95
-    """Of the generalised advantage estimate."""
+    """The lambda of generalised advantage estimation."""
     ent_coef: float = 0.0
-    """Entropy bonus; what imitation leaves to chance is enough to explore with."""
+    """Entropy bonus; the label smoothing of behaviour cloning leaves enough exploration."""
     clip_range: float = 0.2
-    """PPO's trust region."""
+    """The clip range of PPO's probability ratio."""
     slack: Slack = field(default_factory=Slack)
-    """What is allowed beyond ample memory: what the live verdict asks for."""
+    """What is allowed beyond ample memory, as in the live verdict."""
     price_range: PriceRange = field(default_factory=PriceRange)
-    """Bounds of every price."""
+    """The bounds of every price."""
     price_rate: float = 0.03
-    """How fast prices follow, per rollout."""
-    teaching: Teaching = field(default_factory=Teaching)
-    """What the actor learns before it goes on by itself."""
+    """How fast the prices follow what is suffered, per rollout."""
+    teaching: TeacherSettings = field(default_factory=TeacherSettings)
+    """Settings of the teacher, whose demonstrations the actor imitates before PPO."""
     pupil_lessons: int = 20
-    """Lessons on where the pupil itself gets to."""
-    composing: Composing = field(default_factory=Composing)
-    """Scenarios that are trained on beside the recorded ones."""
+    """Demonstrations per node in states that the actor itself reaches (DAgger)."""
+    composing: SyntheticScenarioSettings = field(default_factory=SyntheticScenarioSettings)
+    """The synthetic scenarios that are trained on in addition to the recorded ones."""
     others: Others = field(default_factory=lambda: Others(share=0.5))
-    """Who holds nodes before the policy does while it learns."""
+    """The other controller under which episodes may begin in training."""
     smoothing: float = 0.05
-    """What it leaves to chance where it was taught, to explore with."""
+    """Label smoothing in behaviour cloning, which leaves PPO some exploration."""
     imitation_steps: int = 1500
-    """Gradient steps in which it learns."""
+    """Gradient steps of behaviour cloning."""
     critic_rollouts: int = 20
-    """Rollouts from which the critic alone learns, before the actor goes on."""
+    """Rollouts in which only the critic is trained, before the actor is trained, too."""
     evaluation_episodes: int = 1024
-    """Fresh draws for the choice between seeds, over all scenarios."""
+    """Fresh nodes for the choice between seeds, over all scenarios."""
     settings: SimulationSettings = field(
         default_factory=lambda: SimulationSettings(excess_price=0.5, slow_price=2.0)
     )
-    """Episodes, reward and nuisance."""
+    """Settings of episodes, reward and nuisance."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run.
+        """Refuse settings that cannot run.
 
         Raises:
             TrainingError: If a size is not positive or the batch does not divide the rollout.
@@ -92,12 +92,13 @@ class Args:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """The policy kept, and how it and others did on the same draws, by which none was chosen.
-
-    ``evaluation`` has ``ppo``, ``static`` (the best static setting, found with a search of its
-    own), ``none`` and rules, each by scenario: those judged on, then those trained on.
-    """
+    """The policy kept, and how it compares with others."""
 
     policy: TrainedPolicy
+    """The policy that was chosen."""
     evaluation: dict[str, dict[str, Outcome]]
+    """The outcome of each arm in each scenario, on the same fresh nodes, which had no part in the
+    choice. The arms are ``ppo``, ``static`` (the best static setting, searched separately),
+    ``none`` and the rules; scenarios of validation twins come before those of training twins."""
     steps_per_s: float
+    """Decisions per second of the training, the mean over seeds."""

@@ -1,4 +1,4 @@
-"""What goes on beside PPO while it trains: prices follow, the best actor and ranges are kept."""
+"""The callback of PPO: it updates prices, keeps the best actor, and records feature ranges."""
 
 from __future__ import annotations
 
@@ -17,243 +17,263 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.objective import SUFFERED, Array, scored
 from stallward.env.simulation.constraints import Constraints
-from stallward.training.imitation.behaviour_cloning import is_actor, likeliest
-from stallward.training.lagrangian import PriceRange, moved_prices, smoothed
+from stallward.training.imitation.behaviour_cloning import (
+    deterministic_actions,
+    is_actor_parameter,
+)
+from stallward.training.lagrangian import PriceRange, exponential_average, updated_prices
 from stallward.training.network.actor import actor_arrays
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import Act
 
 _RANGE_MARGIN: Final = 0.05
-_BESIDE_STEPS: Final = 8
-"""Decisions without exploring, for each rollout."""
-_NEWEST: Final = 0.1
-"""Weight of the last of them in what is taken to be suffered."""
+_EVAL_STEPS: Final = 8
+"""Decisions without exploration after each rollout."""
+_AVERAGE_WEIGHT: Final = 0.1
+"""Weight of the latest values in the moving average of progress and what is suffered."""
 _CURVE_POINTS: Final = 40
-_LOOKS_FROM: Final = 0.2
-"""Share of the training after which its actors are looked at more closely."""
-_LOOKS: Final = 40
+_SELECTION_FROM: Final = 0.2
+"""Share of the training after which actors are evaluated for selection."""
+_SELECTIONS: Final = 40
 _REWARD_SCALE: Final = 0.1
-"""Returns are sums over some hundred decisions; a critic learns numbers of order one best."""
+"""Returns are sums over some hundred decisions; a critic learns values of order one best."""
 _LEAST_SPREAD: Final = 0.1
-"""Of that of the mean scenario: where next to nothing is at stake advantages are noise."""
-_RATE_LEFT: Final = 0.1
-"""Of the rate at which prices move, at the end: till then they circle about where they settle."""
+"""The least spread of advantages, relative to the mean over scenarios.
+
+Where next to nothing is at stake, advantages are mostly noise and must not be scaled up.
+"""
+_FINAL_RATE: Final = 0.1
+"""The rate of the prices at the end, relative to the start, so that they stop oscillating."""
 
 
-class Pace(Protocol):
-    """Of the recipe's settings, those that are followed here."""
+class PriceSchedule(Protocol):
+    """The settings of the recipe that the callback needs."""
 
     @property
     def total_steps(self) -> int:
-        """Decisions in all."""
+        """Decisions of the whole training."""
 
     @property
     def price_range(self) -> PriceRange:
-        """Bounds of every price."""
+        """The bounds of every price."""
 
     @property
     def price_rate(self) -> float:
-        """How fast prices follow, per rollout."""
+        """How fast the prices follow what is suffered, per rollout."""
 
     @property
     def critic_rollouts(self) -> int:
-        """Rollouts from which the critic alone learns."""
+        """Rollouts in which only the critic is trained."""
 
 
-class Clock:
-    """How much of the time for a training is left."""
+class TimeBudget:
+    """The time for a training, and how much of it remains."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = max(seconds, 1e-9)
         self._began_s = time.monotonic()
 
     @property
-    def left(self) -> float:
-        """From 1 down to 0; always 1 where time is not limited."""
+    def remaining(self) -> float:
+        """The share that remains, from 1 down to 0; always 1 if time is not limited."""
         return max(1.0 - (time.monotonic() - self._began_s) / self._seconds, 0.0)
 
 
-class Ranges:
-    """The range of every feature seen, with a margin."""
+class FeatureRanges:
+    """The range of every feature in training, with a margin."""
 
     def __init__(self) -> None:
         self._low: NDArray[np.float32] | None = None
         self._high: NDArray[np.float32] | None = None
 
-    def see(self, observations: NDArray[np.float32]) -> None:
-        """Take more of them in."""
+    def update(self, observations: NDArray[np.float32]) -> None:
+        """Extend the ranges to include more observations."""
         flat = observations.reshape(-1, observations.shape[-1])
         low, high = flat.min(axis=0), flat.max(axis=0)
         self._low = low if self._low is None else np.minimum(self._low, low)
         self._high = high if self._high is None else np.maximum(self._high, high)
 
     def low(self) -> NDArray[np.float32]:
-        """Of every feature."""
+        """The lower end of every feature's range."""
         assert self._low is not None
         return np.asarray(self._low - _RANGE_MARGIN, dtype=np.float32)
 
     def high(self) -> NDArray[np.float32]:
-        """Of every feature."""
+        """The upper end of every feature's range."""
         assert self._high is not None
         return np.asarray(self._high + _RANGE_MARGIN, dtype=np.float32)
 
 
-class Best:
-    """The actor that did best without exploring, of those that were looked at.
+class BestActor:
+    """Keeps the best actor of a training, evaluated without exploration.
 
-    While prices rise and fall so do policies; the last one is as good as chance has it, and the
-    longer they learn the more they know by heart.
+    Policies get better and worse as prices rise and fall, so the quality of the last one is
+    chance. Besides, the longer a policy is trained, the more it overfits.
 
     Args:
-        judge: How an actor does on the same fresh nodes each time.
+        evaluate: The score of an actor, on the same fresh nodes each time.
     """
 
-    def __init__(self, judge: Callable[[Act], float]) -> None:
-        self._judge = judge
+    def __init__(self, evaluate: Callable[[Act], float]) -> None:
+        self._evaluate = evaluate
         self.arrays: dict[str, NDArray[np.float32]] = {}
         self.score = -np.inf
         self.decisions = 0
 
-    def look(self, model: BaseAlgorithm) -> None:
-        """Keep the actor of ``model`` if none was better."""
-        score = self._judge(partial(likeliest, model))
+    def consider(self, model: BaseAlgorithm) -> None:
+        """Evaluate the actor of ``model``, and keep it if it is the best so far."""
+        score = self._evaluate(partial(deterministic_actions, model))
         if score > self.score:
             self.score, self.decisions = score, model.num_timesteps
             self.arrays = actor_arrays(cast(ActorCriticPolicy, model.policy))
 
 
 def reward_scales(prices: Array) -> Array:
-    """What rewards are multiplied with so that the worst is about as bad everywhere.
+    """Factors for the rewards, so that the worst reward is about the same in every scenario.
 
-    Prices differ a thousandfold between scenarios; what one critic learns must not.
+    Prices differ a thousandfold between scenarios, and one critic has to learn the values of all.
 
     Args:
-        prices: ``(len(COSTS), scenarios)``.
+        prices: The prices, ``(len(COSTS), scenarios)``.
     """
     return np.asarray(_REWARD_SCALE / (1.0 + prices.sum(axis=0)))
 
 
-def evened(
+def normalise_advantages(
     advantages: NDArray[np.float32], scenarios: NDArray[np.int64], counts: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
-    """Advantages of about the same size in every scenario.
+    """Normalise the advantages within each scenario.
 
-    Where an application suffers much they are a hundred times those of where work is all that is
-    at stake, and the policy would learn of nothing but the former.
+    Where an application suffers much, advantages are a hundred times larger than where only
+    background work is at stake; the policy would learn from the former only.
 
     Args:
-        advantages: ``(steps, nodes)``.
-        scenarios: Of which each is, the same shape.
-        counts: Whether the policy's action was done, the same shape; others become 0.
+        advantages: The advantages, ``(steps, nodes)``.
+        scenarios: The scenario of each, the same shape.
+        counts: Whether the policy's action was applied, the same shape. Where it was not, the
+            result is 0.
+
+    Returns:
+        The normalised advantages, the same shape.
     """
-    found = np.zeros_like(advantages)
-    each = [counts & (scenarios == k) for k in np.unique(scenarios[counts])]
-    spreads = [float(advantages[mine].std()) for mine in each]
+    normalised = np.zeros_like(advantages)
+    masks = [counts & (scenarios == k) for k in np.unique(scenarios[counts])]
+    spreads = [float(advantages[mask].std()) for mask in masks]
     least = max(_LEAST_SPREAD * sum(spreads) / max(len(spreads), 1), 1e-9)
-    for mine, spread in zip(each, spreads, strict=True):
-        found[mine] = (advantages[mine] - advantages[mine].mean()) / max(spread, least)
-    return found
+    for mask, spread in zip(masks, spreads, strict=True):
+        normalised[mask] = (advantages[mask] - advantages[mask].mean()) / max(spread, least)
+    return normalised
 
 
 class TrainingCallback(BaseCallback):
-    """Moves the prices, watches the ranges and the clock, reports progress.
+    """Updates the prices, records the ranges, watches the time, and reports progress.
 
-    Prices follow what the applications suffer where the policy does not explore: exploring hurts
-    them more than is allowed, and prices that rise for it for ever drown everything else.
+    Prices follow what the applications suffer without exploration. Exploration makes them suffer
+    more than is allowed, and prices that rise because of it would outweigh everything else.
 
     Args:
-        pace: How fast.
-        constraints: What may be suffered.
-        beside: As many nodes as the policy is trained on, on which it does not explore.
-        clock: Ends the training.
-        ranges: Told of all observations.
-        best: Shown actors now and then.
-        report: Told how far it is.
+        schedule: The settings of prices and of the training's length.
+        constraints: What the applications may suffer.
+        eval_vec: As many nodes as in training, on which the policy does not explore.
+        budget: The time for the training, which ends when it has run out.
+        ranges: The ranges of features, updated with all observations.
+        best: Keeps the best actor, and evaluates some on the way.
+        report: Called with the progress.
     """
 
     def __init__(
         self,
-        pace: Pace,
+        schedule: PriceSchedule,
         constraints: Constraints,
-        beside: TwinVec,
-        clock: Clock,
-        ranges: Ranges,
-        best: Best,
+        eval_vec: TwinVec,
+        budget: TimeBudget,
+        ranges: FeatureRanges,
+        best: BestActor,
         report: Report,
     ) -> None:
         super().__init__()
-        self._best, self._next_look = best, _LOOKS_FROM
-        self._pace, self._allowed = pace, constraints.allowed
+        self._best, self._next_selection = best, _SELECTION_FROM
+        self._schedule, self._allowed = schedule, constraints.allowed
         self._ranges, self._report = ranges, report
-        self._clock, self._beside = clock, beside
-        beside.reset()
+        self._budget, self._eval_vec = budget, eval_vec
+        eval_vec.reset()
         self._means = np.full((1 + len(SUFFERED), self._allowed.shape[1]), np.nan)
         self._scores: list[float] = []
         self._rollouts = 0
         self._scenarios: list[NDArray[np.int64]] = []
-        self._in_others: list[NDArray[np.bool_]] = []
+        self._other_controller: list[NDArray[np.bool_]] = []
 
     @property
     def curve(self) -> list[float]:
-        """The score without exploring, from the first decision to the last in equal steps."""
+        """The score without exploration, in equal steps from the first decision to the last."""
         parts = np.array_split(self._scores, min(_CURVE_POINTS, max(len(self._scores), 1)))
         return [round(float(np.mean(part)), 4) for part in parts if len(part)]
 
     def _on_step(self) -> bool:
         vec = self._vec()
         self._scenarios.append(vec.scenario)
-        self._in_others.append(vec.in_others_hands)
-        return self._clock.left > 0.0
+        self._other_controller.append(vec.in_others_hands)
+        return self._budget.remaining > 0.0
 
     def _on_rollout_end(self) -> None:
         model: Any = self.model
-        self._ranges.see(model.rollout_buffer.observations[..., :OBSERVATION_SIZE])
+        self._ranges.update(model.rollout_buffer.observations[..., :OBSERVATION_SIZE])
         advantages = model.rollout_buffer.advantages
-        advantages[:] = evened(advantages, np.array(self._scenarios), ~np.array(self._in_others))
+        advantages[:] = normalise_advantages(
+            advantages, np.array(self._scenarios), ~np.array(self._other_controller)
+        )
         vec = self._vec()
-        progress, *each = self._look()
-        suffered = np.array(each)
+        progress, *rows = self._evaluate()
+        suffered = np.array(rows)
         scores = scored(progress, suffered, self._allowed)
         self._scores.append(float(np.nanmean(scores)))
-        prices, pace, done = vec.simulation.terms.prices, self._pace, self._done()
-        rate = pace.price_rate * (1.0 - (1.0 - _RATE_LEFT) * done)
-        if self._rollouts > pace.critic_rollouts:
-            prices[:] = moved_prices(prices, suffered, self._allowed, rate, pace.price_range)
+        prices, schedule, done = vec.simulation.terms.prices, self._schedule, self._done()
+        rate = schedule.price_rate * (1.0 - (1.0 - _FINAL_RATE) * done)
+        if self._rollouts > schedule.critic_rollouts:
+            prices[:] = updated_prices(prices, suffered, self._allowed, rate, schedule.price_range)
         vec.reward_scales[:] = reward_scales(prices)
         for k, twin in enumerate(vec.simulation.twins):
             name = twin.scenario.name
             self.logger.record(f"progress/{name}", float(progress[k]))
             self.logger.record(f"score/{name}", float(scores[k]))
-            for what, value, price in zip(SUFFERED, suffered[:, k], prices[:, k], strict=True):
-                self.logger.record(f"{what}/{name}", float(value))
-                self.logger.record(f"price_{what}/{name}", float(price))
+            for cost, value, price in zip(SUFFERED, suffered[:, k], prices[:, k], strict=True):
+                self.logger.record(f"{cost}/{name}", float(value))
+                self.logger.record(f"price_{cost}/{name}", float(price))
 
-        if done >= self._next_look:
-            self._best.look(model)
-            self._next_look = done + (1.0 - _LOOKS_FROM) / _LOOKS
+        if done >= self._next_selection:
+            self._best.consider(model)
+            self._next_selection = done + (1.0 - _SELECTION_FROM) / _SELECTIONS
 
     def _on_training_end(self) -> None:
-        self._best.look(self.model)
+        self._best.consider(self.model)
 
     def _done(self) -> float:
-        done = max(self.num_timesteps / self._pace.total_steps, 1.0 - self._clock.left)
+        done = max(self.num_timesteps / self._schedule.total_steps, 1.0 - self._budget.remaining)
         return min(done, 1.0)
 
-    def _look(self) -> Array:
-        """What the policy makes of a while without exploring, smoothed over the last rollouts."""
-        for _ in range(_BESIDE_STEPS):
-            self._beside.step(likeliest(self.model, self._beside.simulation.observation))
-        self._means = smoothed(self._means, self._beside.take_means(), _NEWEST)
+    def _evaluate(self) -> Array:
+        """Run the policy without exploration, and average over the last rollouts.
+
+        Returns:
+            Progress, then each of ``SUFFERED``, ``(1 + len(SUFFERED), scenarios)``.
+        """
+        for _ in range(_EVAL_STEPS):
+            self._eval_vec.step(
+                deterministic_actions(self.model, self._eval_vec.simulation.observation)
+            )
+        self._means = exponential_average(
+            self._means, self._eval_vec.take_means(), _AVERAGE_WEIGHT
+        )
         return self._means
 
     def _on_rollout_start(self) -> None:
         for name, parameter in self.model.policy.named_parameters():
-            # A critic that knows nothing yet would talk the actor out of what it has learned.
+            # An untrained critic would make the actor forget what it has learned by imitation.
             parameter.requires_grad_(
-                not is_actor(name) or self._rollouts >= self._pace.critic_rollouts
+                not is_actor_parameter(name) or self._rollouts >= self._schedule.critic_rollouts
             )
         self._rollouts += 1
-        self._scenarios, self._in_others = [], []
+        self._scenarios, self._other_controller = [], []
         score = f", score {self._scores[-1]:.2f}" if self._scores else ""
         self._report(f"{self.num_timesteps:,} decisions{score}", self._done())
 

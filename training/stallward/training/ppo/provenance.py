@@ -1,4 +1,4 @@
-"""What a policy file says of how it was made."""
+"""The provenance of a policy, which is written into its file."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from stallward.training.ppo.args import Args
 from stallward.training.synthetic_scenarios import is_synthetic
 
 _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed")
-"""What a policy says of the twins it was trained on; the rest is in their own files."""
+"""The keys of a twin's provenance that a policy repeats; the rest is in the twin's own file."""
 
 
 def recipe_sha256(twins: Sequence[FittedTwin], args: Args) -> str:
-    """A hash of what a seed's policy follows from, beside the seed."""
+    """A hash of everything that determines a policy, except the seed."""
     settings = {k: v for k, v in asdict(args).items() if k not in ("seed", "seeds")}
-    worlds = [
+    descriptions = [
         [scenario_to_json(t.scenario), [asdict(d) for d in t.draws], t.weights] for t in twins
     ]
-    return hashlib.sha256(json.dumps([settings, worlds]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([settings, descriptions]).encode()).hexdigest()
 
 
 def provenance_of(
     twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, prices: NDArray[np.float64]
 ) -> dict[str, Any]:
-    """What a seed's policy file says of its making: recipe, twins, prices and versions.
+    """The provenance of one seed's policy: recipe, twins, prices and versions.
 
     Args:
-        twins: All that it was trained on, recorded and synthetic.
-        args: The recipe.
-        seed: Of this policy.
-        steps: Decisions that it has learned from.
-        prices: Of every constraint and twin, shape ``(len(SUFFERED), len(twins))``.
+        twins: All twins that it was trained on, recorded and synthetic.
+        args: The settings of the recipe.
+        seed: The seed of this policy.
+        steps: The number of decisions that it was trained on.
+        prices: The prices at the end, ``(len(SUFFERED), len(twins))``.
     """
     recorded = [twin for twin in twins if not is_synthetic(twin)]
     return {

@@ -1,14 +1,14 @@
-"""The training recipe: PPO on the batched twins, warm-started and priced by Lagrangians.
+"""The training recipe: PPO on batched twins, after behaviour cloning, with Lagrangian prices.
 
-One file to read from top to bottom; ``stallward train`` makes the shipped policy again. The
-normalisation is measured before training, the actor first imitates a teacher that may look ahead
-(``teacher``, ``warm_start``), and in each scenario prices move until the application suffers what
-is allowed (``constraints``). How long a seed learns, and which one is kept, is decided half on
-twins that none was trained on (``selection``); the best static setting for all is judged beside
-them.
+The file is meant to be read from top to bottom; ``stallward train`` makes the shipped policy
+again. The normalisation is measured before training. The actor first imitates a teacher that looks
+ahead (``imitation.teacher``, ``imitation.behaviour_cloning``). In each scenario the prices move
+until the application suffers what is allowed (``lagrangian``). Which actor of a seed is kept, and
+which seed, is decided half on validation twins, on which no policy is trained (``selection``). The
+best static setting for all scenarios is evaluated for comparison.
 
-The same seed gives the same policy, unless time cuts it short. Each seed's policy is written as
-soon as it is trained: an interrupted run goes on with the seeds that are missing.
+The same seed gives the same policy, unless a time limit ends the training early. Each seed's
+policy is written as soon as it is trained, so an interrupted run continues with the missing seeds.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from stallward.env.gym.vec_env import TwinVec
 from stallward.env.simulation.constraints import Constraints, set_standards
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
-from stallward.training.imitation.behaviour_cloning import imitate, likeliest
-from stallward.training.imitation.demonstrations import LESSONS_FILE, Demonstrations
-from stallward.training.imitation.teacher import teach
-from stallward.training.network.actor import policy_settings
+from stallward.training.imitation.behaviour_cloning import deterministic_actions, imitate
+from stallward.training.imitation.demonstrations import DEMONSTRATIONS_FILE, Demonstrations
+from stallward.training.imitation.teacher import collect_demonstrations
+from stallward.training.network.actor import policy_kwargs
 from stallward.training.network.arrays import (
     POLICY_FILE,
     SEEDS_FOLDER,
@@ -43,11 +43,17 @@ from stallward.training.network.arrays import (
     load_policy_arrays,
     save_policy,
 )
-from stallward.training.network.log_features import FINE, with_log_features
+from stallward.training.network.log_features import LOG_SCALES, with_log_features
 from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
-from stallward.training.parallel import parts_of, side_by_side, time_for_each
+from stallward.training.parallel import run_in_parallel, split_for_workers, time_for_each
 from stallward.training.ppo.args import Args, TrainingResult
-from stallward.training.ppo.callback import Best, Clock, Ranges, TrainingCallback, reward_scales
+from stallward.training.ppo.callback import (
+    BestActor,
+    FeatureRanges,
+    TimeBudget,
+    TrainingCallback,
+    reward_scales,
+)
 from stallward.training.ppo.provenance import provenance_of, recipe_sha256
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import constant
@@ -59,15 +65,15 @@ from stallward.training.selection.selection import (
     memoryless,
 )
 from stallward.training.selection.static_settings import StaticSettings, make_constraints
-from stallward.training.synthetic_scenarios import compose
+from stallward.training.synthetic_scenarios import make_synthetic_scenarios
 
 _MIN_SCALE: Final = 0.05
-"""A feature that hardly moved before training must not blow up when it does."""
-_BESIDE_SEED: Final = 20_000
-_PUPIL_SEED: Final = 30_000
-_LOOK_SEED: Final = 40_000
-_LOOK_NODES: Final = 128
-"""Of each scenario, on which actors are compared while they learn."""
+"""The least scale, for features that hardly varied when the normalisation was measured."""
+_EVAL_SEED: Final = 20_000
+_DAGGER_SEED: Final = 30_000
+_SELECTION_SEED: Final = 40_000
+_SELECTION_NODES: Final = 128
+"""Nodes of each scenario on which the actors of one training are compared."""
 
 
 def train(
@@ -79,21 +85,21 @@ def train(
     rules: Mapping[str, MakeAct] | None = None,
     folder: Path | None = None,
 ) -> TrainingResult:
-    """Train, choose between the seeds, and evaluate beside the best static setting.
+    """Train, choose between the seeds, and compare the policy with rules and a static setting.
 
     Args:
-        twins: Trained on.
-        args: The recipe's settings.
-        report: Told how far it is.
-        judged_on: Twins that decide which seed is kept, and how far trained; those trained on
-            where there are none.
-        rules: Evaluated beside the policy; they have no part in its training.
-        folder: The lessons, each seed's policy and TensorBoard curves go there; what is there
-            already is not taught or trained again.
+        twins: The twins to train on.
+        args: The settings of the recipe.
+        report: Called with the progress.
+        judged_on: Validation twins, which decide which actor and seed are kept. Without any, the
+            training twins decide.
+        rules: Rules that are evaluated for comparison; they have no part in the training.
+        folder: Where the demonstrations, each seed's policy and TensorBoard curves are written.
+            What is already there is not made again.
 
     Raises:
         TrainingError: If there is no twin, the settings cannot run, or the folder's seeds were
-            trained otherwise.
+            trained with other settings or twins.
     """
     args = args or Args()
     report = report or (lambda _stage, _share: None)
@@ -106,9 +112,14 @@ def train(
             next_step="Name one twin of each.",
         )
     report("searching the best static setting", 0.0)
-    world = (*twins, *compose(twins, args.composing, args.settings, seed=args.seed))
-    constraints, statics = make_constraints(world, args.settings, args.slack, seed=args.seed)
-    static = statics.best(constraints)
+    all_twins = (
+        *twins,
+        *make_synthetic_scenarios(twins, args.composing, args.settings, seed=args.seed),
+    )
+    constraints, static_settings = make_constraints(
+        all_twins, args.settings, args.slack, seed=args.seed
+    )
+    static = static_settings.best(constraints)
     selection = make_selection(
         twins,
         judged_on,
@@ -118,25 +129,29 @@ def train(
         seed=args.seed,
     )
     seeds = range(args.seed, args.seed + args.seeds)
-    recipe = recipe_sha256((*world, *selection.strangers.twins), args)
+    recipe = recipe_sha256((*all_twins, *selection.validation.twins), args)
     kept = _kept_seeds(folder, seeds, recipe)
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
     trained = []
     if missing:
-        lessons = _lessons(world, args, statics, constraints, folder, recipe, report)
-        training = partial(_train_seed, world, args, statics, constraints, lessons, selection)
-        trained = side_by_side(
+        demonstrations = _demonstrations(
+            all_twins, args, static_settings, constraints, folder, recipe, report
+        )
+        training = partial(
+            _train_seed, all_twins, args, static_settings, constraints, demonstrations, selection
+        )
+        trained = run_in_parallel(
             [partial(training, k, each_s, folder) for k in missing],
             lambda message, share: report(message, 0.1 + 0.8 * share),
         )
-    candidates = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
+    policies = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
     report("evaluating", 0.9)
-    merits = [selection.merit(memoryless(policy.act)) for policy in candidates]
-    chosen = candidates[int(np.argmax([merit.value for merit in merits]))]
+    merits = [selection.merit(memoryless(policy.act)) for policy in policies]
+    best = policies[int(np.argmax([merit.value for merit in merits]))]
     idle = np.zeros(len(ACTION_SIZES), dtype=np.int64)
     arms: dict[str, MakeAct] = {
-        "ppo": memoryless(chosen.act),
+        "ppo": memoryless(best.act),
         "static": lambda _nodes: constant(static),
         "none": lambda _nodes: constant(idle),
         **(rules or {}),
@@ -144,85 +159,87 @@ def train(
     fresh = selection.on_fresh_nodes()
     evaluation = {arm: fresh.outcomes(make) for arm, make in arms.items()}
     provenance = {
-        **chosen.provenance,
+        **best.provenance,
         "judged_on": selection.judged_on(),
-        "evaluation": {name: as_json(found) for name, found in evaluation.items()},
+        "evaluation": {arm: as_json(outcomes) for arm, outcomes in evaluation.items()},
         "allowed": selection.allowed(),
         "best_static_action": static.tolist(),
-        "seeds": [int(policy.provenance["seed"]) for policy in candidates],
+        "seeds": [int(policy.provenance["seed"]) for policy in policies],
         "merits": [merit.value for merit in merits],
         "scores_low": [merit.low for merit in merits],
-        "curves_by_seed": [policy.provenance["curve"] for policy in candidates],
+        "curves_by_seed": [policy.provenance["curve"] for policy in policies],
     }
     report("done", 1.0)
     return TrainingResult(
-        policy=replace(chosen, provenance=provenance),
+        policy=replace(best, provenance=provenance),
         evaluation=evaluation,
-        steps_per_s=float(np.mean([policy.provenance["steps_per_s"] for policy in candidates])),
+        steps_per_s=float(np.mean([policy.provenance["steps_per_s"] for policy in policies])),
     )
 
 
 def _kept_seeds(
     folder: Path | None, seeds: Sequence[int], recipe: str
 ) -> dict[int, TrainedPolicy]:
-    """The policies of seeds that were trained before."""
+    """The policies of the seeds that are already trained."""
     if folder is None:
         return {}
-    found = {}
+    policies = {}
     for seed in seeds:
-        place = _place(folder, seed)
-        if not (place / POLICY_FILE).exists():
+        seed_folder = _seed_folder(folder, seed)
+        if not (seed_folder / POLICY_FILE).exists():
             continue
-        policy = load_policy_arrays(place)
+        policy = load_policy_arrays(seed_folder)
         if policy.provenance.get("recipe") != recipe:
             raise TrainingError(
-                f"{place} was trained on other twins or with other settings.",
+                f"{seed_folder} was trained on other twins or with other settings.",
                 next_step="Name a new directory with --out, or take the same settings.",
             )
-        found[seed] = policy
-    return found
+        policies[seed] = policy
+    return policies
 
 
-def _place(folder: Path, seed: int) -> Path:
+def _seed_folder(folder: Path, seed: int) -> Path:
     return folder / SEEDS_FOLDER / f"{seed}"
 
 
-def _lessons(
+def _demonstrations(
     twins: Sequence[FittedTwin],
     args: Args,
-    statics: StaticSettings,
+    static_settings: StaticSettings,
     constraints: Constraints,
     folder: Path | None,
     recipe: str,
     report: Report,
 ) -> Demonstrations:
-    """What the teacher says, or said before the run was interrupted."""
-    file = None if folder is None else folder / LESSONS_FILE
+    """The teacher's demonstrations, from an interrupted run if there are any."""
+    file = None if folder is None else folder / DEMONSTRATIONS_FILE
     recipe = f"{recipe} {args.seed}"
     kept = None if file is None else Demonstrations.load(file, recipe)
     if kept is not None:
         return kept
     parts = [
-        partial(_teach, twins[part], args, statics.only(part), constraints.only(part))
-        for part in parts_of(len(twins))
+        partial(
+            _demonstrate, twins[part], args, static_settings.only(part), constraints.only(part)
+        )
+        for part in split_for_workers(len(twins))
     ]
-    taught = Demonstrations.of_all(
-        side_by_side(parts, lambda said, share: report(said, 0.1 * share))
+    demonstrations = Demonstrations.concatenate(
+        run_in_parallel(parts, lambda message, share: report(message, 0.1 * share))
     )
     if file is not None:
-        taught.save(file, recipe)
-    return taught
+        demonstrations.save(file, recipe)
+    return demonstrations
 
 
-def _teach(
+def _demonstrate(
     twins: Sequence[FittedTwin],
     args: Args,
-    statics: StaticSettings,
+    static_settings: StaticSettings,
     constraints: Constraints,
     report: Report,
 ) -> Demonstrations:
-    return teach(
-        twins, statics, constraints, args.settings, args.teaching,
+    return collect_demonstrations(
+        twins, static_settings, constraints, args.settings, args.teaching,
         seed=args.seed, price_range=args.price_range, report=report,
     )  # fmt: skip
 
@@ -230,9 +247,9 @@ def _teach(
 def _train_seed(
     twins: Sequence[FittedTwin],
     args: Args,
-    statics: StaticSettings,
+    static_settings: StaticSettings,
     constraints: Constraints,
-    lessons: Demonstrations,
+    demonstrations: Demonstrations,
     selection: Selection,
     seed: int,
     seconds: float,
@@ -244,34 +261,36 @@ def _train_seed(
         twins, args.n_envs, args.settings, others=args.others, tells_critic=True, seed=seed
     )
     set_standards(vec.simulation, constraints.ample)
-    ranges = Ranges()
-    mean, scale = _measure(twins, args, seed, constraints, ranges)
-    clock = Clock(seconds)
+    ranges = FeatureRanges()
+    mean, scale = _measure_normalisation(twins, args, seed, constraints, ranges)
+    budget = TimeBudget(seconds)
     logs = None if folder is None else folder / "tensorboard"
-    model = make_learner(vec, args, mean, scale, seed=seed, clock=clock, logs=logs, told=vec.told)
-    learn = partial(
+    model = make_model(
+        vec, args, mean, scale, seed=seed, budget=budget, logs=logs, critic_features=vec.told
+    )
+    clone = partial(
         imitate, model, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed
     )
-    learn(lessons)
-    brief = replace(args.teaching, lessons=args.pupil_lessons, unused_lessons=0, price_rate=0.0)
-    corrected = teach(
-        twins, statics, constraints, args.settings, brief,
-        seed=_PUPIL_SEED + seed, price_range=args.price_range,
-        act=partial(likeliest, model), prices=lessons.prices,
-        report=partial(_say, report, seed),
+    clone(demonstrations)
+    dagger = replace(args.teaching, lessons=args.pupil_lessons, unused_lessons=0, price_rate=0.0)
+    on_own_states = collect_demonstrations(
+        twins, static_settings, constraints, args.settings, dagger,
+        seed=_DAGGER_SEED + seed, price_range=args.price_range,
+        act=partial(deterministic_actions, model), prices=demonstrations.prices,
+        report=partial(_report_seed, report, seed),
     )  # fmt: skip
-    learn(lessons.and_also(corrected))
-    vec.simulation.terms.prices[:] = lessons.prices
-    vec.reward_scales[:] = reward_scales(lessons.prices)
-    beside = TwinVec(twins, args.n_envs, args.settings, seed=_BESIDE_SEED + seed)
-    set_standards(beside.simulation, constraints.ample)
-    look = selection.with_nodes(_LOOK_NODES, _LOOK_SEED + seed)
-    best = Best(lambda act: look.merit(memoryless(act)).value)
-    follow = TrainingCallback(
-        args, constraints, beside, clock, ranges, best, partial(_say, report, seed)
+    clone(demonstrations.aggregate(on_own_states))
+    vec.simulation.terms.prices[:] = demonstrations.prices
+    vec.reward_scales[:] = reward_scales(demonstrations.prices)
+    eval_vec = TwinVec(twins, args.n_envs, args.settings, seed=_EVAL_SEED + seed)
+    set_standards(eval_vec.simulation, constraints.ample)
+    actor_selection = selection.with_nodes(_SELECTION_NODES, _SELECTION_SEED + seed)
+    best = BestActor(lambda act: actor_selection.merit(memoryless(act)).value)
+    callback = TrainingCallback(
+        args, constraints, eval_vec, budget, ranges, best, partial(_report_seed, report, seed)
     )
     began_s = time.monotonic()
-    model.learn(args.total_steps, callback=follow, tb_log_name=f"seed{seed}")
+    model.learn(args.total_steps, callback=callback, tb_log_name=f"seed{seed}")
     elapsed_s = time.monotonic() - began_s
     policy = TrainedPolicy(
         **best.arrays,
@@ -280,40 +299,40 @@ def _train_seed(
         ticks_per_action=args.settings.ticks_per_action,
         provenance={
             **provenance_of(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
-            "recipe": recipe_sha256((*twins, *selection.strangers.twins), args),
-            "teacher": lessons.figures([twin.scenario.name for twin in twins]),
+            "recipe": recipe_sha256((*twins, *selection.validation.twins), args),
+            "teacher": demonstrations.figures([twin.scenario.name for twin in twins]),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
-            "curve": follow.curve,
+            "curve": callback.curve,
             "kept_after": best.decisions,
         },
     )
     if folder is not None:
-        save_policy(_place(folder, seed), policy)
+        save_policy(_seed_folder(folder, seed), policy)
     return policy
 
 
-def make_learner(
+def make_model(
     vec: VecEnv,
     args: Args,
     mean: Weights,
     scale: Weights,
     *,
     seed: int,
-    clock: Clock,
+    budget: TimeBudget,
     logs: Path | None = None,
-    told: int = 0,
+    critic_features: int = 0,
 ) -> PPO:
-    """PPO with the recipe's network and settings, before it has learned anything.
+    """Make a PPO model with the recipe's network and settings, before any training.
 
     Args:
-        vec: Where it learns: observations and actions are those of a node.
-        args: The recipe's settings.
-        mean: The mean of every feature, with which observations are normalised.
-        scale: The scale of every feature.
-        seed: Everything random follows from it.
-        clock: How much time is left; the learning rate falls with it.
-        logs: Folder for TensorBoard's curves.
-        told: Numbers behind an observation that only the critic sees.
+        vec: The environments to train on, with the observations and actions of a node.
+        args: The settings of the recipe.
+        mean: The mean of every feature, for the normalisation.
+        scale: The scale of every feature, for the normalisation.
+        seed: The seed of everything random.
+        budget: The time for the training; the learning rate falls as it runs out.
+        logs: The folder for TensorBoard curves.
+        critic_features: The number of features after the observation that only the critic reads.
     """
     return PPO(
         SlotPolicy,
@@ -321,7 +340,9 @@ def make_learner(
         n_steps=args.n_steps,
         batch_size=args.batch_size,
         n_epochs=args.n_epochs,
-        learning_rate=lambda left: args.learning_rate * (0.1 + 0.9 * min(left, clock.left)),
+        learning_rate=lambda progress_remaining: (
+            args.learning_rate * (0.1 + 0.9 * min(progress_remaining, budget.remaining))
+        ),
         gamma=args.gamma,
         gae_lambda=args.gae_lambda,
         ent_coef=args.ent_coef,
@@ -329,36 +350,40 @@ def make_learner(
         seed=seed,
         device="cpu",
         tensorboard_log=None if logs is None else str(logs),
-        policy_kwargs=policy_settings(mean, scale, told=told),
+        policy_kwargs=policy_kwargs(mean, scale, critic_features=critic_features),
     )
 
 
-def _say(report: Report, seed: int, message: str, share: float) -> None:
+def _report_seed(report: Report, seed: int, message: str, share: float) -> None:
     report(f"seed {seed}: {message}", share)
 
 
-def _measure(
-    twins: Sequence[FittedTwin], args: Args, seed: int, constraints: Constraints, ranges: Ranges
+def _measure_normalisation(
+    twins: Sequence[FittedTwin],
+    args: Args,
+    seed: int,
+    constraints: Constraints,
+    ranges: FeatureRanges,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and scale of every feature, magnified, under random and idle actions that dwell.
+    """Measure the mean and scale of every feature, under random actions that are held for a while.
 
-    Those of a slot are the same for all slots.
+    Logarithms of features are taken first. The features of a slot are pooled over all slots.
     """
     batch = 256
     simulation = constraints.simulate(twins, batch, args.settings, seed=seed)
     rng = np.random.default_rng(seed)
     sizes = np.array(ACTION_SIZES)
     action = np.zeros((batch, len(sizes)), dtype=np.int64)
-    seen = []
+    steps = []
     for k in range(100):
         if k % 5 == 0:
-            change = rng.random(batch) < 0.3
-            fresh = rng.integers(sizes, size=(batch, len(sizes)))
-            action = np.where(change[:, None], fresh, action)
-        seen.append(simulation.step(action).observation.copy())
-    observations = np.stack(seen)
-    ranges.see(observations)
-    flat = with_log_features(observations.reshape(-1, observations.shape[-1]), FINE).astype(
+            redrawn = rng.random(batch) < 0.3
+            drawn = rng.integers(sizes, size=(batch, len(sizes)))
+            action = np.where(redrawn[:, None], drawn, action)
+        steps.append(simulation.step(action).observation.copy())
+    observations = np.stack(steps)
+    ranges.update(observations)
+    flat = with_log_features(observations.reshape(-1, observations.shape[-1]), LOG_SCALES).astype(
         np.float64
     )
     mean = pooled_over_slots(flat.mean(axis=0))

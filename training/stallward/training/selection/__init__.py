@@ -1,1 +1,1 @@
-"""Policies and settings side by side on the twin, and which one is kept."""
+"""Evaluation of policies and settings on the twin, and the choice between them."""

@@ -1,4 +1,4 @@
-"""Evaluation on the twin: policies and settings side by side, with lower confidence bounds."""
+"""Evaluation of policies and settings on the twin, with lower confidence bounds."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ _Z95: Final = 1.645
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a policy did on the twin, means over episodes."""
+    """The outcome of a policy on the twin, as means over episodes."""
 
     score: float
     """Background progress less penalties for what is suffered beyond what is allowed, the mean
     over scenarios."""
     score_low: float
-    """One-sided 95 % lower confidence bound of it, over episodes (each its own draw)."""
+    """One-sided 95 % lower confidence bound of the score, over episodes (each its own draw)."""
     progress: float
+    """Background progress, relative to having the node to itself."""
     window_violated: float
     """Share of windows that miss the target."""
     excess: float
-    """By how many times the mean latency is longer than with ample memory."""
+    """Mean latency beyond that with ample memory, relative to the latter."""
     slow: float
     """Share of requests slower than 1.15 times the p99 with ample memory."""
     switches_per_s: float
+    """Lever moves per second."""
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The fields as JSON values."""
         return asdict(self)
 
 
@@ -56,12 +58,12 @@ def evaluate(
 
     Args:
         act: The policy.
-        twins: Where nodes are drawn from.
-        settings: Budgets and nuisance.
-        constraints: What costs nothing, of the same twins.
-        episodes: Nodes.
-        seed: The same seed draws the same nodes for every policy.
-        seconds: How long each runs.
+        twins: The twins that nodes are drawn from.
+        settings: The settings of the simulation.
+        constraints: What the applications of the same twins may suffer.
+        episodes: The number of nodes.
+        seed: The seed; the same seed draws the same nodes for every policy.
+        seconds: How long each node runs.
     """
     simulation = constraints.simulate(twins, episodes, settings, seed=seed)
     observation = simulation.observation
@@ -73,8 +75,8 @@ def evaluate(
         observation = result.observation
         if k >= BURN_IN_STEPS:
             sums += (result.progress, result.moved, *result.suffered)
-    progress, moved, *each = sums / steps
-    suffered = np.array(each)
+    progress, moved, *rows = sums / steps
+    suffered = np.array(rows)
     score, spread = constrained_score(progress, suffered, simulation.scenario, constraints.allowed)
     return Outcome(
         score=score,
@@ -86,10 +88,10 @@ def evaluate(
 
 
 def rollout_steps(seconds: float, settings: SimulationSettings) -> int:
-    """Decisions that :func:`evaluate` spends on a node, its burn-in included."""
+    """The decisions that :func:`evaluate` makes on each node, including the burn-in."""
     return BURN_IN_STEPS + round(seconds * 10.0 / settings.ticks_per_action)
 
 
 def constant(action: NDArray[np.int64]) -> Act:
-    """A policy that always does the same."""
+    """A policy that always takes the same action."""
     return lambda observations: np.tile(action, (len(observations), 1))

@@ -1,11 +1,12 @@
-"""Which of several trained policies, or rules found, is kept: what is surest to do well.
+"""The choice between several trained policies, or several tuned rules.
 
-Trainings differ by luck, and their best run flatters (Agarwal et al., 2021). Each is judged on the
-same fresh draws, half by twins that none was trained on, where there are such, and there by the
-lower confidence bound of its score in the scenario where that is lowest; half by the mean of those
-bounds where it was trained: what is good beside strangers alone may be so by doing little. The
-score of a policy that misses the target more often than it may falls steeply, so that one of them
-is kept only if all do.
+Trainings differ by chance, and their best run overstates their quality (Agarwal et al., 2021). All
+candidates are evaluated on the same fresh nodes. Half of the merit is the lower confidence bound
+of the score in the worst scenario of the validation twins, on which none was trained. The other
+half is the mean of these bounds over the training twins, because a policy may be good on the
+validation twins just by doing little. Without validation twins, the bound in the worst training
+scenario is all of the merit. The score of a policy that misses the target too often falls steeply,
+so such a policy is kept only if all of them do.
 """
 
 from __future__ import annotations
@@ -23,37 +24,34 @@ from stallward.training.selection.static_settings import make_constraints
 
 _CHOICE_SEED: Final = 10_000
 _FRESH_SEED: Final = 40_000
-"""Added to that of the choice."""
+"""Added to the seed of the choice."""
 
 MakeAct = Callable[[int], Act]
-"""Makes a policy for so many nodes side by side."""
+"""Makes a policy for a batch of this many nodes."""
 
 
 def memoryless(act: Act) -> MakeAct:
-    """What needs not be made afresh."""
+    """The maker of a policy without memory, which needs not be made anew for each batch."""
     return lambda _nodes: act
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
-    """What policies are judged on.
-
-    Args:
-        twins: Their scenarios.
-        constraints: What is allowed in each.
-        settings: Of the simulation.
-        episodes: Nodes for each scenario.
-        seed: Of their draws.
-    """
+class EvaluationSet:
+    """Twins, nodes and constraints on which policies are evaluated."""
 
     twins: tuple[FittedTwin, ...]
+    """The twins, one for each scenario."""
     constraints: Constraints
+    """What the application may suffer on each twin."""
     settings: SimulationSettings
+    """The settings of the simulation."""
     episodes: int
+    """The number of nodes for each scenario."""
     seed: int
+    """The seed that the nodes are drawn with."""
 
     def outcomes(self, make: MakeAct) -> dict[str, Outcome]:
-        """How a policy does in each scenario, for each of which it is made afresh."""
+        """The outcome of a policy by scenario; the policy is made anew for each."""
         return {
             twin.scenario.name: evaluate(
                 make(self.episodes),
@@ -67,75 +65,68 @@ class Judge:
         }
 
     def allowed(self) -> dict[str, dict[str, float]]:
-        """What costs nothing, by scenario."""
+        """What the application may suffer, by scenario."""
         return self.constraints.as_json([twin.scenario.name for twin in self.twins])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merit:
-    """How good a policy is.
-
-    Attributes:
-        value: What counts: the higher, the better.
-        low: The lower confidence bound in the worst scenario of strangers.
-    """
+    """The figures that policies are chosen by."""
 
     value: float
+    """The figure that decides; higher is better."""
     low: float
+    """The lower confidence bound of the score in the worst validation scenario."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """By which policies are chosen.
+    """The evaluation sets that policies are chosen on."""
 
-    Args:
-        strangers: Judges on twins that they do not learn from, or, where there are none, on those
-            that they do.
-        known: Judges on those that they do learn from, where there are others.
-    """
-
-    strangers: Judge
-    known: Judge | None = None
+    validation: EvaluationSet
+    """The validation twins, or without any the training twins."""
+    training: EvaluationSet | None = None
+    """The training twins; ``None`` without validation twins."""
 
     def merit(self, make: MakeAct) -> Merit:
-        """How good a policy is, and what is made of it."""
-        low = worst_low(self.strangers.outcomes(make))
-        if self.known is None:
+        """Evaluate a policy, and combine its outcomes into the figures that it is chosen by."""
+        low = worst_low(self.validation.outcomes(make))
+        if self.training is None:
             return Merit(value=low, low=low)
-        lows = [outcome.score_low for outcome in self.known.outcomes(make).values()]
+        lows = [outcome.score_low for outcome in self.training.outcomes(make).values()]
         return Merit(value=0.5 * low + 0.5 * sum(lows) / len(lows), low=low)
 
     def outcomes(self, make: MakeAct) -> dict[str, Outcome]:
-        """How a policy does in each scenario, strangers first."""
-        return {name: o for judge in self._judges() for name, o in judge.outcomes(make).items()}
+        """The outcome of a policy by scenario, validation scenarios first."""
+        return {name: o for one in self._sets() for name, o in one.outcomes(make).items()}
 
     def allowed(self) -> dict[str, dict[str, float]]:
-        """What costs nothing, by scenario."""
-        return {name: costs for judge in self._judges() for name, costs in judge.allowed().items()}
+        """What the application may suffer, by scenario."""
+        return {name: costs for one in self._sets() for name, costs in one.allowed().items()}
 
     def judged_on(self) -> list[str]:
-        """Scenarios of strangers."""
-        return [twin.scenario.name for twin in self.strangers.twins]
+        """The names of the validation scenarios."""
+        return [twin.scenario.name for twin in self.validation.twins]
 
     def with_nodes(self, episodes: int, seed: int) -> Selection:
-        """The same on other nodes, so many of each scenario."""
-        strangers = replace(self.strangers, episodes=episodes, seed=seed)
-        known = self.known and replace(self.known, episodes=episodes, seed=seed)
-        return Selection(strangers=strangers, known=known)
+        """The same selection on other nodes, ``episodes`` of each scenario."""
+        validation = replace(self.validation, episodes=episodes, seed=seed)
+        training = self.training and replace(self.training, episodes=episodes, seed=seed)
+        return Selection(validation=validation, training=training)
 
     def on_fresh_nodes(self) -> Selection:
-        """The same on as many nodes that have chosen nothing.
+        """The same selection on as many new nodes, for an unbiased evaluation of the choice.
 
-        On those that chose it the best of several would look better than it is.
+        On the nodes that it was chosen on, the best of several looks better than it is.
         """
-        return self.with_nodes(self.strangers.episodes, _FRESH_SEED + self.strangers.seed)
+        return self.with_nodes(self.validation.episodes, _FRESH_SEED + self.validation.seed)
 
-    def _judges(self) -> tuple[Judge, ...]:
-        return (self.strangers,) if self.known is None else (self.strangers, self.known)
+    def _sets(self) -> tuple[EvaluationSet, ...]:
+        return (self.validation,) if self.training is None else (self.validation, self.training)
 
 
 def make_selection(
-    learned_on: Sequence[FittedTwin],
+    trained_on: Sequence[FittedTwin],
     judged_on: Sequence[FittedTwin],
     settings: SimulationSettings,
     *,
@@ -143,29 +134,33 @@ def make_selection(
     episodes: int,
     seed: int,
 ) -> Selection:
-    """A choice that allows ``slack`` beyond ample memory.
+    """Make the selection, measuring what is allowed on all twins.
 
     Args:
-        learned_on: Where policies learn.
-        judged_on: Strangers; may be empty.
-        settings: Of the simulation.
-        slack: What is allowed.
-        episodes: Nodes, over all strangers; as many for each that is known.
-        seed: Of the choice: nothing learns on its nodes.
+        trained_on: The training twins.
+        judged_on: The validation twins; may be empty.
+        settings: The settings of the simulation.
+        slack: What is allowed beyond ample memory.
+        episodes: Nodes over all validation twins; each training twin gets as many as a validation
+            twin.
+        seed: The seed of the choice; no policy is trained on its nodes.
     """
-    strangers = judged_on or learned_on
+    validation = judged_on or trained_on
 
-    def judge(twins: Sequence[FittedTwin]) -> Judge:
+    def evaluation_set(twins: Sequence[FittedTwin]) -> EvaluationSet:
         constraints, _ = make_constraints(twins, settings, slack, seed=_CHOICE_SEED + seed)
-        return Judge(
+        return EvaluationSet(
             twins=tuple(twins),
             constraints=constraints,
             settings=settings,
-            episodes=max(episodes // len(strangers), 8),
+            episodes=max(episodes // len(validation), 8),
             seed=_CHOICE_SEED + seed,
         )
 
-    return Selection(strangers=judge(strangers), known=judge(learned_on) if judged_on else None)
+    return Selection(
+        validation=evaluation_set(validation),
+        training=evaluation_set(trained_on) if judged_on else None,
+    )
 
 
 def worst_low(outcomes: Mapping[str, Outcome]) -> float:
@@ -174,5 +169,5 @@ def worst_low(outcomes: Mapping[str, Outcome]) -> float:
 
 
 def as_json(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    """The form that goes into a policy's provenance."""
+    """Outcomes as JSON values, for a policy's provenance."""
     return {name: outcome.as_json() for name, outcome in outcomes.items()}

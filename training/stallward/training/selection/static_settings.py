@@ -1,4 +1,4 @@
-"""Settings that never change: what they come to on twins, and what is allowed beside them."""
+"""Static settings, measured on twins, and the constraints that follow from them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _SEVERITIES: Final = (0.02, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticSettings:
-    """What settings that never change come to on twins."""
+    """Actions that are held for ever, and their outcomes on twins."""
 
     actions: NDArray[np.int64]
-    """``(settings, len(ACTION_SIZES))``."""
+    """The actions, ``(settings, len(ACTION_SIZES))``."""
     progress: Array
-    """Of the background, ``(settings, len(twins))``."""
+    """The background progress, ``(settings, len(twins))``."""
     suffered: Array
-    """Each of ``SUFFERED``, ``(len(SUFFERED), settings, len(twins))``."""
+    """What the application suffered, ``(len(SUFFERED), settings, len(twins))``."""
 
     def only(self, which: slice) -> StaticSettings:
-        """On some of the twins."""
+        """The same settings on some of the twins."""
         return replace(self, progress=self.progress[:, which], suffered=self.suffered[:, :, which])
 
     def best(self, constraints: Constraints) -> NDArray[np.int64]:
@@ -47,20 +47,20 @@ class StaticSettings:
         return np.asarray(self.actions[int(self._scores(constraints).mean(axis=1).argmax())])
 
     def promising(self, index: int, slots: int, allowed: Array, count: int) -> NDArray[np.int64]:
-        """Settings that are worth trying again and again on the twin ``index``.
+        """The candidate settings for a teacher on the twin ``index``.
 
-        Those that do best when what goes beyond the allowed costs little, more and much.
+        They are the best ones under several weights of what is suffered beyond the allowed.
 
         Args:
-            index: Of the twin.
-            slots: That it has; what is done to others makes no difference.
-            allowed: Each of ``SUFFERED``, ``(len(SUFFERED),)``.
-            count: How many at most.
+            index: The index of the twin.
+            slots: The number of its slots; settings of further slots are set to 0.
+            allowed: What is allowed, ``(len(SUFFERED),)``.
+            count: The most candidates.
 
         Returns:
-            ``(n, len(ACTION_SIZES))``, doing nothing first.
+            The actions, ``(n, len(ACTION_SIZES))``; the first does nothing.
         """
-        found = {tuple(np.zeros(self.actions.shape[1], dtype=np.int64).tolist()): None}
+        candidates = {tuple(np.zeros(self.actions.shape[1], dtype=np.int64).tolist()): None}
         cost = PENALTIES @ np.maximum(self.suffered[:, :, index] - allowed[:, None], 0.0)
         orders = [
             np.argsort(severity * cost - self.progress[:, index], kind="stable")
@@ -69,10 +69,10 @@ class StaticSettings:
         for row in np.stack(orders, axis=1).ravel():
             action = self.actions[row].copy()
             action[2 * slots : -1] = 0
-            found.setdefault(tuple(action.tolist()))
-            if len(found) >= count:
+            candidates.setdefault(tuple(action.tolist()))
+            if len(candidates) >= count:
                 break
-        return np.array(list(found), dtype=np.int64)
+        return np.array(list(candidates), dtype=np.int64)
 
     def _scores(self, constraints: Constraints) -> Array:
         return scored(self.progress, self.suffered, constraints.allowed[:, None, :])
@@ -85,22 +85,23 @@ def make_constraints(
     *,
     seed: int,
 ) -> tuple[Constraints, StaticSettings]:
-    """What is allowed on twins, and what settings that never change come to on them.
+    """Measure static settings on twins, and derive what is allowed there.
 
-    On nodes that are smaller or busier than their scenario nobody may come so close to ample
-    memory. What no setting avoids is no policy's fault: a price that rises for ever would only
-    teach it to hold everything back. So half the slack beyond the best setting is allowed, too.
+    On nodes that are smaller or busier than their scenario, no controller may come close to ample
+    memory. A policy is not to blame for what no setting avoids, and a price that rises without end
+    would only teach it to hold everything back. So what the best static setting comes to, plus
+    half the slack, is always allowed.
     """
     ample = measure_ample(twins, settings, seed=seed)
-    statics = screen_static(twins, settings, ample, seed=seed)
+    static_settings = measure_static_settings(twins, settings, ample, seed=seed)
     allowed = np.repeat(slack.as_array(), len(twins), axis=1)
     allowed[0] += ample.windows
-    least = statics.suffered.min(axis=1)
+    least = static_settings.suffered.min(axis=1)
     allowed = np.maximum(allowed, least + slack.as_array() / 2.0)
-    return Constraints(ample=ample, allowed=allowed), statics
+    return Constraints(ample=ample, allowed=allowed), static_settings
 
 
-def screen_static(
+def measure_static_settings(
     twins: Sequence[FittedTwin],
     settings: SimulationSettings,
     ample: Ample,
@@ -108,9 +109,10 @@ def screen_static(
     seed: int,
     candidates: int = 128,
 ) -> StaticSettings:
-    """Run settings that never change, all of them on the same nodes.
+    """Measure static settings, all of them on the same nodes.
 
-    Uniform limits; some slots held back for the others; random limits for each slot.
+    The settings are uniform limits on all slots, limits or pauses of some slots only, and random
+    limits for each slot.
     """
     rng = np.random.default_rng(seed)
     uniform = [
@@ -120,39 +122,45 @@ def screen_static(
         for paused in (0, 1)
     ]
     deepest = len(LIMIT_RATIOS) - 1
-    held = [
+    partial_settings = [
         _static_action(
-            tuple(level * one for one in chosen), 0, paused=tuple(paused * one for one in chosen)
+            tuple(level * held for held in chosen),
+            0,
+            paused=tuple(paused * held for held in chosen),
         )
         for chosen in product((0, 1), repeat=SLOTS)
         for level, paused in ((2, 0), (deepest - 1, 0), (deepest, 1))
         if 0 < sum(chosen) < SLOTS
     ]
-    mixed = [
+    random_settings = [
         _static_action(
             tuple(int(v) for v in rng.integers(len(LIMIT_RATIOS), size=SLOTS)),
             int(rng.integers(len(PROFILES))),
             paused=(0,) * SLOTS,
         )
-        for _ in range(max(candidates - len(uniform) - len(held), 0))
+        for _ in range(max(candidates - len(uniform) - len(partial_settings), 0))
     ]
-    actions = np.array(uniform + held + mixed, dtype=np.int64)
-    found = [
-        _run_statics(actions, twin, settings, ample.only(slice(k, k + 1)), seed)
+    actions = np.array(uniform + partial_settings + random_settings, dtype=np.int64)
+    outcomes = [
+        _measure_on_twin(actions, twin, settings, ample.only(slice(k, k + 1)), seed)
         for k, twin in enumerate(twins)
     ]
-    progress, *suffered = np.moveaxis(np.array(found), 0, -1)
+    progress, *suffered = np.moveaxis(np.array(outcomes), 0, -1)
     return StaticSettings(actions=actions, progress=progress, suffered=np.array(suffered))
 
 
-def _run_statics(
+def _measure_on_twin(
     actions: NDArray[np.int64],
     twin: FittedTwin,
     settings: SimulationSettings,
     ample: Ample,
     seed: int,
 ) -> Array:
-    """Progress and what was suffered under each action, ``(1 + len(SUFFERED), len(actions))``."""
+    """Measure progress and what is suffered under each action.
+
+    Returns:
+        Progress, then each of ``SUFFERED``, ``(1 + len(SUFFERED), len(actions))``.
+    """
     tiled = np.repeat(actions, _DRAWS, axis=0)
     simulation = simulate([twin], len(tiled), settings, ample, seed=seed, draws=_DRAWS)
     sums = np.zeros((1 + len(SUFFERED), len(tiled)))

@@ -1,1 +1,1 @@
-"""Searching the thresholds of a rule."""
+"""Search of a rule's thresholds."""

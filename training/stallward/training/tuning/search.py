@@ -1,10 +1,11 @@
-"""Searching the thresholds of a rule on the twin: seeds, decisions, score and choice as for PPO.
+"""Search of a rule's thresholds on the twin, with seeds, decisions, score and choice as for PPO.
 
-CMA-ES in the unit cube of the thresholds. Every candidate of a generation meets the same nodes
-(``rollout.evaluate`` with one seed), every generation others; the rules that did best, and the
-middle of the search, then meet fresh draws, and the best lower confidence bound wins. A search
-ends with the decisions it may spend, evaluation included. Of several searches, and the defaults,
-one is chosen as policies are (``stallward.training.selection.selection``).
+The search is CMA-ES in the unit cube of the thresholds. All candidates of a generation run on the
+same nodes (``rollout.evaluate`` with one seed), and each generation on new ones. The best
+candidates and the final mean of the search then run on fresh nodes, and the one with the best
+lower confidence bound wins. The budget of a search is a number of decisions, including this
+evaluation. Between the results of several searches and the default thresholds, the choice is made
+as between policies (``stallward.training.selection.selection``).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from numpy.typing import NDArray
 from stallward.agent.control_law.thresholds import as_values, from_unit, spans, to_unit
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
-from stallward.training.parallel import side_by_side, time_for_each
+from stallward.training.parallel import run_in_parallel, time_for_each
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import Outcome, evaluate, rollout_steps
 from stallward.training.selection.selection import make_selection
 from stallward.training.selection.static_settings import make_constraints
-from stallward.training.synthetic_scenarios import compose
+from stallward.training.synthetic_scenarios import make_synthetic_scenarios
 from stallward.training.tuning.settings import (
     Tunable,
     TuneResult,
@@ -38,19 +39,23 @@ from stallward.training.tuning.settings import (
 )
 
 _FRESH_SEED: Final = 10_000
-"""As for policies: nodes that the search has not seen."""
+"""Added to the seed, for nodes that the search has not seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What one search found."""
+class _SearchResult:
+    """The result of one search."""
 
     seed: int
+    """The seed of the search."""
     thresholds: Any
+    """The best thresholds, as the rule's dataclass."""
     outcome: Outcome
-    """On fresh nodes of the twins it was searched on."""
+    """Their outcome on fresh nodes of the twins of the search."""
     steps: int
+    """Decisions spent."""
     generations: int
+    """Generations of the search."""
 
 
 def tune(
@@ -64,11 +69,11 @@ def tune(
     """Search the thresholds of the rule ``name``.
 
     Args:
-        name: The rule.
-        twins: Searched on.
-        settings: Of the search.
-        report: Told how far it is.
-        judged_on: Twins that decide which search is kept; ``twins`` where there are none.
+        name: The name of the rule.
+        twins: The twins to search on.
+        settings: The settings of the search.
+        report: Called with the progress.
+        judged_on: Validation twins, which decide which search is kept; by default ``twins``.
 
     Raises:
         TrainingError: If there is no such rule, or no twin.
@@ -79,7 +84,7 @@ def tune(
         raise TrainingError("There is no twin to tune on.", next_step="Run `stallward fit`.")
     seeds = range(settings.seed, settings.seed + settings.seeds)
     each_s = time_for_each(settings.max_seconds, settings.seeds)
-    searches = side_by_side(
+    searches = run_in_parallel(
         [partial(_search, name, twins, settings, seed, each_s) for seed in seeds],
         lambda message, share: report(message, 0.95 * share),
     )
@@ -92,13 +97,15 @@ def tune(
         episodes=settings.judged_episodes,
         seed=settings.seed,
     )
-    candidates = [rule.thresholds(), *(found.thresholds for found in searches)]
-    makers = [rule.maker(one, settings.settings.ticks_per_action) for one in candidates]
+    candidates = [rule.thresholds(), *(search.thresholds for search in searches)]
+    makers = [
+        rule.maker(thresholds, settings.settings.ticks_per_action) for thresholds in candidates
+    ]
     merits = [selection.merit(make) for make in makers]
     best = int(np.argmax([merit.value for merit in merits]))
     fresh = selection.on_fresh_nodes()
     outcomes = fresh.outcomes(makers[best])
-    steps = sum(found.steps for found in searches)
+    steps = sum(search.steps for search in searches)
     report("done", 1.0)
     return TuneResult(
         thresholds=candidates[best],
@@ -115,9 +122,11 @@ def tune(
             "scores_low_by_seed": [round(merit.low, 4) for merit in merits[1:]],
             "judged_on": selection.judged_on(),
             "scores_low": [f"{name} {o.score_low:.4f}" for name, o in outcomes.items()],
-            "scores_by_seed_where_searched": [round(found.outcome.score, 4) for found in searches],
+            "scores_by_seed_where_searched": [
+                round(search.outcome.score, 4) for search in searches
+            ],
             "decisions": steps,
-            "generations": [found.generations for found in searches],
+            "generations": [search.generations for search in searches],
             "episodes": settings.episodes,
             **{f"slack_{key}": value for key, value in asdict(settings.slack).items()},
             "twins": [twin.scenario.name for twin in twins],
@@ -137,8 +146,8 @@ def _search(
     seed: int,
     max_seconds: float,
     report: Report,
-) -> _Found:
-    """One search, in a process of its own."""
+) -> _SearchResult:
+    """Run one search in a worker process."""
     return _Search(find_tunable(name), twins, settings, seed, max_seconds, report).run()
 
 
@@ -156,8 +165,10 @@ class _Search:
     ) -> None:
         self._rule, self._settings, self._report = rule, settings, report
         self._seed, self._max_seconds = seed, max_seconds
-        composed = compose(twins, settings.composing, settings.settings, seed=settings.seed)
-        self._twins = (*twins, *composed)
+        synthetic = make_synthetic_scenarios(
+            twins, settings.composing, settings.settings, seed=settings.seed
+        )
+        self._twins = (*twins, *synthetic)
         self._constraints, _ = make_constraints(
             self._twins, settings.settings, settings.slack, seed=settings.seed
         )
@@ -169,25 +180,25 @@ class _Search:
             bounds=np.tile([0.0, 1.0], (size, 1)),
             seed=seed,
         )
-        self._kept: list[tuple[float, NDArray[np.float64]]] = []
+        self._generation_best: list[tuple[float, NDArray[np.float64]]] = []
         self._steps = 0
         self._curve: list[float] = []
 
-    def run(self) -> _Found:
-        """Search until the steps or the time are spent, then choose on fresh nodes."""
+    def run(self) -> _SearchResult:
+        """Search until the decisions or the time are spent, then choose on fresh nodes."""
         settings = self._settings
         began_s = time.monotonic()
-        final = rollout_steps(settings.evaluation_seconds, settings.settings)
-        final *= (settings.finalists + 2) * settings.evaluation_episodes
-        budget = settings.total_steps - final
-        generation = rollout_steps(settings.seconds, settings.settings) * settings.episodes
-        generation *= self._cma.population_size
+        final_steps = rollout_steps(settings.evaluation_seconds, settings.settings)
+        final_steps *= (settings.finalists + 2) * settings.evaluation_episodes
+        budget = settings.total_steps - final_steps
+        generation_steps = rollout_steps(settings.seconds, settings.settings) * settings.episodes
+        generation_steps *= self._cma.population_size
         while True:
             spent = (time.monotonic() - began_s) / self._max_seconds
-            done = max(spent, (self._steps + generation) / max(budget, 1))
+            done = max(spent, (self._steps + generation_steps) / max(budget, 1))
             best = f": score {self._curve[-1]:.3f}" if self._curve else ""
-            said = f"{self._rule.name}, seed {self._seed}, generation {len(self._curve)}{best}"
-            self._report(said, min(done, 1.0))
+            message = f"{self._rule.name}, seed {self._seed}, generation {len(self._curve)}{best}"
+            self._report(message, min(done, 1.0))
             if self._curve and done >= 1.0:
                 break
             self._generation()
@@ -197,16 +208,16 @@ class _Search:
         units = [self._cma.ask() for _ in range(self._cma.population_size)]
         seed = 1000 * self._seed + len(self._curve)
         length_s, nodes = self._settings.seconds, self._settings.episodes
-        scores = [self._judge(self._at(u), nodes, seed, length_s).score for u in units]
+        scores = [self._evaluate(self._thresholds(u), nodes, seed, length_s).score for u in units]
         self._cma.tell([(u, -score) for u, score in zip(units, scores, strict=True)])
         best = int(np.argmax(scores))
         self._curve.append(scores[best])
-        self._kept.append((scores[best], units[best]))
+        self._generation_best.append((scores[best], units[best]))
 
-    def _at(self, unit: NDArray[np.float64]) -> Any:
+    def _thresholds(self, unit: NDArray[np.float64]) -> Any:
         return from_unit(self._rule.thresholds, unit)
 
-    def _judge(self, thresholds: Any, episodes: int, seed: int, seconds: float) -> Outcome:
+    def _evaluate(self, thresholds: Any, episodes: int, seed: int, seconds: float) -> Outcome:
         settings = self._settings
         self._steps += rollout_steps(seconds, settings.settings) * episodes
         law = self._rule.law([thresholds], episodes)
@@ -220,21 +231,21 @@ class _Search:
             seconds=seconds,
         )
 
-    def _choose(self) -> _Found:
-        """The best on fresh nodes of the late generations' best, the middle and the default."""
+    def _choose(self) -> _SearchResult:
+        """Choose between the best of late generations, the final mean and the defaults."""
         settings = self._settings
-        late = self._kept[len(self._kept) // 2 :]
+        late = self._generation_best[len(self._generation_best) // 2 :]
         late.sort(key=lambda item: item[0], reverse=True)
-        finalists = [self._at(self._cma.mean)]
-        finalists += [self._at(unit) for _, unit in late[: settings.finalists]]
+        finalists = [self._thresholds(self._cma.mean)]
+        finalists += [self._thresholds(unit) for _, unit in late[: settings.finalists]]
         candidates = [self._default, *finalists]
-        fresh = _FRESH_SEED + self._seed
+        fresh_seed = _FRESH_SEED + self._seed
+        nodes, length_s = settings.evaluation_episodes, settings.evaluation_seconds
         outcomes = [
-            self._judge(one, settings.evaluation_episodes, fresh, settings.evaluation_seconds)
-            for one in candidates
+            self._evaluate(thresholds, nodes, fresh_seed, length_s) for thresholds in candidates
         ]
         best = int(np.argmax([outcome.score_low for outcome in outcomes]))
-        return _Found(
+        return _SearchResult(
             seed=self._seed,
             thresholds=candidates[best],
             outcome=outcomes[best],

@@ -1,4 +1,4 @@
-"""What is searched: the thresholds of each rule and the settings of a search."""
+"""The rules that can be tuned, and the settings and result of a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.errors import TrainingError
 from stallward.training.selection.rollout import Act, Outcome
 from stallward.training.selection.selection import MakeAct
-from stallward.training.synthetic_scenarios import Composing
+from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
 _TICK_S: Final = 0.1
 
@@ -27,11 +27,14 @@ class Tunable:
     """A rule that can be tuned."""
 
     name: str
+    """The name of the rule."""
     thresholds: type[Any]
+    """The dataclass of its thresholds."""
     law: Callable[[Sequence[Any], int], Law]
+    """Makes the control law from thresholds, for a number of nodes."""
 
     def maker(self, thresholds: Any, ticks_per_action: int) -> MakeAct:
-        """Makes the rule for so many nodes."""
+        """The maker of the rule with these thresholds, for any number of nodes."""
         return lambda nodes: as_act(self.law([thresholds], nodes), ticks_per_action)
 
 
@@ -43,70 +46,70 @@ TUNABLE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneSettings:
-    """How thresholds are searched."""
+    """The settings of a search."""
 
     seed: int = 1
+    """The first seed; further seeds count up from it."""
     seeds: int = 5
-    """Searches, of which one is kept."""
+    """The number of searches, of which one is kept."""
     total_steps: int = 30_000_000
-    """Decisions on the twin for each seed, evaluation included."""
+    """Decisions on the twin for each seed, including the evaluation."""
     max_seconds: float = float("inf")
-    """Wall time for all searches; the final evaluation comes on top."""
+    """Wall time for all searches, without the final evaluation."""
     episodes: int = 128
-    """Nodes each candidate meets."""
+    """Nodes that each candidate runs on."""
     seconds: float = 20.0
-    """How long it runs on each, after a burn-in."""
+    """How long a candidate runs on each node, after a burn-in."""
     sigma: float = 0.25
-    """First spread of the search, in the unit cube."""
+    """The initial spread of the search, in the unit cube."""
     slack: Slack = field(default_factory=Slack)
-    """As for PPO: what is allowed beyond ample memory."""
+    """What is allowed beyond ample memory, as for PPO."""
     evaluation_episodes: int = 256
-    """Fresh nodes for each finalist."""
+    """Fresh nodes that each finalist runs on."""
     evaluation_seconds: float = 40.0
-    """How long each finalist runs on them."""
+    """How long a finalist runs on each node."""
     finalists: int = 6
-    """Best of the later generations that are evaluated beside the middle and the defaults."""
+    """How many of the best candidates of late generations are finalists. The mean of the search
+    and the default thresholds are evaluated with them."""
     judged_episodes: int = 1024
-    """As for PPO: fresh nodes for the choice between seeds, over all scenarios."""
-    composing: Composing = field(default_factory=Composing)
-    """As for PPO: scenarios beside the recorded ones."""
+    """Fresh nodes for the choice between seeds, over all scenarios, as for PPO."""
+    composing: SyntheticScenarioSettings = field(default_factory=SyntheticScenarioSettings)
+    """The synthetic scenarios that are searched on in addition, as for PPO."""
     settings: SimulationSettings = field(default_factory=SimulationSettings)
+    """The settings of the simulation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """What the searches found.
-
-    Attributes:
-        thresholds: The rule's dataclass.
-        outcomes: How it did in each scenario that it was chosen by, on nodes that chose nothing.
-        default: How the rule with its defaults did on the same.
-        steps: Decisions spent, over all seeds.
-        provenance: For the file: strings and numbers only.
-    """
+    """The result of the searches."""
 
     thresholds: Any
+    """The thresholds that were chosen, as the rule's dataclass."""
     outcomes: dict[str, Outcome]
+    """The rule's outcome in each scenario of the choice, on nodes that had no part in it."""
     default: dict[str, Outcome]
+    """The outcome of the rule with its default thresholds, on the same nodes."""
     steps: int
+    """Decisions spent, over all seeds."""
     provenance: dict[str, Any]
+    """The provenance for the file: strings and numbers only."""
 
 
 def as_act(law: Law, ticks_per_action: int) -> Act:
-    """A law as ``rollout.evaluate`` takes it; fresh for each evaluation."""
+    """A control law as a policy for ``rollout.evaluate``, to be made anew for each evaluation."""
     elapsed_s = 0.0
 
     def act(observations: NDArray[np.float32]) -> NDArray[np.int64]:
         nonlocal elapsed_s
-        chosen = law.act(observations, elapsed_s)
+        actions = law.act(observations, elapsed_s)
         elapsed_s = _TICK_S * ticks_per_action
-        return chosen
+        return actions
 
     return act
 
 
 def find_tunable(name: str) -> Tunable:
-    """The rule ``name``.
+    """Find the tunable rule ``name``.
 
     Raises:
         TrainingError: If there is no such rule.

@@ -1,1 +1,1 @@
-"""Fitting the twin to recordings, and how far it is off."""
+"""Fits the twin to recordings, and measures its sim-to-real gap."""

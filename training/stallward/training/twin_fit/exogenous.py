@@ -1,8 +1,8 @@
-"""The exogenous description of a scenario, taken from its recordings.
+"""The exogenous description of a scenario, estimated from its recordings.
 
-Working sets and full-speed work rates come from the runs with memory for all (or, without one,
-from the largest use seen), when programs come and go from the longest of them; the service time
-from the runs without background.
+Working sets and full-speed work rates come from the runs with ample memory, or without such runs
+from the largest values seen. The longest run shows when programs come and go. The service time
+comes from runs without background.
 """
 
 from __future__ import annotations
@@ -32,30 +32,31 @@ from stallward.training.twin_fit.exogenous_background import background_slot, gr
 _SLO_FACTOR: Final = 1.5
 _POISSON_SPREAD: Final = 0.5
 _CYCLES_S: Final = 60
-"""Waves of a minute or a part of it come out whole."""
+"""Request rates are cut to whole minutes, so that waves of a minute or a fraction are complete."""
 _MORE_THAN_CHANCE: Final = 4.0
+"""The variance from which a request rate counts as varying, relative to that of chance."""
 _INACTIVE_SHARE: Final = 0.5
-"""Where no file pages were seen."""
+"""The share of inactive file pages if no full zone was recorded."""
 _FULL_RATIO: Final = 0.99
-"""Of a zone's memory, from which it is full."""
+"""A zone counts as full above this share of its memory."""
 _SHARES: Final = 41
-"""Quantiles."""
+"""The number of quantiles of the share of inactive file pages."""
 _LEAST_TICKS: Final = 20
 _LEAST_GROWTH: Final = 0.01
 """Share of its file pages that an application must add over a run for some to count as cold."""
 _LONGEST_FILL: Final = 4.0
-"""The cold set fills within so many lengths of a run at most."""
-_UNPRESSED: Final = ("alone", "ample")
-"""Conditions in which the application has all the memory it wants."""
+"""The longest time constant with which cold pages fill, in lengths of the run."""
+_AMPLE_CONDITIONS: Final = ("alone", "ample")
+"""The conditions in which the application has all the memory it needs."""
 
 
-def describe(name: str, recordings: Sequence[Recording]) -> Exogenous:
-    """The twin's scenario of the recordings of one scenario.
+def estimate_exogenous(name: str, recordings: Sequence[Recording]) -> Exogenous:
+    """Estimate the exogenous description of a scenario from its recordings.
 
-    Without runs under pressure the ones with ample memory have to do.
+    Without runs under pressure, runs with ample memory are used in their place.
 
     Raises:
-        DatasetError: If there is no run of the application beside the background.
+        DatasetError: If there is no run of the application together with the background.
     """
     ample = [r for r in recordings if r.run.condition == "ample"]
     together = [r for r in recordings if r.run.condition == "together"] or ample
@@ -64,31 +65,32 @@ def describe(name: str, recordings: Sequence[Recording]) -> Exogenous:
             f"There is no run of {name} with everything together.",
             next_step="Record it with `stallward record`.",
         )
-    unpressed = ample + [r for r in recordings if r.run.condition == "background"]
-    quiet = [r for r in recordings if r.run.condition == "alone"] or ample or together
+    unpressured = ample + [r for r in recordings if r.run.condition == "background"]
+    alone = [r for r in recordings if r.run.condition == "alone"] or ample or together
     run = together[0].run
-    largest = max((r.run for r in recordings), key=lambda run: len(run.slot_names))
-    made_with = _made_with(run)
-    names, floors = largest.slot_names[:SLOTS], _floors_bytes(largest, made_with)
+    most_slots = max((r.run for r in recordings), key=lambda run: len(run.slot_names))
+    recorded_scenario = _recorded_scenario(run)
+    names = most_slots.slot_names[:SLOTS]
+    floors = _floors_bytes(most_slots, recorded_scenario)
     return Exogenous(
         name=name,
         zone_bytes=run.sandbox_bytes,
         swap_bytes=run.swap_bytes or 2 << 30,
-        slo_ms=_slo_ms(run.slo_ms, ample or quiet),
+        slo_ms=_slo_ms(run.slo_ms, ample or alone),
         cores=float(max(run.node.cpu_count, 1)),
         slo_quantile=run.slo_quantile,
         memory_bytes=run.node.memory_total_bytes,
         inactive_file_shares=_inactive_file_shares(together),
         protected=replace(
-            _protected(quiet, ample or quiet, together),
-            workers=float(made_with.protected.workers) if made_with else 1.0,
+            _protected(alone, ample or alone, together),
+            workers=float(recorded_scenario.protected.workers) if recorded_scenario else 1.0,
             idle_loss_pages_per_s=_idle_loss_per_s(recordings),
         ),
         slots=tuple(
             replace(
-                background_slot(i, slot_name, unpressed or together, together),
+                background_slot(i, slot_name, unpressured or together, together),
                 floor_bytes=floors[i],
-                restarts=_restarts(made_with, i),
+                restarts=_restarts(recorded_scenario, i),
             )
             for i, slot_name in enumerate(names)
         ),
@@ -96,15 +98,15 @@ def describe(name: str, recordings: Sequence[Recording]) -> Exogenous:
 
 
 def _restarts(scenario: Scenario | None, slot: int) -> bool:
-    """Whether what is terminated in a slot begins anew; not that anybody knew of."""
+    """Whether a terminated program of a slot starts again; ``False`` if that is unknown."""
     groups = () if scenario is None else scenario.background
     return slot < len(groups) and groups[slot].restarts
 
 
 def _inactive_file_shares(runs: Sequence[Recording]) -> tuple[float, ...]:
-    """Quantiles of the share of the zone's file pages on its inactive list while it is full.
+    """Quantiles of the share of the zone's file pages on the inactive list while it is full.
 
-    They are all that a full zone has available, by which rules terminate.
+    A full zone has no other available memory, and rules terminate programs by available memory.
     """
     shares = []
     for run in runs:
@@ -112,18 +114,18 @@ def _inactive_file_shares(runs: Sequence[Recording]) -> tuple[float, ...]:
         full = run.tick("zone_memory_usage_bytes") > _FULL_RATIO * run.run.sandbox_bytes
         known = np.isfinite(inactive) & (file > 0.0) & full
         shares.append(inactive[known] / file[known])
-    found = np.concatenate(shares)
-    if not len(found):
+    pooled = np.concatenate(shares)
+    if not len(pooled):
         return (_INACTIVE_SHARE,)
     levels = np.linspace(0.0, 1.0, _SHARES)
-    return tuple(np.clip(np.quantile(found, levels), 0.0, 1.0).round(4).tolist())
+    return tuple(np.clip(np.quantile(pooled, levels), 0.0, 1.0).round(4).tolist())
 
 
-def _made_with(run: RunInfo) -> Scenario | None:
+def _recorded_scenario(run: RunInfo) -> Scenario | None:
     """The scenario that a run was recorded with.
 
     Returns:
-        ``None`` if it was recorded on a node of its own, or with a file of an older kind.
+        ``None`` if it was recorded outside a sandbox, or with a scenario file of an older format.
     """
     try:
         return scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
@@ -131,19 +133,23 @@ def _made_with(run: RunInfo) -> Scenario | None:
         return None
 
 
-def _floors_bytes(run: RunInfo, made_with: Scenario | None) -> tuple[int, ...]:
-    """The least limit of each slot, which no tick shows where nobody went so low."""
+def _floors_bytes(run: RunInfo, recorded_scenario: Scenario | None) -> tuple[int, ...]:
+    """The floor of each slot; ticks show it only if a limit went as low as that."""
     if run.slot_floors_bytes:
         return run.slot_floors_bytes
-    found = {group.name: group.floor_bytes for group in made_with.background} if made_with else {}
-    return tuple(found.get(name, DEFAULT_FLOOR_BYTES) for name in run.slot_names)
+    floors = (
+        {group.name: group.floor_bytes for group in recorded_scenario.background}
+        if recorded_scenario
+        else {}
+    )
+    return tuple(floors.get(name, DEFAULT_FLOOR_BYTES) for name in run.slot_names)
 
 
 def measured_ms(recording: Recording) -> Array:
-    """Sojourn times of the requests scheduled after the burn-in; unfinished ones as they stand."""
+    """Sojourn times of the requests scheduled after the burn-in, including unfinished ones."""
     requests = recording.requests
-    mine = requests.scheduled_s >= recording.run.measured_from_s
-    return np.asarray(requests.sojourn_ms[mine])
+    measured = requests.scheduled_s >= recording.run.measured_from_s
+    return np.asarray(requests.sojourn_ms[measured])
 
 
 def _slo_ms(stated: float, runs: Sequence[Recording]) -> float:
@@ -154,18 +160,18 @@ def _slo_ms(stated: float, runs: Sequence[Recording]) -> float:
 
 
 def _protected(
-    quiet: Sequence[Recording], unpressed: Sequence[Recording], together: Sequence[Recording]
+    alone: Sequence[Recording], unpressured: Sequence[Recording], together: Sequence[Recording]
 ) -> ProtectedProgram:
-    pooled = np.concatenate([measured_ms(r) for r in quiet])
+    pooled = np.concatenate([measured_ms(r) for r in alone])
     if not len(pooled):
-        raise DatasetError(f"{quiet[0].path} has no requests after its burn-in.")
+        raise DatasetError(f"{alone[0].path} has no requests after its burn-in.")
     gaps = np.concatenate([np.diff(r.requests.scheduled_s) for r in together])
     rate = 1.0 / max(float(gaps.mean()), 1e-9)
-    anon = largest(quiet, "protected_anon_bytes") / PAGE_BYTES
-    hot, cold, cold_per_s = _hot_and_cold(unpressed)
+    anon = largest(alone, "protected_anon_bytes") / PAGE_BYTES
+    hot, cold, cold_per_s = _hot_and_cold(unpressured)
     service_s = float(np.median(pooled)) * 1e-3
-    # Touches are scaled by a fitted factor; a tenth of the set is where the search starts, and
-    # no request can touch more than it has time to read from memory.
+    # A fitted factor scales the touched pages. The search starts at a tenth of the anonymous
+    # pages, and no request can touch more than it has time to read from memory.
     most = max(service_s * 10e9 / PAGE_BYTES, 1.0)
     return ProtectedProgram(
         request_rate_per_s=rate,
@@ -182,23 +188,23 @@ def _protected(
 
 
 def _idle_loss_per_s(runs: Sequence[Recording]) -> float:
-    """File pages that the application reads again though nothing presses: as many are taken.
+    """The rate of file refaults without memory pressure, which is the rate of idle reclaim.
 
-    The most that a run shows: what counts as idle takes longer than a short run to become so.
+    It is the highest rate of any run, because pages may not become idle within a short run.
     """
-    found = [
+    rates = [
         growth_per_s(run, "protected_refault_file_pages", since_s=run.run.measured_from_s)
         for run in runs
-        if run.run.condition in _UNPRESSED
+        if run.run.condition in _AMPLE_CONDITIONS
     ]
-    return round(max((rate for rate in found if rate is not None), default=0.0), 2)
+    return round(max((rate for rate in rates if rate is not None), default=0.0), 2)
 
 
 def _rate_factors(runs: Sequence[Recording]) -> tuple[float, ...]:
-    """How the request rate goes, second by second after the start, on average over runs and 3 s.
+    """The relative request rate in each second after the start, averaged over runs and 3 s.
 
     Returns:
-        Factors of 1 on average; a single one where it varies no more than by chance.
+        Factors with a mean of 1; a single 1 if the rate varies no more than by chance.
     """
     seconds = int(min(r.run.end_s - r.run.start_s for r in runs) / _CYCLES_S) * _CYCLES_S
     if seconds == 0:
@@ -208,7 +214,8 @@ def _rate_factors(runs: Sequence[Recording]) -> tuple[float, ...]:
         [np.histogram(r.requests.scheduled_s - r.run.start_s, edges)[0] for r in runs]
     ).astype(np.float64)
     mean = counts.mean(axis=0)
-    # Of Poisson arrivals the mean has this variance by chance; runs of one seed share theirs.
+    # The mean of Poisson arrivals has this variance by chance; runs of one seed have the same
+    # arrivals.
     if mean.var() < _MORE_THAN_CHANCE * mean.mean() / len({r.run.seed for r in runs}):
         return (1.0,)
     mean = np.convolve(np.concatenate([mean[-1:], mean, mean[:1]]), np.full(3, 1 / 3), "valid")
@@ -216,13 +223,13 @@ def _rate_factors(runs: Sequence[Recording]) -> tuple[float, ...]:
 
 
 def _hot_and_cold(runs: Sequence[Recording]) -> tuple[float, float, float]:
-    """The application's file pages: the hot ones, the cold ones, how fast it reads those.
+    """Estimate the application's hot and cold file pages.
 
-    Where nothing presses, files that each request reads a part of fill the cache along
-    ``hot + cold (1 - exp(-t / tau))`` after the start.
+    Without memory pressure, the page cache grows as ``hot + cold (1 - exp(-t / tau))`` after the
+    start, because each request reads a part of the cold files.
 
     Returns:
-        Hot pages, cold pages and cold pages read per second.
+        Hot pages, cold pages, and cold pages read per second.
     """
     run = max(runs, key=lambda r: len(r.ticks["time_s"]))
     time_s, file = run.tick("time_s"), run.tick("protected_file_bytes") / PAGE_BYTES
@@ -237,8 +244,8 @@ def _hot_and_cold(runs: Sequence[Recording]) -> tuple[float, float, float]:
     for tau_s in np.geomspace(1.0, _LONGEST_FILL * time_s[-1], 40):
         shape = np.stack([np.ones_like(time_s), 1.0 - np.exp(-time_s / tau_s)], axis=1)
         (hot, cold), *_ = np.linalg.lstsq(shape, file, rcond=None)
-        off = float(np.square(shape @ (hot, cold) - file).sum())
-        if off < best[0] and hot >= 0.0:
-            best = (off, float(hot), float(cold), float(tau_s))
+        error = float(np.square(shape @ (hot, cold) - file).sum())
+        if error < best[0] and hot >= 0.0:
+            best = (error, float(hot), float(cold), float(tau_s))
     _, hot, cold, tau_s = best
     return hot, cold, cold / tau_s

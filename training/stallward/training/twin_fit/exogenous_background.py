@@ -1,4 +1,4 @@
-"""What a recording shows of a background program: its work, its sizes, when it ran."""
+"""Estimates of a background program from recordings: its work, its memory, when it runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LEAST_UNITS: Final = 1e-6
 
 
 _IDLE_BYTES: Final = 1 << 20
-"""A group without processes may keep some pages; one with a program has more than this."""
+"""A group without processes may keep some pages; a group with a program has more than this."""
 
 
-_NEARLY: Final = 0.9
+_LENGTH_TOLERANCE: Final = 0.9
 
 
 _LEAST_TICK_S: Final = 0.05
@@ -38,19 +38,19 @@ Mask = NDArray[np.bool_]
 def background_slot(
     index: int, name: str, free: Sequence[Recording], together: Sequence[Recording]
 ) -> SlotProgram:
-    """The program of one slot, as its recordings show it.
+    """Estimate the program of one slot from recordings.
 
     Args:
-        index: The slot's place.
-        name: Its name.
-        free: Runs in which nothing holds it back.
-        together: Runs beside the application, from which follows when it works.
+        index: The index of the slot.
+        name: The name of the program.
+        free: Runs in which the program has all the memory it needs.
+        together: Runs of the program together with the application.
     """
     prefix = f"slot{index}_"
     anon, file = _program(free, prefix)
     if max(anon) + max(file) < 1.0:
         anon, file = _program(together, prefix)
-    rates = [rate_while_on(r, index) for r in (*free, *together)]
+    rates = [rate_while_running(r, index) for r in (*free, *together)]
     full = max((rate for rate in rates if rate), default=_LEAST_UNITS)
     dirty = largest(free, f"{prefix}dirty_bytes") / PAGE_BYTES
     held = np.array(anon) + np.array(file)
@@ -60,7 +60,7 @@ def background_slot(
         anon_pages=anon,
         file_pages=file,
         loop_from_s=float(np.argmax(held >= 0.9 * held.max())),
-        running=_usual_running((*free, *together), index),
+        running=_typical_running((*free, *together), index),
         cores=_cores(free, prefix),
         fill_pages_per_s=_fill_pages_per_s(free or together, prefix),
     )
@@ -78,15 +78,15 @@ def background_slot(
 
 
 def _alive(run: Recording, prefix: str) -> Mask:
-    """In which ticks somebody runs the slot's program: the group holds memory."""
+    """The ticks in which the slot's program runs, which is when the group holds memory."""
     held = np.nan_to_num(run.tick(prefix + "memory_usage_bytes")) + np.nan_to_num(
         run.tick(prefix + "swap_bytes")
     )
     return np.asarray(held > _IDLE_BYTES)
 
 
-def running(recording: Recording, index: int) -> tuple[float, ...]:
-    """For each second of a recording, 1 if somebody ran the program of slot ``index``, else 0."""
+def recorded_running(recording: Recording, index: int) -> tuple[float, ...]:
+    """For each second of a recording, 1 if the program of slot ``index`` ran, else 0."""
     time_s = recording.tick("time_s") - recording.run.start_s
     alive = _alive(recording, f"slot{index}_")
     if not alive.any():
@@ -96,68 +96,74 @@ def running(recording: Recording, index: int) -> tuple[float, ...]:
     return tuple(float(v) for v in alive[at])
 
 
-def _usual_running(runs: Sequence[Recording], index: int) -> tuple[float, ...]:
-    """When a program comes and goes, as the longest run shows it in which nobody ended it."""
-    found = [running(r, index) for r in runs]
-    longest = max(len(seconds) for seconds in found)
-    whole = max((s for s in found if len(s) >= _NEARLY * longest), key=sum)
-    return whole if any(whole) else (1.0,)
+def _typical_running(runs: Sequence[Recording], index: int) -> tuple[float, ...]:
+    """The seconds in which a program runs, taken from the longest run.
+
+    Of several about equally long runs, the one in which the program ran most is taken, because a
+    rule may have terminated the program in the others.
+    """
+    series = [recorded_running(r, index) for r in runs]
+    longest = max(len(seconds) for seconds in series)
+    typical = max((s for s in series if len(s) >= _LENGTH_TOLERANCE * longest), key=sum)
+    return typical if any(typical) else (1.0,)
 
 
-def rate_while_on(
+def rate_while_running(
     run: Recording, index: int, span_s: tuple[float, float] | None = None
 ) -> float | None:
-    """Units per second of a slot, over the time in which its program ran.
+    """The work rate of a slot in units per second, over the time in which its program ran.
 
     Args:
         run: The recording.
-        index: Of the slot.
-        span_s: From when to when; all that was measured by default.
+        index: The index of the slot.
+        span_s: Start and end of the time to look at, by default the measured part.
     """
     from_s, to_s = span_s or (run.run.measured_from_s, run.run.end_s)
     rate = run.units.rate_per_s(index, from_s, to_s)
     time_s = run.tick("time_s")
-    mine = (time_s >= from_s) & (time_s < to_s)
-    share = float(_alive(run, f"slot{index}_")[mine].mean()) if mine.any() else 0.0
+    inside = (time_s >= from_s) & (time_s < to_s)
+    share = float(_alive(run, f"slot{index}_")[inside].mean()) if inside.any() else 0.0
     return rate / share if rate is not None and share > 0.0 else rate
 
 
 def _program(
     runs: Sequence[Recording], prefix: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What a slot uses over its own time, second by second, from its longest life."""
-    lives = [(run, first, last) for run in runs for first, last in _lives(_alive(run, prefix))]
-    if not lives:
+    """Anonymous and file pages in each second since the program's start, in its longest life."""
+    lifetimes = [
+        (run, first, last) for run in runs for first, last in _lifetimes(_alive(run, prefix))
+    ]
+    if not lifetimes:
         return (0.0,), (0.0,)
-    run, first, last = max(lives, key=lambda life: life[2] - life[1])
+    run, first, last = max(lifetimes, key=lambda lifetime: lifetime[2] - lifetime[1])
     time_s = run.tick("time_s")[first:last]
     seconds = np.arange(max(int(time_s[-1] - time_s[0]), 1))
-    owned = np.nan_to_num(run.tick(prefix + "anon_bytes")) + np.nan_to_num(
+    anon = np.nan_to_num(run.tick(prefix + "anon_bytes")) + np.nan_to_num(
         run.tick(prefix + "swap_bytes")
     )
     file = np.nan_to_num(run.tick(prefix + "file_bytes"))
 
     def sampled(values: Array) -> tuple[float, ...]:
-        found = np.interp(seconds + 0.5, time_s - time_s[0], values[first:last] / PAGE_BYTES)
-        return tuple(float(round(v)) for v in found)
+        pages = np.interp(seconds + 0.5, time_s - time_s[0], values[first:last] / PAGE_BYTES)
+        return tuple(float(round(v)) for v in pages)
 
-    return sampled(owned), sampled(file)
+    return sampled(anon), sampled(file)
 
 
-def _lives(alive: Mask) -> list[tuple[int, int]]:
-    """First and one-past-last index of every stretch of True."""
+def _lifetimes(alive: Mask) -> list[tuple[int, int]]:
+    """The first and the one-past-last index of every stretch of ``True``."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], alive.astype(np.int8), [0]))))
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _cores(runs: Sequence[Recording], prefix: str) -> float:
-    found = [growth_per_s(run, prefix + "cpu_usage_us") for run in runs]
-    shares = [1e-6 * rate for rate in found if rate is not None]
-    return float(np.clip(np.mean(shares), 0.02, 8.0)) if shares else 1.0
+    rates = [growth_per_s(run, prefix + "cpu_usage_us") for run in runs]
+    cores = [1e-6 * rate for rate in rates if rate is not None]
+    return float(np.clip(np.mean(cores), 0.02, 8.0)) if cores else 1.0
 
 
 def growth_per_s(run: Recording, column: str, *, since_s: float = -np.inf) -> float | None:
-    """How fast a counter grew from one moment on; ``None`` where that was not seen."""
+    """The growth of a counter per second since a moment; ``None`` if it was not recorded."""
     counted, time_s = run.tick(column), run.tick("time_s")
     known = np.isfinite(counted) & (time_s >= since_s)
     if known.sum() < 2:
@@ -167,12 +173,12 @@ def growth_per_s(run: Recording, column: str, *, since_s: float = -np.inf) -> fl
 
 
 def _fill_pages_per_s(runs: Sequence[Recording], prefix: str) -> float:
-    """How fast a program reads files for the first time: until it holds half of what it will."""
+    """How fast a program reads files at first, until it holds half of its peak file pages."""
     rates = []
     for run in runs:
         file = np.nan_to_num(run.tick(prefix + "file_bytes")) / PAGE_BYTES
         time_s = run.tick("time_s")
-        for first, last in _lives(_alive(run, prefix)):
+        for first, last in _lifetimes(_alive(run, prefix)):
             half = first + int(np.argmax(file[first:last] >= 0.5 * file[first:last].max()))
             took_s = time_s[half] - time_s[max(first - 1, 0)]
             rates.append(file[half] / max(took_s, _LEAST_TICK_S))
@@ -180,6 +186,6 @@ def _fill_pages_per_s(runs: Sequence[Recording], prefix: str) -> float:
 
 
 def largest(runs: Sequence[Recording], column: str) -> float:
-    """The largest value of a column of ticks over all runs; 0 where nobody has it."""
+    """The largest value of a column of ticks over all runs; 0 if no run has the column."""
     values = [np.nanmax(v) for r in runs if np.isfinite(v := r.tick(column)).any()]
     return float(max(values, default=0.0))

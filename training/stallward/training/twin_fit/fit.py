@@ -1,9 +1,10 @@
-"""Fitting the twin: parameters that explain all recorded arms of a scenario at once.
+"""Fits the parameters of a twin jointly to all recorded arms of a scenario.
 
-Recorded lever states and exogenous inputs are replayed through many candidate twins side
-by side; what comes out is compared by distributions (quantiles of latency, work, stall time,
-use, refaults, swap). The search is a cross-entropy method in the unit cube. The result is not a
-point: the best settings seen are kept, weighted by how well they explain the recordings.
+Recorded lever states and exogenous inputs are replayed through many candidate twins in one batch.
+Their outputs are compared with the recordings by distributions (quantiles of latency, work, stall
+time, memory use, refaults, swap). The search is a cross-entropy method in the unit cube. The
+result is not a point estimate: the best parameters are kept, weighted by how well they explain the
+recordings.
 """
 
 from __future__ import annotations
@@ -30,38 +31,42 @@ from stallward.env.twin.inputs.parameters import (
 )
 from stallward.env.twin.physics.latency import Array
 from stallward.training.progress import Report
-from stallward.training.twin_fit.exogenous import describe
+from stallward.training.twin_fit.exogenous import estimate_exogenous
 from stallward.training.twin_fit.loss import NAMES, SEGMENT_S, live_summary, loss
 from stallward.training.twin_fit.replay import twin_summaries
 
 _SMOOTHING: Final = 0.7
-"""How far mean and spread of the search follow the elite."""
+"""How far the mean and spread of the search move towards the elite."""
 _LEAST_SPREAD: Final = 0.015
 _WIDE: Final = 0.25
+"""Initial spread of a search without a start."""
 _NARROW: Final = 0.06
-"""Spread of a search that begins at a fitted twin."""
-_SEARCHING: Final = 0.85
-"""Share of the time in which it is searched; then all that did well are compared."""
+"""Least initial spread of a search that starts from a fitted twin."""
+_SEARCH_SHARE: Final = 0.85
+"""Share of the time for the search; in the rest the best candidates are compared."""
 _SHARPNESS: Final = 8.0
-"""How much more a draw counts whose loss is lower, per unit of relative loss."""
+"""The weight of a draw falls by this exponent per unit of relative loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSettings:
-    """How a twin is searched for."""
+    """The settings of the search for a twin's parameters."""
 
     candidates: int = 128
-    """Twins replayed side by side."""
+    """Candidate twins in each generation."""
     generations: int = 340
-    """At most; fewer when the time is over."""
+    """The most generations; there are fewer if the time runs out."""
     elite_share: float = 0.12
+    """Share of the candidates that the search moves towards."""
     draws: int = 24
-    """Settings kept."""
+    """Parameter sets that are kept."""
     max_seconds: float = math.inf
     """Wall time for one scenario."""
     recordings_per_generation: int = 4
-    """Recordings replayed in a generation, drawn evenly over arms; the last sees all."""
+    """Recordings replayed in each generation, drawn evenly over arms. The final comparison replays
+    all."""
     seed: int = 1
+    """The seed of the search."""
 
 
 def fit_scenario(
@@ -74,16 +79,16 @@ def fit_scenario(
     """Fit the twin of one scenario jointly to all its recordings.
 
     Args:
-        recordings: Of one scenario.
-        settings: How to search.
-        report: Told how far it is.
-        start: A twin around whose settings the search begins; without one it begins wide.
+        recordings: The recordings of the scenario.
+        settings: The settings of the search.
+        report: Called with the progress.
+        start: A twin around whose parameters the search starts; without one it starts wide.
 
     Raises:
-        DatasetError: If the recordings cannot describe a scenario.
+        DatasetError: If the recordings are not enough to describe the scenario.
     """
     name = recordings[0].run.scenario
-    scenario = describe(name, recordings)
+    scenario = estimate_exogenous(name, recordings)
     usable = [
         r
         for r in recordings
@@ -94,11 +99,11 @@ def fit_scenario(
     began_s = time.monotonic()
     generation = 0
     while True:
-        spent = (time.monotonic() - began_s) / (_SEARCHING * settings.max_seconds)
+        spent = (time.monotonic() - began_s) / (_SEARCH_SHARE * settings.max_seconds)
         done = max(spent, generation / settings.generations)
         if report is not None:
             loss_now = f": loss {search.best_loss:.3f}" if generation else ""
-            report(f"{name}{loss_now}", _SEARCHING * min(done, 1.0))
+            report(f"{name}{loss_now}", _SEARCH_SHARE * min(done, 1.0))
         if generation > 0 and done >= 1.0:
             break
         chosen = _choose(usable, settings.recordings_per_generation, search.rng)
@@ -124,7 +129,7 @@ def fit_scenario(
 
 
 class _Search:
-    """Cross-entropy search in the unit cube, keeping the best of every generation."""
+    """A cross-entropy search in the unit cube, which keeps the best of every generation."""
 
     def __init__(self, settings: FitSettings, start: FittedTwin | None) -> None:
         self.rng = np.random.default_rng(settings.seed)
@@ -141,7 +146,7 @@ class _Search:
         self.best_loss = float("inf")
 
     def ask(self) -> Array:
-        """Candidates, ``(len(PARAMETER_NAMES), candidates)``."""
+        """Draw candidates, ``(len(PARAMETER_NAMES), candidates)``."""
         shape = (len(PARAMETER_NAMES), self._settings.candidates)
         noise = self.rng.standard_normal(shape)
         unit = np.clip(self._mean[:, None] + self._spread[:, None] * noise, 0.0, 1.0)
@@ -149,7 +154,7 @@ class _Search:
         return unit
 
     def tell(self, unit: Array, losses: Array) -> None:
-        """Move towards the elite."""
+        """Move the search towards the candidates with the lowest losses."""
         count = max(int(self._settings.elite_share * len(losses)), 2)
         order = np.argsort(losses)[:count]
         elite = unit[:, order]
@@ -160,17 +165,17 @@ class _Search:
         self.best_loss = float(losses[order[0]])
 
     def finalists(self, count: int) -> Array:
-        """The latest elites, the best seen and fresh draws around the mean."""
+        """The latest elite, the best candidates of all generations, and draws around the mean."""
         latest = [u for _, u in self._kept[-count // 3 :]]
         best = [u for _, u in sorted(self._kept, key=lambda item: item[0])[: count // 3]]
-        fresh = list(self.ask().T[: count - len(latest) - len(best)])
-        return np.stack(latest + best + fresh, axis=1)
+        drawn = list(self.ask().T[: count - len(latest) - len(best)])
+        return np.stack(latest + best + drawn, axis=1)
 
 
 def _choose(
     recordings: Sequence[Recording], count: int, rng: np.random.Generator
 ) -> tuple[int, ...]:
-    """Recordings for one generation: every arm and condition in turn, then at random."""
+    """Draw recordings for one generation: first one of each arm and condition, then any."""
     order = rng.permutation(len(recordings))
     seen: set[tuple[str, str]] = set()
     first: list[int] = []

@@ -1,7 +1,7 @@
-"""What a recording and the twin are compared by: distributions, not traces.
+"""The loss of a fit, which compares a recording and the twin by distributions, not traces.
 
-A recording is compared as a whole and in segments. Whole, the tail of its latencies is known
-best. In segments, what random actions did in one of them is not lost in the mean of all.
+A recording is compared as a whole and in segments. The whole recording gives the best estimate of
+the tail of latencies. Segments show the effects of random actions, which the mean would hide.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stallward.env.recording.recording import Recording
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.physics.latency import Array
 from stallward.env.twin.physics.pages import GROUPS
-from stallward.training.twin_fit.exogenous_background import rate_while_on
+from stallward.training.twin_fit.exogenous_background import rate_while_running
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 SEGMENT_S: Final = 10.0
@@ -41,33 +41,33 @@ _SCALES: Final = np.array(
     + [0.7, 0.7, 0.7]
     + [0.15] * SLOTS
 )
-"""An error of this much counts as one."""
+"""The error of each figure that counts as one."""
 _SEGMENT_SCALE: Final = 2.0
-"""A segment's figures are so much less certain than a whole recording's."""
+"""A factor on the scales of a segment, whose figures are less certain than a whole recording's."""
 _WEIGHTS: Final = np.array([4.0] * (len(QUANTILES) + SLOTS) + [1.0] * (4 * GROUPS + 3 + SLOTS))
-"""Latency and work are what decisions are judged by; the rest says why they are so."""
+"""Latency and work count most, because decisions are judged by them; the rest explains them."""
 _STALL: Final = 0.01
-"""A share of the time that is as good as none."""
-_ENOUGH: Final = (5, 40, 200)
-"""Requests without which a quantile is unknown."""
+"""The share of time stalled below which ``log_share`` is about linear."""
+_LEAST_REQUESTS: Final = (5, 40, 200)
+"""The fewest requests from which each quantile is taken."""
 
 
 def segment_edges_s(burn_in_s: float, length_s: float) -> list[float]:
-    """The seconds of a recording between which it is summarised.
+    """The edges of the segments of a recording, in seconds from its start.
 
     Args:
-        burn_in_s: Where its first segment begins.
-        length_s: Where its last one ends, burn-in included; a short rest belongs to it.
+        burn_in_s: The start of the first segment.
+        length_s: The end of the last segment; a rest shorter than a segment belongs to the last.
     """
     count = max(int((length_s - burn_in_s) / SEGMENT_S), 1)
     return [*(burn_in_s + SEGMENT_S * k for k in range(count)), length_s]
 
 
 def live_summary(recording: Recording, scenario: Exogenous) -> Array:
-    """The summaries of a recording: of the whole, then of each segment.
+    """The figures of a recording: of the whole, then of each segment.
 
     Returns:
-        ``(1 + segments, len(NAMES))``; NaN where it was not recorded.
+        The figures, ``(1 + segments, len(NAMES))``; NaN where a figure was not recorded.
     """
     run = recording.run
     edges = [run.start_s + s for s in segment_edges_s(run.burn_in_s, run.end_s - run.start_s)]
@@ -76,20 +76,20 @@ def live_summary(recording: Recording, scenario: Exogenous) -> Array:
 
 
 def _between(recording: Recording, scenario: Exogenous, from_s: float, to_s: float) -> list[float]:
-    """The summary of what happened from ``from_s`` to ``to_s``."""
+    """The figures of the time from ``from_s`` to ``to_s``."""
     time_s = recording.tick("time_s")
     ticks = (time_s >= from_s) & (time_s < to_s)
     values = _log_quantiles(recording, from_s, to_s)
     for i in range(SLOTS):
         known = i < len(scenario.slots)
-        rate = rate_while_on(recording, i, (from_s, to_s)) if known else None
+        rate = rate_while_running(recording, i, (from_s, to_s)) if known else None
         values.append(np.nan if rate is None else rate / scenario.slots[i].units_per_s)
     groups = ["protected_", *(f"slot{i}_" for i in range(SLOTS))]
     span_s = float(time_s[ticks][-1] - time_s[ticks][0]) if ticks.sum() > 1 else np.nan
 
     def change(column: str) -> float:
-        found = recording.tick(column)[ticks]
-        return float(found[-1] - found[0]) / span_s if len(found) > 1 else np.nan
+        values = recording.tick(column)[ticks]
+        return float(values[-1] - values[0]) / span_s if len(values) > 1 else np.nan
 
     def stalls(columns: Sequence[str]) -> list[float]:
         return [float(v) for v in log_share(np.array([change(column) for column in columns]))]
@@ -113,39 +113,40 @@ def _between(recording: Recording, scenario: Exogenous, from_s: float, to_s: flo
 
 
 def log_share(stalled_us_per_s: Array) -> Array:
-    """Stalls as they are compared: a hundredth of the time counts most where there is none."""
+    """The logarithm of the share of time stalled, in which small stalls count most."""
     return np.asarray(np.log1p(1e-6 * stalled_us_per_s / _STALL))
 
 
 def _log_quantiles(recording: Recording, from_s: float, to_s: float) -> list[float]:
-    """Logarithms of the quantiles of the requests scheduled in a span; NaN of too few."""
+    """The log quantiles of latencies of requests scheduled in a span; NaN if there are too few."""
     requests = recording.requests
-    mine = (requests.scheduled_s >= from_s) & (requests.scheduled_s < to_s)
-    latencies = np.maximum(np.asarray(requests.sojourn_ms[mine]), 1e-3)
+    inside = (requests.scheduled_s >= from_s) & (requests.scheduled_s < to_s)
+    latencies = np.maximum(np.asarray(requests.sojourn_ms[inside]), 1e-3)
     return [
-        float(np.log(np.quantile(latencies, q))) if len(latencies) >= enough else np.nan
-        for q, enough in zip(QUANTILES, _ENOUGH, strict=True)
+        float(np.log(np.quantile(latencies, q))) if len(latencies) >= least else np.nan
+        for q, least in zip(QUANTILES, _LEAST_REQUESTS, strict=True)
     ]
 
 
 def loss(live: Array, twin: Array) -> Array:
-    """How far the twin is from a recording: robust, in units of what matters.
+    """The distance between a recording and its twins, robust against single large errors.
 
     Args:
-        live: Of :func:`live_summary`.
-        twin: The same of ``N`` twins, ``(1 + segments, len(NAMES), N)``.
+        live: The figures of the recording, from :func:`live_summary`.
+        twin: The figures of ``N`` twins, ``(1 + segments, len(NAMES), N)``.
 
     Returns:
-        ``(N,)``: half of it the whole recording's, half the mean of its segments'.
+        The loss of each twin, ``(N,)``: the mean of that of the whole recording and the mean loss
+        of its segments.
     """
     scales = np.full((len(live), 1), _SEGMENT_SCALE)
     scales[0] = 1.0
     error = (twin - live[..., None]) / (scales * _SCALES)[..., None]
     robust = np.log1p(np.square(error))
     weights = np.where(np.isfinite(robust), _WEIGHTS[:, None], 0.0)
-    each = np.where(weights > 0.0, robust, 0.0) * weights
-    rows = each.sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
-    # A twin without requests where the live run had some is no match.
-    silent = (~np.isfinite(twin[0, : len(QUANTILES)])).any(axis=0)
-    broken = silent & np.isfinite(live[0, : len(QUANTILES)]).any()
+    weighted = np.where(weights > 0.0, robust, 0.0) * weights
+    rows = weighted.sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
+    # A twin that answers no requests does not match a live run that did.
+    unanswered = (~np.isfinite(twin[0, : len(QUANTILES)])).any(axis=0)
+    broken = unanswered & np.isfinite(live[0, : len(QUANTILES)]).any()
     return np.asarray(0.5 * (rows[0] + rows[1:].mean(axis=0)) + 100.0 * broken)

@@ -1,4 +1,4 @@
-"""Recorded lever states and exogenous inputs, replayed through many twins side by side."""
+"""Replay of recorded lever states and exogenous inputs through many twins in one batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous
 from stallward.env.twin.physics.latency import Array, pooled_quantiles
 from stallward.env.twin.physics.pages import GROUPS
 from stallward.env.twin.physics.randomness import keys_of
-from stallward.training.twin_fit.exogenous_background import running
+from stallward.training.twin_fit.exogenous_background import recorded_running
 from stallward.training.twin_fit.loss import QUANTILES, log_share, segment_edges_s
 
-_PROFILE: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}
+_PROFILES_BY_NAME: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}
 
 
 def replay_levers(recording: Recording) -> tuple[Array, Array, Array, Array]:
@@ -48,7 +48,7 @@ def replay_levers(recording: Recording) -> tuple[Array, Array, Array, Array]:
             limit = recording.tick(f"slot{i}_state_limit_bytes")[at]
             limits[:, i] = np.where(np.isnan(limit), np.inf, limit / PAGE_BYTES)
         for k, name in enumerate(recording.ticks["profile"][at]):
-            profile = _PROFILE.get(str(name), PROFILES[0])
+            profile = _PROFILES_BY_NAME.get(str(name), PROFILES[0])
             if profile.swappiness is not None:
                 swappiness[k] = profile.swappiness
             if profile.dirty_background_ratio is not None:
@@ -59,9 +59,9 @@ def replay_levers(recording: Recording) -> tuple[Array, Array, Array, Array]:
 
 
 def ended_slots(recording: Recording, ticks: int) -> NDArray[np.bool_]:
-    """Slots whose program is gone for the rest of the recording, ``(ticks, SLOTS)``.
+    """Slots whose program has ended for the rest of the recording, ``(ticks, SLOTS)``.
 
-    A rule may terminate a program; what happens then is not the twin's to explain.
+    A rule may terminate a program, which the twin does not have to explain.
     """
     ended = np.zeros((ticks, SLOTS), dtype=bool)
     time_s = recording.tick("time_s")
@@ -79,44 +79,45 @@ def twin_summaries(
     """Replay the lever states of recordings through the twin, one node per parameter column.
 
     Args:
-        recordings: Whose levers, zone sizes and times are used; they run side by side.
+        recordings: The recordings whose levers, zone sizes and times are used, in one batch.
         scenario: The exogenous description.
-        parameters: ``(len(PARAMETER_NAMES), N)``.
-        seed: Of the twin's randomness, which is the same for all columns.
+        parameters: The parameters of ``N`` twins, ``(len(PARAMETER_NAMES), N)``.
+        seed: The seed of the twin's randomness, which is the same for all columns.
 
     Returns:
-        For each recording ``(1 + segments, len(NAMES), N)``: of the whole and of its segments.
+        For each recording the figures of the whole and of its segments, ``(1 + segments,
+        len(NAMES), N)``.
     """
     count = parameters.shape[1]
     replays = [
         _Replay(recording, slice(k * count, (k + 1) * count))
         for k, recording in enumerate(recordings)
     ]
-    worlds = [as_it_ran(scenario, recording) for recording in recordings]
-    twin = TwinBatch(worlds, count * len(replays), seed=seed)
+    scenarios = [with_recorded_running(scenario, recording) for recording in recordings]
+    twin = TwinBatch(scenarios, count * len(replays), seed=seed)
     twin.reset(
         np.ones(twin.batch, dtype=bool),
-        np.repeat(np.arange(len(worlds)), count),
-        np.tile(parameters, (1, len(worlds))),
+        np.repeat(np.arange(len(scenarios)), count),
+        np.tile(parameters, (1, len(scenarios))),
     )
-    # Every column meets the same luck: what tells two apart is their parameters.
+    # All columns have the same randomness, so that they differ by their parameters only.
     twin.world.keys[: twin.batch] = np.repeat(keys_of(seed, len(replays)), count)
     for replay in replays:
-        replay.furnish(twin)
-    held = _Held(twin)
+        replay.configure(twin)
+    sums = _TickSums(twin)
     for k in range(max(replay.ticks for replay in replays)):
         for replay in replays:
-            replay.before_tick(k, twin, held)
-        levers = [np.repeat(v, count, axis=-1) for v in _side_by_side(replays, k)]
+            replay.before_tick(k, twin, sums)
+        levers = [np.repeat(v, count, axis=-1) for v in _levers_at(replays, k)]
         twin.tick(levers[0] > 0, levers[1], levers[2], (levers[3][0], levers[3][1]))
-        held.add(twin)
+        sums.add(twin)
         for replay in replays:
-            replay.after_tick(k, twin, held)
+            replay.after_tick(k, twin, sums)
     return [replay.summary(scenario) for replay in replays]
 
 
-class _Held:
-    """Sums over ticks of what has no counter of its own."""
+class _TickSums:
+    """Sums over ticks of quantities for which the twin has no counter."""
 
     def __init__(self, twin: TwinBatch) -> None:
         self.pages = np.zeros((GROUPS, twin.batch))
@@ -128,7 +129,7 @@ class _Held:
 
 
 class _Replay:
-    """One recording's levers on the nodes ``rows`` of a batch, and what they came to."""
+    """One recording, replayed on the nodes ``rows`` of a batch."""
 
     def __init__(self, recording: Recording, rows: slice) -> None:
         self._run, self._rows = recording.run, rows
@@ -140,8 +141,8 @@ class _Replay:
         self._ended = ended_slots(recording, self.ticks)
         self._counted: list[dict[str, Array]] = []
 
-    def furnish(self, twin: TwinBatch) -> None:
-        """Give the nodes the size and company of the recorded one."""
+    def configure(self, twin: TwinBatch) -> None:
+        """Set the nodes' zone size, and which programs run, as in the recording."""
         nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
         nodes.zone_pages = self._run.sandbox_bytes / PAGE_BYTES
         if self._run.condition == "alone":
@@ -150,36 +151,36 @@ class _Replay:
             nodes.rate_per_s = 1e-9
         self._full_speed = nodes.units_per_s
 
-    def before_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
-        """End what ended, and begin to measure."""
+    def before_tick(self, k: int, twin: TwinBatch, sums: _TickSums) -> None:
+        """End the programs that ended in the recording, and take the counters at segment edges."""
         if k < self.ticks and self._ended[k].any():
-            gone = np.zeros((SLOTS, twin.batch), dtype=bool)
-            gone[self._ended[k], self._rows] = True
-            twin.end_slots(gone)
+            ended = np.zeros((SLOTS, twin.batch), dtype=bool)
+            ended[self._ended[k], self._rows] = True
+            twin.end_slots(ended)
         if k in self._edges[:-1]:
-            self._counted.append(self._counters(twin, held))
+            self._counted.append(self._counters(twin, sums))
 
-    def after_tick(self, k: int, twin: TwinBatch, held: _Held) -> None:
-        """Take the counters when the recording is over."""
+    def after_tick(self, k: int, twin: TwinBatch, sums: _TickSums) -> None:
+        """Take the counters at the end of the recording."""
         if k == self.ticks - 1:
-            self._counted.append(self._counters(twin, held))
+            self._counted.append(self._counters(twin, sums))
 
-    def _counters(self, twin: TwinBatch, held: _Held) -> dict[str, Array]:
+    def _counters(self, twin: TwinBatch, sums: _TickSums) -> dict[str, Array]:
         nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
-        named = {name: np.array(getattr(nodes, name)) for name in _COUNTERS}
-        named["pages"] = held.pages[:, self._rows].copy()
-        named["on_ticks"] = held.on_ticks[:, self._rows].copy()
-        named["answers"] = twin.pooled[:, self._rows]
-        return named
+        counters = {name: np.array(getattr(nodes, name)) for name in _COUNTERS}
+        counters["pages"] = sums.pages[:, self._rows].copy()
+        counters["on_ticks"] = sums.on_ticks[:, self._rows].copy()
+        counters["answers"] = twin.pooled[:, self._rows]
+        return counters
 
     def summary(self, scenario: Exogenous) -> Array:
-        """``(1 + segments, len(NAMES), N)``."""
+        """The figures of the whole and of its segments, ``(1 + segments, len(NAMES), N)``."""
         last = len(self._edges) - 1
         spans = [(0, last), *((k, k + 1) for k in range(last))]
         return np.array([self._between(scenario, first, end) for first, end in spans])
 
     def _between(self, scenario: Exogenous, first: int, end: int) -> Array:
-        """``(len(NAMES), N)`` of what was counted between two edges."""
+        """The figures between two edges, ``(len(NAMES), N)``."""
         before, after = self._counted[first], self._counted[end]
         change = {name: after[name] - before[name] for name in after}
         ticks = max(self._edges[end] - self._edges[first], 1)
@@ -201,8 +202,11 @@ class _Replay:
         )
 
 
-def _side_by_side(replays: Sequence[_Replay], k: int) -> list[Array]:
-    """Levers of every recording at tick ``k``, the recording last; the last ones stay."""
+def _levers_at(replays: Sequence[_Replay], k: int) -> list[Array]:
+    """The levers of every recording at tick ``k``; the last axis is the recording.
+
+    After the end of a recording its last levers stay.
+    """
     at = [[lever[min(k, r.ticks - 1)] for lever in r.levers] for r in replays]
     return [np.stack(column, axis=-1) for column in zip(*at, strict=True)]
 
@@ -213,9 +217,10 @@ _COUNTERS: Final = (
 )  # fmt: skip
 
 
-def as_it_ran(scenario: Exogenous, recording: Recording) -> Exogenous:
-    """The scenario with its programs coming and going as in the recording."""
+def with_recorded_running(scenario: Exogenous, recording: Recording) -> Exogenous:
+    """The scenario, with its programs running when they ran in the recording."""
     slots = tuple(
-        replace(slot, running=running(recording, i)) for i, slot in enumerate(scenario.slots)
+        replace(slot, running=recorded_running(recording, i))
+        for i, slot in enumerate(scenario.slots)
     )
     return replace(scenario, slots=slots)

@@ -1,9 +1,8 @@
-"""What a policy is shown on a node and on its twin, under the levers of the same recording.
+"""The sim-to-real gap: features on a node and on its twin, under the levers of one recording.
 
-``python -m stallward.training.twin_fit.sim_to_real RECORDINGS TWINS`` prints how far apart the
-features are: from that come the spreads of :mod:`stallward.env.simulation.nuisance`. Work and
-latency agree sooner than what a policy sees of their causes, and what it sees is what it decides
-by.
+``python -m stallward.training.twin_fit.sim_to_real RECORDINGS TWINS`` prints the gap of each
+feature. The spreads of :mod:`stallward.env.simulation.nuisance` are taken from it. A twin whose
+work and latency agree with the node may still differ in the features, by which a policy decides.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from stallward.env.twin.physics.state import node_at
 from stallward.env.twin.simd.jit import kernel
 from stallward.env.twin.simd.vectors import WIDTH
 from stallward.training.errors import DatasetError
-from stallward.training.parallel import side_by_side
-from stallward.training.progress import Report
-from stallward.training.twin_fit.replay import as_it_ran, ended_slots, replay_levers
+from stallward.training.parallel import run_in_parallel
+from stallward.training.progress import Report, silent
+from stallward.training.twin_fit.replay import ended_slots, replay_levers, with_recorded_running
 
 Array = NDArray[np.float64]
 
@@ -50,31 +49,34 @@ _LEVERS: Final = tuple(
     )
 )  # fmt: skip
 _LEAST: Final = 0.005
-"""Features below this on both sides say nothing; ``2 * _LEAST`` more keeps logarithms finite."""
+"""Features below this on both sides are left out; ``2 * _LEAST`` keeps logarithms finite."""
 _TO_SIGMA: Final = 2.5631
 """From the 10th to the 90th percentile of a normal distribution, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """Means over a recording after its burn-in, ``(OBSERVATION_SIZE,)``."""
+class FeatureMeans:
+    """The mean features of a recording after its burn-in, live and on the twin."""
 
     name: str
+    """The name of the recording."""
     live: Array
+    """The live means, ``(OBSERVATION_SIZE,)``."""
     twin: Array
+    """The means on the twin, the same shape."""
 
 
-def shown(recording: Recording, twin: FittedTwin, *, seed: int = 5) -> Shown:
-    """What was observed live, and what the twin shows under the same levers.
+def feature_means(recording: Recording, twin: FittedTwin, *, seed: int = 5) -> FeatureMeans:
+    """Measure the mean features of a recording, live and on the twin under the same levers.
 
     Args:
-        recording: Of an application and its background together.
-        twin: Of its scenario; its likeliest draws are replayed side by side.
-        seed: Of the twin's randomness.
+        recording: A recording of an application together with its background.
+        twin: The twin of its scenario; its likeliest draws are replayed in one batch.
+        seed: The seed of the twin's randomness.
     """
     draws = to_array(twin.draws[:_DRAWS])
     count = draws.shape[1]
-    batch = TwinBatch([as_it_ran(twin.scenario, recording)], count, seed=seed)
+    batch = TwinBatch([with_recorded_running(twin.scenario, recording)], count, seed=seed)
     batch.reset(np.ones(count, dtype=bool), np.zeros(count, dtype=np.int64), draws)
     batch.nodes.zone_pages = recording.run.sandbox_bytes / PAGE_BYTES
     levers = replay_levers(recording)
@@ -91,14 +93,14 @@ def shown(recording: Recording, twin: FittedTwin, *, seed: int = 5) -> Shown:
         live.append(encoders[0].encode(frame))
         on_twin.append(
             [
-                encoder.encode(_under_levers_of(frame, of_twin, float(time_s[k])))
-                for encoder, of_twin in zip(
+                encoder.encode(_with_recorded_levers(frame, twin_frame, float(time_s[k])))
+                for encoder, twin_frame in zip(
                     encoders[1:], raw_frames(frames, everyone), strict=True
                 )
             ]
         )
     measured = time_s >= recording.run.measured_from_s
-    return Shown(
+    return FeatureMeans(
         name=recording.path.name,
         live=np.mean(np.array(live, dtype=np.float64)[measured], axis=0),
         twin=np.mean(np.array(on_twin, dtype=np.float64)[measured], axis=(0, 1)),
@@ -106,11 +108,12 @@ def shown(recording: Recording, twin: FittedTwin, *, seed: int = 5) -> Shown:
 
 
 def _advance(batch: TwinBatch, levers: Sequence[Array], ended: NDArray[np.bool_]) -> None:
-    """A tick with a recording's levers on all nodes."""
-    each = [np.repeat(np.asarray(lever)[..., None], batch.batch, axis=-1) for lever in levers]
+    """Step all nodes by a tick, with the levers of a recording."""
+    repeated = [np.repeat(np.asarray(lever)[..., None], batch.batch, axis=-1) for lever in levers]
     if ended.any():
         batch.end_slots(np.repeat(ended[:, None], batch.batch, axis=1))
-    batch.tick(each[0] > 0, each[1], each[2], (each[3][0], each[3][1]))
+    paused, limits, swappiness, dirty_ratios = repeated
+    batch.tick(paused > 0, limits, swappiness, (dirty_ratios[0], dirty_ratios[1]))
 
 
 @kernel
@@ -120,108 +123,107 @@ def _fill(state: Array, frames: Array) -> None:
         fill_frame(node, frame_at(frames, at), slots_in_use(node))
 
 
-def _under_levers_of(recorded: RawFrame, of_twin: RawFrame, time_s: float) -> RawFrame:
-    """A frame of the twin at a recorded time, with the levers as they were recorded."""
-    node, slots = list(of_twin.node), [list(slot) for slot in of_twin.slots]
+def _with_recorded_levers(recorded: RawFrame, twin_frame: RawFrame, time_s: float) -> RawFrame:
+    """A frame of the twin, with the recorded time and lever states."""
+    node, slots = list(twin_frame.node), [list(slot) for slot in twin_frame.slots]
     node[NODE["time_s"]] = time_s
     node[NODE["profile_index"]] = recorded.node[NODE["profile_index"]]
-    for mine, theirs in zip(slots, recorded.slots, strict=True):
+    for slot, recorded_slot in zip(slots, recorded.slots, strict=True):
         for column in _LEVERS:
-            mine[column] = theirs[column]
+            slot[column] = recorded_slot[column]
     return RawFrame(node=node, slots=slots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
-    """How far apart a feature is, over recordings and, of a slot's, over slots.
-
-    Attributes:
-        feature: Its name, without the number of a slot.
-        live, twin: Means.
-        median: Of ln(twin / live).
-        spread: Of the same, as a standard deviation.
-    """
+class FeatureGap:
+    """The sim-to-real gap of a feature, over recordings and, for a slot feature, over slots."""
 
     feature: str
+    """The name of the feature, without the number of a slot."""
     live: float
+    """The live mean."""
     twin: float
+    """The mean on the twin."""
     median: float
+    """The median of ln(twin / live)."""
     spread: float
+    """The spread of ln(twin / live), as a standard deviation."""
 
 
-def apart(found: Sequence[Shown]) -> list[Apart]:
-    """How far apart each feature is, but for levers and what is next to nothing everywhere."""
+def feature_gaps(means: Sequence[FeatureMeans]) -> list[FeatureGap]:
+    """The gap of each feature, without levers and features that are close to 0 everywhere."""
     columns: dict[str, list[int]] = {}
     for i, name in enumerate(OBSERVATION_NAMES):
         columns.setdefault(re.sub(r"^slot\d", "slotN", name), []).append(i)
-    live, twin = np.array([one.live for one in found]), np.array([one.twin for one in found])
-    rows = []
+    all_live = np.array([recording.live for recording in means])
+    all_twin = np.array([recording.twin for recording in means])
+    gaps = []
     for name, at in columns.items():
-        one, two = live[:, at].ravel(), twin[:, at].ravel()
-        says = (one > _LEAST) | (two > _LEAST)
-        if says.sum() < 3 or np.allclose(one[says], two[says]):
+        live, twin = all_live[:, at].ravel(), all_twin[:, at].ravel()
+        large = (live > _LEAST) | (twin > _LEAST)
+        if large.sum() < 3 or np.allclose(live[large], twin[large]):
             continue
-        logs = np.log((two[says] + 2 * _LEAST) / (one[says] + 2 * _LEAST))
+        logs = np.log((twin[large] + 2 * _LEAST) / (live[large] + 2 * _LEAST))
         tenth, median, ninetieth = np.quantile(logs, [0.1, 0.5, 0.9])
-        rows.append(
-            Apart(
+        gaps.append(
+            FeatureGap(
                 feature=name,
-                live=float(one[says].mean()),
-                twin=float(two[says].mean()),
+                live=float(live[large].mean()),
+                twin=float(twin[large].mean()),
                 median=float(median),
                 spread=float((ninetieth - tenth) / _TO_SIGMA),
             )
         )
-    return rows
+    return gaps
 
 
-def _of_one_twin(twin: Path, recordings: Sequence[Path], report: Report) -> list[Shown]:
+def _means_of_twin(twin: Path, recordings: Sequence[Path], report: Report) -> list[FeatureMeans]:
     report(twin.stem, 0.0)
     fitted = load_fitted(twin)
-    return [shown(load_recording(path), fitted) for path in recordings]
+    return [feature_means(load_recording(path), fitted) for path in recordings]
 
 
-def table(recordings: Path, twins: Path) -> str:
-    """How far apart features are in all recordings of a folder whose scenario has a twin.
+def gap_table(recordings: Path, twins: Path) -> str:
+    """The feature gaps over all recordings of a folder whose scenario has a twin, in Markdown.
 
     Raises:
-        DatasetError: If there is none.
-        StallwardError: If one, or its twin, cannot be read.
+        DatasetError: If there is no such recording.
+        StallwardError: If a recording or a twin cannot be read.
     """
-    of_twin: dict[Path, list[Path]] = {}
+    by_twin: dict[Path, list[Path]] = {}
     for path in (file.parent for file in sorted(recordings.glob("*/run.json"))):
         run = load_run(path)
         twin = twins / f"{run.scenario}.json"
         if run.condition == "together" and twin.exists():
-            of_twin.setdefault(twin, []).append(path)
-    if not of_twin:
+            by_twin.setdefault(twin, []).append(path)
+    if not by_twin:
         raise DatasetError(
             f"No recording in {recordings} is of a scenario that has a twin in {twins}.",
             next_step="Record some with `stallward record`, or fit twins to them.",
         )
-    jobs = [partial(_of_one_twin, twin, paths) for twin, paths in of_twin.items()]
-    found = [one for some in side_by_side(jobs, lambda _said, _share: None) for one in some]
+    jobs = [partial(_means_of_twin, twin, paths) for twin, paths in by_twin.items()]
+    means = [one for part in run_in_parallel(jobs, silent) for one in part]
     lines = [
-        f"{len(found)} recordings",
+        f"{len(means)} recordings",
         "",
         "| feature | live | twin | median ln(twin / live) | spread |",
         "| --- | ---: | ---: | ---: | ---: |",
         *(
-            f"| `{one.feature}` | {one.live:.3f} | {one.twin:.3f} | {one.median:+.2f} "
-            f"| {one.spread:.2f} |"
-            for one in apart(found)
+            f"| `{gap.feature}` | {gap.live:.3f} | {gap.twin:.3f} | {gap.median:+.2f} "
+            f"| {gap.spread:.2f} |"
+            for gap in feature_gaps(means)
         ),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(description="How far apart features are, live and on twins.")
+    parser = argparse.ArgumentParser(description="The sim-to-real gap of each feature.")
     parser.add_argument("recordings", type=Path, help="directory of recordings")
     parser.add_argument("twins", type=Path, help="directory of fitted twins")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        sys.stdout.write(table(asked.recordings, asked.twins))
+        sys.stdout.write(gap_table(arguments.recordings, arguments.twins))
     except StallwardError as error:
         sys.exit(f"{parser.prog}: {error}")
 

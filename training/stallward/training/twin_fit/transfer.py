@@ -1,4 +1,4 @@
-"""Twins of applications that nothing was fitted to: what others taught, by how like they are."""
+"""Twins of applications without fits of their own, from the fitted twins of similar ones."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 
 _BANDWIDTH: Final = 0.5
-"""Of the logarithm of service times: one twice as long counts for 0.4 of an equal one.
+"""The bandwidth for logarithms of service times: twice the service time counts for 0.4 as much.
 
-Of 0.5, 1, 2 and equal weights it predicted left-out scenarios best, without those of the test.
+It predicted left-out scenarios, without those held out for tests, better than 1, 2 and equal
+weights.
 """
 
 
 def transfer(scenario: Exogenous, fitted: Sequence[FittedTwin]) -> FittedTwin:
-    """A twin of ``scenario`` with the parameters of others.
+    """Make a twin of ``scenario`` with the parameters of other twins.
 
-    How many pages a request touches and what misses cost it cannot be seen in runs that nothing
-    presses. It goes with how long a request takes: one of 10 ms that goes through a neural
-    network touches all of it, one of 0.1 ms a few pages. So draws count by how near the service
-    times are, with a Gaussian kernel of their logarithms.
+    Runs without memory pressure do not show how many pages a request touches and what a miss
+    costs. Both depend on how long a request takes: one of 10 ms that evaluates a neural network
+    touches all of its pages, one of 0.1 ms a few. So the draws of a twin are weighted by how
+    similar its service time is, with a Gaussian kernel of the logarithms.
 
     Args:
-        scenario: What references show of it
-        (:func:`~stallward.training.twin_fit.exogenous.describe`).
+        scenario: The exogenous description, estimated from runs without memory pressure
+            (:func:`~stallward.training.twin_fit.exogenous.estimate_exogenous`).
         fitted: Twins of other scenarios, at least one.
     """
     distance = [
         np.log(twin.scenario.protected.service_s / scenario.protected.service_s) / _BANDWIDTH
         for twin in fitted
     ]
-    least = min(abs(each) for each in distance)  # so that the nearest counts, however far it is
-    likeness = np.exp(-0.5 * (np.square(distance) - least**2))
-    likeness /= likeness.sum()
+    least = min(abs(each) for each in distance)  # the nearest twin counts, however far it is
+    similarity = np.exp(-0.5 * (np.square(distance) - least**2))
+    similarity /= similarity.sum()
     return FittedTwin(
         scenario=scenario,
         draws=tuple(draw for twin in fitted for draw in twin.draws),
         weights=tuple(
-            float(like * weight)
-            for like, twin in zip(likeness, fitted, strict=True)
+            float(twin_weight * weight)
+            for twin_weight, twin in zip(similarity, fitted, strict=True)
             for weight in twin.weights
         ),
     )
