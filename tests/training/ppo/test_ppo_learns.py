@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -166,3 +168,15 @@ def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
     assert before < 0.5 * OPTIMUM, "it has something to learn"
     assert after > 0.95 * OPTIMUM, f"{after:.2f} of {OPTIMUM:.2f}, at first {before:.2f}"
     assert after > RANDOM + 0.9 * (OPTIMUM - RANDOM)
+
+
+def test_learning_leaves_nothing_in_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    args = Args(n_envs=4, n_steps=4, batch_size=16)
+    vec = RunAndRest(args.n_envs, steps=64, seed=1)
+    mean, scale = (np.full(OBSERVATION_SIZE, value, dtype=np.float32) for value in (0.0, 1.0))
+    model = make_model(vec, args, mean, scale, seed=1, budget=TimeBudget(float("inf")))
+    model.learn(16)
+    assert list(tmp_path.iterdir()) == []

@@ -125,29 +125,20 @@ class _Stopwatch:
 def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float | None]:
     """Decisions per second while stable-baselines3's PPO trains, and where its time goes."""
     import torch  # noqa: PLC0415 - seconds and half a gigabyte that only training needs
-    from stable_baselines3 import PPO  # noqa: PLC0415
 
     from stallward.env.gym.vec_env import TwinVec  # noqa: PLC0415
-    from stallward.training.network.actor import policy_kwargs  # noqa: PLC0415
     from stallward.training.network.log_features import LOG_SCALES  # noqa: PLC0415
-    from stallward.training.network.slot_policy import SlotPolicy  # noqa: PLC0415
     from stallward.training.ppo.args import Args  # noqa: PLC0415
+    from stallward.training.ppo.callback import TimeBudget  # noqa: PLC0415
+    from stallward.training.ppo.train import make_model  # noqa: PLC0415
 
     torch.set_num_threads(1)
     env = TwinVec(twins, _BATCH, tells_critic=True, seed=1)
     length = 32
-    model = PPO(
-        SlotPolicy,
-        env,
-        n_steps=length,
-        batch_size=4096,
-        n_epochs=Args().n_epochs,
-        device="cpu",
-        seed=1,
-        policy_kwargs=policy_kwargs(
-            np.zeros_like(LOG_SCALES), np.ones_like(LOG_SCALES), critic_features=env.told
-        ),
-    )
+    args = Args(n_envs=_BATCH, n_steps=length, batch_size=4096)
+    mean, scale = np.zeros_like(LOG_SCALES), np.ones_like(LOG_SCALES)
+    budget = TimeBudget(float("inf"))
+    model = make_model(env, args, mean, scale, seed=1, budget=budget, critic_features=env.told)
     model.learn(length * _BATCH)  # the first rollout pays for allocations
     twin, update = _Stopwatch(), _Stopwatch()
     env.step_wait = twin.of(env.step_wait)  # type: ignore[method-assign]

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
 from stallward.agent.desired import ACTION_SIZES
@@ -331,10 +332,10 @@ def make_model(
         scale: The scale of every feature, for the normalisation.
         seed: The seed of everything random.
         budget: The time for the training; the learning rate falls as it runs out.
-        logs: The folder for TensorBoard curves.
+        logs: The folder for TensorBoard curves; without one, nothing is written.
         critic_features: The number of features after the observation that only the critic reads.
     """
-    return PPO(
+    model = PPO(
         SlotPolicy,
         vec,
         n_steps=args.n_steps,
@@ -352,6 +353,10 @@ def make_model(
         tensorboard_log=None if logs is None else str(logs),
         policy_kwargs=policy_kwargs(mean, scale, critic_features=critic_features),
     )
+    if logs is None:
+        # The library's own logger makes a folder in the temporary directory even if it is silent.
+        model.set_logger(Logger(folder=None, output_formats=[]))
+    return model
 
 
 def _report_seed(report: Report, seed: int, message: str, share: float) -> None:
