@@ -22,7 +22,7 @@ from stallward.env.sandbox.data_cache import check_needs, data_key, evict, prepa
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.scenario.file import parse_scenario
 from stallward.env.scenario.scenario import LatencyLines, Places, Scenario, expand
-from stallward.env.workloads.native import build_native
+from stallward.env.workloads.native.build import build_native
 
 MIB = 1024 * 1024
 

@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 
 from stallward.env.errors import WorkloadError
-from stallward.env.workloads import native
 from stallward.env.workloads.detector_data import write_model
 from stallward.env.workloads.detector_images import read_image, write_images
+from stallward.env.workloads.native.build import PROGRAMS, build_native
 from stallward.env.workloads.postgres import reads_script
 from stallward.env.workloads.random_file import write_random_file
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return native.build_native(tmp_path_factory.mktemp("cache"))
+    return build_native(tmp_path_factory.mktemp("cache"))
 
 
 @contextlib.contextmanager
@@ -59,9 +59,9 @@ def rss_mib(pid: int) -> float:
 
 
 def test_programs_are_compiled_once(programs: Path) -> None:
-    assert {path.name for path in programs.iterdir()} == set(native.PROGRAMS)
+    assert {path.name for path in programs.iterdir()} == set(PROGRAMS)
     before = (programs / "anon").stat().st_mtime_ns
-    assert native.build_native(programs.parent) == programs
+    assert build_native(programs.parent) == programs
     assert (programs / "anon").stat().st_mtime_ns == before
 
 
@@ -70,7 +70,7 @@ def test_without_a_compiler_the_error_names_one(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(WorkloadError, match="apt-get install gcc"):
-        native.build_native(tmp_path / "cache")
+        build_native(tmp_path / "cache")
     assert not list(tmp_path.iterdir())
 
 

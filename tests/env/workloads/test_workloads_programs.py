@@ -26,12 +26,13 @@ from stallward.env.scenario.file import (
     parse_scenario,
     scenarios_dir,
 )
-from stallward.env.workloads import native
 from stallward.env.workloads.c_source import write_c_file
-from stallward.env.workloads.memcached_fill import values
+from stallward.env.workloads.key_value_fill import fill, values
+from stallward.env.workloads.memcached_fill import MEMCACHED
+from stallward.env.workloads.native.build import build_native
 from stallward.env.workloads.nginx_server import configuration
 from stallward.env.workloads.program_loop import METERS, measured, user_seconds
-from stallward.env.workloads.redis_fill import fill
+from stallward.env.workloads.redis_fill import REDIS
 from stallward.env.workloads.text_file import write_text_file
 from stallward.env.workloads.web_files import LAST_NAME, LAST_TEXT, write_web_files
 
@@ -40,7 +41,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return native.build_native(tmp_path_factory.mktemp("cache"))
+    return build_native(tmp_path_factory.mktemp("cache"))
 
 
 def needed(program: str, package: str) -> str:
@@ -142,7 +143,7 @@ def test_redis_is_filled_and_gives_many_values_at_once(programs: Path, tmp_path:
     path, lines = tmp_path / "redis.sock", tmp_path / "lines"
     argv = (server, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(tmp_path))
     with serving(path, *argv):
-        assert fill(path, keys=1200, value_bytes=100, seed=1) == 1200
+        assert fill(REDIS, path, keys=1200, value_bytes=100, seed=1) == 1200
         request = load_scenario("redis-sort").protected.load.argv
         options = [word.replace("{run}", str(tmp_path)) for word in request[1:]]
         options[options.index("--keys") + 1] = "1200"
@@ -153,6 +154,39 @@ def test_redis_is_filled_and_gives_many_values_at_once(programs: Path, tmp_path:
     answered = np.loadtxt(lines)
     assert len(answered) > 40
     assert answered[:-8, 3].all()
+
+
+def test_memcached_is_filled(tmp_path: Path) -> None:
+    server = needed("memcached", "memcached")
+    path = tmp_path / "memcached.sock"
+    with serving(path, server, "-s", str(path), "-u", "root"):
+        assert fill(MEMCACHED, path, keys=1200, value_bytes=100, seed=1) == 1200
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "options", "advice"),
+    [
+        ("memcached", "memcached_fill", ("-s", "{path}", "-u", "root", "-m", "2"), "(-m)"),
+        (
+            "redis-server",
+            "redis_fill",
+            ("--port", "0", "--unixsocket", "{path}", "--save", "", "--maxmemory", "3mb"),
+            "--maxmemory",
+        ),
+    ],
+)
+def test_a_server_that_is_too_small_fails_the_filling(
+    tmp_path: Path, name: str, module: str, options: tuple[str, ...], advice: str
+) -> None:
+    path = tmp_path / "server.sock"
+    with serving(path, needed(name, name), *(word.format(path=path) for word in options)):
+        argv = (sys.executable, "-m", f"stallward.env.workloads.{module}", "--socket", str(path))
+        done = subprocess.run(
+            [*argv, "--keys", "9000"], capture_output=True, text=True, check=False, timeout=30
+        )
+    assert done.returncode == 1
+    assert "of 9000 values; " in done.stderr
+    assert advice in done.stderr
 
 
 def test_nginx_serves_the_files_and_the_last_one(programs: Path, tmp_path: Path) -> None:

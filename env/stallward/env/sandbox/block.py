@@ -19,7 +19,7 @@ from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFact
 from stallward.env.sandbox.data_cache import check_needs, evict, prepare_data
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.env.scenario.scenario import Places, Scenario, expand
-from stallward.env.workloads.native import build_native
+from stallward.env.workloads.native.build import build_native
 
 __all__ = [
     "BlockResult",

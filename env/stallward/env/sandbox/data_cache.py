@@ -52,7 +52,7 @@ def prepare_data(scenario: Scenario, cache_dir: Path, native_dir: Path) -> Path:
     Args:
         scenario: Whose data.
         cache_dir: Where data is kept.
-        native_dir: The compiled programs (``native.build_native``).
+        native_dir: The compiled programs (``build_native``).
 
     Returns:
         The folder that ``{data}`` stands for.

@@ -1,4 +1,4 @@
-"""Compiles the C programs shipped with stallward: the hogs and the load generator."""
+"""Compiles the C programs beside it: the hogs and the load generator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLAGS = ("-O2", "-std=gnu11")
 
 def sources_dir() -> Path:
     """The folder with the C sources inside the installed package."""
-    return Path(str(resources.files("stallward.env.workloads"))) / "native"
+    return Path(str(resources.files("stallward.env.workloads.native")))
 
 
 def build_native(cache_dir: Path) -> Path:

@@ -1,0 +1,84 @@
+"""Fills key-value servers with values that come from a seed; each protocol has its own module."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Final
+
+_BATCH: Final = 500
+
+Batch = Sequence[tuple[int, bytes]]
+"""Numbers of keys, each with its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A connection to a key-value server."""
+
+    requests: socket.socket
+    """What the server reads."""
+    replies: BufferedReader
+    """What the server writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValueServer:
+    """A kind of server, and how to talk to it."""
+
+    name: str
+    """The server's name in messages."""
+    store: Callable[[Connection, Batch], None]
+    """Stores the values of a batch under ``key-NUMBER``."""
+    count: Callable[[Connection], int]
+    """Returns how many keys the server says it holds."""
+    advice: str
+    """What to do if the server did not keep everything."""
+
+
+def values(*, keys: int, value_bytes: int, seed: int) -> Iterator[tuple[int, bytes]]:
+    """Each key's number with its value; a key's value depends on the seed alone.
+
+    They are pieces of one random text at other offsets: hardly two are the same, and making
+    them costs nothing. Hexadecimal digits cannot hold what ends a reply.
+    """
+    text = random.Random(seed).randbytes(value_bytes * 4).hex().encode()  # noqa: S311
+    for key in range(keys):
+        offset = key * 7 % (len(text) - value_bytes)
+        yield key, text[offset : offset + value_bytes]
+
+
+def fill(server: KeyValueServer, path: Path, *, keys: int, value_bytes: int, seed: int) -> int:
+    """Store ``key-0`` to ``key-(keys-1)``.
+
+    Returns:
+        How many keys the server says it holds afterwards.
+    """
+    unsent = values(keys=keys, value_bytes=value_bytes, seed=seed)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as requests:
+        requests.connect(str(path))
+        with requests.makefile("rb") as replies:
+            connection = Connection(requests=requests, replies=replies)
+            while batch := list(itertools.islice(unsent, _BATCH)):
+                server.store(connection, batch)
+            return server.count(connection)
+
+
+def run(server: KeyValueServer, description: str) -> None:
+    """Fill as the command line says, and fail if the server did not keep everything."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--value-bytes", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    kept = fill(server, args.socket, keys=args.keys, value_bytes=args.value_bytes, seed=args.seed)
+    if kept < args.keys:
+        sys.exit(f"{server.name} kept {kept} of {args.keys} values; {server.advice}")
