@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from stallward.agent.errors import ActionError, SchemaError, StallwardError
 from stallward.agent.schema.describe import Expect
 from stallward.agent.schema.json_file import read_json
+from stallward.agent.schema.marks import Flat
 from stallward.agent.schema.read import NonNegativeFloat, read
 from stallward.agent.schema.toml_file import read_toml
 from stallward.agent.schema.write import to_table, to_toml
@@ -294,6 +295,36 @@ CARS = st.builds(
 def test_what_is_written_is_read_back(car: Car) -> None:
     assert read(Car, read_toml(to_toml(car))) == car
     assert read(Car, read_json(json.dumps(to_table(car)))) == car
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trailer:
+    load_kg: int
+    wheel: Flat[Wheel]
+
+
+def test_keys_of_a_flat_field_stand_beside_the_others() -> None:
+    wheel = Wheel(size_mm=100, spokes=8)
+    table = {"load_kg": 5, "size_mm": 100, "spokes": 8}
+    assert read(Trailer, table) == Trailer(load_kg=5, wheel=wheel)
+    with pytest.raises(SchemaError) as raised:
+        read(Trailer, {"spoke": 8})
+    assert str(raised.value).split(". ") == [
+        "the file has an unknown key 'spoke'",
+        "Did you mean 'spokes'? load_kg is missing",
+        "Add load_kg to the file; it is a whole number",
+        "size_mm is missing",
+        "Add size_mm to the file; it is a whole number of mm from 10 to 900.",
+    ]
+
+
+def test_what_another_version_of_a_program_added_is_passed_over() -> None:
+    table = {"size_mm": 100, "name": "a\0", "colour": "red"}
+    assert read(Wheel, table, strict=False) == Wheel(size_mm=100, name="a\0")
+    with pytest.raises(SchemaError, match="holds a NUL"):
+        read(Wheel, {"size_mm": 100, "name": "a\0"})
+    with pytest.raises(SchemaError, match=r"size_mm is missing.*name is 1, not a string"):
+        read(Wheel, {"name": 1}, strict=False)
 
 
 def test_what_toml_cannot_say_is_not_written() -> None:

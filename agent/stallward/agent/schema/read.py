@@ -3,9 +3,9 @@
 A dataclass is a table and its fields are the keys; a field without a default is required. The
 types of fields say what a key may hold: ``str``, ``int``, ``float``, ``bool``, ``Path``,
 ``Literal``, an ``Enum``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, ``object`` for
-anything, and unions. ``Annotated`` adds an :class:`Expect`, or a function that takes the value and
-raises :class:`SchemaError`. Dataclasses of a union are told apart by the field that is a
-``Literal`` in each of them; a table without it is the first of them.
+anything, and unions. ``Annotated`` adds an :class:`Expect`, a mark of ``marks.py``, or a function
+that takes the value and raises :class:`SchemaError`. Dataclasses of a union are told apart by the
+field that is a ``Literal`` in each of them; a table without it is the first of them.
 
 What several keys must be together is checked by the dataclass itself, in ``__post_init__``: it
 raises a :class:`SchemaError` whose cause begins with the key, and the reader puts the place of the
@@ -17,24 +17,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 from stallward.agent.errors import SchemaError, StallwardError
 from stallward.agent.schema.describe import (
@@ -46,6 +34,7 @@ from stallward.agent.schema.describe import (
     shown,
     type_name,
 )
+from stallward.agent.schema.keys import Key, bare_type, fields_of, is_literal, keys_of
 
 NonNegativeInt = Annotated[int, Expect(low=0)]
 NonNegativeFloat = Annotated[float, Expect(low=0, high=math.nextafter(2.0**63, 0))]
@@ -57,20 +46,22 @@ _MOST_MISTAKES: Final = 10
 """After so many mistakes nothing further is read: the file is of another kind."""
 
 
-def read(cls: type[_T], values: object, where: str = "") -> _T:
+def read(cls: type[_T], values: object, where: str = "", *, strict: bool = True) -> _T:
     """Make a dataclass from a parsed file.
 
     Args:
-        cls: The dataclass.
+        cls: The dataclass, or a mapping to values of one type.
         values: The content of the file.
         where: What messages call the whole of it; empty names keys without a prefix.
+        strict: Whether people write such files. What only programs write may come from another
+            version: unknown keys are passed over, and text may hold anything.
 
     Raises:
         SchemaError: If a key is unknown, missing, of another type or out of range. The message
             has all of them, each with its dotted path.
     """
-    reader = _Reader()
-    made = reader.table(cls, values, where)
+    reader = _Reader(strict=strict)
+    made = reader.value(cls, values, where)
     if reader.mistakes:
         raise reader.error()
     return made  # type: ignore[no-any-return]
@@ -79,8 +70,9 @@ def read(cls: type[_T], values: object, where: str = "") -> _T:
 class _Reader:
     """Reads one file and collects its mistakes; a value with a mistake is ``None``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool) -> None:
         self.mistakes: list[tuple[str, str]] = []
+        self._strict = strict
 
     def error(self) -> SchemaError:
         """All mistakes as one error."""
@@ -92,11 +84,11 @@ class _Reader:
     def table(self, cls: Any, values: object, where: str) -> Any:
         """Read a table into a dataclass."""
         if not isinstance(values, Mapping):
-            return self._refuse_type(cls, values, where or "the file")
+            return self._refuse_type(cls, values, where)
         before = len(self.mistakes)
-        keys = _keys(cls)
+        keys = keys_of(cls)
         missing = [name for name, key in keys.items() if key.required and name not in values]
-        for name in values:
+        for name in values if self._strict else ():
             if name not in keys:
                 self._refuse_unknown(name, keys, missing, where)
         for name in missing:
@@ -109,10 +101,19 @@ class _Reader:
             for name, key in keys.items()
             if name in values
         }
+        return None if len(self.mistakes) > before else self._dataclass(cls, made, where)
+
+    def _dataclass(self, cls: Any, made: Mapping[str, Any], where: str) -> Any:
+        before = len(self.mistakes)
+        arguments = {
+            name: self._dataclass(bare_type(field.kind), made, where) if field.flat else made[name]
+            for name, field in fields_of(cls).items()
+            if field.flat or name in made
+        }
         if len(self.mistakes) > before:
             return None
         try:
-            return cls(**made)
+            return cls(**arguments)
         except SchemaError as error:
             return self._refuse(dotted(where, error.cause), error.next_step)
         except StallwardError as error:
@@ -121,7 +122,7 @@ class _Reader:
     def value(self, kind: Any, value: object, place: str) -> Any:
         """Read the value of one key."""
         before = len(self.mistakes)
-        bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        bare = bare_type(kind)
         made = self._typed(kind, bare, value, place)
         if len(self.mistakes) > before or bare is kind:
             return made
@@ -141,7 +142,7 @@ class _Reader:
             made = self._choice({choice: choice for choice in arguments}, value, place)
         elif origin is tuple:
             made = self._list(kind, arguments[0], value, place)
-        elif origin is Mapping:
+        elif origin in {Mapping, dict}:
             made = self._mapping(kind, arguments[1], value, place)
         elif dataclasses.is_dataclass(bare):
             made = self.table(bare, value, place)
@@ -162,10 +163,12 @@ class _Reader:
             return self._refuse_type(kind, value, place)
         if isinstance(value, float) and not _is_usable(value, expectation(kind)):
             return self._refuse(f"{place} is {value!r}, not a finite number.")
-        if isinstance(value, str) and "\0" in value:
-            return self._refuse(f"{place} is {shown(value)}: it holds a NUL, which no name can.")
-        if isinstance(value, str) and not can_encode(value, is_path=bare is Path):
-            return self._refuse(f"{place} is {shown(value)}: it holds half a character.")
+        if self._strict and isinstance(value, str):
+            if "\0" in value:
+                fault = "it holds a NUL, which no name can"
+                return self._refuse(f"{place} is {shown(value)}: {fault}.")
+            if not can_encode(value, is_path=bare is Path):
+                return self._refuse(f"{place} is {shown(value)}: it holds half a character.")
         return Path(value) if bare is Path and isinstance(value, str) else value
 
     def _list(self, kind: Any, item: Any, value: object, place: str) -> Any:
@@ -198,7 +201,7 @@ class _Reader:
         if all(dataclasses.is_dataclass(k) for k in kinds):
             return self._variant(kind, kinds, value, place)
         for one in kinds:
-            trial = _Reader()
+            trial = _Reader(strict=self._strict)
             made = trial.value(one, value, place)
             if not trial.mistakes:
                 return made
@@ -209,9 +212,11 @@ class _Reader:
         if not isinstance(value, Mapping):
             return self._refuse_type(kind, value, place)
         tag = next(
-            name for name in _keys(kinds[0]) if all(_is_literal(_keys(k).get(name)) for k in kinds)
+            name
+            for name in keys_of(kinds[0])
+            if all(is_literal(keys_of(k).get(name)) for k in kinds)
         )
-        by_name = {name: k for k in kinds for name in get_args(_keys(k)[tag].kind)}
+        by_name = {name: k for k in kinds for name in get_args(keys_of(k)[tag].kind)}
         before = len(self.mistakes)
         name = value.get(tag, next(iter(by_name)))
         cls = self._choice(by_name, name, dotted(place, tag))
@@ -219,8 +224,8 @@ class _Reader:
             return None
         own = dict(value)
         for key in value:
-            owners = [repr(n) for n, k in by_name.items() if key in _keys(k)]
-            if owners and key not in _keys(cls):
+            owners = [repr(n) for n, k in by_name.items() if key in keys_of(k)]
+            if owners and key not in keys_of(cls):
                 del own[key]
                 self._refuse(
                     f"{dotted(place, key)} does not apply to {tag} = {name!r}.",
@@ -247,7 +252,7 @@ class _Reader:
             self._refuse(f"{place} {error.cause}", error.next_step)
 
     def _refuse_unknown(
-        self, name: object, keys: Mapping[str, _Key], missing: list[str], where: str
+        self, name: object, keys: Mapping[str, Key], missing: list[str], where: str
     ) -> None:
         near = difflib.get_close_matches(str(name), keys, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(keys)}."
@@ -259,7 +264,8 @@ class _Reader:
 
     def _refuse_type(self, kind: Any, value: object, place: str) -> None:
         self._refuse(
-            f"{place} is {shown(value)}, not {expected(kind)} but {type_name(value)}.",
+            f"{place or 'the file'} is {shown(value)}, not {expected(kind)} but "
+            f"{type_name(value)}.",
             expectation(kind).meaning,
         )
 
@@ -267,32 +273,6 @@ class _Reader:
         self.mistakes.append((cause, next_step))
         if len(self.mistakes) >= _MOST_MISTAKES:
             raise self.error()
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """What a dataclass says of one of its keys."""
-
-    kind: Any
-    required: bool
-
-
-@functools.cache
-def _keys(cls: Any) -> dict[str, _Key]:
-    hints = get_type_hints(cls, include_extras=True)
-    return {
-        field.name: _Key(
-            kind=hints[field.name],
-            required=field.default is field.default_factory is dataclasses.MISSING
-            or expectation(hints[field.name]).required,
-        )
-        for field in dataclasses.fields(cls)
-        if field.init
-    }
-
-
-def _is_literal(key: _Key | None) -> bool:
-    return key is not None and get_origin(key.kind) is Literal
 
 
 def _is_usable(number: float, expect: Expect) -> bool:

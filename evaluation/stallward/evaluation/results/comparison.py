@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from stallward.agent.errors import SchemaError
 from stallward.agent.schema.marks import Flat
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.errors import EvaluationError
@@ -177,10 +178,12 @@ class Method:
         """Refuse groups and units that do not belong together.
 
         Raises:
-            ValueError: If there is not one unit for each group.
+            SchemaError: If there is not one unit for each group.
         """
         if len(self.groups) != len(self.units):
-            raise ValueError(f"there are {len(self.groups)} groups and {len(self.units)} units")
+            raise SchemaError(
+                f"units are {len(self.units)}, but there are {len(self.groups)} groups."
+            )
 
     @property
     def unit_of_group(self) -> Mapping[str, str]:

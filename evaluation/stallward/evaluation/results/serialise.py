@@ -1,9 +1,8 @@
 """Results to JSON and back: the only place that knows how a result lies in its file.
 
-The types of a dataclass's fields say how its object is read: ``str int float bool``, ``Literal``,
-``X | None``, ``tuple[X, ...]``, ``Mapping[str, X]`` and other dataclasses. Two marks describe
-files that are older than the dataclasses: the keys of a ``Flat`` field stand in the object
-around it, and an ``Omitted`` field is left out of the file where it is ``None``.
+A result is a dataclass of types that ``agent/schema/read.py`` can read. Its fields are the keys,
+but the keys of a ``Flat`` field stand in the object around it, and an ``Omitted`` field is left
+out of the file where it is ``None``.
 
 Files of other versions open: a missing key takes the field's default, an unknown one is passed
 over. What is there must be of the right type.
@@ -12,39 +11,18 @@ over. What is there must be of the right type.
 from __future__ import annotations
 
 import json
-import math
 import os
-import types
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, TypeVar
 
-from stallward.agent.schema.marks import FLAT, OMITTED
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.keys import fields_of
+from stallward.agent.schema.read import read
 from stallward.evaluation.errors import ResultError
 
 T = TypeVar("T")
-
-_SHOWN: Final = 80
-"""So many characters of a wrong value are in a message."""
-_NAMES: Final[Mapping[object, str]] = {
-    str: "a string",
-    int: "a whole number",
-    float: "a finite number",
-    bool: "true or false",
-}
 
 
 def to_json(value: object) -> Any:
@@ -60,29 +38,30 @@ def to_json(value: object) -> Any:
 
 def _object(value: Any) -> dict[str, Any]:
     kind: Any = type(value)
-    found: dict[str, Any] = {}
-    for one in _fields(kind):
-        item = getattr(value, one.name)
-        if one.mark == FLAT:
-            found.update(_object(item))
-        elif item is not None or one.mark != OMITTED:
-            found[one.name] = to_json(item)
-    return found
+    written: dict[str, Any] = {}
+    for name, field in fields_of(kind).items():
+        item = getattr(value, name)
+        if field.flat:
+            written |= _object(item)
+        elif item is not None or not field.omitted:
+            written[name] = to_json(item)
+    return written
 
 
-def from_json(kind: type[T], value: object, where: str = "") -> T:
+def from_json(kind: type[T], value: object) -> T:
     """The value that :func:`to_json` made ``value`` of.
 
     Args:
         kind: A dataclass, or a mapping to values of one type.
         value: As ``json`` parsed it.
-        where: The place of ``value`` in its file, for messages; empty for the file itself.
 
     Raises:
-        ResultError: If a key is missing or holds something else; it names the key.
+        ResultError: If keys are missing or hold something else; it names them.
     """
-    found: T = _value(kind, value, where)
-    return found
+    try:
+        return read(kind, value, strict=False)
+    except SchemaError as error:
+        raise ResultError(error.cause, next_step=error.next_step) from error
 
 
 def load(kind: type[T], path: Path) -> T:
@@ -99,7 +78,7 @@ def load(kind: type[T], path: Path) -> T:
     except (ValueError, RecursionError) as error:
         raise ResultError(f"{path} is no JSON that can be read: {error}.") from error
     except ResultError as error:
-        raise ResultError(f"{path}: {error.cause}") from error
+        raise ResultError(f"{path}: {error.cause}", next_step=error.next_step) from error
 
 
 def load_if_there(kind: type[T], path: Path) -> T | None:
@@ -131,122 +110,3 @@ def save(path: Path, value: object) -> None:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
-
-
-class _Field(NamedTuple):
-    """A field of a dataclass, as its object is read and written."""
-
-    name: str
-    kind: Any
-    mark: str
-    required: bool
-
-
-@cache
-def _fields(kind: Any) -> tuple[_Field, ...]:
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple(_field(one, hints[one.name]) for one in fields(kind))
-
-
-def _field(one: Field[Any], hint: Any) -> _Field:
-    required = one.default is MISSING and one.default_factory is MISSING
-    if get_origin(hint) is not Annotated:
-        return _Field(name=one.name, kind=hint, mark="", required=required)
-    kind, mark = get_args(hint)
-    return _Field(name=one.name, kind=kind, mark=mark, required=required)
-
-
-def _dataclass(kind: Any, value: object, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise _wrong(where, value, "an object")
-    found = {}
-    for one in _fields(kind):
-        place = _place(where, one.name)
-        if one.mark == FLAT:
-            found[one.name] = _dataclass(one.kind, value, where)
-        elif one.name in value:
-            found[one.name] = _value(one.kind, value[one.name], place)
-        elif one.required:
-            raise ResultError(f"{place} is missing.")
-    try:
-        return kind(**found)
-    except ValueError as error:
-        raise ResultError(f"{where or 'The file'}: {error}.") from error
-
-
-def _value(kind: Any, value: object, where: str) -> Any:
-    reader = _READERS.get(get_origin(kind))
-    if reader is not None:
-        return reader(kind, value, where)
-    if is_dataclass(kind):
-        return _dataclass(kind, value, where)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = _as_float(value, where)
-    wrong_bool = isinstance(value, bool) and kind is not bool
-    if not isinstance(value, kind) or wrong_bool:
-        raise _wrong(where, value, _NAMES[kind])
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _wrong(where, value, _NAMES[float])
-    return value
-
-
-def _as_float(value: int, where: str) -> float:
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ResultError(f"{where} is too large a number.") from error
-
-
-def _union(kind: Any, value: object, where: str) -> Any:
-    kinds = [one for one in get_args(kind) if one is not types.NoneType]
-    if value is None and len(kinds) < len(get_args(kind)):
-        return None
-    return _value(kinds[0], value, where)
-
-
-def _literal(kind: Any, value: object, where: str) -> Any:
-    choices = get_args(kind)
-    if not isinstance(value, (str, int)) or value not in choices:
-        raise _wrong(where, value, " or ".join(repr(choice) for choice in choices))
-    return value
-
-
-def _tuple(kind: Any, value: object, where: str) -> Any:
-    if not isinstance(value, list):
-        raise _wrong(where, value, "a list")
-    item = get_args(kind)[0]
-    return tuple(_value(item, each, f"{where}[{i}]") for i, each in enumerate(value))
-
-
-def _mapping(kind: Any, value: object, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise _wrong(where, value, "an object")
-    item = get_args(kind)[1]
-    return {key: _value(item, each, _place(where, key)) for key, each in value.items()}
-
-
-_READERS: Final[Mapping[object, Callable[[Any, object, str], Any]]] = {
-    types.UnionType: _union,
-    Union: _union,
-    Literal: _literal,
-    tuple: _tuple,
-    Mapping: _mapping,
-    dict: _mapping,
-}
-
-
-def _place(where: str, key: str) -> str:
-    """The dotted path of a key; labels of arms in it may be of any length."""
-    return f"{where}.{key[:_SHOWN]}" if where else key[:_SHOWN]
-
-
-def _wrong(where: str, value: object, wanted: str) -> ResultError:
-    return ResultError(f"{where or 'The file'} is {_shown(value)}, not {wanted}.")
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # Python prints no number of more than 4300 digits
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
