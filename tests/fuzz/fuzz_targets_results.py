@@ -15,7 +15,7 @@ from fuzz_mutations import JSON_VALUES, Material
 from fuzz_target import Folder, Target, sound, sound_signed
 from fuzz_targets_files import make_tick, of_file
 
-from stallward.agent.controllers.onnx import _parse_metadata
+from stallward.agent.controllers.onnx import parse_metadata
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.env.errors import RecordingError, TwinError
@@ -171,7 +171,7 @@ def _policy() -> Target:
         for line in content.decode("utf-8", "replace").split("\n"):
             key, _, value = line.partition(": ")
             found[key] = value
-        return _parse_metadata(Path("p.onnx"), found, "0" * 64)
+        return parse_metadata(Path("p.onnx"), found, "0" * 64)
 
     def check(_content: bytes, value: Any) -> None:
         assert len(value.observation_low) == len(value.observation_high) == OBSERVATION_SIZE

@@ -31,7 +31,7 @@ from stallward.actuator.sensors.files.memcg import (
     parse_oom_control_v1,
     parse_stat_v2,
 )
-from stallward.actuator.sensors.files.meminfo import _WANTED, MeminfoParser, parse_meminfo
+from stallward.actuator.sensors.files.meminfo import FIELDS_OF_KEYS, MeminfoParser, parse_meminfo
 from stallward.actuator.sensors.files.vmstat import VmStatParser, parse_vmstat
 from stallward.actuator.sensors.processes.members import parse_pids
 
@@ -87,9 +87,9 @@ def _process_io(content: bytes, value: Any) -> None:
 
 
 def _meminfo(content: bytes, value: Any) -> None:
-    found = reference.sizes(content, list(_WANTED))
+    found = reference.sizes(content, list(FIELDS_OF_KEYS))
     assert found is not None, "the reference refuses it"
-    assert [getattr(value, name) for name in _WANTED.values()] == found
+    assert [getattr(value, name) for name in FIELDS_OF_KEYS.values()] == found
 
 
 def targets() -> tuple[Target, ...]:

@@ -17,7 +17,7 @@ from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
 from stallward.actuator.latency.prometheus_histogram import HistogramIncrease, HistogramParser
 from stallward.actuator.latency.series_selector import parse_selector
-from stallward.actuator.latency.source import _spans
+from stallward.actuator.latency.source import spans_of
 from stallward.actuator.latency.statsd import StatsdFilter, take_datagram
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.actuator.runtime.addresses import parse_address
@@ -68,7 +68,7 @@ def _prometheus() -> tuple[Target, ...]:
             frame = Completed(sent_s=2.0, spans=spans.tobytes(), total_ms=found.total_ms)
             unpacked = unpack(pack(frame))
             assert isinstance(unpacked, Completed)
-            window.add_spans(2.0, _spans(unpacked), unpacked.total_ms)
+            window.add_spans(2.0, spans_of(unpacked), unpacked.total_ms)
         return found, window.sample(2.0)
 
     def check(content: bytes, value: Any) -> None:
@@ -112,7 +112,7 @@ def _latency_frames() -> Target:
 
     def run(content: bytes) -> Any:
         frame = unpack(content)
-        return frame, _spans(frame)
+        return frame, spans_of(frame)
 
     def check(content: bytes, value: Any) -> None:
         frame, found = value

@@ -16,7 +16,7 @@ from stallward.actuator.engine.lease import LeaseDesk
 from stallward.actuator.errors import FramesError, GroupError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.entries import to_line
-from stallward.actuator.journal.keeper_process import _answer, _Held
+from stallward.actuator.journal.keeper_process import HeldEntries
 from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.latency.line_format import LineFormat
@@ -222,8 +222,8 @@ def _messages() -> tuple[Target, ...]:
     release = f"{to_line(ENTRIES[0], 'release')}\n".encode()
 
     def keeper(content: bytes) -> bytes:
-        held = _Held(paths, None)
-        return b"" if content == b"restore" else _answer(held, content)
+        held = HeldEntries(paths, None)
+        return b"" if content == b"restore" else held.answer(content)
 
     def check_keeper(_content: bytes, value: bytes) -> None:
         assert value[:1] in {b"!", b"o", b""}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stallward.evaluation.bench.earlyoom import Earlyoom
-from stallward.evaluation.bench.memory import _measure
+from stallward.evaluation.bench.memory import measure_import
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def test_a_peer_that_is_not_installed_is_absent(
     assert (peer.cpu_share, peer.rss_mib, peer.actions) == (None, None, None)
 
 
-def test_what_an_import_costs_is_measured_in_a_process_of_its_own() -> None:
-    bare = _measure("loop", "Python itself", "pass\n", 0.0)
-    more = _measure("loop", "a big list", "kept = list(range(2_000_000))\n", bare.rss_mib)
+def test_what_an_import_costs_ismeasure_importd_in_a_process_of_its_own() -> None:
+    bare = measure_import("loop", "Python itself", "pass\n", 0.0)
+    more = measure_import("loop", "a big list", "kept = list(range(2_000_000))\n", bare.rss_mib)
     assert 4.0 < bare.rss_mib < 40.0
     assert bare.private_mib <= bare.rss_mib
     assert more.added_mib > 50.0

@@ -44,7 +44,7 @@ class KeeperOptions:
     """Where entries are also written to disk; ``None`` for nowhere."""
 
 
-class _Held:
+class HeldEntries:
     """The entries that one keeper holds, in memory and on disk."""
 
     def __init__(self, paths: Paths, journal: Journal | None) -> None:
@@ -52,7 +52,17 @@ class _Held:
         self._journal = journal
         self._entries: dict[JournalEntry, None] = {}
 
-    def take(self, message: bytes) -> None:
+    def answer(self, message: bytes) -> bytes:
+        """Do what the owner asks for; the reply begins with ``!`` if that cannot be done."""
+        try:
+            if message == RESTORE:
+                return json.dumps({"problems": [p[:400] for p in self.restore()[:100]]}).encode()
+            self._take(message)
+        except (ActuatorError, UnicodeDecodeError) as error:
+            return b"!" + str(error).encode()
+        return b"ok"
+
+    def _take(self, message: bytes) -> None:
         for line in message.decode().splitlines():
             operation, entry = from_line(line)
             if self._journal:
@@ -63,6 +73,7 @@ class _Held:
                 self._entries.pop(entry, None)
 
     def restore(self) -> tuple[str, ...]:
+        """Undo what is held; returns what could not be undone."""
         problems = restore(self._entries, self._paths)
         if not problems:
             self._entries.clear()
@@ -71,21 +82,12 @@ class _Held:
         return problems
 
     def end(self) -> None:
+        """Remove the journal: nothing is held any more."""
         if self._journal:
             self._journal.clear()
 
 
-def _answer(held: _Held, message: bytes) -> bytes:
-    try:
-        if message == RESTORE:
-            return json.dumps({"problems": [p[:400] for p in held.restore()[:100]]}).encode()
-        held.take(message)
-    except (ActuatorError, UnicodeDecodeError) as error:
-        return b"!" + str(error).encode()
-    return b"ok"
-
-
-def _keep(connection: socket.socket, owner: int, held: _Held) -> bool:
+def _keep(connection: socket.socket, owner: int, held: HeldEntries) -> bool:
     """Serve until the owner ends; returns whether it closed properly."""
     try:
         owner_fd = os.pidfd_open(owner)
@@ -105,7 +107,7 @@ def _keep(connection: socket.socket, owner: int, held: _Held) -> bool:
                 held.end()
                 connection.send(b"ok")
                 return True
-            connection.send(_answer(held, message))
+            connection.send(held.answer(message))
         elif owner_fd in ready:
             return False
 
@@ -116,7 +118,7 @@ def main(options: KeeperOptions) -> int:
         signal.signal(number, signal.SIG_IGN)
     connection = socket.socket(fileno=options.fd)
     paths, path = options.paths, options.journal
-    held = _Held(paths, None if path is None else Journal(path, paths, claimed=True))
+    held = HeldEntries(paths, None if path is None else Journal(path, paths, claimed=True))
     closed = False
     with contextlib.suppress(OSError):
         connection.send(READY)

@@ -107,7 +107,7 @@ class ChannelSource:
         """Add a frame; returns whether it brought requests."""
         try:
             frame = unpack(message)
-            spans = _spans(frame)
+            spans = spans_of(frame)
         except FramesError:
             return False  # a source that sends only damaged frames will count as silent
         # A frame that waited in the socket while there was no loop keeps the time of sending.
@@ -128,7 +128,7 @@ class ChannelSource:
         self._connection.close()
 
 
-def _spans(frame: Completed | Fault) -> NDArray[np.float64]:
+def spans_of(frame: Completed | Fault) -> NDArray[np.float64]:
     """Return the spans of a frame, shape (n, 3).
 
     Raises:

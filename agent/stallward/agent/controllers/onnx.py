@@ -73,7 +73,17 @@ def _first_difference(theirs: object) -> str:
     return "the hash differs though no entry does: the file was edited"
 
 
-def _parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> PolicyMetadata:
+def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> PolicyMetadata:
+    """Check what a policy says about itself in its file.
+
+    Args:
+        path: The file, for messages.
+        entries: The ONNX metadata.
+        sha256: The digest of the file.
+
+    Raises:
+        PolicyError: If an entry is missing or makes no sense, or the observation has changed.
+    """
     try:
         found = entries[f"{_PREFIX}schema_hash"]
         theirs = json.loads(entries[f"{_PREFIX}schema"])
@@ -260,7 +270,7 @@ def _open(path: Path) -> tuple[PolicyMetadata, Any]:
             f"{path} is not an ONNX model ({str(error).splitlines()[0]}).",
             next_step="Export it with `stallward export`.",
         ) from error
-    metadata = _parse_metadata(path, entries, hashlib.sha256(data).hexdigest())
+    metadata = parse_metadata(path, entries, hashlib.sha256(data).hexdigest())
     names = {value.name for value in session.get_inputs()}
     outputs = {value.name for value in session.get_outputs()}
     if names != {_INPUT} or not set(_OUTPUTS) <= outputs:

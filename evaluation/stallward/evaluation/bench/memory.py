@@ -80,7 +80,7 @@ def bench_memory(*, report: Report = silent) -> tuple[MemoryRow, ...]:
         for step, line in steps:
             report(f"{process}: {step}", len(rows) / total)
             code += f"{line}\n"
-            row = _measure(process, step, code, before)
+            row = measure_import(process, step, code, before)
             rows.append(row)
             before = row.rss_mib
     loaded = "".join(f"{line}\n" for _, line in LOOP_IMPORTS)
@@ -88,12 +88,20 @@ def bench_memory(*, report: Report = silent) -> tuple[MemoryRow, ...]:
     for step, line in LOCKS:
         report(step, len(rows) / total)
         code = f"{loaded}import ctypes\nlibc = ctypes.CDLL(None)\n{line}\n"
-        rows.append(_measure("loop", step, code, base))
+        rows.append(measure_import("loop", step, code, base))
     report("done", 1.0)
     return tuple(rows)
 
 
-def _measure(process: str, step: str, code: str, before_mib: float) -> MemoryRow:
+def measure_import(process: str, step: str, code: str, before_mib: float) -> MemoryRow:
+    """Measure the memory of a process of its own that has run ``code``.
+
+    Args:
+        process: Which process of stallward would run it.
+        step: What the code does, in words.
+        code: Lines of Python.
+        before_mib: The resident memory without this step.
+    """
     done = subprocess.run(
         [sys.executable, "-c", code + _READ],
         env={**os.environ, **SINGLE_THREADED_MATHS},

@@ -9,7 +9,7 @@ from typing import Final
 from stallward.actuator.errors import SensorError
 from stallward.actuator.sensors.files.flat import checked_count, parse_count
 
-_WANTED: Final = {
+FIELDS_OF_KEYS: Final = {
     b"MemTotal": "total_bytes",
     b"MemFree": "free_bytes",
     b"MemAvailable": "available_bytes",
@@ -91,7 +91,7 @@ class MeminfoParser:
         sizes: dict[bytes, tuple[int, int]] = {}
         for index, line in enumerate(lines):
             key, _, rest = line.partition(b":")
-            if key not in _WANTED:
+            if key not in FIELDS_OF_KEYS:
                 continue
             words = rest.split()
             if len(words) != 2 or words[1] != b"kB" or key in sizes:
@@ -99,10 +99,10 @@ class MeminfoParser:
             sizes[key] = (index, checked_count(parse_count(words[0], path) * 1024, path))
         if lines[-1] or len(lines) < 2:
             raise SensorError(path, f"cut short: {lines[-1][-40:]!r}")
-        if len(sizes) == len(_WANTED):
-            self._places = tuple((sizes[k][0], k + b":", len(k) + 1) for k in _WANTED)
+        if len(sizes) == len(FIELDS_OF_KEYS):
+            self._places = tuple((sizes[k][0], k + b":", len(k) + 1) for k in FIELDS_OF_KEYS)
             self._count = len(lines)
-        return MemoryInfo(**{_WANTED[key]: size for key, (_, size) in sizes.items()})
+        return MemoryInfo(**{FIELDS_OF_KEYS[key]: size for key, (_, size) in sizes.items()})
 
 
 def parse_meminfo(content: bytes, path: Path) -> MemoryInfo:
