@@ -1,1 +1,1 @@
-"""stallward.agent."""
+"""What decides: samples, observations, desired states, and the controllers that map them."""

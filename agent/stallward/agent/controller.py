@@ -1,7 +1,7 @@
-"""The interface of everything that decides.
+"""The interface of controllers.
 
-To write a controller, copy ``controllers/none.py``, add its entry to ``controllers/__init__.py``
-(or name it as an entry point of your own package), and run
+To write a controller, copy ``controllers/none.py`` and add its entry to
+``controllers/__init__.py``, or declare it as an entry point of your own package. Then run
 :func:`stallward.agent.testing.check_controller` on it.
 """
 
@@ -25,10 +25,14 @@ class NodeContext:
     zone_limit_bytes: int
     """Memory that the protected application and the background share."""
     slot_names: tuple[str, ...]
+    """The background groups, in the order of their slots."""
     floors_bytes: tuple[int, ...] = ()
+    """The lowest limit of each slot; slots without an entry have the default floor."""
     slo_ms: float = 100.0
+    """The latency target of the protected application."""
     tick_period_s: float = 0.1
     seed: int = 0
+    """Seed of every random choice that the controller makes."""
 
     def floor(self, slot: int) -> int:
         """The lowest limit allowed for ``slot``."""
@@ -37,11 +41,11 @@ class NodeContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A desired state and how it came about."""
+    """A desired state, and why the controller chose it."""
 
     desired: DesiredState
     reason: str = ""
-    """One short clause; it ends up in the tick record."""
+    """One short clause for the tick record."""
     action: tuple[int, ...] | None = None
     """The entry of the action table, for controllers that use it."""
     propensity: float | None = None
@@ -51,16 +55,16 @@ class Decision:
 
 
 class Controller(Protocol):
-    """Maps a sample (and the observation computed from it) to a desired state.
+    """Maps a sample, and the observation computed from it, to a desired state.
 
-    Deciding must be pure apart from the controller's own memory: no I/O, no sleeping, no clock
-    other than ``sample.time_s``, no randomness other than the context's seed, so that a
-    recorded episode replays to the same decisions.
+    A decision may depend only on the arguments and on what the controller remembers of earlier
+    ticks: no I/O, no sleeping, no clock other than ``sample.time_s``, no randomness other than
+    the context's seed. A recorded episode then replays to the same decisions.
     """
 
     name: str
     needs_processes: bool
-    """Whether samples must carry the background's processes (costs a /proc walk a tick)."""
+    """Whether samples must list the background's processes, which costs a walk of /proc a tick."""
 
     def reset(self, context: NodeContext) -> None:
         """Forget everything and prepare for a node."""
@@ -70,8 +74,8 @@ class Controller(Protocol):
 
         Args:
             sample: The raw signals.
-            observation: Shape ``(OBSERVATION_SIZE,)``, see
-            ``stallward.agent.observation.encoder``.
+            observation: An array of shape ``(OBSERVATION_SIZE,)``, see
+                ``stallward.agent.observation.encoder``.
         """
 
 
@@ -79,8 +83,8 @@ class Controller(Protocol):
 class PolicyController(Controller, Protocol):
     """A controller that runs a policy file.
 
-    The daemon can turn it off, watch it or follow it, and follows it only while its scores
-    (``Decision.score``) are at most its limit.
+    The daemon can turn a policy off, run it in shadow mode, or apply its decisions. It applies
+    them only while the policy's scores (``Decision.score``) are at most its limit.
     """
 
     @property

@@ -15,23 +15,24 @@ from stallward.agent.sample import SlotState
 
 MIB: Final = 1024 * 1024
 SLOTS: Final = 4
-"""Background slots a policy sees; unused ones are absent in the observation."""
+"""Background slots that a policy sees; unused ones are absent in the observation."""
 
 LIMIT_RATIOS: Final = (1.0, 0.8, 0.6, 0.4, 0.25, 0.1)
-"""Limit level -> share of what the group used when unlimited; level 0 is no limit."""
+"""For each limit level, the share of what the group uses when unlimited; level 0 is no limit."""
 
 LIMIT_SLACK_RATIO: Final = 1 / 64
-"""A limit this near to the one in force is the same limit."""
+"""A limit that differs from the one in force by less than this share of it is not written."""
 
 DEFAULT_FLOOR_BYTES: Final = 16 * MIB
+"""The lowest limit of a slot for which no other floor is configured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """Kernel settings of the node; ``None`` leaves the node's own value.
 
-    The dirty ratios are shares of the zone's memory in per cent, as in vm.dirty_ratio; in a
-    sandbox the lever writes the equivalent vm.dirty_bytes.
+    The dirty ratios are per cent of the zone's memory, as in vm.dirty_ratio; in a sandbox the
+    lever writes the equivalent vm.dirty_bytes.
     """
 
     name: str = "default"
@@ -44,16 +45,16 @@ class Tuning:
 
 PROFILES: Final = (
     Tuning(name="default"),
-    # Start writeback early and never block a writer on it (thesis, Algorithm 1).
+    # Start writeback early and never block a writer on it (latd thesis, Algorithm 1).
     Tuning(name="flush", dirty_background_ratio=2, dirty_ratio=100),
-    # Swap anonymous pages rather than drop the file pages the application reads (thesis).
+    # Swap anonymous pages rather than drop the file pages the application reads (latd thesis).
     Tuning(name="keep-cache", swappiness=90, protected_swappiness=90),
 )
 """The tuning profiles of the action table, in action order."""
 
 
 PageAdvice = Literal["cold", "pageout", "willneed"]
-"""What process_madvise(2) is told of a slot's private pages."""
+"""The advice that process_madvise(2) gives for a slot's private pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,34 +67,35 @@ class SlotDesire:
 
     paused: bool = False
     limit_bytes: int | None = None
-    """Soft where the kernel has such a limit: v2 memory.high; v1 memory.limit_in_bytes."""
+    """A soft limit where the kernel has one: v2 memory.high; v1 memory.limit_in_bytes."""
     hard_limit_bytes: int | None = None
-    """v2 memory.max: the kernel kills inside the group rather than exceed it."""
+    """v2 memory.max: rather than exceed it, the kernel kills a process of the group."""
     swap_max_bytes: int | None = None
     """v2 memory.swap.max."""
     reclaim_to_bytes: int | None = None
-    """Evict the slot's pages once until it holds no more; it may grow again afterwards."""
+    """Evict the slot's pages once until it holds no more than this; it may grow again
+    afterwards."""
     cpu_weight: int | None = None
-    """1..10000, 100 is the kernel's default; v1 cpu.shares is scaled to it."""
+    """1..10000, 100 is the kernel's default; on v1 it is scaled to cpu.shares."""
     cpu_max_cores: float | None = None
     """CPU seconds per second that the slot may use."""
     io_weight: int | None = None
     """1..10000, 100 is the kernel's default."""
     io_max_bytes_per_s: int | None = None
-    """Of reads and of writes, on every disk the machine has."""
+    """Limit of reads, and the same for writes, on each disk of the machine."""
     nice: int | None = None
-    """-20..19 for every process of the slot; never below what a process had."""
+    """-20..19 for every process of the slot; never below the value that a process had."""
     cpus: tuple[int, ...] = ()
-    """The CPUs that the slot's processes may run on; empty for their own."""
+    """The CPUs that the slot's processes may run on; empty leaves each process its own."""
     page_advice: PageAdvice | None = None
-    """Given once when it changes."""
+    """Advice for the slot's private pages, given once when it changes."""
     terminated: bool = False
-    """End the whole slot: SIGTERM, then cgroup.kill; only where the configuration opts in."""
+    """End the whole slot with SIGTERM, then cgroup.kill; only where the configuration opts in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ProcessRef:
-    """One process, named so that a recycled pid is never hit."""
+    """One process, identified by pid and start time so that a reused pid is never acted on."""
 
     pid: int
     start_time_ticks: int
@@ -101,25 +103,24 @@ class ProcessRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredState:
-    """What a controller wants of the node now.
-
-    Missing slots mean "run, unlimited". ``stopped`` names single background processes to stop
-    with SIGSTOP (latd does this); ``terminate`` one to end, which the guard grants only where
-    the configuration opts in.
-    """
+    """What a controller wants of the node now."""
 
     slots: tuple[SlotDesire, ...] = ()
+    """The desire for each slot; missing slots run unlimited."""
     tuning: Tuning = PROFILES[0]
     stopped: tuple[ProcessRef, ...] = ()
+    """Single background processes to stop with SIGSTOP, as latd does."""
     terminate: ProcessRef | None = None
+    """A background process to end; the guard allows it only where the configuration opts in."""
     protect_from_oom: bool = False
+    """Whether to lower the protected application's OOM score."""
     protected_low_bytes: int | None = None
-    """v2 memory.low of the protected group: reclaimed last."""
+    """v2 memory.low of the protected group: memory that is reclaimed last."""
     protected_willneed: bool = False
-    """Have the protected application's private pages read back from swap, once."""
+    """Whether the protected application's private pages are read back from swap, once."""
 
     def slot(self, index: int) -> SlotDesire:
-        """The desire for slot ``index``; the default for slots not named."""
+        """The desire for slot ``index``; the default for slots that are not named."""
         return self.slots[index] if index < len(self.slots) else SlotDesire()
 
 
@@ -129,10 +130,11 @@ RELEASED: Final = DesiredState()
 
 def does_nothing(desired: DesiredState) -> bool:
     """Whether a state is the node's default, however many slots it names."""
-    return replace(desired, slots=()) == RELEASED and all(s == _RUNS for s in desired.slots)
+    slots_released = all(slot == _RELEASED_SLOT for slot in desired.slots)
+    return replace(desired, slots=()) == RELEASED and slots_released
 
 
-_RUNS: Final = SlotDesire()
+_RELEASED_SLOT: Final = SlotDesire()
 
 ACTION_SIZES: Final[tuple[int, ...]] = (2, len(LIMIT_RATIOS)) * SLOTS + (len(PROFILES),)
 """MultiDiscrete sizes: per slot (paused, limit level), then the tuning profile."""
@@ -141,13 +143,14 @@ ACTION_SIZES: Final[tuple[int, ...]] = (2, len(LIMIT_RATIOS)) * SLOTS + (len(PRO
 def limit_bytes(
     level: int, reference_bytes: int | None, floor_bytes: int, in_force_bytes: int | None = None
 ) -> int | None:
-    """The limit of ``level`` for a group that used ``reference_bytes`` when unlimited.
+    """The limit of ``level`` for a group that uses ``reference_bytes`` when unlimited.
 
-    What a group uses creeps, and every limit written costs: one that is nearer than
-    :data:`LIMIT_SLACK_RATIO` to the limit in force is left at that.
+    The reference changes slowly all the time, and every write of a limit costs. So the limit in
+    force is kept while the new one differs from it by less than :data:`LIMIT_SLACK_RATIO`.
 
-    Returns ``None`` for level 0 and while the reference is unknown: a group that is still
-    starting is not limited.
+    Returns:
+        ``None`` for level 0, and while the reference is unknown: a group that is still starting
+        is not limited.
     """
     if level == 0 or reference_bytes is None:
         return None
@@ -163,8 +166,8 @@ def limit_level(limit: int | None, reference_bytes: int | None) -> int:
         return 0
     ratio = limit / reference_bytes
     # Neither rounding nor slack may move a limit to the next level.
-    nearly = 1.0 + LIMIT_SLACK_RATIO
-    return max(i for i, r in enumerate(LIMIT_RATIOS) if i == 0 or r * nearly >= ratio)
+    tolerance = 1.0 + LIMIT_SLACK_RATIO
+    return max(i for i, r in enumerate(LIMIT_RATIOS) if i == 0 or r * tolerance >= ratio)
 
 
 def decode_action(
@@ -175,12 +178,12 @@ def decode_action(
     """Turn a MultiDiscrete action into a desired state.
 
     Args:
-        action: ``len(ACTION_SIZES)`` integers; entries of absent slots are ignored.
-        slot_states: The present slots, at most :data:`SLOTS`.
+        action: ``len(ACTION_SIZES)`` integers; the entries of absent slots are ignored.
+        slot_states: The states of the present slots, at most :data:`SLOTS`.
         floors_bytes: The lowest limit of each present slot.
 
     Raises:
-        ActionError: If the length or an entry is outside the table.
+        ActionError: If the length is wrong or an entry is outside the table.
     """
     if len(action) != len(ACTION_SIZES):
         raise ActionError(

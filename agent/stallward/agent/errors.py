@@ -6,8 +6,9 @@ The tree::
     ├── agent.ActionError          an action that is not in the table
     ├── agent.ControllerError      an unknown controller or wrong arguments for it
     ├── agent.PolicyError          a policy file that cannot be run safely
-    ├── agent.SchemaError          a file whose keys or values are not as its format says
-    ├── agent.ThresholdError       thresholds of a rule that are none
+    ├── agent.SchemaError          a file whose keys or values break its format
+    ├── agent.ThresholdError       thresholds of a rule that cannot be used
+    ├── agent.UsageError           arguments of a command that cannot be used
     └── (each package derives its own, in its own ``errors`` module)
 """
 
@@ -15,16 +16,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-_LONGEST: Final = 2000
-"""Characters of a cause, and of a next step."""
+_MAX_CHARACTERS: Final = 2000
+"""The longest cause, and the longest next step."""
 
 
 class StallwardError(Exception):
     """Something went wrong that the user can act on.
 
     Args:
-        cause: What happened, one sentence, with the numbers and the path in it; cut off where
-            it is far too long for one, as when a broken file is quoted.
+        cause: What happened, one sentence, with the numbers and the path in it. A text far too
+            long for a sentence, such as one that quotes a broken file, is cut off.
         next_step: What the user can do about it, one sentence; empty if nothing can be done.
     """
 
@@ -38,15 +39,15 @@ class StallwardError(Exception):
         return f"{self.cause} {self.next_step}".strip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let it cross to another process, whatever arguments a subclass takes."""
+        """Let the error be pickled, whatever arguments a subclass takes."""
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 def _printable(text: str) -> str:
-    """A text that is no longer than a message, and that can be written to a terminal or log."""
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}..."
-    # JSON may hold half a surrogate, which no encoding takes.
+    """The text cut to the length of a message, with only what a terminal or log can encode."""
+    if len(text) > _MAX_CHARACTERS:
+        text = f"{text[:_MAX_CHARACTERS]}..."
+    # JSON may hold half of a surrogate pair, which no encoding accepts.
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -70,7 +71,7 @@ class PolicyError(StallwardError):
 
 
 class SchemaError(StallwardError):
-    """Raised when the keys or values of a file are not as its format says."""
+    """Raised when the keys or values of a file break its format."""
 
 
 class ThresholdError(StallwardError):
@@ -78,4 +79,4 @@ class ThresholdError(StallwardError):
 
 
 class UsageError(StallwardError):
-    """Raised when a command line is well-formed but cannot be meant."""
+    """Raised when the arguments of a command can be parsed but not used."""

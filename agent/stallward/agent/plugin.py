@@ -1,4 +1,4 @@
-"""What a package gives for a controller of its own: its entry, and how arguments are read."""
+"""For packages that add a controller: the entry that registers it, and a reader of arguments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from stallward.agent.errors import ControllerError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerEntry:
-    """One row of the registry."""
+    """One controller in the registry."""
 
     name: str
     summary: str
+    """What it does, one clause; ``stallward arms`` lists it."""
     make: Callable[[Mapping[str, str]], Controller]
+    """Makes the controller from the arguments of its spec."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Parameter name -> what it means, with its unit and default."""
+    """The meaning of each parameter by its name, with its unit and default."""
 
 
 PLUGIN_GROUP: Final = "stallward.controllers"
@@ -29,6 +31,7 @@ PLUGIN_GROUP: Final = "stallward.controllers"
 
 
 MAX_SEED: Final = (1 << 32) - 1
+"""The largest ``seed`` that a controller takes as an argument."""
 
 
 def number(
@@ -39,10 +42,10 @@ def number(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> float:
-    """Read one numeric argument of a controller spec.
+    """Read one numeric argument of a controller spec; a missing one has the default.
 
     Raises:
-        ControllerError: If it is not a finite number from ``low`` to ``high``.
+        ControllerError: If the argument is not a finite number from ``low`` to ``high``.
     """
     text = arguments.get(key)
     if text is None:

@@ -21,12 +21,12 @@ def _settings(profile: Tuning) -> str:
         "dirty_ratio",
         "overcommit_memory",
     )
-    set_ = [f"{n} {getattr(profile, n)}" for n in names if getattr(profile, n) is not None]
-    return ", ".join(set_) or "the node's own values"
+    changed = [f"{n} {getattr(profile, n)}" for n in names if getattr(profile, n) is not None]
+    return ", ".join(changed) or "the node's own values"
 
 
 def observation_page() -> str:
-    """The page docs/reference/observation.md, from the tables the code uses."""
+    """The page docs/reference/observation.md, made from the tables that the code uses."""
     averages = " and ".join(f"{tau_s:g} s" for tau_s in HISTORY_S)
     head = "| feature | meaning | remembered |\n| --- | --- | --- |"
     ratios = ", ".join(f"{i}: {r:g}" for i, r in enumerate(LIMIT_RATIOS))

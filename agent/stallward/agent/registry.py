@@ -1,4 +1,4 @@
-"""Controllers by name: the shipped ones, and those that installed packages add."""
+"""Controllers by name: the shipped ones, and the ones that installed packages add."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def controllers() -> tuple[ControllerEntry, ...]:
-    """All controllers, by name: the shipped ones and those of installed packages.
+    """All controllers in the order of their names, with the ones of installed packages.
 
     Raises:
         ControllerError: If an entry point cannot be loaded.
@@ -49,7 +49,7 @@ def make_controller(spec: str) -> Controller:
 
 def _find(name: str) -> ControllerEntry:
     shipped = _shipped()
-    if name in shipped:  # without a look at the entry points: 2 MiB that the loop can spare
+    if name in shipped:  # without reading the entry points, which would cost the loop 2 MiB
         return shipped[name]
     points = {point.name: point for point in _plugins()}
     if name not in points:
@@ -57,12 +57,12 @@ def _find(name: str) -> ControllerEntry:
             f"There is no controller {name!r}.",
             next_step=f"Choose one of: {', '.join(sorted({*shipped, *points}))}.",
         )
-    return _load(points[name])  # and no other: its fault is not this caller's
+    return _load(points[name])  # only this one: an error in another must not stop this caller
 
 
 @functools.cache
 def _shipped() -> dict[str, ControllerEntry]:
-    from stallward.agent.controllers import SHIPPED  # noqa: PLC0415 - all controllers at once
+    from stallward.agent.controllers import SHIPPED  # noqa: PLC0415 - it imports every controller
 
     return {entry.name: entry for entry in SHIPPED}
 

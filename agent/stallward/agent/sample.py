@@ -1,8 +1,8 @@
 """What was read from the node at one tick.
 
-Every value that could not be read is ``None``: absence is a value, never zero. Counters are
-cumulative as the kernel gives them; rates are computed later, from two samples and their
-monotonic times, because the averages in PSI files move only every two seconds.
+Every value that could not be read is ``None``, never zero. Counters are cumulative, as the
+kernel reports them. Rates are computed later from two samples and their monotonic times, because
+the averages in PSI files are updated only every two seconds.
 """
 
 from __future__ import annotations
@@ -44,29 +44,31 @@ class GroupSample:
     oom_kills: int | None = None
     frozen: bool | None = None
     working_set_bytes: int | None = None
-    """What the group needs so as not to refault, estimated from its refaults."""
+    """Memory that the group needs in order not to refault, estimated from its refaults."""
     high_events: int | None = None
     """How often memory.high throttled the group (v2 memory.events)."""
     max_events: int | None = None
     """How often usage was about to exceed the limit (v2 memory.events, v1 memory.failcnt)."""
     cpu_throttled_us: int | None = None
-    """Time for which cpu.max held the group back."""
+    """Time for which cpu.max throttled the group."""
     io_read_bytes: int | None = None
     io_written_bytes: int | None = None
     run_delay_us: int | None = None
-    """Time that its processes waited for a CPU (/proc/PID/schedstat), summed."""
+    """Time that its processes waited for a CPU, summed over them (/proc/PID/schedstat)."""
     pss_bytes: int | None = None
-    """Proportional share of resident memory (/proc/PID/smaps_rollup), summed."""
+    """Proportional share of resident memory, summed over its processes
+    (/proc/PID/smaps_rollup)."""
     page_cache_hits: int | None = None
     """Page-cache lookups by its processes that found the page (eBPF)."""
     page_cache_misses: int | None = None
     turn_read_s: float | None = None
-    """CLOCK_MONOTONIC when what is not read every tick was read (docs/reference/signals.md)."""
+    """CLOCK_MONOTONIC of the last read of the signals that are not read at every tick
+    (docs/reference/signals.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSample:
-    """Counters of the whole machine, from /proc."""
+    """The counters of the whole machine, from /proc."""
 
     psi: PsiTotals = field(default_factory=PsiTotals)
     memory_total_bytes: int | None = None
@@ -91,7 +93,7 @@ class NodeSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySample:
-    """Requests of the protected application that completed in the last window (1 s)."""
+    """The requests of the protected application that completed in the last window."""
 
     window_s: float = 1.0
     completed: int = 0
@@ -101,7 +103,7 @@ class LatencySample:
     p95_ms: float | None = None
     max_ms: float | None = None
     last_completion_age_s: float | None = None
-    """Seconds since the last completion that was seen; ``None`` before the first."""
+    """Seconds since the last completion; ``None`` before the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class ProcessSample:
 
     pid: int
     start_time_ticks: int
-    """Field 22 of /proc/PID/stat: with the pid it names a process for good."""
+    """Field 22 of /proc/PID/stat; with the pid it identifies the process for good."""
     slot: int
     """The background slot; -1 for the protected application."""
     oom_score: int
@@ -124,66 +126,71 @@ class ProcessSample:
     page_cache_hits: int | None = None
     page_cache_misses: int | None = None
     read_s: float | None = None
-    """CLOCK_MONOTONIC when this was read: processes are read in turn, not all in one tick."""
+    """CLOCK_MONOTONIC of this read: processes are read in turn, not all in one tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverState:
-    """One lever that is not at its original value now, or that somebody else has taken over."""
+    """One lever that is not at its original value, or that another program has changed."""
 
     lever: str
-    """E.g. ``cpu_weight:hog0``."""
+    """Kind and group, such as ``cpu_weight:hog0``."""
     value: str
-    """What is in force, as it was written."""
+    """The value in force, as it was written."""
     held_for_s: float = 0.0
     foreign: bool = False
-    """Somebody else changed it: the daemon stepped aside."""
+    """Whether another program changed the setting, so that the daemon stepped aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState:
-    """What the levers of one slot have been doing, kept by the loop."""
+    """The pauses and the limit of one slot, as the loop keeps account of them."""
 
     paused: bool = False
     paused_for_s: float = 0.0
     """How long the present pause has lasted; 0 when running."""
     since_thaw_s: float = 1e6
-    """How long the slot has been running; large if it was never paused."""
+    """How long the slot has been running since its last pause; large if it was never paused."""
     paused_share: float = 0.0
     """Share of the last minute spent paused."""
     limit_bytes: int | None = None
+    """The limit in force; ``None`` for none."""
     reference_bytes: int | None = None
-    """What the group wants when nothing holds it back; the limit table multiplies this.
+    """What the group uses when it is unlimited; limit levels are shares of it.
 
-    The most that it has held in memory and swap while running; what is larger than now is
-    forgotten with a time constant of 60 s, but only while it runs unlimited. ``None`` until it
-    has held 4 MiB: an empty group is not limited. A limit taken while a group starts grows with
-    what it swaps; one that only reads files shows its wish again when it is unlimited.
+    It is the most that the group has held in memory and swap while running. While the group runs
+    unlimited and uses less, the reference decays to that with a time constant of 60 s. It is
+    ``None`` until the group has held 4 MiB, because an empty group is not limited. Where a limit
+    is set while the group still starts, the reference grows with what the group swaps. A group
+    that only reads files swaps nothing: its reference grows only after it is unlimited again.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All raw signals of one tick.
-
-    ``zone`` is what the protected application and the background share: the sandbox's parent
-    group, or the whole machine. ``slots[i]`` and ``slot_states[i]`` belong together.
-    """
+    """All raw signals of one tick."""
 
     sequence: int
+    """The number of the tick."""
     time_s: float
     """CLOCK_MONOTONIC at the start of the read."""
     node: NodeSample
     zone: GroupSample
+    """What the protected application and the background share: the sandbox's parent group, or
+    the whole machine."""
     protected: GroupSample
     slots: tuple[GroupSample, ...] = ()
+    """The background groups, in the order of their slots."""
     slot_states: tuple[SlotState, ...] = ()
+    """The state of each of ``slots``."""
     latency: LatencySample | None = None
     processes: tuple[ProcessSample, ...] | None = None
-    """Processes of the protected and the background groups; ``None`` when nobody asked for them.
+    """The processes of the protected and the background groups; ``None`` when no controller needs
+    them.
 
-    Those of the protected application have slot -1: they are never acted on."""
+    The processes of the protected application have slot -1: they are never acted on."""
     profile: str = "default"
     """The tuning profile in force when the sample was read."""
     levers: tuple[LeverState, ...] = ()
-    """Every lever that is moved, other than the pauses and limits of ``slot_states``."""
+    """Every lever that is not at its original value, apart from the pauses and limits in
+    ``slot_states``."""

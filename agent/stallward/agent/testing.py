@@ -1,4 +1,4 @@
-"""The conformance test of controllers, and samples to test them with. Public.
+"""The conformance test of controllers, and samples to test them with; part of the public API.
 
 To test a controller of your own::
 
@@ -37,7 +37,7 @@ CONTEXT = NodeContext(
 PROTECTED_PROCESS: Final = ProcessSample(
     pid=99, start_time_ticks=6, slot=-1, oom_score=1000, stopped=False
 )
-"""Of the protected application, and the first that the kernel would kill: to be left alone."""
+"""A process of the protected application, first for the OOM killer; no controller may touch it."""
 
 
 def make_sample(
@@ -106,10 +106,10 @@ def _episode(controller: Controller, length: int) -> list[Decision]:
 
 
 def check_controller(make: Callable[[], Controller], *, length: int = 200) -> None:
-    """Check what every controller must keep, on a random episode.
+    """Check on a random episode the rules that every controller must keep.
 
     Raises:
-        ControllerError: Naming the first rule that is broken and its likely cause.
+        ControllerError: If a rule is broken. The error says which, and its likely cause.
     """
     controller = make()
     if not controller.name:
