@@ -20,6 +20,13 @@ from stallward.env.twin.simd.elementary import log
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.values import is_nan, maximum, minimum, where
 
+Array = NDArray[np.float64]
+
+SUFFERED: Final = ("window_violated", "excess", "slow")
+"""What a comparison holds against a policy: windows over the target, the mean, and the tail."""
+PENALTIES: Final = np.array([10.0, 2.0, 10.0])
+"""A hundredth of all windows or requests beyond those allowed costs a tenth of full speed, and so
+does a mean that is 5 % longer."""
 TAIL: Final = 1.15
 """Requests slower than this many times the p99 with ample memory are slow ones: where one in a
 hundred is, the p99 is 15 % longer."""
@@ -108,18 +115,6 @@ def reward(progress: float, paid: float, moved: float, switch_cost: float) -> fl
         switch_cost: Of one lever moving once.
     """
     return progress - paid - switch_cost * moved
-
-
-SUFFERED: Final = ("window_violated", "excess", "slow")
-"""What a comparison holds against a policy: windows over the target, the mean, and the tail."""
-
-
-Array = NDArray[np.float64]
-
-
-PENALTIES: Final = np.array([10.0, 2.0, 10.0])
-"""A hundredth of all windows or requests beyond those allowed costs a tenth of full speed, and so
-does a mean that is 5 % longer."""
 
 
 def in_order(
