@@ -316,15 +316,15 @@ def test_a_file_of_thresholds_reads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no file of thresholds"),
+        ("", "not a file of thresholds"),
         ("controller = 'pi'\n[thresholds]", "for the controller 'pi'"),
         ("controller = 'rule'\n[thresholds]\nhold = 1", "'hold'"),
         ("controller = 'rule'\n[thresholds]\nhold_s = 'x'", "hold_s is 'x'"),
         ("controller = 'rule'\n[thresholds]\nhold_s = nan", "hold_s is nan"),
         ("controller = 'rule'\n[thresholds]\nhold_s = 1e9", "from 0.1 to 5"),
         ("controller = 'rule'\n[thresholds]\nprofile = 0.5", "whole number"),
-        ("controller = 'rule'\nthresholds = 3", "no file of thresholds"),
-        ("controller = 'rule'\n[thresholds]\n[more]", "no file of thresholds"),
+        ("controller = 'rule'\nthresholds = 3", "not a file of thresholds"),
+        ("controller = 'rule'\n[thresholds]\n[more]", "not a file of thresholds"),
         ("[", "cannot be read"),
     ],
 )

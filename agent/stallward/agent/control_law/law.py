@@ -1,7 +1,7 @@
-"""Laws: rules written once over a batch, run for thousands of twin nodes or for this one.
+"""Control laws: rules written once over a batch, for thousands of twins or for one node.
 
-A :class:`Law` maps observations to actions and remembers what it must; :class:`LawController`
-runs one with batch 1 on a node.
+A :class:`Law` maps observations to actions and keeps its own state between decisions.
+:class:`LawController` runs a law with a batch of one on a node.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, RELEASED, decode_action
 from stallward.agent.sample import Sample
 
-_NOTHING: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
-_LONGEST_S: Final = 1.0
-"""Time that passed while nobody decided counts as this much at most."""
+_NO_ACTION: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
+_MAX_ELAPSED_S: Final = 1.0
+"""A longer time between two decisions counts as this long."""
 
 
 class Law(Protocol):
-    """A decision over a batch of ``B`` nodes, with memory."""
+    """Decides for a batch of ``B`` nodes and remembers earlier decisions."""
 
     def act(self, observations: Observations, elapsed_s: float) -> NDArray[np.int64]:
         """Decide for every node.
 
         Args:
-            observations: ``(B, OBSERVATION_SIZE)``.
-            elapsed_s: Since the decision before; 0 at the first.
+            observations: The observation of each node, ``(B, OBSERVATION_SIZE)``.
+            elapsed_s: Time since the previous decision; 0 at the first.
 
         Returns:
-            ``(B, len(ACTION_SIZES))``.
+            The action of each node, ``(B, len(ACTION_SIZES))``.
         """
 
     def reason(self) -> str:
-        """Why the first node's decision is what it is, one short clause."""
+        """The reason for the first node's decision, one short clause."""
 
 
 class LawController:
@@ -45,7 +45,7 @@ class LawController:
 
     Args:
         name: The controller's name.
-        make: Makes the law afresh, for a batch of one.
+        make: Makes a new law for a batch of one.
     """
 
     needs_processes = False
@@ -56,19 +56,19 @@ class LawController:
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def reset(self, context: NodeContext) -> None:
-        """Make the law afresh."""
+        """Replace the law by a new one."""
         self._context = context
         self._law = self._make()
-        self._before_s: float | None = None
+        self._previous_s: float | None = None
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
-        """The law's action, in bytes of this node."""
-        elapsed_s = 0.0 if self._before_s is None else sample.time_s - self._before_s
-        self._before_s = sample.time_s
+        """The law's action, decoded for this node."""
+        elapsed_s = 0.0 if self._previous_s is None else sample.time_s - self._previous_s
+        self._previous_s = sample.time_s
         if all(state.reference_bytes is None for state in sample.slot_states):
-            return Decision(desired=RELEASED, reason="no background", action=_NOTHING)
-        chosen = self._law.act(observation[None], min(max(elapsed_s, 0.0), _LONGEST_S))
-        action = tuple(int(value) for value in chosen[0])
+            return Decision(desired=RELEASED, reason="no background", action=_NO_ACTION)
+        actions = self._law.act(observation[None], min(max(elapsed_s, 0.0), _MAX_ELAPSED_S))
+        action = tuple(int(value) for value in actions[0])
         floors = [self._context.floor(i) for i in range(len(sample.slots))]
         return Decision(
             desired=decode_action(action, sample.slot_states, floors),

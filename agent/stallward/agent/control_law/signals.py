@@ -1,7 +1,7 @@
-"""What a rule looks at, read back from observations: one node's, or thousands of the twin's.
+"""The signals that rules use, computed back from observations of one node or of many twins.
 
-Rules see what policies see. Reading the features back into milliseconds over the target and
-shares of time keeps their thresholds in units that people know.
+Rules see exactly what policies see. Turning features back into multiples of the target, shares of
+time and pages per second keeps the thresholds of rules in units that people know.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Observations = NDArray[np.float32]
 
-_AT: Final = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+_INDEX: Final = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 _FOLD: Final = {
     name: feature.fold for name, feature in zip(FRAME_NAMES, FRAME_FEATURES, strict=True)
 }
 _FORGET_S: Final = 10.0
-"""After so long without an answer nobody is asking: the last latency says nothing more."""
+"""After this long without an answer no requests arrive, and the last latency no longer counts."""
 
 
 def _slot_columns(feature: str) -> NDArray[np.intp]:
-    return np.array([_AT[f"slot{i}_{feature}"] for i in range(SLOTS)])
+    return np.array([_INDEX[f"slot{i}_{feature}"] for i in range(SLOTS)])
 
 
 _PRESENT: Final = _slot_columns("present")
@@ -39,37 +39,37 @@ _RATIOS: Final = np.array(LIMIT_RATIOS)
 
 
 def _column(observations: Observations, name: str) -> Array:
-    return observations[:, _AT[name]].astype(np.float64)
+    return observations[:, _INDEX[name]].astype(np.float64)
 
 
-def _unfolded(observations: Observations, name: str) -> Array:
-    """What a feature of kind LOG was computed from, in units of its scale."""
+def _without_log(observations: Observations, name: str) -> Array:
+    """The value from which a feature of kind LOG was computed, in units of its scale."""
     return np.exp2(_FOLD[name] * _column(observations, name)) - 1.0
 
 
 def stall_share(observations: Observations) -> Array:
-    """Memory stall (``some``) of the protected application over the last second, ``(B,)``."""
+    """Share of the last second in which the protected application stalled on memory, ``(B,)``."""
     return _column(observations, "protected_psi_memory_some_share_1s")
 
 
 def refaults_per_s(observations: Observations) -> Array:
-    """Pages the protected application wants back each second, ``(B,)``."""
+    """Refaults of the protected application, pages per second, ``(B,)``."""
     return np.expm1(10.0 * _column(observations, "protected_refault_rate_1s"))
 
 
 def free_share(observations: Observations) -> Array:
-    """Share of the zone's memory that nobody uses, ``(B,)``."""
+    """Free share of the zone's memory, ``(B,)``."""
     return np.maximum(1.0 - _column(observations, "zone_usage_ratio"), 0.0)
 
 
 def present_slots(observations: Observations) -> Mask:
-    """Slots with a background group that has started, ``(B, SLOTS)``."""
-    there = observations[:, _PRESENT] > 0.0
-    return np.asarray(there & (observations[:, _REFERENCE] > 0.0))
+    """Whether each slot has a background group that has started, ``(B, SLOTS)``."""
+    present = observations[:, _PRESENT] > 0.0
+    return np.asarray(present & (observations[:, _REFERENCE] > 0.0))
 
 
 def paused_slots(observations: Observations) -> Mask:
-    """Slots that are paused, ``(B, SLOTS)``."""
+    """Whether each slot is paused, ``(B, SLOTS)``."""
     return np.asarray(observations[:, _PAUSED] > 0.0)
 
 
@@ -81,7 +81,7 @@ def limit_levels(observations: Observations) -> NDArray[np.int64]:
 
 
 class LatencySignal:
-    """p95 over the target, remembered through seconds in which no request was answered."""
+    """The ratio of p95 to the target, kept through seconds in which no request was answered."""
 
     def __init__(self, batch: int) -> None:
         self._last = np.zeros(batch)
@@ -89,11 +89,11 @@ class LatencySignal:
     def read(self, observations: Observations) -> Array:
         """The ratio now, ``(B,)``; 0 where no latency is known.
 
-        An application that answers nothing may be stuck, so the last ratio stays in force for
+        An application that answers nothing may be stuck, so the last ratio counts for another
         10 s.
         """
         known = _column(observations, "latency_known") > 0.0
-        idle = _unfolded(observations, "latency_age") > _FORGET_S
+        idle = _without_log(observations, "latency_age") > _FORGET_S
         kept = np.where(idle, 0.0, self._last)
-        self._last = np.where(known, _unfolded(observations, "latency_p95_ratio"), kept)
+        self._last = np.where(known, _without_log(observations, "latency_p95_ratio"), kept)
         return self._last

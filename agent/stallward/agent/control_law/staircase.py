@@ -1,9 +1,8 @@
-"""From one number to an action: how far the background is held back, slot after slot.
+"""The staircase: turns one number, how far the background is held back, into an action.
 
-Rules and PI control decide one thing, how much is to be withheld. A staircase turns it into
-limit levels: each rung tightens one slot by one level, the first slot first. ``stagger`` says how
-many levels a slot is ahead of the next: 0 tightens all together, as many as there are levels
-makes them strictly take turns.
+Each rung of the staircase tightens the limit of one slot by one level, beginning with the first
+slot. ``stagger`` is the number of levels by which a slot is ahead of the next. With 0 all slots
+are tightened together; with the deepest level each slot is tightened fully before the next one.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ def levels(rung: Array, present: Mask, deepest: Array, stagger: Array) -> Levels
 
     Args:
         rung: How far the background is held back, whole numbers, ``(B,)``.
-        present: ``(B, SLOTS)``.
+        present: Whether each slot has a group, ``(B, SLOTS)``.
         deepest: The tightest level used, ``(B,)`` or ``(1,)``.
-        stagger: Levels that a slot is ahead of the next, as ``deepest``.
+        stagger: The levels that a slot is ahead of the next, in the shape of ``deepest``.
 
     Returns:
-        ``(B, SLOTS)``; 0 for absent slots.
+        The level of each slot, ``(B, SLOTS)``; 0 for absent slots.
     """
     deepest, stagger = np.atleast_1d(deepest), np.minimum(stagger, deepest)
-    behind = np.atleast_1d(stagger)[:, None] * ranks(present)
-    level = np.clip(rung[:, None] - behind, 0.0, deepest[:, None])
+    delay = np.atleast_1d(stagger)[:, None] * ranks(present)
+    level = np.clip(rung[:, None] - delay, 0.0, deepest[:, None])
     return np.where(present, level, 0.0).astype(np.int64)
 
 
 def first_slots(count: Array, present: Mask) -> Mask:
-    """The first ``count`` ``(B,)`` of the present slots, ``(B, SLOTS)``."""
+    """Whether each slot is among the first ``count`` present ones, ``(B, SLOTS)``."""
     return np.asarray(present & (ranks(present) < count[:, None]))
 
 

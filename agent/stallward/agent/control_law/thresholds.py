@@ -1,8 +1,8 @@
-"""Thresholds of rules: a frozen dataclass, the range of each number, and the file they live in.
+"""Thresholds of rules: a frozen dataclass, the range of each number, and the file for them.
 
-A rule that is to be tuned keeps its numbers in a dataclass whose fields are made with
-:func:`tuned`. From that one table come the file's comments, the check of what somebody wrote,
-and the unit cube in which a search moves.
+A rule that can be tuned keeps its numbers in a dataclass whose fields are made with
+:func:`tuned`. This one table gives the comments in the file, the checks of its values, and the
+unit cube in which a search moves.
 """
 
 from __future__ import annotations
@@ -23,18 +23,23 @@ from stallward.agent.schema.write import toml_literal
 Array = NDArray[np.float64]
 T = TypeVar("T")
 _SPAN: Final = "span"
-_AGAIN: Final = "Make one with `stallward tune`, or copy the shipped one."
+_HOW_TO_MAKE: Final = "Make one with `stallward tune`, or copy the shipped one."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What one number means and may be."""
+    """The meaning and the range of one threshold."""
 
     meaning: str
+    """What it is, with its unit; it stands beside the number in files."""
     low: float
+    """The least value that a search tries and a file may have."""
     high: float
+    """The greatest value."""
     logarithmic: bool = False
+    """Whether a search moves by ratios."""
     whole: bool = False
+    """Whether the value is a whole number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,41 +60,41 @@ def tuned(
     logarithmic: bool = False,
     whole: bool = False,
 ) -> Any:
-    """A field of a dataclass of thresholds.
+    """Make a field of a dataclass of thresholds.
 
     Args:
-        default: Its value before any search.
-        meaning: With its unit; it stands beside the number in files.
-        low: The least that a search tries and a file may say.
-        high: The most.
+        default: The value before any search.
+        meaning: See :class:`Span`, as for the arguments that follow.
+        low: The least value.
+        high: The greatest value.
         logarithmic: Whether a search moves by ratios.
-        whole: Whether it is a whole number.
+        whole: Whether the value is a whole number.
     """
     span = Span(meaning=meaning, low=low, high=high, logarithmic=logarithmic, whole=whole)
     return field(default=default, metadata={_SPAN: span})
 
 
 def spans(kind: type[Any]) -> dict[str, Span]:
-    """The numbers of a dataclass of thresholds, in order."""
+    """The span of each field of a dataclass of thresholds, in order."""
     return {item.name: item.metadata[_SPAN] for item in fields(kind)}
 
 
 def as_values(settings: Any) -> dict[str, float]:
-    """Name to number."""
+    """The value of each threshold by its name."""
     return {name: float(getattr(settings, name)) for name in spans(type(settings))}
 
 
 def columns(settings: Sequence[Any]) -> dict[str, Array]:
-    """Thresholds of several rows as arrays: name -> ``(len(settings),)``."""
+    """The values of each threshold in several settings, by its name, ``(len(settings),)``."""
     kind = type(settings[0])
     return {
-        name: np.array([getattr(one, name) for one in settings], dtype=np.float64)
+        name: np.array([getattr(row, name) for row in settings], dtype=np.float64)
         for name in spans(kind)
     }
 
 
 def to_unit(settings: Any) -> Array:
-    """Where thresholds are in the unit cube, ``(number of fields,)``."""
+    """The thresholds as a point of the unit cube, ``(number of fields,)``."""
     unit = []
     for name, span in spans(type(settings)).items():
         value, low, high = float(getattr(settings, name)), span.low, span.high
@@ -100,40 +105,45 @@ def to_unit(settings: Any) -> Array:
 
 
 def from_unit(kind: type[T], unit: Array) -> T:
-    """The inverse of :func:`to_unit`; whole numbers share the interval evenly."""
+    """The inverse of :func:`to_unit`; each whole number has an equal share of the interval."""
     values: dict[str, float] = {}
-    for (name, span), part in zip(spans(kind).items(), np.clip(unit, 0.0, 1.0), strict=True):
+    for (name, span), share in zip(spans(kind).items(), np.clip(unit, 0.0, 1.0), strict=True):
         if span.whole:
             count = span.high - span.low + 1
-            values[name] = float(min(span.low + np.floor(part * count), span.high))
+            values[name] = float(min(span.low + np.floor(share * count), span.high))
         elif span.logarithmic:
-            values[name] = float(span.low * (span.high / span.low) ** part)
+            values[name] = float(span.low * (span.high / span.low) ** share)
         else:
-            values[name] = float(span.low + part * (span.high - span.low))
+            values[name] = float(span.low + share * (span.high - span.low))
     return kind(**values)
 
 
 def make_thresholds(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Thresholds from a mapping; what it does not name keeps its default.
+    """Make thresholds from a mapping; a threshold that it does not name keeps its default.
+
+    Args:
+        kind: The dataclass.
+        values: The value of each threshold by its name.
+        where: The source of the values, for messages.
 
     Raises:
-        ThresholdError: If a name is unknown, or a value is no number in its range.
+        ThresholdError: If a name is unknown, or a value is not a number in its range.
     """
     known = spans(kind)
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise ThresholdError(
-            f"{where} names {', '.join(map(repr, unknown))}, which is no threshold.",
-            next_step=f"There are: {', '.join(known)}.",
+            f"{where} names {', '.join(map(repr, unknown))}, which is not a threshold.",
+            next_step=f"The thresholds are: {', '.join(known)}.",
         )
     for name, value in values.items():
         span = known[name]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        fits = number and span.low * (1 - 1e-9) <= value <= span.high * (1 + 1e-9)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = is_number and span.low * (1 - 1e-9) <= value <= span.high * (1 + 1e-9)
         if not fits or (span.whole and value != int(value)):
-            what = "a whole number" if span.whole else "a number"
+            expected = "a whole number" if span.whole else "a number"
             raise ThresholdError(
-                f"{where}: {name} is {value!r:.80}, not {what} from {span.low:g} "
+                f"{where}: {name} is {value!r:.80}, not {expected} from {span.low:g} "
                 f"to {span.high:g}.",
                 next_step=f"It means: {span.meaning}.",
             )
@@ -141,33 +151,39 @@ def make_thresholds(kind: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def read_thresholds(path: Path, kind: type[T], controller: str) -> tuple[T, Mapping[str, Any]]:
-    """The thresholds in a file, and what it says of where they come from.
+    """Read the thresholds in a file, and their provenance.
 
     Raises:
-        ThresholdError: If the file cannot be read, or is not one of ``controller``.
+        ThresholdError: If the file cannot be read, or is for another controller.
     """
     try:
         data = read_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ThresholdError(
-            f"The thresholds {path} cannot be read: {error}.", next_step=_AGAIN
+            f"The thresholds {path} cannot be read: {error}.", next_step=_HOW_TO_MAKE
         ) from error
     try:
         file = read(_ThresholdsFile, data)
     except SchemaError as error:
         raise ThresholdError(
-            f"{path} is no file of thresholds: {error}", next_step=_AGAIN
+            f"{path} is not a file of thresholds: {error}", next_step=_HOW_TO_MAKE
         ) from error
     if file.controller != controller:
         raise ThresholdError(
             f"{path} is for the controller {file.controller!r:.80}, not {controller!r}.",
-            next_step=_AGAIN,
+            next_step=_HOW_TO_MAKE,
         )
     return make_thresholds(kind, file.thresholds, str(path)), file.provenance
 
 
 def thresholds_text(settings: Any, controller: str, provenance: Mapping[str, Any]) -> str:
-    """What :func:`read_thresholds` reads; provenance is strings, numbers and lists of them."""
+    """The text of the file that :func:`read_thresholds` reads.
+
+    Args:
+        settings: The thresholds.
+        controller: The controller that they are for.
+        provenance: Where they come from: strings, numbers and lists of them.
+    """
     lines = [f"controller = {toml_literal(controller)}", "", "[thresholds]"]
     for name, span in spans(type(settings)).items():
         value = float(getattr(settings, name))
