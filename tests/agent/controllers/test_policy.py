@@ -165,8 +165,8 @@ def _no_limit(entries: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (_bounds_of_nothing, "no ranges"),
-        (_no_limit, "no ranges"),
+        (_bounds_of_nothing, "not ranges"),
+        (_no_limit, "not ranges"),
         (_other_schema, r"names\[3\] is 'moon_phase' in the policy and 'zone_psi_cpu_some_share'"),
         (_missing, "not a stallward policy"),
         (_short_bounds, "training bounds"),

@@ -1,11 +1,11 @@
 """``excite``: random actions with logged propensities, for recordings to learn from.
 
-The whole action is drawn anew at a tick with probability ``tick/dwell``, so dwell times are
-geometric, and what an action does has time to show before the next one. A redraw releases
-everything with probability ``rest``, otherwise every component (paused and limit level of each
-slot, tuning profile) is drawn independently: with four slots, independent components alone would
-leave nothing alone once in a thousand times, and a policy that does little could not be learned.
-The propensity is that of the whole action given the previous one.
+At each tick the whole action is drawn anew with probability ``tick/dwell``. Dwell times are
+therefore geometric, and the effect of an action has time to show before the next one. A redraw
+releases everything with probability ``rest``. Otherwise it draws every component independently:
+paused and limit level of each slot, and the tuning profile. Without ``rest``, a redraw with four
+slots would release everything only once in a thousand times, and a policy that does little could
+not be learned. The propensity is the probability of the whole action given the previous one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class ExciteController:
 
     Args:
         arguments: ``dwell_s`` (mean time an action holds, default 3 s), ``rest`` (probability
-            that a redraw releases everything, default 0.2), ``pause`` (otherwise, probability of
-            paused, default 0.35), ``seed`` (added to the context's, default 0).
+            that a redraw releases everything, default 0.2), ``pause`` (probability that any
+            other redraw pauses a slot, default 0.35), ``seed`` (added to the context's, default
+            0).
 
     Raises:
         ControllerError: If an argument is out of range.
@@ -47,8 +48,8 @@ class ExciteController:
         self._pause_probability = number(arguments, "pause", 0.35)
         self._seed_offset = int(number(arguments, "seed", 0, low=0, high=MAX_SEED))
         self.rest = number(arguments, "rest", 0.2)
-        shares = (self._pause_probability, self.rest)
-        if self._dwell_s <= 0.0 or not all(0.0 <= share <= 1.0 for share in shares):
+        probabilities = (self._pause_probability, self.rest)
+        if self._dwell_s <= 0.0 or not all(0.0 <= p <= 1.0 for p in probabilities):
             raise ControllerError(
                 "dwell_s must be positive, and each of pause and rest a probability.",
                 next_step="For example excite:dwell_s=3,pause=0.35,rest=0.2.",
@@ -68,30 +69,31 @@ class ExciteController:
         if component < 2 * SLOTS and component % 2 == 0:
             return np.array([1.0 - self._pause_probability, self._pause_probability])
         weights = np.ones(size)
-        weights[0] = 2.0  # the node's default twice as often as any one intervention
+        weights[0] = 2.0  # the node's default is twice as likely as any one intervention
         return np.asarray(weights / weights.sum())
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
-        """Draw anew or hold; log how likely the outcome was."""
+        """Draw a new action or hold the last one, and log how likely the outcome was."""
         present = len(sample.slots)
-        entries = (*range(2 * present), 2 * SLOTS)
-        before, random = self._action, self._generator
+        components = (*range(2 * present), 2 * SLOTS)
+        previous, random = self._action, self._generator
         if random.random() < self.redraw:
-            after = [0] * len(ACTION_SIZES)
+            drawn = [0] * len(ACTION_SIZES)
             if random.random() >= self.rest:
-                for entry in entries:
-                    chances = self.probabilities(entry)
-                    after[entry] = int(random.choice(len(chances), p=chances))
-            self._action = tuple(after)
-        drawn = math.prod(float(self.probabilities(e)[self._action[e]]) for e in entries)
-        chance = (1.0 - self.rest) * drawn + (0.0 if any(self._action) else self.rest)
-        stayed = 1.0 - self.redraw if self._action == before else 0.0
+                for component in components:
+                    probabilities = self.probabilities(component)
+                    drawn[component] = int(random.choice(len(probabilities), p=probabilities))
+            self._action = tuple(drawn)
+        independent = math.prod(float(self.probabilities(c)[self._action[c]]) for c in components)
+        released = 0.0 if any(self._action) else self.rest
+        redrawn = (1.0 - self.rest) * independent + released
+        held = 1.0 - self.redraw if self._action == previous else 0.0
         floors = [self._context.floor(i) for i in range(present)]
         return Decision(
             desired=decode_action(self._action, sample.slot_states, floors),
             reason="random",
             action=self._action,
-            propensity=stayed + self.redraw * chance,
+            propensity=held + self.redraw * redrawn,
         )
 
 
@@ -102,7 +104,7 @@ ENTRY = ControllerEntry(
     parameters={
         "dwell_s": "mean seconds an action holds (default 3)",
         "rest": "probability that a redraw releases everything (default 0.2)",
-        "pause": "otherwise, probability of a pause (default 0.35)",
+        "pause": "probability that any other redraw pauses a slot (default 0.35)",
         "seed": "added to the run's seed (default 0)",
     },
 )

@@ -1,9 +1,9 @@
 """``latd``, ``latd-cgroup``, ``latd-grow``: the rules of the latd thesis.
 
-Source: "latd", thesis, UNC Charlotte 2019, Algorithms 1 to 3 (where its listing and Algorithm 1
-disagree, Algorithm 1 is meant). Written for a whole machine, here for a zone: candidates are the
-background groups' processes, PSI is the zone's, available memory is its limit less its use plus
-its inactive file pages. Period 0.1 s.
+Source: "latd", thesis, UNC Charlotte 2019, Algorithms 1 to 3. Where its listing and Algorithm 1
+disagree, these rules follow Algorithm 1. The thesis acts on a whole machine, these rules on a
+zone: the candidates are the processes of the background groups, PSI is the zone's, and available
+memory is the zone's limit less its usage plus its inactive file pages. The period is 0.1 s.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _TERMINATE_RATIO: Final = 0.001
 _BACKGROUND_RATIO: Final = 10 / 16
 """Algorithm 2 limits the background to 10 of the machine's 16 GB."""
 _GROW_RATIO: Final = 1 / 16
-"""Algorithm 3 gives no step; one gigabyte of its sixteen is used."""
+"""Algorithm 3 gives no step; this is one of the machine's 16 GB."""
 
 _CALM: Final = Tuning(name="latd", swappiness=90, overcommit_memory=0)
 _FLUSHING: Final = replace(_CALM, name="latd-flush", dirty_background_ratio=2, dirty_ratio=100)
 _CGROUP: Final = Tuning(name="latd-cgroup", protected_swappiness=90)
 TUNINGS: Final = (_CALM, _FLUSHING, _CGROUP)
-"""What these rules tune, beside the action table's profiles."""
+"""The tunings of these rules, in addition to the profiles of the action table."""
 
 
 def _available_ratio(sample: Sample, zone_limit_bytes: int) -> float | None:
-    """Available share of the zone's memory; ``None`` when it cannot be known."""
+    """The available share of the zone's memory; ``None`` when it is unknown."""
     usage, inactive = sample.zone.memory_usage_bytes, sample.zone.inactive_file_bytes
     if usage is None or inactive is None or zone_limit_bytes <= 0:
         return None
@@ -60,7 +60,7 @@ class LatdController:
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def reset(self, context: NodeContext) -> None:
-        """Forget totals, ratios and what was stopped."""
+        """Forget the stall totals and the stopped processes."""
         self._context = context
         self._some: int | None = None
         self._full: int | None = None
@@ -120,9 +120,9 @@ class LatdController:
 
 
 class LatdCgroupController(LatdController):
-    """Algorithm 2: a limit on the background, stop the top scorer whenever ``some`` rises.
+    """Algorithm 2: limit the background, and stop the top scorer whenever ``some`` rises.
 
-    The background's limit (10/16 of the zone) is shared equally by its groups.
+    The background's limit (10/16 of the zone) is divided equally among its groups.
     """
 
     name = "latd-cgroup"
@@ -152,10 +152,10 @@ class LatdCgroupController(LatdController):
 
 
 class LatdGrowController(LatdCgroupController):
-    """Algorithm 3: as 2, and a background group that stalls gets a larger limit.
+    """Algorithm 3: Algorithm 2, and a background group that stalls gets a larger limit.
 
-    The step (a sixteenth of the zone) and "while the system has memory" (a step is available)
-    are our reading: the thesis gives neither.
+    The thesis does not give the size of a step, nor what "while the system has memory" means.
+    Here a step is a sixteenth of the zone, and it is taken while that much is available.
     """
 
     name = "latd-grow"

@@ -1,4 +1,4 @@
-"""``none``: leave the node alone. The smallest controller, and the one to copy."""
+"""``none``: leaves the node alone. It is the smallest controller, and the one to copy."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""``onnx``: any exported policy file, checked before it is run.
+"""``onnx``: runs any exported policy file, after checking it.
 
-A policy is one ONNX file: input ``observation`` (float32, ``[1, OBSERVATION_SIZE]``, raw, the
-normalisation is inside), outputs ``action`` (int64, one entry per component of the action
-table) and ``logits``. Its metadata carries the schema it was trained with; a file whose schema
-differs is refused, naming the first difference.
+A policy is one ONNX file. Its input is ``observation`` (float32, ``[1, OBSERVATION_SIZE]``, not
+normalised: the network does that itself). Its outputs are ``action`` (int64, one entry per
+component of the action table) and ``logits``. Its metadata holds the schema with which it was
+trained; a file with another schema is refused, with the first difference in the message.
 """
 
 from __future__ import annotations
@@ -33,48 +33,49 @@ from stallward.agent.sample import Sample
 
 _PREFIX = "stallward."
 _MAX_TICKS: Final = 1_000_000
-_MOST: Final = float(np.finfo(np.float32).max)
+_FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
 _INPUT: Final = "observation"
 _OUTPUTS: Final = ("action", "logits")
-_NOTHING: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
+_NO_ACTION: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyMetadata:
-    """What a policy file says of itself.
-
-    ``observation_low`` and ``observation_high`` bound each feature as seen in training; the
-    out-of-distribution score is the share of features outside them.
-    """
+    """The metadata of a policy file."""
 
     schema_hash: str
     ticks_per_action: int
+    """For how many ticks an action holds."""
     observation_low: tuple[float, ...]
+    """The least value of each feature in training."""
     observation_high: tuple[float, ...]
+    """The greatest value of each feature in training."""
     ood_limit: float
+    """The largest share of features outside these ranges at which the policy is still used."""
     provenance: Mapping[str, Any]
+    """The recordings, twins and settings that the policy was made from."""
     sha256: str
 
 
-def _first_difference(theirs: object) -> str:
-    """Name the first entry of the schema in which a policy differs from this node."""
-    if not isinstance(theirs, Mapping):
-        return "it says nothing of its own"
-    for key, ours in schema().items():
-        other = theirs.get(key)
-        if other == ours:
+def _first_difference(policy_schema: object) -> str:
+    """Describe the first entry in which a policy's schema differs from this version's."""
+    if not isinstance(policy_schema, Mapping):
+        return "the file holds no schema"
+    for key, here in schema().items():
+        in_policy = policy_schema.get(key)
+        if in_policy == here:
             continue
-        if isinstance(ours, list) and isinstance(other, list):
-            for i, (mine, its) in enumerate(zip(ours, other, strict=False)):
-                if mine != its:
-                    return f"{key}[{i}] is {its!r} in the policy and {mine!r} here"
-            return f"{key} has {len(other)} entries in the policy and {len(ours)} here"
-        return f"{key} is {other!r} in the policy and {ours!r} here"
+        if isinstance(here, list) and isinstance(in_policy, list):
+            for i, (mine, other) in enumerate(zip(here, in_policy, strict=False)):
+                if mine != other:
+                    return f"{key}[{i}] is {other!r} in the policy and {mine!r} here"
+            return f"{key} has {len(in_policy)} entries in the policy and {len(here)} here"
+        return f"{key} is {in_policy!r} in the policy and {here!r} here"
     return "the hash differs though no entry does: the file was edited"
 
 
 def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> PolicyMetadata:
-    """Check what a policy says about itself in its file.
+    """Read and check the metadata of a policy file.
 
     Args:
         path: The file, for messages.
@@ -82,13 +83,13 @@ def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Polic
         sha256: The digest of the file.
 
     Raises:
-        PolicyError: If an entry is missing or makes no sense, or the observation has changed.
+        PolicyError: If an entry is missing or invalid, or the policy has another schema.
     """
     try:
-        found = entries[f"{_PREFIX}schema_hash"]
-        theirs = json.loads(entries[f"{_PREFIX}schema"])
+        policy_hash = entries[f"{_PREFIX}schema_hash"]
+        policy_schema = json.loads(entries[f"{_PREFIX}schema"])
         metadata = PolicyMetadata(
-            schema_hash=found,
+            schema_hash=policy_hash,
             ticks_per_action=int(entries[f"{_PREFIX}ticks_per_action"]),
             observation_low=tuple(json.loads(entries[f"{_PREFIX}observation_low"])),
             observation_high=tuple(json.loads(entries[f"{_PREFIX}observation_high"])),
@@ -101,9 +102,9 @@ def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Polic
             f"{path} is an ONNX file but not a stallward policy ({error!r}).",
             next_step="Export it with `stallward export`.",
         ) from error
-    if found != schema_hash():
+    if policy_hash != schema_hash():
         raise PolicyError(
-            f"{path} was trained for another schema: {_first_difference(theirs)}.",
+            f"{path} was trained for another schema: {_first_difference(policy_schema)}.",
             next_step="Train and export it again with this version.",
         )
     bounds = {len(metadata.observation_low), len(metadata.observation_high)}
@@ -112,18 +113,18 @@ def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Polic
             f"{path} has training bounds for {sorted(bounds)} features, not {OBSERVATION_SIZE}.",
             next_step="Export it again with `stallward export`.",
         )
-    if not _bounds_make_sense(metadata):
+    if not _bounds_are_valid(metadata):
         raise PolicyError(
-            f"{path} has training bounds or a limit of its score that are no ranges.",
+            f"{path} has training bounds that are not ranges, or an ood_limit outside 0..1.",
             next_step="Export it again with `stallward export`.",
         )
     return metadata
 
 
-def _bounds_make_sense(metadata: PolicyMetadata) -> bool:
-    """Whether an observation can be outside them: of a NaN nothing ever is."""
+def _bounds_are_valid(metadata: PolicyMetadata) -> bool:
+    """Whether all bounds are finite and in order: nothing is ever outside a bound of NaN."""
     bounds = (*metadata.observation_low, *metadata.observation_high)
-    if not all(isinstance(bound, int | float) and -_MOST < bound < _MOST for bound in bounds):
+    if not all(isinstance(b, int | float) and abs(b) < _FLOAT32_MAX for b in bounds):
         return False
     pairs = zip(metadata.observation_low, metadata.observation_high, strict=True)
     return all(low <= high for low, high in pairs) and 0 <= metadata.ood_limit <= 1
@@ -136,7 +137,7 @@ class OnnxController:
         path: The policy file.
 
     Raises:
-        PolicyError: If the file is missing, no policy, of another schema, or does not run.
+        PolicyError: If the file is missing, is not a policy, has another schema or does not run.
     """
 
     name = "onnx"
@@ -149,7 +150,8 @@ class OnnxController:
         self._low = np.asarray(self.metadata.observation_low, dtype=np.float32)
         self._high = np.asarray(self.metadata.observation_high, dtype=np.float32)
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-        self._infer(np.zeros(OBSERVATION_SIZE, dtype=np.float32))  # fails here, not on the tick
+        # A policy that does not run fails here, not on a tick.
+        self._infer(np.zeros(OBSERVATION_SIZE, dtype=np.float32))
 
     @property
     def sha256(self) -> str:
@@ -162,30 +164,30 @@ class OnnxController:
         return self.metadata.ood_limit
 
     def reset(self, context: NodeContext) -> None:
-        """Forget the action being held."""
+        """Forget the action that is held."""
         self._context = context
-        self._held = 0
-        self._action = _NOTHING
+        self._held_ticks = 0
+        self._action = _NO_ACTION
         self._score = 0.0
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
-        """Infer every ``ticks_per_action`` ticks, hold the action in between.
+        """Infer an action every ``ticks_per_action`` ticks and hold it in between.
 
-        Doing nothing is no action to hold: a stall that begins between two ticks is answered
-        at once. Where no slot holds anything there is nothing to decide.
+        An action that does nothing is not held, so that the policy answers a stall at the tick at
+        which it begins. While no slot has a group that has started, nothing is inferred.
 
         Raises:
             PolicyError: If the observation or the policy's output is not finite.
         """
         if all(state.reference_bytes is None for state in sample.slot_states):
-            self._held, self._action, self._score = 0, _NOTHING, 0.0
-            return Decision(desired=RELEASED, reason="no background", action=_NOTHING, score=0.0)
-        if self._held == 0 or not any(self._action):
-            self._held = 0
+            self._held_ticks, self._action, self._score = 0, _NO_ACTION, 0.0
+            return Decision(desired=RELEASED, reason="no background", action=_NO_ACTION, score=0.0)
+        if self._held_ticks == 0 or not any(self._action):
+            self._held_ticks = 0
             self._action = self._infer(observation)
             outside = (observation < self._low) | (observation > self._high)
             self._score = np.count_nonzero(outside) / OBSERVATION_SIZE
-        self._held = (self._held + 1) % self.metadata.ticks_per_action
+        self._held_ticks = (self._held_ticks + 1) % self.metadata.ticks_per_action
         floors = [self._context.floor(i) for i in range(len(sample.slots))]
         return Decision(
             desired=decode_action(self._action, sample.slot_states, floors),
@@ -206,9 +208,10 @@ class OnnxController:
 
 
 class _Inference:
-    """A session with its input and outputs bound to arrays of ours.
+    """A session whose input and outputs are bound to fixed arrays.
 
-    Otherwise each run checks and copies anew what never changes, at the price of the network.
+    Without the binding each run would check and copy them anew, which takes as long as the
+    network itself.
 
     Raises:
         PolicyError: If the policy does not run.
@@ -220,15 +223,15 @@ class _Inference:
         self._session = session
         self._observation = np.zeros((1, OBSERVATION_SIZE), dtype=np.float32)
         try:
-            found = session.run(list(_OUTPUTS), {_INPUT: self._observation})
+            outputs = session.run(list(_OUTPUTS), {_INPUT: self._observation})
         except Exception as error:  # ORT raises its own types without a common base
             raise PolicyError(
                 f"{path} does not run ({str(error).splitlines()[0]}).",
                 next_step="Export it again with `stallward export`.",
             ) from error
-        self._outputs = tuple(np.ascontiguousarray(value) for value in found)
+        self._outputs = tuple(np.ascontiguousarray(value) for value in outputs)
         arrays = {_INPUT: self._observation, **dict(zip(_OUTPUTS, self._outputs, strict=True))}
-        # The values do not copy: they are these arrays, which must live as long.
+        # The OrtValues share memory with these arrays, which must live as long as they do.
         self._values = {name: OrtValue.ortvalue_from_numpy(a) for name, a in arrays.items()}
         self._binding = session.io_binding()
         self._binding.bind_ortvalue_input(_INPUT, self._values[_INPUT])
@@ -236,7 +239,7 @@ class _Inference:
             self._binding.bind_ortvalue_output(name, self._values[name])
 
     def __call__(self, observation: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Action and logits; the arrays are overwritten by the next call."""
+        """Return action and logits, in arrays that the next call overwrites."""
         self._observation[0] = observation
         self._session.run_with_iobinding(self._binding)
         action, logits = self._outputs
@@ -271,11 +274,11 @@ def _open(path: Path) -> tuple[PolicyMetadata, Any]:
             next_step="Export it with `stallward export`.",
         ) from error
     metadata = parse_metadata(path, entries, hashlib.sha256(data).hexdigest())
-    names = {value.name for value in session.get_inputs()}
+    inputs = {value.name for value in session.get_inputs()}
     outputs = {value.name for value in session.get_outputs()}
-    if names != {_INPUT} or not set(_OUTPUTS) <= outputs:
+    if inputs != {_INPUT} or not set(_OUTPUTS) <= outputs:
         raise PolicyError(
-            f"{path} has inputs {sorted(names)} and outputs {sorted(outputs)}.",
+            f"{path} has inputs {sorted(inputs)} and outputs {sorted(outputs)}.",
             next_step="Export it with `stallward export`.",
         )
     return metadata, session
@@ -291,7 +294,7 @@ def _make(arguments: Mapping[str, str]) -> OnnxController:
 
 ENTRY = ControllerEntry(
     name="onnx",
-    summary="an exported policy file",
+    summary="runs an exported policy file",
     make=_make,
     parameters={"path": "the policy file"},
 )

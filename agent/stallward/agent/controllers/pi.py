@@ -1,11 +1,11 @@
-"""``pi``: PI control of the application's memory stall, by how much memory others may have.
+"""``pi``: PI control of the application's memory stall through the memory of the background.
 
-The output is the share of its memory that the background is allowed, from 1 (all) to a least
-share; it becomes limit levels in slot order, and pauses where nearly nothing is allowed. Velocity
-form: each decision moves the output by what the error and its change say, so clipping the output
-is all the anti-windup there is need for (Åström and Murray, Feedback Systems, section 11.4). The
-error is (set point - stall) / set point, cut off below: a stall can miss its set point a hundred
-times over, but the output should fall in seconds, not at once.
+The output is the share of its memory that the background is allowed, from 1 (all) down to a least
+share. It becomes limit levels in slot order, and pauses where nearly nothing is allowed. The
+controller has velocity form: each decision moves the output by an amount computed from the error
+and its change, so that clipping the output is enough against windup (Åström and Murray, Feedback
+Systems, section 11.4). The error is (set point - stall) / set point, cut off below: a stall can be
+a hundred times its set point, but the output should fall in seconds, not at once.
 
 The gains are searched like the thresholds of ``rule`` (``stallward tune pi``).
 """
@@ -28,7 +28,7 @@ _DEEPEST = float(len(LIMIT_RATIOS) - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiThresholds:
-    """Set point, gains, and how the output becomes an action."""
+    """The set point, the gains, and the numbers by which the output becomes an action."""
 
     set_point_share: float = tuned(
         0.02, "memory stall of the application that is aimed at, share of the last second",
@@ -61,8 +61,8 @@ class PiLaw:
     """PI control over a batch.
 
     Args:
-        settings: Gains, one for all nodes or one for each.
-        batch: Nodes.
+        settings: The thresholds: one item for all nodes, or one for each node.
+        batch: The number of nodes.
     """
 
     def __init__(self, settings: Sequence[PiThresholds], batch: int = 1) -> None:
@@ -83,19 +83,19 @@ class PiLaw:
         ends = (self._allowed <= t["least_share"]) | (self._allowed >= 1.0)
         moved = ends | (np.abs(self._allowed - self._in_force) > t["dead_band"])
         self._in_force = np.where(moved, self._allowed, self._in_force)
-        return self._map(present_slots(observations))
+        return self._actions(present_slots(observations))
 
-    def _map(self, present: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Limit levels and pauses for the share in force."""
+    def _actions(self, present: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The actions that give the background the share in force."""
         t = self._t
         deepest = np.full(1, _DEEPEST)
         withheld = 1.0 - self._in_force
         rung = np.rint(withheld * staircase.top_rung(present, deepest, t["stagger_levels"]))
         level = staircase.levels(rung, present, deepest, t["stagger_levels"])
         share = np.array(LIMIT_RATIOS)[level]
-        hard = (self._in_force <= t["pause_share"])[:, None]
-        return staircase.actions(present & hard & (share < 1.0), level, t["profile"])
+        pausing = (self._in_force <= t["pause_share"])[:, None]
+        return staircase.actions(present & pausing & (share < 1.0), level, t["profile"])
 
     def reason(self) -> str:
-        """The output."""
+        """The error and the output."""
         return f"error {self._error[0]:.2f}: {100 * self._in_force[0]:.0f} % allowed"

@@ -1,10 +1,11 @@
-"""``psi-hold``: pause all background while the application stalls, and hold each pause a while.
+"""``psi-hold``: pauses all background while the application stalls, and for a hold-off after it.
 
-The oldest rule that freezes instead of killing, after ``sideloader`` of resctl-demo (Meta): over a
-threshold of memory stall everything is frozen, for a hold-off that grows when overload comes back
-and decays when it does not. Its own numbers (a 60 s average over 50 %, 10 to 30 s) are for
-whole machines and reaction in minutes; here the application's own stall counts, over a second,
-and holds are a fifth. The guard cuts pauses at its ``max_pause`` and ``max_pause_share``.
+This is the oldest rule that freezes instead of killing, after ``sideloader`` of resctl-demo
+(Meta). Above a threshold of memory stall everything is frozen, for a hold-off that grows when the
+overload returns and decays when it does not. The numbers of ``sideloader`` (a 60 s average above
+50 %, hold-offs of 10 to 30 s) are for whole machines and reaction within minutes. Here the
+application's own stall over one second counts, and hold-offs are a fifth as long. The guard ends
+pauses at its ``max_pause_s`` and ``max_pause_share``.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from numpy.typing import NDArray
 from stallward.agent.control_law import staircase
 from stallward.agent.control_law.law import LawController
 from stallward.agent.control_law.signals import Observations, present_slots, stall_share
-from stallward.agent.control_law.thresholds import Span, spans, tuned
+from stallward.agent.control_law.thresholds import spans, tuned
 from stallward.agent.plugin import ControllerEntry, number
 
 _DECAY = 0.5
-"""Of the hold-off, for every hold-off of calm (sideloader's constant)."""
+"""The hold-off shrinks to this share after each hold-off of calm (the constant of sideloader)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class PsiHoldThresholds:
 
 
 class PsiHoldLaw:
-    """The rule over a batch."""
+    """The rule over a batch, with the same thresholds for all nodes."""
 
     def __init__(self, thresholds: PsiHoldThresholds, batch: int = 1) -> None:
         self._t = thresholds
@@ -64,17 +65,16 @@ class PsiHoldLaw:
         return staircase.actions(paused, level, np.zeros(1))
 
     def reason(self) -> str:
-        """How long the pause still lasts."""
+        """The time for which the pause still lasts."""
         left_s = self._left_s[0]
         return f"overload: paused for {left_s:.1f} s more" if left_s > 1e-9 else "no overload"
 
 
 def _make(arguments: Mapping[str, str]) -> LawController:
-    known: dict[str, Span] = spans(PsiHoldThresholds)
     default = PsiHoldThresholds()
     values = {
         name: number(arguments, name, getattr(default, name), low=span.low, high=span.high)
-        for name, span in known.items()
+        for name, span in spans(PsiHoldThresholds).items()
     }
     thresholds = PsiHoldThresholds(**values)
     return LawController("psi-hold", lambda: PsiHoldLaw(thresholds))

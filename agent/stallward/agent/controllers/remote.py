@@ -1,7 +1,7 @@
-"""``remote``: leave the node alone until a client holds a lease.
+"""``remote``: leaves the node alone except while a client holds a lease.
 
-Desired states that arrive by ``Apply`` override whatever controller is loaded; with this one
-nothing else happens between two leases.
+A desired state that arrives by ``Apply`` overrides any controller. With this one the node keeps
+its defaults between two leases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stallward.agent.sample import Sample
 
 
 class RemoteController(NoneController):
-    """Waits for a client."""
+    """Wants the node's default; clients override it."""
 
     name = "remote"
 

@@ -1,13 +1,14 @@
-"""``rule``: hold the background back while the application is in danger, let go gradually.
+"""``rule``: holds the background back while the application is in danger, releases it gradually.
 
-Danger is the largest of p95 over the target, memory stall of the application and its refaults,
-each over a threshold of its own; free memory makes it none. Danger of 1 tightens the limits by one
-rung of the staircase (``stallward.agent.control_law.staircase``), much of it pauses and squeezes
-the first group, then the next; a while of calm lets go by one rung. Everything else is when.
+Danger is the largest of three ratios: p95 over the target, memory stall of the application, and
+its refaults, each divided by a threshold of its own. With enough free memory danger is 0. From 1
+on, danger tightens the limits by one rung of the staircase
+(``stallward.agent.control_law.staircase``). Urgent danger pauses and squeezes the first group,
+then the next. After a while of calm one rung is released. The other thresholds are times.
 
-The numbers are searched on the twin (``stallward tune rule``); the tuned ones are shipped as
-``models/stallward/models/rules/rule.toml``. Not registered here: the controller ``rule`` needs
-that file, so ``stallward.models.controllers`` makes it.
+The thresholds are searched on the twin (``stallward tune rule``); the tuned ones are shipped as
+``models/stallward/models/rules/rule.toml``. The controller ``rule`` needs that file, so it is
+registered by ``stallward.models.controllers``, not here.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from stallward.agent.desired import PROFILES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleThresholds:
-    """The numbers of the rule; danger is measured in the first three."""
+    """The thresholds of the rule; danger is measured against the first three."""
 
     latency_high: float = tuned(0.9, "p95 over the target that is danger", 0.3, 1.5)
     stall_high_share: float = tuned(
@@ -76,44 +77,44 @@ class RuleLaw:
     """The rule over a batch.
 
     Args:
-        settings: Thresholds, one for all nodes or one for each.
-        batch: Nodes.
+        settings: The thresholds: one item for all nodes, or one for each node.
+        batch: The number of nodes.
     """
 
     def __init__(self, settings: Sequence[RuleThresholds], batch: int = 1) -> None:
         self._t = columns(settings)
         self._latency = LatencySignal(batch)
         self._rung = np.full(batch, np.nan)
-        """NaN until the first decision, which begins where the rule rests."""
+        """NaN until the first decision, which begins at the rung that is never released."""
         self._since_move_s = np.full(batch, np.inf)
         self._calm_s = np.zeros(batch)
         self._pause_left_s = np.zeros(batch)
-        self._pausing = np.zeros(batch)
+        self._paused_groups = np.zeros(batch)
         self._danger = np.zeros(batch)
 
     def act(self, observations: Observations, elapsed_s: float) -> NDArray[np.int64]:
         """Decide for every node, see :class:`stallward.agent.control_law.law.Law`."""
         t = self._t
         present = present_slots(observations)
-        danger = self._look(observations)
+        danger = self._measure_danger(observations)
         self._since_move_s += elapsed_s
         self._calm_s = np.where(danger < t["calm_danger"], self._calm_s + elapsed_s, 0.0)
         top = staircase.top_rung(present, t["deepest_level"], t["stagger_levels"])
         rest = np.rint(t["rest_share"] * top)
-        before = np.where(np.isnan(self._rung), rest, np.clip(self._rung, rest, top))
+        previous = np.where(np.isnan(self._rung), rest, np.clip(self._rung, rest, top))
         may_tighten = self._since_move_s >= t["tighten_every_s"] - 1e-9
         tighten = (danger >= 1.0) & may_tighten
         waited_s = np.minimum(self._calm_s, self._since_move_s)
         release = waited_s >= t["release_every_s"] - 1e-9
-        self._rung = np.clip(before + tighten - release, rest, top)
-        self._pause(danger, present.sum(axis=1), tighten, elapsed_s)
+        self._rung = np.clip(previous + tighten - release, rest, top)
+        self._update_pauses(danger, present.sum(axis=1), tighten, elapsed_s)
         self._since_move_s[tighten | release] = 0.0
-        paused = staircase.first_slots(self._pausing, present)
+        paused = staircase.first_slots(self._paused_groups, present)
         level = staircase.levels(self._rung, present, t["deepest_level"], t["stagger_levels"])
         deepest = t["deepest_level"].astype(np.int64)[:, None]
         return staircase.actions(paused, np.where(paused, deepest, level), t["profile"])
 
-    def _look(self, observations: Observations) -> Array:
+    def _measure_danger(self, observations: Observations) -> Array:
         t = self._t
         danger = np.maximum(
             self._latency.read(observations) / t["latency_high"],
@@ -125,17 +126,19 @@ class RuleLaw:
         self._danger = np.where(free_share(observations) > t["free_enough_share"], 0.0, danger)
         return self._danger
 
-    def _pause(self, danger: Array, present: Array, may_add: Mask, elapsed_s: float) -> None:
-        """Move the number of paused groups and the time they are still to be held."""
+    def _update_pauses(
+        self, danger: Array, present: Array, may_add: Mask, elapsed_s: float
+    ) -> None:
+        """Update the number of paused groups and the time for which they stay paused."""
         urgent = danger >= np.maximum(self._t["urgent_danger"], 1.0)
         left_s = np.maximum(self._pause_left_s - elapsed_s, 0.0)
         self._pause_left_s = np.where(urgent, self._t["hold_s"], left_s)
-        more = self._pausing + (urgent & may_add)
-        self._pausing = np.where(self._pause_left_s > 1e-9, np.minimum(more, present), 0.0)
+        count = np.minimum(self._paused_groups + (urgent & may_add), present)
+        self._paused_groups = np.where(self._pause_left_s > 1e-9, count, 0.0)
 
     def reason(self) -> str:
-        """The danger and what is done about it."""
+        """The danger, the rung and the number of paused groups."""
         return (
             f"danger {self._danger[0]:.2f}: rung {self._rung[0]:.0f}, "
-            f"{self._pausing[0]:.0f} paused"
+            f"{self._paused_groups[0]:.0f} paused"
         )

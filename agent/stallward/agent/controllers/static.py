@@ -1,4 +1,4 @@
-"""``static``: pauses and limits fixed by arguments, the simplest thing that protects."""
+"""``static``: pauses and limits fixed by arguments, the simplest controller that protects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallward.agent.sample import Sample
 
 
 def _slots(text: str, key: str) -> frozenset[int] | None:
-    """``all`` -> None, ``0+2`` -> {0, 2}, empty -> nothing."""
+    """The slots that an argument names, such as ``0+2``; ``None`` for ``all``."""
     if text == "all":
         return None
     try:
@@ -28,7 +28,7 @@ def _slots(text: str, key: str) -> frozenset[int] | None:
 
 
 def _ratios(text: str) -> tuple[float, ...]:
-    """``0.4`` -> one share for every slot, ``0.4+1`` -> one for each."""
+    """The shares that an argument names: one for every slot (``0.4``), or one each (``0.4+1``)."""
     parts = text.split("+")
     ratios = tuple(number({"limit": part}, "limit", 1.0) for part in parts)
     for ratio in ratios:
@@ -40,13 +40,13 @@ def _ratios(text: str) -> tuple[float, ...]:
 
 
 _MAX_LIMIT_MIB: Final = 2.0**40
-"""What a limit of 64 bits can say."""
+"""In bytes it still fits into 64 bits."""
 SETTLE_S: Final = 3.0
-"""A share is taken of what a group holds when it has had this long to start."""
+"""A group has this long to start before a share is taken of what it holds."""
 
 
 class StaticController:
-    """Wants the same thing at every tick.
+    """Wants the same state at every tick.
 
     Args:
         arguments: See :data:`PARAMETERS`.
@@ -71,21 +71,21 @@ class StaticController:
                 next_step="For example static:limit_mib=200 or static:zone_share=0.3.",
             )
         self._context: NodeContext | None = None
-        self._known_s: dict[int, float] = {}
+        self._started_s: dict[int, float] = {}
 
     def reset(self, context: NodeContext) -> None:
-        """Keep the floors and the zone's size, and forget when groups started."""
+        """Take the floors and the zone's size, and forget when groups started."""
         self._context = context
-        self._known_s.clear()
+        self._started_s.clear()
 
     def _settled_reference(self, sample: Sample, slot: int) -> int | None:
-        """What the group holds, once it has had time to start: a fixed share is of the whole."""
+        """The reference of a group that has had time to start; ``None`` before."""
         reference = sample.slot_states[slot].reference_bytes
         if reference is None:
-            self._known_s.pop(slot, None)
+            self._started_s.pop(slot, None)
             return None
-        since_s = self._known_s.setdefault(slot, sample.time_s)
-        return reference if sample.time_s - since_s >= SETTLE_S else None
+        started_s = self._started_s.setdefault(slot, sample.time_s)
+        return reference if sample.time_s - started_s >= SETTLE_S else None
 
     def _ratio(self, slot: int) -> float:
         if len(self._ratios) == 1:
@@ -96,17 +96,17 @@ class StaticController:
         if self._context is None or (self._limited is not None and slot not in self._limited):
             return None
         if self._limit_mib:
-            wanted = int(self._limit_mib * MIB)
+            limit = int(self._limit_mib * MIB)
         elif self._zone_share:
-            wanted = int(self._zone_share * self._context.zone_limit_bytes)
+            limit = int(self._zone_share * self._context.zone_limit_bytes)
         elif (ratio := self._ratio(slot)) < 1.0:
             reference = self._settled_reference(sample, slot)
             if reference is None:
                 return None
-            wanted = int(ratio * reference)
+            limit = int(ratio * reference)
         else:
             return None
-        return max(wanted, self._context.floor(slot))
+        return max(limit, self._context.floor(slot))
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The configured pauses, limits and profile."""

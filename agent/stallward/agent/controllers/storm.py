@@ -1,7 +1,7 @@
 """``storm``: moves every lever at random, all the time, to test that everything is put back.
 
-Nobody wants to run it: it knows no target. Unlike ``excite`` it leaves the action table of
-learned policies and uses whatever a desired state can say, but ends no process.
+It is for tests only and protects nothing. Unlike ``excite`` it is not restricted to the action
+table of learned policies: it uses every lever, but ends no process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, T
 from stallward.agent.plugin import MAX_SEED, ControllerEntry, number
 from stallward.agent.sample import Sample
 
-_STOPPED_AT_MOST = 4
+_MAX_STOPPED = 4
 
 
 class StormController:
@@ -24,8 +24,8 @@ class StormController:
 
     Args:
         arguments: ``hold`` (probability that a tick keeps the last state, default 0.7),
-            ``idle_s`` (how long it does nothing at first, default 0), ``seed`` (added to the
-            context's, default 0).
+            ``idle_s`` (how long it does nothing after the start, default 0), ``seed`` (added to
+            the context's, default 0).
 
     Raises:
         ControllerError: If an argument is not a number.
@@ -48,7 +48,7 @@ class StormController:
         self._first_s: float | None = None
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
-        """Keep the last state, or draw another."""
+        """Keep the last state, or draw a new one."""
         if self._first_s is None:
             self._first_s = sample.time_s
         if sample.time_s < self._first_s + self._idle_s:
@@ -63,7 +63,7 @@ class StormController:
             for process in sample.processes or ()
             if process.slot >= 0
         ]
-        stopped = tuple(ref for ref in refs if self._coin())[:_STOPPED_AT_MOST]
+        stopped = tuple(ref for ref in refs if self._coin())[:_MAX_STOPPED]
         return DesiredState(
             slots=tuple(self._slot(index) for index in range(len(sample.slots))),
             tuning=Tuning(
