@@ -1,1 +1,1 @@
-"""The one definition of the features, their units, normalisation and history."""
+"""The only definition of the features, their units, normalisation and history."""

@@ -1,7 +1,7 @@
-"""The one definition of the observation: the features of a frame, and their history.
+"""The only definition of the observation: the features of a frame, and their history.
 
 The features are in :mod:`stallward.agent.observation.feature_table`. :class:`ObservationEncoder`
-runs on a node; for the thousands of the twin the same table is compiled.
+runs on a node; the twin compiles the same table for thousands of nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HISTORY_S: Final = (1.0, 8.0)
 """Time constants of the fast and the slow moving average, seconds."""
 
 _REMEMBERED: Final = tuple(i for i, f in enumerate(FRAME_FEATURES) if f.remembered)
-_remembered: Final = itemgetter(*_REMEMBERED)
+_select_remembered: Final = itemgetter(*_REMEMBERED)
 _ZEROS: Final = (0.0,) * len(_REMEMBERED)
 OBSERVATION_NAMES: Final = FRAME_NAMES + tuple(
     f"{FRAME_NAMES[i]}_{tau_s:g}s" for tau_s in HISTORY_S for i in _REMEMBERED
@@ -54,15 +54,15 @@ def schema() -> dict[str, object]:
 
 
 def schema_hash() -> str:
-    """SHA-256 of the schema's canonical JSON; a policy carries the one it was trained with."""
+    """SHA-256 of the schema's canonical JSON; a policy's file holds the hash of its training."""
     return hashlib.sha256(json.dumps(schema(), sort_keys=True).encode()).hexdigest()
 
 
 class ObservationEncoder:
-    """Turns the raw frames of one node into observations, keeping the averages.
+    """Turns the raw frames of one node into observations, and keeps the moving averages.
 
     Args:
-        slo_ms: Its latency target.
+        slo_ms: The latency target of the node.
     """
 
     def __init__(self, slo_ms: float = 100.0) -> None:
@@ -71,21 +71,21 @@ class ObservationEncoder:
 
     def reset(self) -> None:
         """Forget the history."""
-        self._features.forget()
+        self._features.reset()
 
     def encode(self, frame: RawFrame) -> NDArray[np.float32]:
         """The observation of one tick.
 
-        The first frame after a reset has no rates (they are 0): they need two samples.
+        All rates of the first frame after a reset are 0, because a rate needs two samples.
 
         Args:
             frame: The raw counters; the encoder keeps them.
 
         Returns:
-            Shape ``(OBSERVATION_SIZE,)``, finite, float32.
+            An array of shape ``(OBSERVATION_SIZE,)``, finite, float32.
         """
         features, elapsed_s = self._features.compute(frame)
-        now = _remembered(features)
+        now = _select_remembered(features)
         if elapsed_s is None:
             self._averages = [now] * len(HISTORY_S)
         else:

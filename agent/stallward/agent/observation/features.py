@@ -1,9 +1,9 @@
-"""The features of one frame, computed as the table says, for one node.
+"""The features of one frame of one node, computed from the table.
 
-A node computes one row ten times a second, with caches that others have emptied meanwhile: plain
-arithmetic over short lists then costs a third of what array operations of the same number do.
-The twin computes the same for thousands of nodes in compiled code
-(``stallward.env.simulation.observe``); a test holds both to the same numbers.
+A node computes one row ten times a second, and meanwhile other programs evict it from the CPU's
+caches. Plain arithmetic over short lists then takes a third of the time of as many array
+operations. The twin computes the same features for thousands of nodes in compiled code
+(``stallward.env.simulation.observe``); a test checks that both give the same numbers.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from stallward.agent.observation.latency_baseline import LatencyBaseline
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame
 
 _SHORTEST_S: Final = 1e-6
-"""Over less time there are no rates."""
+"""Two frames closer together than this give no rates."""
 _INFINITE: Final = 8.0
-"""What stands for a value beyond all bounds."""
+"""The feature for an infinite value."""
 _TIME: Final = NODE["time_s"]
 _MEAN: Final = NODE["latency_mean_ms"]
 _PRESENT: Final = SLOT["present"]
 
 
-class _Plan:
-    """The features of a node, or of a slot, by kind; a place is where its feature goes.
+class _FeaturePlan:
+    """The features of a node, or of a slot, by kind: for each its place, columns and numbers.
 
     Args:
-        features: In the order of their places.
-        columns: Where a row has what.
+        features: In the order of their places among the results.
+        columns: The index of each column in a row.
     """
 
     def __init__(self, features: tuple[Feature, ...], columns: dict[str, int]) -> None:
@@ -75,27 +75,27 @@ def _columns(*parts: dict[str, int]) -> dict[str, int]:
 
 
 _CONSTANT: Final = {name: index for index, name in enumerate(CONSTANTS)}
-_USUAL: Final = _CONSTANT["usual_ms"]
-_OF_NODE: Final = _Plan(NODE_FEATURES, _columns(NODE, _CONSTANT))
-_OF_SLOT: Final = _Plan(SLOT_FEATURES, _columns(SLOT, NODE, _CONSTANT))
-_NOTHING: Final = [0.0] * len(FRAME_FEATURES)
+_BASELINE: Final = _CONSTANT["usual_ms"]
+_NODE_PLAN: Final = _FeaturePlan(NODE_FEATURES, _columns(NODE, _CONSTANT))
+_SLOT_PLAN: Final = _FeaturePlan(SLOT_FEATURES, _columns(SLOT, NODE, _CONSTANT))
+_ZEROS: Final = [0.0] * len(FRAME_FEATURES)
 
 
 class FrameFeatures:
-    """Computes the features of one node, keeping the frame before and what latency is usual.
+    """Computes the features of one node; keeps the previous frame and the latency baseline.
 
     Args:
-        slo_ms: Its latency target.
+        slo_ms: The latency target of the node.
     """
 
     def __init__(self, slo_ms: float) -> None:
         self._constants = [*(CONSTANTS | {"slo_ms": float(slo_ms)}).values()]
-        self._usual = LatencyBaseline()
-        self._before: RawFrame | None = None
+        self._baseline = LatencyBaseline()
+        self._previous: RawFrame | None = None
 
-    def forget(self) -> None:
-        """The next frame has none before it."""
-        self._before = None
+    def reset(self) -> None:
+        """Forget the previous frame; the next one is treated as the first."""
+        self._previous = None
 
     def compute(self, frame: RawFrame) -> tuple[list[float], float | None]:
         """The features of one tick.
@@ -104,72 +104,74 @@ class FrameFeatures:
             frame: The raw counters; it is kept, and must not be written any more.
 
         Returns:
-            The features in the order of ``FRAME_NAMES``, finite; and the seconds since the frame
-            before, ``None`` without one (there are no rates then: they are 0).
+            The features in the order of ``FRAME_NAMES``, finite; and the seconds since the
+            previous frame. Without one the seconds are ``None`` and all rates are 0.
         """
-        before = self._before
-        self._before = frame
-        node, found = frame.node, _NOTHING.copy()
-        elapsed_s = None if before is None else node[_TIME] - before.node[_TIME]
-        # A counter that went back was reset, and one that is absent is NaN: no rate.
-        rates = before is not None and elapsed_s is not None and elapsed_s > _SHORTEST_S
+        previous = self._previous
+        self._previous = frame
+        node, features = frame.node, _ZEROS.copy()
+        elapsed_s = None if previous is None else node[_TIME] - previous.node[_TIME]
+        # A counter that went back was reset, and an absent one is NaN: neither gives a rate.
+        rates = previous is not None and elapsed_s is not None and elapsed_s > _SHORTEST_S
         per_s = 1.0 / elapsed_s if rates and elapsed_s is not None else 0.0
-        self._constants[_USUAL] = self._usual.follow(node[_MEAN], elapsed_s)
-        around = [*node, *self._constants]
-        if rates and before is not None:
-            _growths(_OF_NODE, found, 0, node, before.node, per_s)
-        _levels(_OF_NODE, found, 0, around)
+        self._constants[_BASELINE] = self._baseline.update(node[_MEAN], elapsed_s)
+        node_row = [*node, *self._constants]
+        if rates and previous is not None:
+            _set_rates(_NODE_PLAN, features, 0, node, previous.node, per_s)
+        _set_levels(_NODE_PLAN, features, 0, node_row)
         first = len(NODE_FEATURES)
         for index, slot in enumerate(frame.slots):
             if slot[_PRESENT] > 0.0:
-                if rates and before is not None:
-                    _growths(_OF_SLOT, found, first, slot, before.slots[index], per_s)
-                _levels(_OF_SLOT, found, first, [*slot, *around])
+                if rates and previous is not None:
+                    _set_rates(_SLOT_PLAN, features, first, slot, previous.slots[index], per_s)
+                _set_levels(_SLOT_PLAN, features, first, [*slot, *node_row])
             first += len(SLOT_FEATURES)
-        if not math.isfinite(sum(found)):
-            found = [_finite(value) for value in found]
-        return found, elapsed_s
+        if not math.isfinite(sum(features)):
+            features = [_finite(value) for value in features]
+        return features, elapsed_s
 
 
-def _growths(
-    plan: _Plan,
-    found: list[float],
+def _set_rates(
+    plan: _FeaturePlan,
+    features: list[float],
     first: int,
     row: Sequence[float],
-    before: Sequence[float],
+    previous: Sequence[float],
     per_s: float,
 ) -> None:
-    """Stalls and rates."""
+    """Set the features that come from the growth of counters: stalls and rates."""
     for place, column, most in plan.stalls:
-        growth = row[column] - before[column]
+        growth = row[column] - previous[column]
         if growth > 0.0:
-            found[first + place] = min(growth * per_s * 1e-6, most)
+            features[first + place] = min(growth * per_s * 1e-6, most)
     for place, column in plan.rates:
-        growth = row[column] - before[column]
+        growth = row[column] - previous[column]
         if growth > 0.0:
-            found[first + place] = math.log1p(growth * per_s) / 10.0
+            features[first + place] = math.log1p(growth * per_s) / 10.0
 
 
-def _levels(plan: _Plan, found: list[float], first: int, row: Sequence[float]) -> None:
-    """What is a value over its scale, as it is or through a logarithm; and the rest."""
+def _set_levels(
+    plan: _FeaturePlan, features: list[float], first: int, row: Sequence[float]
+) -> None:
+    """Set the features that come from the values of one row."""
     for place, column, scale, fold, most, gain in plan.logs:
         value = 1.0 + _ratio(row[column], row[scale])
         if value > 0.0:
-            found[first + place] = min(math.log2(value) / fold, most) * gain
+            features[first + place] = min(math.log2(value) / fold, most) * gain
     for place, column, scale, fold, most in plan.overs:
         ratio = _ratio(row[column], row[scale])
         if ratio > 1.0:
-            found[first + place] = min(math.log2(ratio) / fold, most)
+            features[first + place] = min(math.log2(ratio) / fold, most)
     for place, column, scale, most, gain in plan.ratios:
-        found[first + place] = min(_ratio(row[column], row[scale]), most) * gain
+        features[first + place] = min(_ratio(row[column], row[scale]), most) * gain
     for place, column, scale, most, gain in plan.limits:
         value = row[column]
         ratio = 1.0 if math.isnan(value) else _ratio(value, row[scale])
-        found[first + place] = min(ratio, most) * gain
+        features[first + place] = min(ratio, most) * gain
     for place, column in plan.flags:
-        found[first + place] = 1.0 if row[column] > 0.0 else 0.0
+        features[first + place] = 1.0 if row[column] > 0.0 else 0.0
     for place, column, index in plan.profiles:
-        found[first + place] = 1.0 if row[column] == index else 0.0
+        features[first + place] = 1.0 if row[column] == index else 0.0
 
 
 def _ratio(value: float, scale: float) -> float:

@@ -1,8 +1,8 @@
-"""Samples as rows of numbers: the common ground of the node, the twin and recordings.
+"""Samples as rows of numbers: the form that the node, the twin and recordings share.
 
-A :class:`RawFrame` holds the raw counters of one tick. On a node it comes from one
-:class:`~stallward.agent.sample.Sample`; a twin node and a recording give it directly. NaN stands
-for "absent".
+A :class:`RawFrame` holds the raw counters of one tick. On a node it is made from a
+:class:`~stallward.agent.sample.Sample`; twins and recordings make it directly. A value that is
+absent is NaN.
 """
 
 from __future__ import annotations
@@ -67,16 +67,13 @@ _PROFILE_INDEX: Final = {profile.name: i for i, profile in enumerate(PROFILES)}
 
 @dataclass(slots=True)
 class RawFrame:
-    """Raw counters of one tick.
-
-    Attributes:
-        node: One number for each of ``NODE_COLUMNS``.
-        slots: For each of ``SLOTS``, one number for each of ``SLOT_COLUMNS``; absent slots are
-            NaN with ``present`` 0.
-    """
+    """The raw counters of one tick."""
 
     node: list[float]
+    """One number for each of ``NODE_COLUMNS``."""
     slots: list[list[float]]
+    """For each of ``SLOTS``, one number for each of ``SLOT_COLUMNS``. An absent slot has
+    ``present`` 0 and NaN for the rest."""
 
     @classmethod
     def empty(cls) -> RawFrame:
@@ -85,12 +82,12 @@ class RawFrame:
         return cls(node=[math.nan] * len(NODE_COLUMNS), slots=slots)
 
 
-def _n(value: float | None) -> float:
+def _or_nan(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
 def _sum(*values: int | None) -> float:
-    """The sum of what is present; NaN when nothing is."""
+    """The sum of the values that are present; NaN when none is."""
     present = [v for v in values if v is not None]
     return float(sum(present)) if present else math.nan
 
@@ -98,29 +95,29 @@ def _sum(*values: int | None) -> float:
 def _slot_row(group: GroupSample, state: SlotState) -> list[float]:
     return [
         1.0,
-        _n(group.psi.memory_some_us),
-        _n(group.psi.io_some_us),
-        _n(group.memory_usage_bytes),
-        _n(group.anon_bytes),
-        _n(group.file_bytes),
-        _n(group.swap_bytes),
+        _or_nan(group.psi.memory_some_us),
+        _or_nan(group.psi.io_some_us),
+        _or_nan(group.memory_usage_bytes),
+        _or_nan(group.anon_bytes),
+        _or_nan(group.file_bytes),
+        _or_nan(group.swap_bytes),
         _sum(group.refault_file_pages, group.refault_anon_pages),
-        _n(group.cpu_usage_us),
+        _or_nan(group.cpu_usage_us),
         float(state.paused),
         state.paused_for_s,
         state.since_thaw_s,
         state.paused_share,
-        _n(state.limit_bytes),
-        _n(state.reference_bytes),
+        _or_nan(state.limit_bytes),
+        _or_nan(state.reference_bytes),
     ]
 
 
 def _protected_psi(sample: Sample) -> PsiTotals:
-    """The protected application's stalls; the zone's where it is there but has none of its own.
+    """The stall totals of the protected application; the zone's where it runs but has none.
 
-    A process tree has no PSI. The zone's ``some`` cannot be less than that of a part of it, and
-    what is stopped does not stall: a policy errs on the side of protecting. ``full`` is only
-    alike: the zone's needs everybody in it to stall at once.
+    A process tree has no PSI of its own. The zone's ``some`` is never less than that of a part of
+    it, and stopped processes do not stall, so a policy errs on the side of protecting. The zone's
+    ``full`` is only similar: it needs every task in the zone to stall at once.
     """
     protected = sample.protected
     if protected.psi == _NO_PSI and protected.memory_usage_bytes is not None:
@@ -138,29 +135,29 @@ def to_raw(sample: Sample) -> RawFrame:
         swap_used = 1.0 - node.swap_free_bytes / node.swap_total_bytes
     row = [
         sample.time_s,
-        _n(zone.psi.memory_some_us),
-        _n(zone.psi.memory_full_us),
-        _n(zone.psi.io_some_us),
-        _n(zone.psi.cpu_some_us),
-        _n(zone.memory_usage_bytes),
-        _n(zone_limit),
-        _n(zone.file_bytes),
+        _or_nan(zone.psi.memory_some_us),
+        _or_nan(zone.psi.memory_full_us),
+        _or_nan(zone.psi.io_some_us),
+        _or_nan(zone.psi.cpu_some_us),
+        _or_nan(zone.memory_usage_bytes),
+        _or_nan(zone_limit),
+        _or_nan(zone.file_bytes),
         _sum(zone.dirty_bytes, zone.writeback_bytes),
         swap_used,
-        _n(node.swap_in_pages),
-        _n(node.swap_out_pages),
-        _n(psi.memory_some_us),
-        _n(psi.memory_full_us),
-        _n(psi.io_some_us),
-        _n(protected.memory_usage_bytes),
-        _n(protected.file_bytes),
+        _or_nan(node.swap_in_pages),
+        _or_nan(node.swap_out_pages),
+        _or_nan(psi.memory_some_us),
+        _or_nan(psi.memory_full_us),
+        _or_nan(psi.io_some_us),
+        _or_nan(protected.memory_usage_bytes),
+        _or_nan(protected.file_bytes),
         _sum(protected.refault_file_pages, protected.refault_anon_pages),
-        _n(protected.major_faults),
-        _n(latency.completed if latency else None),
-        _n(latency.mean_ms if latency else None),
-        _n(latency.p95_ms if latency else None),
-        _n(latency.max_ms if latency else None),
-        _n(latency.last_completion_age_s if latency else None),
+        _or_nan(protected.major_faults),
+        _or_nan(latency.completed if latency else None),
+        _or_nan(latency.mean_ms if latency else None),
+        _or_nan(latency.p95_ms if latency else None),
+        _or_nan(latency.max_ms if latency else None),
+        _or_nan(latency.last_completion_age_s if latency else None),
         float(_PROFILE_INDEX.get(sample.profile, 0)),
     ]
     pairs = zip(sample.slots[:SLOTS], sample.slot_states[:SLOTS], strict=True)
