@@ -327,12 +327,12 @@ def test_what_another_version_of_a_program_added_is_passed_over() -> None:
         read(Wheel, {"name": 1}, strict=False)
 
 
-def test_what_toml_cannot_say_is_not_written() -> None:
+def test_a_value_that_toml_cannot_express_is_refused() -> None:
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Odd:
         number: int | None = 5
 
-    with pytest.raises(ValueError, match="TOML cannot say None"):
+    with pytest.raises(ValueError, match="TOML cannot express None"):
         to_toml(Odd(number=None))
     assert to_toml(Odd()) == "number = 5\n"
 

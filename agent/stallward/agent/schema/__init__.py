@@ -1,1 +1,1 @@
-"""The one strict reader: TOML or JSON to frozen dataclasses, and back."""
+"""The strict reader and the writer of the project: TOML or JSON to frozen dataclasses and back."""

@@ -1,4 +1,4 @@
-"""What a key must hold, in the words of messages."""
+"""Descriptions of expected and of wrong values, for messages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-_SHOWN: Final = 200
-"""So many characters of a wrong value are in a message."""
+_MAX_SHOWN: Final = 200
+"""The number of characters of a wrong value that a message shows at most."""
 _NAMES: Final[Mapping[Any, str]] = {
     str: "a string",
     Path: "a path",
@@ -27,24 +27,21 @@ _NAMES: Final[Mapping[Any, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What a value must be beyond its type; it stands in ``Annotated``.
-
-    Attributes:
-        low: The least number, or the least length of a list; included.
-        high: The greatest; included.
-        unit: The unit of a number, or what a list consists of, in the plural.
-        meaning: What to write, as a sentence; messages about the value end with it.
-        infinite: Whether a number may be infinite.
-        required: Whether a file must have the key although the field has a default, which then
-            serves values made in code only.
-    """
+    """Requirements on a value beyond its type; it stands in ``Annotated``."""
 
     low: float | None = None
+    """The least number, or the least length of a list; included."""
     high: float | None = None
+    """The greatest number, or the greatest length of a list; included."""
     unit: str = ""
+    """The unit of a number, or what a list consists of, in the plural."""
     meaning: str = ""
+    """What to write, as a sentence; messages about the value end with it."""
     infinite: bool = False
+    """Whether a number may be infinite."""
     required: bool = False
+    """Whether a file must have the key although the field has a default. The default is then only
+    for values that are made in code."""
 
     def holds(self, number: float) -> bool:
         """Whether a number is within the bounds."""
@@ -63,13 +60,13 @@ class Expect:
 
 
 def expectation(kind: Any) -> Expect:
-    """The :class:`Expect` of an annotated type; one without bounds if it has none."""
+    """The :class:`Expect` of an annotated type; one without requirements if it has none."""
     extras = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
     return next((extra for extra in extras if isinstance(extra, Expect)), Expect())
 
 
 def expected(kind: Any) -> str:
-    """What a key of this type must hold, e.g. "a whole number from 0 to 19"."""
+    """Describe the values that a key of this type may have: "a whole number from 0 to 19"."""
     expect = expectation(kind)
     bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     origin, arguments = get_origin(bare), get_args(bare)
@@ -105,23 +102,23 @@ def _list(item: Any, expect: Expect) -> str:
 
 
 def type_name(value: object) -> str:
-    """The type of what a file holds, in words."""
+    """The type of a value in a file, in words."""
     return _NAMES.get(type(value), f"a {type(value).__name__}")
 
 
 def shown(value: object) -> str:
-    """What a file holds, short enough for a message."""
+    """A value in a file, short enough for a message."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # Python prints no number of more than 4300 digits
+    except (ValueError, RecursionError):  # Python refuses to print more than 4300 digits
         return f"a value of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def can_encode(text: str, *, is_path: bool) -> bool:
-    """Whether a text can be encoded: JSON may hold half of a surrogate pair.
+    """Whether a text can be encoded, which half of a surrogate pair from JSON cannot.
 
-    The bytes of a path that are no UTF-8 are such halves in Python, and can.
+    A path may hold such halves: Python represents the bytes of a path that are not UTF-8 by them.
     """
     try:
         text.encode("utf-8", "surrogateescape" if is_path else "strict")
@@ -131,5 +128,5 @@ def can_encode(text: str, *, is_path: bool) -> bool:
 
 
 def dotted(where: str, key: object) -> str:
-    """The path of a key below a table; the whole file has no name."""
+    """The dotted path of a key in a table; ``where`` is empty for the top level of a file."""
     return f"{where}.{key}" if where else str(key)

@@ -1,4 +1,4 @@
-"""Reading JSON that another version or somebody's editor wrote: with one kind of error."""
+"""Reads JSON that another version or a person wrote; every fault is the same kind of error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def read_json(text: str) -> object:
     """The value of a JSON file.
 
     Raises:
-        ValueError: If it is none, or a key stands twice in one object.
+        ValueError: If the text is not JSON, or a key stands twice in one object.
     """
     try:
         return json.loads(text, object_pairs_hook=_object)
@@ -19,9 +19,9 @@ def read_json(text: str) -> object:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for key, value in pairs:
-        if key in made:
+        if key in table:
             raise ValueError(f"the key {key!r:.80} is there twice")
-        made[key] = value
-    return made
+        table[key] = value
+    return table

@@ -1,4 +1,4 @@
-"""The keys that a dataclass has in its file, as its fields and their marks say."""
+"""The keys of a dataclass in its file, from its fields and their marks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stallward.agent.schema.marks import FLAT, OMITTED
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a dataclass says of one of its keys."""
+    """One key of a dataclass in its file."""
 
     kind: Any
     """The type of the value, with what ``Annotated`` adds."""
     required: bool
     """Whether the file must have it."""
     flat: bool = False
-    """Whether the value's own keys stand in its place."""
+    """Whether the file has the keys of the value in place of this key."""
     omitted: bool = False
-    """Whether the file is written without it where it is ``None``."""
+    """Whether the file has no such key where the value is ``None``."""
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def fields_of(cls: Any) -> dict[str, Key]:
 
 @functools.cache
 def keys_of(cls: Any) -> dict[str, Key]:
-    """The keys of a dataclass by name: those of its flat fields are among them."""
+    """The keys of a dataclass by name, with the keys of its flat fields among them."""
     keys: dict[str, Key] = {}
     for name, field in fields_of(cls).items():
         keys |= keys_of(bare_type(field.kind)) if field.flat else {name: field}
@@ -48,7 +48,7 @@ def bare_type(kind: Any) -> Any:
 
 
 def is_literal(key: Key | None) -> bool:
-    """Whether a key holds one of a few values."""
+    """Whether the value of a key is a ``Literal``: one of a few values."""
     return key is not None and get_origin(key.kind) is Literal
 
 

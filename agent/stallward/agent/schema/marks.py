@@ -1,4 +1,4 @@
-"""Marks for fields of dataclasses that lie in their file in a way of their own."""
+"""Marks for fields of dataclasses that their file holds in a special way."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ T = TypeVar("T")
 FLAT: Final = "flat"
 OMITTED: Final = "omitted"
 Flat = Annotated[T, FLAT]
-"""A dataclass whose keys stand beside those of the other fields."""
+"""A dataclass whose keys the file holds beside the keys of the other fields."""
 Omitted = Annotated[T | None, OMITTED]
 """A field that is left out of the file where it is ``None``."""

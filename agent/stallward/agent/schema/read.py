@@ -4,13 +4,14 @@ A dataclass is a table and its fields are the keys; a field without a default is
 types of fields say what a key may hold: ``str``, ``int``, ``float``, ``bool``, ``Path``,
 ``Literal``, an ``Enum``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, ``object`` for
 anything, and unions. ``Annotated`` adds an :class:`Expect`, a mark of ``marks.py``, or a function
-that takes the value and raises :class:`SchemaError`. Dataclasses of a union are told apart by the
-field that is a ``Literal`` in each of them; a table without it is the first of them.
+that takes the value and raises :class:`SchemaError`. Which dataclass of a union a table holds is
+decided by the field that is a ``Literal`` in each of them; a table without it is read as the
+first.
 
-What several keys must be together is checked by the dataclass itself, in ``__post_init__``: it
+Rules that concern several keys are checked by the dataclass itself, in ``__post_init__``. It
 raises a :class:`SchemaError` whose cause begins with the key, and the reader puts the place of the
-table before it. All mistakes of a file are reported at once, each with the key, what is expected
-and what is there.
+table before it. All mistakes of a file are reported at once, each with the key, the expected value
+and the actual one.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ NonNegativeFloat = Annotated[float, Expect(low=0, high=math.nextafter(2.0**63, 0
 _T = TypeVar("_T")
 _INT64: Final = 1 << 63
 """Beyond a signed integer of 64 bits TOML promises nothing."""
-_MOST_MISTAKES: Final = 10
-"""After so many mistakes nothing further is read: the file is of another kind."""
+_MAX_MISTAKES: Final = 10
+"""After this many mistakes reading stops: the file must be of another kind."""
 
 
 def read(cls: type[_T], values: object, where: str = "", *, strict: bool = True) -> _T:
@@ -52,23 +53,24 @@ def read(cls: type[_T], values: object, where: str = "", *, strict: bool = True)
     Args:
         cls: The dataclass, or a mapping to values of one type.
         values: The content of the file.
-        where: What messages call the whole of it; empty names keys without a prefix.
-        strict: Whether people write such files. What only programs write may come from another
-            version: unknown keys are passed over, and text may hold anything.
+        where: The name of the content in messages; empty for keys without a prefix.
+        strict: Whether people write such files. A file that only programs write may come from
+            another version, so without ``strict`` unknown keys are ignored, and text may hold
+            any character.
 
     Raises:
         SchemaError: If a key is unknown, missing, of another type or out of range. The message
-            has all of them, each with its dotted path.
+            names every such key with its dotted path.
     """
     reader = _Reader(strict=strict)
-    made = reader.value(cls, values, where)
+    parsed = reader.value(cls, values, where)
     if reader.mistakes:
         raise reader.error()
-    return made  # type: ignore[no-any-return]
+    return parsed  # type: ignore[no-any-return]
 
 
 class _Reader:
-    """Reads one file and collects its mistakes; a value with a mistake is ``None``."""
+    """Reads one file and collects its mistakes; a value with a mistake becomes ``None``."""
 
     def __init__(self, *, strict: bool) -> None:
         self.mistakes: list[tuple[str, str]] = []
@@ -96,20 +98,21 @@ class _Reader:
                 f"{dotted(where, name)} is missing.",
                 f"Add {name} to {where or 'the file'}; it is {expected(keys[name].kind)}.",
             )
-        made = {
+        parsed = {
             name: self.value(key.kind, values[name], dotted(where, name))
             for name, key in keys.items()
             if name in values
         }
-        return None if len(self.mistakes) > before else self._dataclass(cls, made, where)
+        return None if len(self.mistakes) > before else self._dataclass(cls, parsed, where)
 
-    def _dataclass(self, cls: Any, made: Mapping[str, Any], where: str) -> Any:
+    def _dataclass(self, cls: Any, values: Mapping[str, Any], where: str) -> Any:
         before = len(self.mistakes)
-        arguments = {
-            name: self._dataclass(bare_type(field.kind), made, where) if field.flat else made[name]
-            for name, field in fields_of(cls).items()
-            if field.flat or name in made
-        }
+        arguments = {}
+        for name, field in fields_of(cls).items():
+            if field.flat:
+                arguments[name] = self._dataclass(bare_type(field.kind), values, where)
+            elif name in values:
+                arguments[name] = values[name]
         if len(self.mistakes) > before:
             return None
         try:
@@ -123,34 +126,34 @@ class _Reader:
         """Read the value of one key."""
         before = len(self.mistakes)
         bare = bare_type(kind)
-        made = self._typed(kind, bare, value, place)
+        parsed = self._typed(kind, bare, value, place)
         if len(self.mistakes) > before or bare is kind:
-            return made
-        self._check_bounds(kind, made, place)
+            return parsed
+        self._check_bounds(kind, parsed, place)
         for check in get_args(kind)[1:]:
             if callable(check) and len(self.mistakes) == before:
-                self._check_by(check, made, place)
-        return made
+                self._check_by(check, parsed, place)
+        return parsed
 
     def _typed(self, kind: Any, bare: Any, value: object, place: str) -> Any:
         origin, arguments = get_origin(bare), get_args(bare)
         if bare in {object, Any}:
-            made: Any = value
+            parsed: Any = value
         elif origin in {Union, UnionType}:
-            made = self._union(kind, bare, value, place)
+            parsed = self._union(kind, bare, value, place)
         elif origin is Literal:
-            made = self._choice({choice: choice for choice in arguments}, value, place)
+            parsed = self._choice({choice: choice for choice in arguments}, value, place)
         elif origin is tuple:
-            made = self._list(kind, arguments[0], value, place)
+            parsed = self._list(kind, arguments[0], value, place)
         elif origin in {Mapping, dict}:
-            made = self._mapping(kind, arguments[1], value, place)
+            parsed = self._mapping(kind, arguments[1], value, place)
         elif dataclasses.is_dataclass(bare):
-            made = self.table(bare, value, place)
+            parsed = self.table(bare, value, place)
         elif issubclass(bare, Enum):
-            made = self._choice({member.value: member for member in bare}, value, place)
+            parsed = self._choice({member.value: member for member in bare}, value, place)
         else:
-            made = self._scalar(kind, bare, value, place)
-        return made
+            parsed = self._scalar(kind, bare, value, place)
+        return parsed
 
     def _scalar(self, kind: Any, bare: Any, value: object, place: str) -> Any:
         if isinstance(value, int) and not -_INT64 <= value < _INT64:
@@ -182,9 +185,9 @@ class _Reader:
         return {key: self.value(item, v, dotted(place, key)) for key, v in value.items()}
 
     def _choice(self, choices: Mapping[Any, Any], value: object, place: str) -> Any:
-        for choice, meant in choices.items():
+        for choice, chosen in choices.items():
             if type(value) is type(choice) and value == choice:
-                return meant
+                return chosen
         names = [choice for choice in choices if isinstance(choice, str)]
         near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
         known = f"Choose one of: {', '.join(map(repr, choices))}."
@@ -200,11 +203,11 @@ class _Reader:
             return self.value(kinds[0], value, place)
         if all(dataclasses.is_dataclass(k) for k in kinds):
             return self._variant(kind, kinds, value, place)
-        for one in kinds:
+        for alternative in kinds:
             trial = _Reader(strict=self._strict)
-            made = trial.value(one, value, place)
+            parsed = trial.value(alternative, value, place)
             if not trial.mistakes:
-                return made
+                return parsed
         return self._refuse(f"{place} is {shown(value)}, not {expected(kind)}.")
 
     def _variant(self, kind: Any, kinds: list[Any], value: object, place: str) -> Any:
@@ -222,16 +225,16 @@ class _Reader:
         cls = self._choice(by_name, name, dotted(place, tag))
         if len(self.mistakes) > before:
             return None
-        own = dict(value)
+        applicable = dict(value)
         for key in value:
             owners = [repr(n) for n, k in by_name.items() if key in keys_of(k)]
             if owners and key not in keys_of(cls):
-                del own[key]
+                del applicable[key]
                 self._refuse(
                     f"{dotted(place, key)} does not apply to {tag} = {name!r}.",
                     f"It belongs to {tag} = {' or '.join(owners)}.",
                 )
-        return self.table(cls, own, place)
+        return self.table(cls, applicable, place)
 
     def _check_bounds(self, kind: Any, value: Any, place: str) -> None:
         expect = expectation(kind)
@@ -271,7 +274,7 @@ class _Reader:
 
     def _refuse(self, cause: str, next_step: str = "") -> None:
         self.mistakes.append((cause, next_step))
-        if len(self.mistakes) >= _MOST_MISTAKES:
+        if len(self.mistakes) >= _MAX_MISTAKES:
             raise self.error()
 
 

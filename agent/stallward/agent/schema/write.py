@@ -1,4 +1,4 @@
-"""Write frozen dataclasses as plain tables and as TOML that the reader takes back."""
+"""Writes frozen dataclasses as plain tables and as TOML that the reader reads back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_table(value: Any) -> dict[str, Any]:
-    """The table of a dataclass, of values that TOML and JSON know.
+    """The table of a dataclass, with only values that TOML and JSON can express.
 
     ``None`` and empty lists are left out where they are the default.
     """
@@ -31,16 +31,16 @@ def to_toml(value: Any) -> str:
     """The TOML file of a dataclass; reading it gives the same value.
 
     Raises:
-        ValueError: If a value is ``None`` and the default is not: TOML has no word for it.
+        ValueError: If a value is ``None`` and the default is not: TOML cannot express it.
     """
     return "\n".join(_lines(to_table(value), "")).lstrip("\n") + "\n"
 
 
 def toml_literal(value: object) -> str:
-    """One value as it stands behind a key of TOML.
+    """One value as TOML writes it after a key.
 
     Raises:
-        ValueError: If TOML cannot say it.
+        ValueError: If TOML cannot express it.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -54,7 +54,7 @@ def toml_literal(value: object) -> str:
     if isinstance(value, str | Path):
         # JSON strings are TOML basic strings, except that TOML wants U+007F escaped.
         return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-    raise ValueError(f"TOML cannot say {value!r:.80}")
+    raise ValueError(f"TOML cannot express {value!r:.80}")
 
 
 def _plain(value: Any) -> Any:
