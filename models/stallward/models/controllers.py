@@ -1,4 +1,4 @@
-"""Controllers with a shipped file: ``ppo`` with a policy, ``rule`` and ``pi`` with thresholds."""
+"""Controllers with a shipped file: a policy for ``ppo``, thresholds for ``rule`` and ``pi``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PPO = ControllerEntry(
 def _tuned(
     name: str, summary: str, kind: type[Any], law: Callable[[Sequence[Any], int], Law]
 ) -> ControllerEntry:
-    """The entry of a rule with thresholds from a file; arguments may replace single thresholds."""
+    """Make the entry of a rule; its thresholds come from a file, and arguments replace some."""
 
     def make(arguments: Mapping[str, str]) -> LawController:
         file = find_thresholds(arguments.get("path", name))
@@ -60,13 +60,13 @@ def _tuned(
 
 RULE = _tuned(
     "rule",
-    "tuned rule: limits by rungs, pauses and squeezes in danger, releases gradually",
+    "tuned rule: tightens limits step by step, pauses and squeezes in danger, releases gradually",
     RuleThresholds,
     RuleLaw,
 )
 PI = _tuned(
     "pi",
-    "PI control of the application's memory stall by the memory that others may have",
+    "PI control of the application's memory stall through the memory of the background",
     PiThresholds,
     PiLaw,
 )

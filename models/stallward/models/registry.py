@@ -1,7 +1,8 @@
 """Finds shipped policies, fitted twins and thresholds of rules, by name or path.
 
-A policy ``NAME`` is ``policies/NAME.onnx`` with its card ``policies/NAME.md``; a fitted twin
-``twins/NAME.json``; thresholds are ``rules/NAME.toml``. Any other name is taken as a path.
+The policy ``NAME`` is the file ``policies/NAME.onnx`` with the card ``policies/NAME.md``, the
+fitted twin is ``twins/NAME.json``, and the thresholds are ``rules/NAME.toml``. Any other name is
+taken as a path.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ DEFAULT_POLICY: Final = "default"
 
 
 def policy_names() -> tuple[str, ...]:
-    """Names of the shipped policies."""
+    """The names of the shipped policies."""
     return tuple(sorted(path.stem for path in POLICIES_DIR.glob("*.onnx")))
 
 
 def twin_names() -> tuple[str, ...]:
-    """Names of the shipped fitted twins."""
+    """The names of the shipped fitted twins."""
     return tuple(sorted(path.stem for path in TWINS_DIR.glob("*.json")))
 
 
 def rule_names() -> tuple[str, ...]:
-    """Names of the rules with shipped thresholds."""
+    """The names of the rules with shipped thresholds."""
     return tuple(sorted(path.stem for path in RULES_DIR.glob("*.toml")))
 
 
@@ -56,7 +57,7 @@ def find_thresholds(name_or_path: str | Path) -> Path:
     """The file of a rule's thresholds.
 
     Raises:
-        RegistryError: If it is neither shipped nor a file.
+        RegistryError: If they are neither shipped nor a file.
     """
     return _find(name_or_path, RULES_DIR, ".toml", "file of thresholds", rule_names())
 
