@@ -1,4 +1,4 @@
-# For a newcomer: `make demo` and `make test`.
+# Begin with `make demo` and `make test`.
 .PHONY: demo check test test-live-busy test-lowest test-vm docs diagrams fuzz setup proto recordings \
   policy clean help
 
@@ -11,36 +11,36 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 
 SIDE_BY_SIDE := -n logical --dist worksteal
 
-check:  ## for daily work: linters, types, contracts, all tests without pressure that are quick
+check:  ## for daily work: linters, types, import contracts, and all quick tests without pressure
 	@scripts/setup.sh
 	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) -m "not live and not vm and not slow"
 
-test:  ## everything this machine allows; says what it skipped and why
+test:  ## all tests that this machine allows; says which were skipped and why
 	@scripts/setup.sh workloads proto
 	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m "not live and not vm"; calm=$$?; \
 	.venv/bin/python -m pytest -raR -m "live or vm"; live=$$?; \
 	exit $$((calm > live ? calm : live))
 
-test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; counts what fails
+test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; counts the failures
 	@scripts/setup.sh workloads
 	@.venv/bin/python tests/project/live_busy.py $(or $(N),20)
 
-test-lowest:  ## the oldest dependencies that pyproject.toml allows; ARGS="tests/agent" for some
+test-lowest:  ## tests with the oldest dependencies allowed; ARGS="tests/agent" for some of them
 	@scripts/test_lowest.sh $(ARGS)
 
-test-vm:  ## what needs cgroup v2, in an emulated machine (12 minutes); ARGS="-k psi" for some
+test-vm:  ## tests that need cgroup v2, in an emulated machine (12 minutes); ARGS="-k psi" for some
 	@scripts/setup.sh vm
 	@.venv/bin/python tests/vm/boot.py $(ARGS)
 
-docs:  ## the documentation as a site, in build/site; warnings and broken links are errors
+docs:  ## build the site of the documentation in build/site; warnings and broken links are errors
 	@scripts/setup.sh
 	@.venv/bin/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo "build/site/index.html"
 
-diagrams:  ## draw the diagrams of the site again (npm and Chromium); after one was changed
+diagrams:  ## draw the changed diagrams of the site (needs npm and Chromium)
 	@.venv/bin/python scripts/diagrams.py
 
-fuzz:  ## bad input for every reader, 100,000 each (about an hour; INPUTS=N, TARGETS="a b")
+fuzz:  ## give every reader 100,000 bad inputs (about an hour; INPUTS=N, TARGETS="a b")
 	@OMP_NUM_THREADS=1 nice -n 19 .venv/bin/python tests/fuzz/fuzz_run.py \
 	  --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),1) $(TARGETS)
 
@@ -52,11 +52,11 @@ proto:  ## regenerate the wire code from proto/
 	cd proto && ../build/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
 	  --grpc_python_out=. stallward/proto/v1/stallward.proto
 
-recordings:  ## record what is missing of the shipped recordings (all: 3 hours, as root)
+recordings:  ## make the shipped recordings that are missing (all: 3 hours, as root)
 	@scripts/setup.sh workloads
 	@.venv/bin/stallward record --all --out recordings
 
-policy: build/twins  ## fit, train and tune again from recordings/ (90 minutes; what is there is kept)
+policy: build/twins  ## fit, tune and train again from recordings/ (90 minutes; keeps finished parts)
 	@for rule in rule pi; do [ -e build/$$rule.toml ] || .venv/bin/stallward tune $$rule \
 	  --twin build/twins --judged-on build/twins --out build/$$rule.toml || exit 1; done
 	@.venv/bin/stallward train --twin build/twins --judged-on build/twins --out build/run \

@@ -1,10 +1,11 @@
-"""Draw the Mermaid diagrams of the pages for the site: ``make diagrams``.
+"""Draw the Mermaid diagrams of the documentation for the site: ``make diagrams``.
 
-GitHub draws them itself; the site shows pictures, so that it needs neither network nor JavaScript.
-Each picture is named after the text of its diagram (``docs/conf.py`` looks for it by that name),
-so a diagram that was changed and not drawn again is an error of ``make docs``.
+GitHub draws Mermaid diagrams itself. The site shows pictures of them, so that it needs neither
+network nor JavaScript. Each picture is named by a hash of the text of its diagram, and
+``docs/conf.py`` looks for it by that name: a diagram that was changed but not drawn again is an
+error of ``make docs``.
 
-Needs npm and Chromium: Mermaid lays diagrams out in a browser.
+The script needs npm and Chromium, because Mermaid lays diagrams out in a browser.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SETTINGS: Final = """{
 
 
 def main() -> int:
-    """Draw what is new, remove what no page has any more."""
+    """Draw the new diagrams, and remove the pictures of diagrams that no page has any more."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None or shutil.which("npm") is None:
         print("diagrams: npm and Chromium are needed (apt-get install npm chromium).")
@@ -57,7 +58,7 @@ def main() -> int:
 
 
 def _fetch(folder: Path) -> Path:
-    """Mermaid itself, from npm."""
+    """Fetch Mermaid from npm into a folder; the result is its script."""
     subprocess.run(["npm", "pack", "--silent", MERMAID], cwd=folder, check=True)
     archive = next(folder.glob("mermaid-*.tgz"))
     shutil.unpack_archive(archive, folder, filter="data")
@@ -65,7 +66,7 @@ def _fetch(folder: Path) -> Path:
 
 
 def _draw(browser: str, library: Path, name: str, text: str) -> str:
-    """The picture of one diagram, as Mermaid made it in the browser."""
+    """Draw one diagram with Mermaid in the browser; the result is the text of its SVG."""
     page = library.parent / "page.html"
     page.write_text(
         f"<meta charset=utf-8><pre id=source hidden>{html.escape(text)}</pre>"
@@ -80,10 +81,10 @@ def _draw(browser: str, library: Path, name: str, text: str) -> str:
         "--dump-dom", page.as_uri(),
     ]  # fmt: skip
     dump = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = re.search(r'<textarea id="drawn">(.*?)</textarea>', dump, re.DOTALL)
-    if found is None:
+    drawn = re.search(r'<textarea id="drawn">(.*?)</textarea>', dump, re.DOTALL)
+    if drawn is None:
         raise SystemExit(f"diagrams: Mermaid could not draw this:\n{text}")
-    picture = html.unescape(found.group(1)).strip()
+    picture = html.unescape(drawn.group(1)).strip()
     size = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', picture)
     if size is None:
         return picture

@@ -1,8 +1,8 @@
-"""Draw the picture of README: one pressure episode under several controllers.
+"""Draw the picture in the README: one pressure episode under several controllers.
 
 ``python scripts/episode_picture.py`` draws ``docs/pictures/episode.svg`` from the figures in
-``docs/pictures/episode.csv``. With recordings of one scenario as ``LABEL=DIRECTORY`` arguments it
-first replaces those figures::
+``docs/pictures/episode.csv``. With ``LABEL=DIRECTORY`` arguments, recordings of one scenario, it
+replaces these figures first::
 
     for arm in none rule ppo; do
         stallward record detector-anon --arm $arm --seconds 20 --burn-in-seconds 0 \
@@ -65,15 +65,15 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fil
 
 
 def figures_of(label: str, directory: Path) -> list[dict[str, Any]]:
-    """What the picture shows of one recording: a row for each step of the episode."""
+    """The figures of one recording: a row for each step of the episode."""
     recording = load_recording(directory)
     time_s = np.asarray(recording.ticks["time_s"], dtype=np.float64)
     start_s = float(time_s[0])
     answered_s = recording.requests.scheduled_s + recording.requests.sojourn_ms * 1e-3
     rows: list[dict[str, Any]] = []
     for at_s in np.arange(1.0, EPISODE_S + 1e-9, STEP_S):
-        ended = (answered_s > start_s + at_s - WINDOW_S) & (answered_s <= start_s + at_s)
-        latencies = recording.requests.sojourn_ms[ended]
+        in_window = (answered_s > start_s + at_s - WINDOW_S) & (answered_s <= start_s + at_s)
+        latencies = recording.requests.sojourn_ms[in_window]
         tick = min(int(np.searchsorted(time_s, start_s + at_s)), time_s.size - 1)
         row: dict[str, Any] = {
             "arm": label,
@@ -99,9 +99,9 @@ def draw(rows: list[dict[str, str]]) -> str:
     for index, arm in enumerate(arms):
         panel = [row for row in rows if row["arm"] == arm]
         parts += _panel(LEFT + index * (PANEL + GAP), arm, panel, first=index == 0)
-    for at, colour, what in ((LEFT, IN_MEMORY, "in memory"), (LEFT + 100.0, IN_SWAP, "in swap")):
+    for at, colour, key in ((LEFT, IN_MEMORY, "in memory"), (LEFT + 100.0, IN_SWAP, "in swap")):
         parts.append(tag("rect", x=at, y=438.0, width=14.0, height=12.0, rx=2, fill=colour))
-        parts.append(text(at + 20.0, 449.0, what, class_="s"))
+        parts.append(text(at + 20.0, 449.0, key, class_="s"))
     label = "p95 latency and memory over one pressure episode, under " + ", ".join(arms)
     return svg(WIDTH, HEIGHT, parts, label=label) + "\n"
 
@@ -112,10 +112,10 @@ def _panel(left: float, arm: str, rows: list[dict[str, str]], *, first: bool) ->
     parts = [text(left, 30.0, arm[0].upper() + arm[1:], class_="h")]
     parts += _latency(x, rows, first=first)
     parts.append(text(left, 264.0, "memory of the background programs", class_="s"))
-    for name, title_, top in (("first", "First", 276.0), ("second", "Second", 344.0)):
+    for name, label, top in (("first", "First", 276.0), ("second", "Second", 344.0)):
         parts += _memory(x, rows, name, top)
         if first:
-            parts.append(text(left - 8.0, top + 24.0, title_, class_="e"))
+            parts.append(text(left - 8.0, top + 24.0, label, class_="e"))
             parts.append(text(left - 8.0, top + 40.0, "program", class_="e"))
     parts += [text(x(s), 416.0, f"{s:g} s", class_="s m") for s in (0.0, 5.0, 10.0)]
     return parts
@@ -160,7 +160,7 @@ def _memory(x: Scale, rows: list[dict[str, str]], name: str, top: float) -> list
 
 
 def main(arguments: list[str]) -> None:
-    """Read figures or recordings, write the picture."""
+    """Take the figures from recordings or from their file, and write the picture."""
     if arguments:
         rows = []
         for argument in arguments:

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Sets up everything a make target needs: system packages (apt, where root allows), uv, .venv.
-# usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs; "workloads" stands
-#                                        for all that shipped scenarios run, "vm" for all that
-#                                        boots the machine of `make test-vm`, "proto" for the
-#                                        generator of the wire code
+# Sets up what a make target needs: system packages (by apt, as root), uv and .venv.
+# usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs. "workloads" stands
+#                                        for the programs of the shipped scenarios, "vm" for what
+#                                        `make test-vm` needs to boot its machine, "proto" for the
+#                                        generator of the wire code.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -53,7 +53,7 @@ if [ -z "$uv" ] && ! "$python" -c 'import ensurepip' 2>/dev/null; then
 fi
 
 install_missing() {
-  # Servers are started by stallward itself, in its sandbox; never by the package.
+  # stallward starts servers itself, in its sandbox. RUNLEVEL=1 keeps packages from starting them.
   export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
   apt-get update -q >/dev/null || return 1
   # shellcheck disable=SC2086
@@ -68,7 +68,7 @@ if [ -n "$missing" ]; then
   fi
   if [ -z "$installed" ]; then
     say "not installed:$missing"
-    say "install them (as root: apt-get install$missing); what needs them is skipped until then."
+    say "install them (as root: apt-get install$missing); whatever needs them is skipped until then."
     case "$missing" in *python3-venv*) exit 2 ;; esac
   fi
 fi
@@ -81,8 +81,8 @@ if [ -z "$uv" ]; then
 fi
 UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras --python "$python"
 
-# install_tools FOLDER REQUIREMENTS [ARGUMENT...]: an environment of its own for tools that are
-# only run, made again when the file of requirements changes
+# install_tools FOLDER REQUIREMENTS [ARGUMENT...]: makes a virtual environment for tools that are
+# only run, never imported, and makes it again when the file of requirements changes.
 install_tools() {
   folder="$1" requirements="$2"
   shift 2
@@ -96,7 +96,7 @@ install_tools() {
 if [ -n "$vm" ] && ! install_tools build/vm/tools tests/vm/tools.txt; then
   say "virtme-ng cannot be installed; make test-vm is skipped until then."
 fi
-# Built from source the generator would take many minutes: only wheels.
+# Only wheels, because building the generator from source takes many minutes.
 if [ -n "$proto" ] && ! install_tools build/proto proto/generator.txt --only-binary :all:; then
   say "the generator cannot be installed; make proto fails and its test is skipped until then."
 fi
