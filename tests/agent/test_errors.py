@@ -1,4 +1,4 @@
-"""Errors cross to another process with all they say."""
+"""Errors reach another process with their cause, next step and attributes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _kinds(kind: type[StallwardError]) -> list[type[StallwardError]]:
 
 
 @pytest.mark.parametrize("kind", _kinds(StallwardError), ids=lambda kind: kind.__name__)
-def test_every_error_survives_a_process_boundary(kind: type[StallwardError]) -> None:
+def test_every_error_can_be_pickled_without_loss(kind: type[StallwardError]) -> None:
     error = (
         kind(Path("/proc/x"), "cut short")
         if issubclass(kind, KernelFileError)
         else kind("It broke.", next_step="Mend it.")
     )
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is kind
-    assert str(again) == str(error)
-    assert vars(again) == vars(error)
+    unpickled = pickle.loads(pickle.dumps(error))
+    assert type(unpickled) is kind
+    assert str(unpickled) == str(error)
+    assert vars(unpickled) == vars(error)

@@ -1,4 +1,4 @@
-"""Controllers are found by name, those of other packages too; bad entries say what they are."""
+"""Controllers are found by name, also in other packages; bad entries are refused with a reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def packages(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ask(packages: Path, expression: str) -> subprocess.CompletedProcess[str]:
+def evaluate(packages: Path, expression: str) -> subprocess.CompletedProcess[str]:
     """Evaluate an expression in an interpreter that finds the packages."""
     program = (
         f"import sys; sys.path.insert(0, {str(packages)!r})\n"
@@ -51,31 +51,33 @@ def ask(packages: Path, expression: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_controller_of_another_package_is_found_by_its_name(packages: Path) -> None:
-    assert ask(packages, "make_controller('patient:wait_s=3').name").stdout == "none\n"
+    assert evaluate(packages, "make_controller('patient:wait_s=3').name").stdout == "none\n"
 
 
-def test_a_shipped_name_cannot_be_taken(packages: Path) -> None:
-    assert ask(packages, "make_controller('none').name").stdout == "none\n"
-    refused = ask(packages, "make_controller('none:wait_s=3')")
+def test_a_package_cannot_replace_a_shipped_controller(packages: Path) -> None:
+    assert evaluate(packages, "make_controller('none').name").stdout == "none\n"
+    refused = evaluate(packages, "make_controller('none:wait_s=3')")
     assert "'none' does not take 'wait_s=3'" in refused.stderr
 
 
 def test_an_entry_that_cannot_be_imported_is_named(packages: Path) -> None:
-    refused = ask(packages, "make_controller('broken')")
+    refused = evaluate(packages, "make_controller('broken')")
     assert "The controller 'broken' (no_such_module:ENTRY) cannot be imported" in refused.stderr
 
 
-def test_an_entry_of_another_name_is_refused(packages: Path) -> None:
-    refused = ask(packages, "make_controller('hasty')")
+def test_an_entry_whose_name_differs_from_its_entry_point_is_refused(packages: Path) -> None:
+    refused = evaluate(packages, "make_controller('hasty')")
     assert "'hasty' (patience:PATIENT) is no ControllerEntry of that name" in refused.stderr
 
 
-def test_a_broken_entry_stands_in_nobody_elses_way(packages: Path) -> None:
-    assert ask(packages, "make_controller('rule').name").stdout == "rule\n"
-    assert ask(packages, "controllers()").returncode == 1, "a list that is not whole is none"
+def test_a_broken_entry_does_not_prevent_other_controllers(packages: Path) -> None:
+    assert evaluate(packages, "make_controller('rule').name").stdout == "rule\n"
+    assert evaluate(packages, "controllers()").returncode == 1, (
+        "an incomplete list must not be printed"
+    )
 
 
-def test_an_unknown_name_lists_the_known_ones(packages: Path) -> None:
-    refused = ask(packages, "make_controller('nobody')").stderr
+def test_an_unknown_name_is_refused_with_the_known_names(packages: Path) -> None:
+    refused = evaluate(packages, "make_controller('nobody')").stderr
     assert "There is no controller 'nobody'" in refused
     assert "broken, excite, hasty, latd," in refused

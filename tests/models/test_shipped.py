@@ -1,4 +1,4 @@
-"""What is shipped: it loads, it belongs together, and there is enough of it."""
+"""The shipped policies, twins and recordings load, belong together, and are enough."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.models.registry import find_policy, find_twin, load_policy, twin_names
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
-_MOST_BYTES = 24 * 1000 * 1000
+_MAX_BYTES = 24 * 1000 * 1000
 
 
-def test_every_recorded_scenario_but_those_to_test_on_has_a_twin_that_this_version_reads() -> None:
+def test_every_recorded_scenario_outside_the_test_split_has_a_readable_twin() -> None:
     recorded = {load_recording(f.parent).run.scenario for f in RECORDINGS.glob("*/run.json")}
     assert recorded <= {scenario.name for scenario in find_scenarios()}
     part_of = load_split().part_of_name
@@ -26,7 +26,7 @@ def test_every_recorded_scenario_but_those_to_test_on_has_a_twin_that_this_versi
         assert load_fitted(Path(find_twin(name))).scenario.name == name
 
 
-def test_the_default_policy_runs_here_and_its_card_is_of_this_very_file() -> None:
+def test_the_default_policy_loads_and_its_card_belongs_to_it() -> None:
     path = find_policy("default")
     provenance = load_policy(path).metadata.provenance
     split = load_split()
@@ -38,7 +38,7 @@ def test_the_default_policy_runs_here_and_its_card_is_of_this_very_file() -> Non
     assert hashlib.sha256(path.read_bytes()).hexdigest() in card
 
 
-def test_there_are_enough_recordings_of_real_pressure_and_all_can_be_read() -> None:
+def test_there_are_enough_recordings_of_real_pressure_and_all_are_readable() -> None:
     recordings = [load_recording(file.parent) for file in sorted(RECORDINGS.glob("*/run.json"))]
     together = [
         r.run
@@ -51,7 +51,7 @@ def test_there_are_enough_recordings_of_real_pressure_and_all_can_be_read() -> N
     assert len(arms) >= 5
     assert any(arm.startswith("excite") for arm in arms)
     size_bytes = sum(f.stat().st_size for f in RECORDINGS.glob("*/*"))
-    assert size_bytes <= _MOST_BYTES
+    assert size_bytes <= _MAX_BYTES
 
 
 @pytest.mark.parametrize("name", sorted(twin_names()))

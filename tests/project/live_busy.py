@@ -1,9 +1,10 @@
-"""Run the live tests again and again beside a busy core, and count what fails.
+"""Run the live tests again and again beside a busy core, and count the failures.
 
 ``.venv/bin/python tests/project/live_busy.py [TIMES] [PYTEST ARGUMENT...]`` is what
-``make test-live-busy`` runs. One process computes all the time at the usual priority, so that a
-test which asserts how long something takes shows itself. Each run prints a line; at the end stand
-the tests that failed or were repeated, with how often. The exit status is 1 if any run failed.
+``make test-live-busy`` runs. One process computes all the time at the default priority, so that a
+test which asserts how long something takes is found out. Each run prints a line. At the end the
+tests that failed or were repeated are listed with their counts. The exit status is 1 if any run
+failed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Run:
     summary: str
     """The last line of pytest."""
     listed: tuple[tuple[str, str], ...]
-    """Of each test that failed or was repeated, the word of the summary and its name."""
+    """Each test that failed or was repeated: the word of pytest's summary, and its name."""
 
     def names(self, *words: str) -> list[str]:
         return [name for word, name in self.listed if word in words]
@@ -56,19 +57,19 @@ def run_once(arguments: Sequence[str]) -> Run:
 
 
 def read_run(text: str, *, status: int, took_s: float) -> Run:
-    """What pytest's output says of a run."""
+    """Read the output of pytest from one run."""
     lines = text.splitlines()
     words = [line.split(maxsplit=2) for line in lines if line.startswith(LISTED)]
     return Run(
         status=status,
         took_s=took_s,
-        summary=lines[-1].strip("= ") if lines else "pytest said nothing",
+        summary=lines[-1].strip("= ") if lines else "pytest printed nothing",
         listed=tuple((word[0], word[1]) for word in words if len(word) > 1),
     )
 
 
 def report(runs: Sequence[Run]) -> str:
-    """How often what failed and what was repeated, over all runs."""
+    """Say how often each test failed or was repeated over all runs."""
     failed = sum(run.status != 0 for run in runs)
     lines = [f"{failed} of {len(runs)} runs failed."]
     for title, words in (("failed", ("FAILED", "ERROR")), ("repeated", ("RERUN",))):
@@ -78,7 +79,7 @@ def report(runs: Sequence[Run]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run them as often as asked; returns the exit status."""
+    """Run the live tests as often as asked; return the exit status."""
     times = int(arguments[0]) if arguments else 20
     runs: list[Run] = []
     try:

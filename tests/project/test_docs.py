@@ -1,4 +1,4 @@
-"""The docs say what the code does today, and the site builds without a warning."""
+"""The docs fit the code, and the site builds without a warning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDTH = 100
 PACKAGES = ("proto", "agent", "models", "actuator", "env", "training", "evaluation")
 PATH = re.compile(r"`([\w./-]+(?:\.py|\.toml|\.yml|\.proto|\.onnx|/))`")
 EXAMPLES = ("NAME", "DATE", "pause_first", "build/")
-"""Parts of paths that stand for something a reader makes."""
+"""Parts of paths that stand for files which the reader makes."""
 
 
 def name(page: Path) -> str:
@@ -87,7 +87,7 @@ def test_every_lab_note_has_its_four_parts() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_command_exists_with_its_options(page: Path) -> None:
-    """What a reader would paste is a command of the program, with options that it has."""
+    """Commands in shell blocks exist and have the options that they are given."""
     for block in SHELL.findall(page.read_text()):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"&&|\|\||\|", line):
@@ -97,7 +97,7 @@ def test_every_command_exists_with_its_options(page: Path) -> None:
 
 
 def unknown_words(words: list[str]) -> list[str]:
-    """The first word that is no command, and the options that the command does not have."""
+    """The first word that is not a command, or the options that the command does not have."""
     command = typer.main.get_command(app)
     while subcommands := getattr(command, "commands", {}):
         if not words or words[0].startswith("-"):
@@ -111,7 +111,7 @@ def unknown_words(words: list[str]) -> list[str]:
     return [option for option in given if option not in known]
 
 
-def test_a_command_that_is_not_there_is_found() -> None:
+def test_an_unknown_command_or_option_is_found() -> None:
     assert unknown_words(["compare", "x", "--arms", "none", "--no-such"]) == ["--no-such"]
     assert unknown_words(["ctl", "wach"]) == ["wach"]
 

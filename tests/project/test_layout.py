@@ -1,4 +1,4 @@
-"""The layout: what stands where, and what the wheel carries."""
+"""The layout of the repository, and the content of the wheel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDERS = ("env", "agent", "actuator", "proto", "training", "models", "evaluatio
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Files git tracks (or would: new ones that it does not ignore)."""
+    """The files that git tracks, and the new ones that it does not ignore."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
         cwd=ROOT,
@@ -32,7 +32,7 @@ def tracked(*patterns: str) -> list[Path]:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_folder_is_one_package_of_the_namespace(folder: str) -> None:
     namespace = ROOT / folder / "stallward"
-    assert not (namespace / "__init__.py").exists(), "would hide the other six folders"
+    assert not (namespace / "__init__.py").exists(), "it would hide the other six packages"
     package = namespace / folder
     assert (package / "__init__.py").exists()
     assert (package / "py.typed").exists()
@@ -41,7 +41,7 @@ def test_each_folder_is_one_package_of_the_namespace(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_git_ignores_no_folder(folder: str) -> None:
+def test_git_ignores_no_package(folder: str) -> None:
     done = subprocess.run(
         ["git", "check-ignore", "-q", f"{folder}/stallward/{folder}/x.py"], cwd=ROOT, check=False
     )
@@ -67,7 +67,7 @@ def test_the_history_takes_less_than_40_mb() -> None:
     assert size_bytes < 40_000_000
 
 
-def test_no_catch_all_modules() -> None:
+def test_there_are_no_catch_all_modules() -> None:
     names = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
     assert [p for p in tracked("*.py") if p.name in names] == []
 
@@ -99,7 +99,7 @@ def shipped() -> list[Path]:
     ]
 
 
-def test_no_folder_holds_more_files_than_a_reader_can_see() -> None:
+def test_no_folder_holds_too_many_files() -> None:
     count = Counter(path.parent for path in shipped() if path.name != "__init__.py")
     crowded = {str(p.relative_to(ROOT)): n for p, n in count.items() if n > FILES_IN_A_FOLDER}
     assert crowded == {}
@@ -109,17 +109,17 @@ def test_a_file_is_short_or_there_is_a_reason() -> None:
     lines = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in shipped()}
     too_long = {name for name, count in lines.items() if count > LINES_OF_A_FILE}
     assert too_long - LONG_FILES.keys() == set()
-    assert LONG_FILES.keys() - too_long == set(), "these need no exception any more"
+    assert LONG_FILES.keys() - too_long == set(), "exceptions that are no longer needed"
 
 
 def test_imports_make_no_circle() -> None:
-    """Those inside functions and those for types count: a circle is one design in two files."""
+    """Imports inside functions and for types count, too: a circle is one design in two files."""
     graph = grimp.build_graph(*(f"stallward.{folder}" for folder in FOLDERS))
     left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     while free := [module for module, imports in left.items() if not imports & left.keys()]:
         for module in free:
             del left[module]
-    # What is left is in a circle or imports one; take away what nothing in it imports.
+    # Each module that is left is in a circle or imports one; remove those that none imports.
     while ends := left.keys() - set().union(*left.values()):
         for module in ends:
             del left[module]
@@ -127,7 +127,7 @@ def test_imports_make_no_circle() -> None:
 
 
 def test_users_mistakes_are_never_asserted() -> None:
-    """An assert is gone under -O; shipped code may narrow a type with one, nothing else."""
+    """Under -O an assert does nothing, so shipped code may only narrow types with it."""
     shipped = [
         p
         for p in tracked("*.py")
@@ -152,7 +152,7 @@ def _narrows(test: ast.expr) -> bool:
     return is_not_none or is_instance
 
 
-def test_the_wheel_carries_the_tree(tmp_path: Path) -> None:
+def test_the_wheel_holds_exactly_the_tracked_files(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The linters are tests: one command says everything."""
+"""The linters run as tests, so that one command checks everything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BIN = Path(sys.executable).parent
     ],
     ids=" ".join,
 )
-def test_linter(command: tuple[str, ...]) -> None:
+def test_the_linter_finds_nothing(command: tuple[str, ...]) -> None:
     done = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What is counted of the live tests beside a busy core, and what is said of repeated tests."""
+"""Live tests beside a busy core: failures are counted, and repeated tests are reported."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_failed_and_repeated_tests_are_counted_by_name() -> None:
     ]
 
 
-def test_a_run_of_which_nothing_is_known_counts_by_its_status() -> None:
+def test_a_run_without_output_counts_by_its_exit_status() -> None:
     assert report([read_run("", status=3, took_s=0.0)]) == "1 of 1 runs failed.\n"
 
 
-def test_the_busy_core_is_free_again() -> None:
+def test_the_busy_process_ends_with_its_context() -> None:
     with busy_core() as pid:
         os.kill(pid, 0)
     with pytest.raises(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Where the kernel's files are stands in one file; everybody else is told."""
+"""Only one file names the roots of the kernel's files; all other code takes them as arguments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = ("proto", "agent", "models", "actuator", "env", "training", "evaluation")
 DEFAULTS = "actuator/stallward/actuator/kernel/paths.py"
-"""The one file that says where the roots are."""
+"""The only file that names the roots."""
 _ROOT = re.compile(r"(?<![\w./}*])/(?:proc|sys|run)(?![\w-])")
-"""One of the roots at the start of a path, in whatever text."""
+"""One of the roots at the start of a path, anywhere in a text."""
 
 SIGNALS = "names where a signal comes from, for people and for generated pages; nothing opens it"
 EXAMPLE = "an example in a message"
-OWN = "of the process itself, which no other root can mean"
+OWN = "reads about its own process, which has no other root"
 INSIDE = "a program inside a sandbox: it is started by a scenario's command, on this machine"
 ALLOWED = {
     "actuator/stallward/actuator/kernel/process_spec.py": EXAMPLE,
@@ -39,26 +39,26 @@ ALLOWED = {
 }
 """Files that may name a root, and why."""
 
-EDGE = "starts the work: who calls it may name other roots"
+ENTRY_POINT = "an entry point; its caller may pass other roots"
 USES_DEFAULTS = {
     "actuator/stallward/actuator/config/tables.py": "a configuration without roots",
     "actuator/stallward/actuator/kernel/hierarchies.py": "the name of the root in mounts",
-    "actuator/stallward/actuator/guardian/restore_command.py": EDGE,
-    "env/stallward/env/sandbox/sandbox.py": EDGE,
-    "evaluation/stallward/evaluation/bench/sample_cost.py": EDGE,
-    "actuator/stallward/actuator/cli/ctl.py": EDGE,
-    "actuator/stallward/actuator/cli/node.py": EDGE,
-    "evaluation/stallward/evaluation/demo.py": EDGE,
-    "evaluation/stallward/evaluation/blocks/live.py": EDGE,
-    "env/stallward/env/recording/node_facts.py": EDGE,
+    "actuator/stallward/actuator/guardian/restore_command.py": ENTRY_POINT,
+    "env/stallward/env/sandbox/sandbox.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/bench/sample_cost.py": ENTRY_POINT,
+    "actuator/stallward/actuator/cli/ctl.py": ENTRY_POINT,
+    "actuator/stallward/actuator/cli/node.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/demo.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/blocks/live.py": ENTRY_POINT,
+    "env/stallward/env/recording/node_facts.py": ENTRY_POINT,
 }
-"""Files that may use the roots of this machine unasked, and why."""
+"""Files that may use the roots of this machine by default, and why."""
 
 
 def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The line and text of every string of a module that is no docstring.
+    """The line and text of every string of a module that is not a docstring.
 
-    What an f-string computes is ``{}`` in its text.
+    A computed part of an f-string is ``{}`` in its text.
     """
     seen: set[int] = set()
     for node in ast.walk(tree):
@@ -81,7 +81,7 @@ def roots_in(source: str) -> list[tuple[int, str]]:
 
 
 def uses_defaults(source: str) -> bool:
-    """Whether a module takes this machine's roots by itself."""
+    """Whether a module uses the roots of this machine by default."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Name) and node.id in {"DEFAULT_PATHS", "RUN"}:
             return True
@@ -97,19 +97,19 @@ def shipped() -> dict[str, str]:
     return {str(path.relative_to(REPOSITORY)): path.read_text("utf-8") for path in files}
 
 
-def test_no_root_is_written_down_twice() -> None:
-    found = {name: roots_in(source) for name, source in shipped().items()}
-    found = {name: lines for name, lines in found.items() if lines}
-    assert found.pop(DEFAULTS)
-    unexpected = {name: lines for name, lines in found.items() if name not in ALLOWED}
-    assert unexpected == {}, f"take roots from whoever starts the work; see {DEFAULTS}"
-    assert sorted(ALLOWED.keys() - found.keys()) == [], "exceptions that nobody needs any more"
+def test_only_one_file_names_the_roots() -> None:
+    by_file = {name: roots_in(source) for name, source in shipped().items()}
+    by_file = {name: lines for name, lines in by_file.items() if lines}
+    assert by_file.pop(DEFAULTS)
+    unexpected = {name: lines for name, lines in by_file.items() if name not in ALLOWED}
+    assert unexpected == {}, f"take roots as arguments; see {DEFAULTS}"
+    assert sorted(ALLOWED.keys() - by_file.keys()) == [], "exceptions that are no longer needed"
 
 
-def test_only_who_starts_the_work_takes_the_roots_of_this_machine() -> None:
-    found = {name for name, source in shipped().items() if uses_defaults(source)}
-    assert sorted(found - USES_DEFAULTS.keys() - {DEFAULTS}) == []
-    assert sorted(USES_DEFAULTS.keys() - found) == [], "exceptions that nobody needs any more"
+def test_only_entry_points_use_the_roots_of_this_machine() -> None:
+    users = {name for name, source in shipped().items() if uses_defaults(source)}
+    assert sorted(users - USES_DEFAULTS.keys() - {DEFAULTS}) == []
+    assert sorted(USES_DEFAULTS.keys() - users) == [], "exceptions that are no longer needed"
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,7 @@ def test_a_root_is_found_wherever_a_path_begins_with_it(source: str, *, found: b
         ("def f(paths: Paths): ...", False),
     ],
 )
-def test_defaults_are_found_also_where_only_some_roots_are_given(
-    source: str, *, found: bool
-) -> None:
+def test_defaults_are_found_even_when_some_roots_are_given(source: str, *, found: bool) -> None:
     assert uses_defaults(source) is found
 
 
@@ -178,8 +176,8 @@ print(len(findings), *opened)
 """
 
 
-def test_nothing_of_this_machine_is_read_where_other_roots_are_given(tmp_path: Path) -> None:
-    """All sensors and levers are opened, on roots where hardly anything is."""
+def test_nothing_of_this_machine_is_read_when_other_roots_are_given(tmp_path: Path) -> None:
+    """All sensors and levers are opened, on roots that are almost empty."""
     for name in ("proc", "cgroup", "sys"):
         (tmp_path / name).mkdir()
     done = subprocess.run(

@@ -20,7 +20,7 @@ ON_LINUX = {"platform_system": "Linux", "sys_platform": "linux", "extra": ""}
 
 
 def on_linux(requirements: Iterable[str]) -> dict[str, Requirement]:
-    """Return what of a package's requirements holds on Linux without extras, by name."""
+    """Return the requirements of a package that hold on Linux without extras, by name."""
     parsed = (Requirement(text) for text in requirements)
     return {r.name: r for r in parsed if r.marker is None or r.marker.evaluate(ON_LINUX)}
 
@@ -29,9 +29,9 @@ def complaints(overrides: Iterable[str], torch: Iterable[str], others: Iterable[
     """Say what has to change in the overrides.
 
     Args:
-        overrides: As in pyproject.toml.
-        torch: What torch requires.
-        others: What the other installed packages require.
+        overrides: The overrides, as in pyproject.toml.
+        torch: The requirements of torch.
+        others: The requirements of the other installed packages.
 
     Returns:
         One sentence for each override that no longer fits.
@@ -113,7 +113,9 @@ OURS = ["triton ; python_version < '0'", "cuda-toolkit[cublas]==13.2.2"]
     ],
     ids=["as locked", "new version", "new extra", "extra gone", "package gone", "toolkit gone"],
 )
-def test_the_next_torch_is_told_apart(torch: list[str], says: list[str]) -> None:
+def test_a_change_of_torchs_requirements_is_reported_with_its_fix(
+    torch: list[str], says: list[str]
+) -> None:
     sentences = complaints(OURS, torch, [])
     assert len(sentences) == len(says)
     assert all(part in sentence for part, sentence in zip(says, sentences, strict=True))

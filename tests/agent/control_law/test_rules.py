@@ -1,4 +1,4 @@
-"""The rules to beat: what they do when, alone and in a batch, and the files of their numbers."""
+"""Rules: what they do and when, alone and in a batch, and the files of their thresholds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from stallward.agent.observation.raw import to_raw
 from stallward.agent.registry import make_controller
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 
-AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+INDEX = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 TICK_S = 0.2
 QUICK = RuleThresholds(
     latency_high=1.0,
@@ -68,20 +68,20 @@ def observe(
 ) -> Observations:
     """One node's observation with the given stall share, p95 over the target and slots."""
     row = np.zeros((1, OBSERVATION_SIZE), dtype=np.float32)
-    row[0, AT["protected_psi_memory_some_share_1s"]] = stall
-    row[0, AT["zone_usage_ratio"]] = 1.0 - free
+    row[0, INDEX["protected_psi_memory_some_share_1s"]] = stall
+    row[0, INDEX["zone_usage_ratio"]] = 1.0 - free
     if latency is not None:
-        row[0, AT["latency_known"]] = 1.0
-        row[0, AT["latency_p95_ratio"]] = np.log2(1.0 + latency) / 4.0
+        row[0, INDEX["latency_known"]] = 1.0
+        row[0, INDEX["latency_p95_ratio"]] = np.log2(1.0 + latency) / 4.0
     for i in range(slots):
-        row[0, AT[f"slot{i}_present"]] = 1.0
-        row[0, AT[f"slot{i}_reference_ratio"]] = 0.5
-        row[0, AT[f"slot{i}_limit_ratio"]] = 1.0
+        row[0, INDEX[f"slot{i}_present"]] = 1.0
+        row[0, INDEX[f"slot{i}_reference_ratio"]] = 0.5
+        row[0, INDEX[f"slot{i}_limit_ratio"]] = 1.0
     return row
 
 
 def run(law: Law, observations: Observations, seconds: float) -> NDArray[np.int64]:
-    """The last action of a while of the same observation."""
+    """The last action after some seconds of the same observation."""
     for _ in range(round(seconds / TICK_S)):
         actions = law.act(observations, TICK_S)
     first: NDArray[np.int64] = actions[0]
@@ -96,7 +96,7 @@ def pauses_of(action: NDArray[np.int64]) -> list[int]:
     return [int(value) for value in action[0 : 2 * SLOTS : 2]]
 
 
-def test_signals_are_read_back_from_what_a_node_reports() -> None:
+def test_signals_are_computed_back_from_the_observation_of_a_node() -> None:
     encoder = ObservationEncoder(50.0)
     for k in range(30):
         sample = make_sample(k, some_us=20_000 * k, available_bytes=60 * MIB)
@@ -116,12 +116,12 @@ def test_signals_are_read_back_from_what_a_node_reports() -> None:
     assert limit_levels(observation)[0].tolist() == [0, 3, 0, 0]
 
 
-def test_a_latency_is_remembered_while_nothing_is_answered_but_not_for_ever() -> None:
+def test_the_last_latency_counts_for_a_while_when_nothing_is_answered() -> None:
     signal = LatencySignal(1)
     signal.read(observe(latency=3.0))
     silent = observe()
     assert signal.read(silent)[0] == pytest.approx(3.0, rel=1e-4)
-    silent[0, AT["latency_age"]] = np.log2(1.0 + 11.0) / 4.0
+    silent[0, INDEX["latency_age"]] = np.log2(1.0 + 11.0) / 4.0
     assert signal.read(silent)[0] == 0.0
 
 
@@ -154,7 +154,7 @@ def test_the_staircase_tightens_the_present_slots_in_order(
         (observe(latency=1.5), observe(latency=0.1)),
     ],
 )
-def test_the_rule_tightens_in_danger_and_lets_go_gradually(
+def test_the_rule_tightens_in_danger_and_releases_gradually(
     danger: Observations, calm: Observations
 ) -> None:
     law = RuleLaw([QUICK])
@@ -165,7 +165,7 @@ def test_the_rule_tightens_in_danger_and_lets_go_gradually(
     assert levels_of(run(law, calm, 6.0)) == [0, 0, 0, 0]
 
 
-def test_between_calm_and_danger_the_rule_keeps_what_it_has() -> None:
+def test_between_calm_and_danger_the_rule_keeps_its_limits() -> None:
     law = RuleLaw([QUICK])
     before = levels_of(run(law, observe(stall=0.15), 1.0))
     assert levels_of(run(law, observe(stall=0.07), 20.0)) == before != [0, 0, 0, 0]
@@ -175,25 +175,25 @@ def test_urgent_danger_pauses_and_squeezes_one_group_after_the_other_and_holds()
     law = RuleLaw([QUICK])
     first = law.act(observe(stall=0.5), TICK_S)[0]
     assert pauses_of(first) == [1, 0, 0, 0]
-    assert levels_of(first)[0] == 3, "what is paused is squeezed"
+    assert levels_of(first)[0] == 3, "a paused group is squeezed"
     assert pauses_of(run(law, observe(stall=0.5), 1.0)) == [1, 1, 0, 0]
     assert pauses_of(run(law, observe(), 0.4)) == [1, 1, 0, 0], "not held"
     assert pauses_of(run(law, observe(), 0.4)) == [0, 0, 0, 0]
 
 
-def test_free_memory_or_no_background_leaves_the_rule_nothing_to_do() -> None:
+def test_the_rule_does_nothing_with_free_memory_or_without_background() -> None:
     assert not run(RuleLaw([QUICK]), observe(stall=0.9, free=0.5), 3.0).any()
     assert not run(RuleLaw([QUICK]), observe(stall=0.9, slots=0), 3.0).any()
 
 
-def test_the_rule_rests_where_its_file_says_with_its_profile() -> None:
+def test_the_rule_rests_at_its_rest_share_with_its_profile() -> None:
     law = RuleLaw([replace(QUICK, rest_share=0.5, profile=2)])
     action = run(law, observe(), 60.0)
     assert levels_of(action) == [3, 0, 0, 0]
     assert action[-1] == 2
 
 
-def test_pi_settles_where_the_stall_is_its_set_point() -> None:
+def test_pi_settles_where_the_stall_equals_the_set_point() -> None:
     settings = PiThresholds(
         set_point_share=0.05, proportional=0.02, integral_per_s=0.1, dead_band=0.0
     )
@@ -206,7 +206,7 @@ def test_pi_settles_where_the_stall_is_its_set_point() -> None:
     assert given == pytest.approx(0.3 + 0.05 / 0.2, abs=0.08)
 
 
-def test_pi_winds_nothing_up() -> None:
+def test_pi_does_not_wind_up() -> None:
     law = PiLaw([PiThresholds(least_share=0.2, pause_share=0.0)])
     run(law, observe(stall=1.0), 300.0)
     short = PiLaw([PiThresholds(least_share=0.2, pause_share=0.0)])
@@ -220,7 +220,7 @@ def test_pi_pauses_where_it_allows_nearly_nothing() -> None:
     assert pauses_of(run(law, observe(), 60.0)) == [0, 0, 0, 0]
 
 
-def test_psi_hold_holds_longer_each_time_and_forgets() -> None:
+def test_the_hold_off_of_psi_hold_grows_with_each_overload_and_decays_in_calm() -> None:
     def held_s(law: PsiHoldLaw) -> float:
         law.act(observe(stall=0.5), TICK_S)
         length = 0
@@ -237,7 +237,7 @@ def test_psi_hold_holds_longer_each_time_and_forgets() -> None:
     assert held_s(law) == pytest.approx(first)
 
 
-def test_psi_hold_pauses_everything_over_its_threshold_only() -> None:
+def test_psi_hold_pauses_everything_and_only_above_its_threshold() -> None:
     law = PsiHoldLaw(PsiHoldThresholds(threshold_share=0.2, level=2))
     assert not run(law, observe(stall=0.19), 5.0).any()
     action = law.act(observe(stall=0.2), TICK_S)[0]
@@ -253,14 +253,16 @@ LAWS: list[Callable[[int], Law]] = [
 
 
 @pytest.mark.parametrize("make", LAWS)
-def test_a_batch_decides_what_each_node_decides_alone(make: Callable[[int], Law]) -> None:
+def test_a_law_decides_the_same_in_a_batch_as_for_each_node_alone(
+    make: Callable[[int], Law],
+) -> None:
     rng = np.random.default_rng(3)
     rows = np.concatenate([observe(slots=1 + i % 4) for i in range(6)])
     together, alone = make(6), [make(1) for _ in range(6)]
     for _ in range(200):
-        rows[:, AT["protected_psi_memory_some_share_1s"]] = 0.4 * rng.random(6) ** 4
-        rows[:, AT["latency_known"]] = rng.random(6) < 0.9
-        rows[:, AT["latency_p95_ratio"]] = 0.4 * rng.random(6)
+        rows[:, INDEX["protected_psi_memory_some_share_1s"]] = 0.4 * rng.random(6) ** 4
+        rows[:, INDEX["latency_known"]] = rng.random(6) < 0.9
+        rows[:, INDEX["latency_p95_ratio"]] = 0.4 * rng.random(6)
         actions = together.act(rows, TICK_S)
         for i, law in enumerate(alone):
             assert np.array_equal(law.act(rows[i : i + 1], TICK_S)[0], actions[i])
@@ -275,7 +277,7 @@ def test_each_node_of_a_batch_may_have_thresholds_of_its_own() -> None:
     assert not actions[1].any()
 
 
-def test_a_controller_counts_time_by_samples_and_acts_in_bytes() -> None:
+def test_a_law_controller_takes_time_from_samples_and_sets_limits_in_bytes() -> None:
     controller = LawController("rule", lambda: RuleLaw([QUICK]))
     controller.reset(CONTEXT)
     decisions = [
@@ -290,7 +292,7 @@ def test_a_controller_counts_time_by_samples_and_acts_in_bytes() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_unit_cube_and_back(kind: type[RuleThresholds]) -> None:
+def test_thresholds_survive_the_way_to_the_unit_cube_and_back(kind: type[RuleThresholds]) -> None:
     settings = kind()
     back = as_values(from_unit(kind, to_unit(settings)))
     for name, span in spans(kind).items():
@@ -307,8 +309,8 @@ def test_a_file_of_thresholds_reads_back(tmp_path: Path) -> None:
     file.write_text(
         thresholds_text(settings, "rule", {"seed": 3, "twins": ["a", 'b"\n\U0001f600']})
     )
-    found, provenance = read_thresholds(file, RuleThresholds, "rule")
-    assert found == settings
+    thresholds, provenance = read_thresholds(file, RuleThresholds, "rule")
+    assert thresholds == settings
     assert provenance == {"seed": 3, "twins": ["a", 'b"\n\U0001f600']}
     assert make_controller(f"rule:path={file}").name == "rule"
 
@@ -328,7 +330,7 @@ def test_a_file_of_thresholds_reads_back(tmp_path: Path) -> None:
         ("[", "cannot be read"),
     ],
 )
-def test_a_file_that_is_none_is_refused_with_its_name(
+def test_a_broken_file_of_thresholds_is_refused_with_its_name(
     tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "mine.toml"
@@ -343,7 +345,7 @@ def test_a_missing_threshold_keeps_its_default() -> None:
 
 
 @pytest.mark.parametrize("name", ["rule", "pi"])
-def test_the_shipped_thresholds_are_in_force_and_an_argument_replaces_one(name: str) -> None:
+def test_shipped_thresholds_are_used_and_an_argument_replaces_one(name: str) -> None:
     check_controller(lambda: make_controller(f"{name}:profile=1"))
     with pytest.raises(ThresholdError, match="profile"):
         make_controller(f"{name}:profile=7")

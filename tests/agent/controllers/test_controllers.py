@@ -1,4 +1,4 @@
-"""The shipped controllers: conformance, and the rules their sources state."""
+"""The shipped controllers: conformance, and the rules that their sources describe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stallward.agent.sample import Sample
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
 
 SETTLED = round(SETTLE_S / 0.1) + 1
-"""Samples after which ``static`` takes its share."""
+"""The number of samples after which ``static`` limits a group to a share."""
 OBSERVATION = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 SPECS = [
     "none",
@@ -50,12 +50,12 @@ def test_every_shipped_controller_conforms(spec: str) -> None:
 
 
 def test_every_registered_controller_is_tested_here() -> None:
-    named = {spec.partition(":")[0] for spec in SPECS} | {"mpc", "onnx", "ppo"}
-    assert {entry.name for entry in controllers()} == named
+    tested = {spec.partition(":")[0] for spec in SPECS} | {"mpc", "onnx", "ppo"}
+    assert {entry.name for entry in controllers()} == tested
 
 
 class _Forgetful(NoneController):
-    """Keeps state over reset()."""
+    """Does not forget its state in reset()."""
 
     calls = 0
 
@@ -67,7 +67,7 @@ class _Forgetful(NoneController):
 
 
 class _Crowded(NoneController):
-    """Wants more slots than there are."""
+    """Desires more slots than the node has."""
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         return make_controller("static:pause=all").decide(
@@ -85,7 +85,7 @@ class _Crowded(NoneController):
 
 
 class _Reckless(NoneController):
-    """Stops the top scorer, whoever it is."""
+    """Stops the process with the highest OOM score, even a protected one."""
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         top = max(sample.processes or (), key=lambda p: p.oom_score, default=None)
@@ -105,7 +105,7 @@ class _Reckless(NoneController):
         (_Reckless, "of the protected application"),
     ],
 )
-def test_conformance_names_what_a_wrong_controller_does(
+def test_the_conformance_test_says_what_a_controller_does_wrong(
     make: type[Controller], complaint: str
 ) -> None:
     with pytest.raises(ControllerError, match=complaint):
@@ -126,13 +126,13 @@ def test_conformance_names_what_a_wrong_controller_does(
         ("onnx", "needs a policy file"),
     ],
 )
-def test_a_wrong_spec_says_what_would_be_right(spec: str, complaint: str) -> None:
+def test_a_wrong_spec_is_refused_with_the_right_form(spec: str, complaint: str) -> None:
     with pytest.raises(ControllerError, match=complaint):
         make_controller(spec)
 
 
 def test_latd_flushes_on_some_and_stops_the_top_scorer_on_full() -> None:
-    quiet, some, full = run(
+    calm, some, full = run(
         "latd",
         [
             make_sample(0),
@@ -140,7 +140,7 @@ def test_latd_flushes_on_some_and_stops_the_top_scorer_on_full() -> None:
             make_sample(2, some_us=9, full_us=1, oom_scores=(600, 700)),
         ],
     )
-    assert (quiet.desired.tuning.dirty_ratio, quiet.desired.tuning.swappiness) == (None, 90)
+    assert (calm.desired.tuning.dirty_ratio, calm.desired.tuning.swappiness) == (None, 90)
     assert some.desired.tuning.dirty_background_ratio == 2
     assert some.desired.tuning.dirty_ratio == 100
     assert some.desired.stopped == ()
@@ -170,7 +170,7 @@ def test_latd_does_nothing_when_the_top_scorer_is_stopped_already() -> None:
     assert decisions[1].desired.stopped == ()
 
 
-def test_latd_terminates_at_a_thousandth_of_memory_and_ends() -> None:
+def test_latd_terminates_the_top_scorer_once_when_a_thousandth_of_memory_is_left() -> None:
     low = make_sample(1, available_bytes=CONTEXT.zone_limit_bytes // 1000)
     decisions = run("latd", [make_sample(0), low, make_sample(2, some_us=9, full_us=9)])
     assert decisions[0].desired.terminate is None
@@ -180,14 +180,14 @@ def test_latd_terminates_at_a_thousandth_of_memory_and_ends() -> None:
 
 
 def test_latd_cgroup_limits_the_background_and_stops_on_some() -> None:
-    quiet, some, stable = run(
+    calm, some, stable = run(
         "latd-cgroup",
         [make_sample(0), make_sample(1, some_us=5), make_sample(2, some_us=5)],
     )
-    limits = [slot.limit_bytes for slot in quiet.desired.slots]
+    limits = [slot.limit_bytes for slot in calm.desired.slots]
     assert limits == [CONTEXT.zone_limit_bytes * 10 // 32] * 2
-    assert quiet.desired.tuning.protected_swappiness == 90
-    assert quiet.desired.tuning.swappiness is None
+    assert calm.desired.tuning.protected_swappiness == 90
+    assert calm.desired.tuning.swappiness is None
     assert len(some.desired.stopped) == 1
     assert stable.desired.stopped == ()
 
@@ -208,7 +208,7 @@ def test_static_limits_are_shares_of_the_reference_and_keep_the_floor() -> None:
         "static:limit=0.4,slots=0,pause=1", [make_sample(k) for k in range(SETTLED + 1)]
     )
     early, decision = decisions[SETTLED - 2], decisions[SETTLED]
-    assert early.desired.slots[0].limit_bytes is None, "a share of what is still growing"
+    assert early.desired.slots[0].limit_bytes is None, "limited before the group had time to start"
     first, second = decision.desired.slots
     assert (first.paused, first.limit_bytes) == (False, int(0.4 * 300 * MIB))
     assert (second.paused, second.limit_bytes) == (True, None)
@@ -216,7 +216,7 @@ def test_static_limits_are_shares_of_the_reference_and_keep_the_floor() -> None:
     assert decision.desired.slots[0].limit_bytes == 16 * MIB
 
 
-def test_static_takes_a_share_for_each_slot() -> None:
+def test_static_takes_one_share_for_all_slots_or_one_for_each() -> None:
     samples = [make_sample(k) for k in range(SETTLED + 1)]
     limits = [s.limit_bytes for s in run("static:limit=1+0.4", samples)[-1].desired.slots]
     assert limits == [None, int(0.4 * 300 * MIB)]
@@ -224,8 +224,8 @@ def test_static_takes_a_share_for_each_slot() -> None:
     assert limits == [int(0.5 * 300 * MIB)] * 2
 
 
-def test_excite_logs_the_probability_of_what_it_did() -> None:
-    """Over many ticks, the mean of 1/propensity over outcomes seen equals their number."""
+def test_excite_logs_the_probability_of_each_action() -> None:
+    """Over many ticks, the mean of 1/propensity is the number of possible outcomes."""
     controller = ExciteController({"dwell_s": "0.2"})
     context = NodeContext(zone_limit_bytes=1, slot_names=("a",), seed=3)
     controller.reset(context)
@@ -242,7 +242,7 @@ def test_excite_logs_the_probability_of_what_it_did() -> None:
     inverse = [
         1.0 / (controller.decide(one_slot, OBSERVATION).propensity or 0.0) for _ in range(40_000)
     ]
-    # One slot: 2 pauses x 6 levels x 3 profiles = 36 outcomes, whatever came before.
+    # One slot: 2 pauses x 6 levels x 3 profiles = 36 outcomes, after any previous action.
     assert np.mean(inverse) == pytest.approx(36, rel=0.05)
 
 
@@ -251,11 +251,11 @@ def test_excite_holds_actions_for_the_dwell_time() -> None:
     controller.reset(CONTEXT)
     actions = [controller.decide(make_sample(i), OBSERVATION).action for i in range(2000)]
     changes = sum(a != b for a, b in itertools.pairwise(actions))
-    # A redraw every 20 ticks, of which few draw the same again.
+    # There is a redraw every 20 ticks, and few redraws give the same action again.
     assert changes == pytest.approx(2000 / 20, rel=0.25)
 
 
-def test_excite_leaves_everything_alone_at_times_whatever_the_number_of_slots() -> None:
+def test_excite_releases_everything_at_a_fixed_rate_whatever_the_number_of_slots() -> None:
     controller = ExciteController({"dwell_s": "0.1"})
     controller.reset(CONTEXT)
     actions = [controller.decide(make_sample(i), OBSERVATION).action for i in range(4000)]

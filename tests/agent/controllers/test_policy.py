@@ -1,4 +1,4 @@
-"""Policy files: a wrong one is refused before it decides anything."""
+"""Policy files: a broken one is refused before its first decision."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_policy_conforms(tmp_path: Path) -> None:
     check_controller(lambda: OnnxController(path))
 
 
-def test_a_policy_file_names_its_path_its_digest_and_its_limit(tmp_path: Path) -> None:
+def test_a_policy_controller_has_the_path_digest_and_limit_of_its_file(tmp_path: Path) -> None:
     path = write_policy(tmp_path / "p.onnx")
     controller = make_controller(f"onnx:path={path}")
     assert isinstance(controller, PolicyController)
@@ -102,11 +102,11 @@ def test_a_policy_file_names_its_path_its_digest_and_its_limit(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["none", "latd", "static", "remote", "excite"])
-def test_other_controllers_are_no_policy_files(name: str) -> None:
+def test_other_controllers_are_not_policy_controllers(name: str) -> None:
     assert not isinstance(make_controller(name), PolicyController)
 
 
-def test_the_action_is_held_and_then_decided_anew(tmp_path: Path) -> None:
+def test_an_action_is_held_and_then_inferred_anew(tmp_path: Path) -> None:
     controller = OnnxController(write_policy(tmp_path / "p.onnx"))
     controller.reset(CONTEXT)
     stalled = ZEROS.copy()
@@ -146,7 +146,7 @@ def _other_schema(entries: dict[str, str]) -> None:
     entries["stallward.schema_hash"] = "0" * 64
 
 
-def _missing(entries: dict[str, str]) -> None:
+def _no_schema_hash(entries: dict[str, str]) -> None:
     del entries["stallward.schema_hash"]
 
 
@@ -154,21 +154,21 @@ def _short_bounds(entries: dict[str, str]) -> None:
     entries["stallward.observation_low"] = "[0.0]"
 
 
-def _bounds_of_nothing(entries: dict[str, str]) -> None:
+def _nan_bounds(entries: dict[str, str]) -> None:
     entries["stallward.observation_high"] = json.dumps([float("nan")] * OBSERVATION_SIZE)
 
 
-def _no_limit(entries: dict[str, str]) -> None:
+def _nan_limit(entries: dict[str, str]) -> None:
     entries["stallward.ood_limit"] = "nan"
 
 
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (_bounds_of_nothing, "not ranges"),
-        (_no_limit, "not ranges"),
+        (_nan_bounds, "not ranges"),
+        (_nan_limit, "not ranges"),
         (_other_schema, r"names\[3\] is 'moon_phase' in the policy and 'zone_psi_cpu_some_share'"),
-        (_missing, "not a stallward policy"),
+        (_no_schema_hash, "not a stallward policy"),
         (_short_bounds, "training bounds"),
     ],
 )
@@ -182,14 +182,14 @@ def test_a_policy_with_wrong_metadata_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"not onnx", b"\x08\x07\x12\x00"])
-def test_a_file_that_is_no_policy_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_policy_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "p.onnx"
     path.write_bytes(content)
     with pytest.raises(PolicyError, match=r"p\.onnx"):
         OnnxController(path)
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_a_no_schema_hash_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="cannot be read"):
         OnnxController(tmp_path / "none.onnx")
 
@@ -199,7 +199,7 @@ def test_a_policy_that_returns_nan_is_refused_at_once(tmp_path: Path) -> None:
         OnnxController(write_policy(tmp_path / "p.onnx", bias=float("nan")))
 
 
-def test_a_policy_of_another_input_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_policy_with_another_input_size_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="does not run"):
         OnnxController(write_policy(tmp_path / "p.onnx", inputs=OBSERVATION_SIZE - 1))
 

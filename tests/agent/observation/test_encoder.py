@@ -1,4 +1,4 @@
-"""The observation of a node: what it means, and finite whatever is missing."""
+"""The observation of a node: its values, and that it is always finite."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_first_sample_has_no_rates() -> None:
     assert value(observation, "zone_psi_memory_some_share") == 0.0
 
 
-def test_a_counter_that_goes_back_is_no_rate() -> None:
+def test_a_counter_that_goes_back_gives_no_rate() -> None:
     encoder = ObservationEncoder()
     encoder.encode(to_raw(make_sample(0, some_us=10**9)))
     observation = encoder.encode(to_raw(make_sample(1, some_us=5)))
@@ -72,7 +72,7 @@ def test_the_moving_averages_follow_their_time_constants() -> None:
     assert value(observation, "zone_psi_memory_full_share_1s") == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_slot_that_comes_back_has_no_rates_at_first() -> None:
+def test_a_slot_that_returns_has_no_rates_at_first() -> None:
     encoder = ObservationEncoder()
     frames = [to_raw(make_sample(i, slot_some_us=50_000 * i)) for i in range(4)]
     encoder.encode(frames[0])
@@ -85,18 +85,18 @@ def test_a_slot_that_comes_back_has_no_rates_at_first() -> None:
     assert value(encoder.encode(frames[3]), "slot0_psi_memory_some_share") == pytest.approx(0.5)
 
 
-maybe = st.none() | st.integers(0, 2**62)
+counters = st.none() | st.integers(0, 2**62)
 
 
 @given(
-    usage=maybe,
-    limit=maybe,
-    some=maybe,
-    reference=maybe,
-    slot_limit=maybe,
+    usage=counters,
+    limit=counters,
+    some=counters,
+    reference=counters,
+    slot_limit=counters,
     gap=st.floats(-5, 1e6),
 )
-def test_whatever_is_missing_or_absurd_the_observation_is_finite(
+def test_the_observation_is_finite_even_when_values_are_missing_or_absurd(
     usage: int | None,
     limit: int | None,
     some: int | None,

@@ -1,4 +1,4 @@
-"""Every feature of a frame against its meaning, computed by hand from two frames."""
+"""Every feature of a frame is compared with its meaning, computed by hand from two frames."""
 
 from __future__ import annotations
 
@@ -123,31 +123,31 @@ def frame(time_s: float, share: float) -> RawFrame:
 def features_of(before: RawFrame, now: RawFrame) -> dict[str, float]:
     computing = FrameFeatures(SLO_MS)
     assert computing.compute(before)[1] is None
-    found, elapsed_s = computing.compute(now)
+    features, elapsed_s = computing.compute(now)
     assert elapsed_s == pytest.approx(ELAPSED_S)
-    return dict(zip(FRAME_NAMES, found, strict=True))
+    return dict(zip(FRAME_NAMES, features, strict=True))
 
 
 def test_every_feature_means_what_its_definition_says() -> None:
-    found = features_of(frame(10.0, 0.0), frame(10.0 + ELAPSED_S, 1.0))
+    features = features_of(frame(10.0, 0.0), frame(10.0 + ELAPSED_S, 1.0))
     assert len(NODE_EXPECTED) == len(NODE_FEATURES)
     assert len(SLOT_EXPECTED) == len(SLOT_FEATURES)
     expected = {**NODE_EXPECTED, **{f"slot2_{n}": v for n, v in SLOT_EXPECTED.items()}}
-    assert found == pytest.approx(dict.fromkeys(FRAME_NAMES, 0.0) | expected)
+    assert features == pytest.approx(dict.fromkeys(FRAME_NAMES, 0.0) | expected)
 
 
-def test_latencies_are_held_against_what_is_usual() -> None:
+def test_latencies_are_compared_with_the_latency_baseline() -> None:
     computing = FrameFeatures(SLO_MS)
     for k in range(20):
         computing.compute(frame(10.0 + ELAPSED_S * k, 0.0))
     slow = frame(20.0, 0.0)
     slow.node[NODE["latency_mean_ms"]], slow.node[NODE["latency_p95_ms"]] = 45.0, 135.0
-    found = dict(zip(FRAME_NAMES, computing.compute(slow)[0], strict=True))
-    assert found["latency_mean_over_usual"] == pytest.approx(log2(3) / 4, rel=0.01)
-    assert found["latency_p95_over_usual"] == pytest.approx(log2(9) / 4, rel=0.01)
+    features = dict(zip(FRAME_NAMES, computing.compute(slow)[0], strict=True))
+    assert features["latency_mean_over_usual"] == pytest.approx(log2(3) / 4, rel=0.01)
+    assert features["latency_p95_over_usual"] == pytest.approx(log2(9) / 4, rel=0.01)
     slow.node[NODE["latency_mean_ms"]], slow.node[NODE["time_s"]] = 9.0, 20.5
-    found = dict(zip(FRAME_NAMES, computing.compute(slow)[0], strict=True))
-    assert found["latency_mean_over_usual"] == 0.0
+    features = dict(zip(FRAME_NAMES, computing.compute(slow)[0], strict=True))
+    assert features["latency_mean_over_usual"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,11 @@ def test_without_a_limit_the_limit_ratio_is_one(
 
 
 @pytest.mark.parametrize(("value", "expected"), [(nan, 0.0), (inf, 8.0), (-inf, 0.0)])
-def test_what_is_not_finite_becomes_a_number(value: float, expected: float) -> None:
+def test_a_value_that_is_not_finite_becomes_a_finite_feature(
+    value: float, expected: float
+) -> None:
     now = frame(10.0 + ELAPSED_S, 1.0)
     now.node[NODE["swap_used_ratio"]] = value
-    found = features_of(frame(10.0, 0.0), now)
-    assert found["swap_used_ratio"] == expected
-    assert found["zone_usage_ratio"] == pytest.approx(550 / LIMIT)
+    features = features_of(frame(10.0, 0.0), now)
+    assert features["swap_used_ratio"] == expected
+    assert features["zone_usage_ratio"] == pytest.approx(550 / LIMIT)

@@ -1,4 +1,4 @@
-"""The strict reader: what is understood, what is refused and how it is said, and the way back."""
+"""The strict reader: what it reads, what it refuses with which message; and the writer."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ WHEELS = (Wheel(size_mm=600),)
         ({"owner": "\u00fc \U0001f600"}, "owner", "\u00fc \U0001f600"),
     ],
 )
-def test_good_values_arrive(more: dict[str, Any], key: str, value: object) -> None:
+def test_a_valid_value_is_read(more: dict[str, Any], key: str, value: object) -> None:
     car = read(Car, {**GOOD, **more})
     assert getattr(car, key) == value
     assert type(getattr(car, key)) is type(value)
@@ -205,7 +205,7 @@ def test_a_mistake_names_the_key_what_is_expected_and_what_is_there(
         read(Car, {**GOOD, **more}, "car")
 
 
-def test_all_mistakes_are_said_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(SchemaError) as caught:
         read(Car, {"wheels": [{"size_mm": "x"}, {"spokes": 3}], "speed": None, "a": 1, "b": 2})
     message = str(caught.value)
@@ -221,7 +221,7 @@ def test_all_mistakes_are_said_at_once() -> None:
         assert message.count(part) == 1, message
 
 
-def test_a_file_of_another_kind_is_not_read_to_its_end() -> None:
+def test_reading_stops_early_in_a_file_of_another_kind() -> None:
     with pytest.raises(SchemaError) as caught:
         read(Car, {str(number): number for number in range(100_000)})
     assert len(str(caught.value)) < 2100
@@ -242,7 +242,7 @@ def test_a_key_may_be_required_though_code_has_a_default() -> None:
         read(Fitted, {})
 
 
-def test_its_errors_are_errors_of_stallward() -> None:
+def test_a_schema_error_is_a_stallward_error() -> None:
     assert issubclass(SchemaError, StallwardError)
 
 
@@ -292,7 +292,7 @@ CARS = st.builds(
 
 @settings(deadline=None)
 @given(car=CARS)
-def test_what_is_written_is_read_back(car: Car) -> None:
+def test_a_written_value_is_read_back(car: Car) -> None:
     assert read(Car, read_toml(to_toml(car))) == car
     assert read(Car, read_json(json.dumps(to_table(car)))) == car
 
@@ -318,7 +318,7 @@ def test_keys_of_a_flat_field_stand_beside_the_others() -> None:
     ]
 
 
-def test_what_another_version_of_a_program_added_is_passed_over() -> None:
+def test_unknown_keys_of_another_version_are_ignored_where_only_programs_write() -> None:
     table = {"size_mm": 100, "name": "a\0", "colour": "red"}
     assert read(Wheel, table, strict=False) == Wheel(size_mm=100, name="a\0")
     with pytest.raises(SchemaError, match="holds a NUL"):
