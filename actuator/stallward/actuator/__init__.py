@@ -1,1 +1,1 @@
-"""stallward.actuator."""
+"""The actuator: reads one node, decides, and moves its levers."""

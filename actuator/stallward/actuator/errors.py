@@ -1,25 +1,25 @@
-"""Errors of the node side.
+"""The errors of the actuator.
 
-The tree::
+Their classes form a tree::
 
-    ActuatorError                  anything on the node that the user can act on
+    ActuatorError                  something on the node that the user can act on
     ├── NodeError                  this machine lacks something that is needed
     ├── KernelFileError            a file of the kernel could not be read, parsed or written
     │   └── SensorError            ... while reading signals
-    ├── GroupError                 a cgroup name or operation that is refused or failed
+    ├── GroupError                 a cgroup name is refused, or an operation failed
     │   └── GroupGoneError         the cgroup vanished
     ├── LeverError                 a lever cannot be moved
-    │   ├── ForeignError           ... because somebody else has moved it since
-    │   └── NotTakenError          ... to where it was to go: the kernel made something else of it
+    │   ├── ForeignError           ... because another program has changed the setting
+    │   └── NotTakenError          ... to the value written: the kernel took another one
     ├── JournalError               the journal of original settings cannot be kept
-    ├── FramesError                a frames file that cannot be read or written
-    ├── ConfigError                a configuration that cannot be used
-    ├── OptionsError               a process was started with options that are none
-    ├── GuardError                 a request that the guard refuses
+    ├── FramesError                a frames file cannot be read or written
+    ├── ConfigError                a configuration cannot be used
+    ├── OptionsError               a process was started with options that it cannot use
+    ├── GuardError                 the guard refuses a request
     └── DaemonError                the daemon could not be started, reached or stopped
-        ├── DaemonUnavailableError   nobody answers, or the loop is restarting
-        ├── LeaseHeldError           somebody else holds the lease
-        └── RequestError             a request that the daemon refuses
+        ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
+        ├── LeaseHeldError           another client holds the lease
+        └── RequestError             the daemon refuses a request
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class KernelFileError(ActuatorError):
 
 
 class SensorError(KernelFileError):
-    """Raised when a signal is there but cannot be read or understood."""
+    """Raised when a signal exists but cannot be read or understood."""
 
 
 class GroupError(ActuatorError):
@@ -64,7 +64,7 @@ class GroupError(ActuatorError):
 
 
 class GroupGoneError(GroupError):
-    """Raised when a cgroup that must be there has vanished."""
+    """Raised when a cgroup that is needed has vanished."""
 
 
 class LeverError(ActuatorError):
@@ -72,12 +72,12 @@ class LeverError(ActuatorError):
 
 
 class ForeignError(LeverError):
-    """Raised when somebody else has changed a setting: it is theirs now.
+    """Raised when another program has changed a setting that the daemon held.
 
     Args:
         cause: What happened.
         next_step: What the user can do.
-        value: What the setting is now.
+        value: The setting's value now.
     """
 
     def __init__(self, cause: str, *, next_step: str = "", value: str = "") -> None:
@@ -86,7 +86,7 @@ class ForeignError(LeverError):
 
 
 class NotTakenError(LeverError):
-    """Raised when the kernel took something else than was written; it is held all the same."""
+    """Raised when the kernel took another value than was written; it is held all the same."""
 
 
 class JournalError(ActuatorError):
@@ -118,7 +118,7 @@ class DaemonUnavailableError(DaemonError):
 
 
 class LeaseHeldError(DaemonError):
-    """Raised when somebody else holds the lease."""
+    """Raised when another client holds the lease."""
 
 
 class RequestError(DaemonError):
