@@ -12,7 +12,7 @@ from fuzz_targets_files import ENTRIES
 from fuzz_targets_kernel import sample
 
 from stallward.actuator.engine.engine import Engine, EngineSettings
-from stallward.actuator.engine.lease import LeaseDesk
+from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import FramesError, GroupError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.entries import to_line
@@ -140,7 +140,7 @@ def _commands() -> tuple[Target, ...]:
 
     def run(content: bytes) -> Any:
         engine = Engine(settings=settings, rule=rule, default=rule)
-        leases = LeaseDesk()
+        leases = Leases()
         loader = PolicyLoader(Path("/nonexistent"))
         loader.start = lambda name, ticket: None  # type: ignore[method-assign]
         desk = CommandDesk(engine=engine, leases=leases, loader=loader)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stallward.actuator.engine.engine import Engine, EngineSettings
-from stallward.actuator.engine.fallback import MOST_DOUBLINGS, STEADY_TICKS, Trust
+from stallward.actuator.engine.fallback import MAX_DOUBLINGS, STEADY_TICKS, Trust
 from stallward.actuator.engine.interface import TickOutcome
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
@@ -207,13 +207,13 @@ def _run(trust: Trust, *ticks: bool, wait: int = WAIT) -> Trust:
 
 def test_each_early_fault_doubles_the_wait_up_to_a_bound() -> None:
     trust, waits = _run(Trust(), True), []
-    for _ in range(MOST_DOUBLINGS + 3):
+    for _ in range(MAX_DOUBLINGS + 3):
         trust = _run(trust, False)
         waits.append(trust.wait_ticks)
         trust = _run(trust, *[True] * (trust.wait_ticks + 1))
         assert trust.followed
     assert waits[:4] == [3, 6, 12, 24]
-    assert waits[-1] == waits[-2] == WAIT << MOST_DOUBLINGS
+    assert waits[-1] == waits[-2] == WAIT << MAX_DOUBLINGS
     trust = _run(trust, *[True] * STEADY_TICKS, False)
     assert trust.wait_ticks == WAIT
 

@@ -17,7 +17,7 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.engine.engine import Engine, EngineSettings
-from stallward.actuator.engine.lease import LeaseDesk
+from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import JournalError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.ipc.channels import GuardianLink
@@ -61,7 +61,7 @@ class Case:
             rule=make_controller("none"),
             default=make_controller("none"),
         )
-        self.leases = LeaseDesk()
+        self.leases = Leases()
         self.status = LoopStatus(
             StatusSources(
                 config=DaemonConfig(

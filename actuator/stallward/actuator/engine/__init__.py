@@ -1,1 +1,1 @@
-"""Deciding, pure: check the sample, observe, ask, fall back, guard."""
+"""The engine decides without I/O: it checks, observes, asks, falls back and guards."""

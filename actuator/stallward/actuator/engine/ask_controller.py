@@ -1,4 +1,4 @@
-"""Observing a sample and asking one controller, whatever they hold or answer."""
+"""Makes an observation of a sample and asks a controller; no sample or answer can break it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from stallward.agent.observation.encoder import (
 from stallward.agent.observation.raw import to_raw
 from stallward.agent.sample import Sample
 
-_LONGEST_NOTE: Final = 300
+_MAX_TEXT_CHARS: Final = 300
 
 
 class Observer:
-    """Turns samples into observations; a sample that has none leaves the last one.
+    """Turns samples into observations; where that fails, the last observation stays.
 
     Args:
         slo_ms: The latency target.
@@ -46,70 +46,70 @@ class Observer:
         self._last = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
     def observe(self, sample: Sample) -> tuple[NDArray[np.float32], Cause | None]:
-        """The observation, always finite, and why it is not this sample's, if it is not."""
+        """Return a finite observation and, if it is not of this sample, the cause."""
         if not math.isfinite(sample.time_s):
             return self._last, TimeNotFinite(time_s=sample.time_s)
         try:
-            found = self._encoder.encode(to_raw(sample))
-        except Exception as error:  # slots without a state, a value that is no number
-            return self._last, NotObservable(error=said(error))
-        finite = np.isfinite(found)
+            observation = self._encoder.encode(to_raw(sample))
+        except Exception as error:  # e.g. a slot without a state, a value that is no number
+            return self._last, NotObservable(error=error_text(error))
+        finite = np.isfinite(observation)
         if not finite.all():
-            # What the averages have taken in stays in them.
+            # The averages keep every value that they have taken in, so they start anew.
             self._encoder = ObservationEncoder(self._slo_ms)
             name = OBSERVATION_NAMES[int(np.argmin(finite))]
             return self._last, FeatureNotFinite(feature=name)
-        self._last = found
-        return found, None
+        self._last = observation
+        return observation, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decider:
-    """A controller, and how far outside its training data it is followed."""
+    """A controller and the limit of its OOD score."""
 
     controller: Controller
     ood_limit: float | None
-    """The largest score of an observation; ``None`` for controllers that have none."""
+    """The largest OOD score at which it is followed; ``None`` for a controller without scores."""
 
     @classmethod
     def of(cls, controller: Controller) -> Self:
-        """The decider that runs ``controller``."""
+        """Make the decider that asks ``controller``."""
         limit = controller.ood_limit if isinstance(controller, PolicyController) else None
         return cls(controller=controller, ood_limit=limit)
 
     @property
     def name(self) -> str:
-        """The name of the controller, fit for a record."""
-        return plain(self.controller.name)
+        """The name of the controller, as a record takes it."""
+        return record_text(self.controller.name)
 
     def ask(
         self, sample: Sample, observation: NDArray[np.float32], slots: int
     ) -> NamedDecision | Cause:
-        """The decision of the controller, or why it cannot be used.
+        """Return the decision of the controller, or the cause for which it cannot be used.
 
         Args:
-            sample: This tick's.
-            observation: Of this tick.
+            sample: The sample of this tick.
+            observation: The observation of this tick.
             slots: How many slots the node has.
         """
-        controller = self.controller  # anything: it may raise, and return what is no decision
+        controller = self.controller  # any code: it may raise, and return anything
         try:
             decision = controller.decide(sample, observation)
             problem = unusable(decision, slots)
-            outside = None if problem is not None else self._outside(decision.score)
+            outside = None if problem is not None else self._outside_training(decision.score)
         except Exception as error:  # whatever a policy raises, the loop goes on
-            return ControllerRaised(error=said(error))
+            return ControllerRaised(error=error_text(error))
         if problem is not None:
-            return unfit(problem)
+            return unfit_decision(problem)
         if outside is not None:
             return outside
-        reason = plain(decision.reason)
+        reason = record_text(decision.reason)
         if reason != decision.reason:
             decision = replace(decision, reason=reason)
         return NamedDecision(controller=self.name, decision=decision)
 
-    def _outside(self, score: float | None) -> OutsideTraining | None:
-        """Whether an observation is outside the training range, or cannot be told to be in it."""
+    def _outside_training(self, score: float | None) -> OutsideTraining | None:
+        """Return a cause unless the observation is known to be within the training range."""
         limit = self.ood_limit
         if limit is None:
             return None
@@ -118,20 +118,20 @@ class Decider:
         return OutsideTraining(score=score, limit=limit)
 
 
-def unfit(problem: Problem) -> DecisionUnfit:
-    """The cause of a fault; what was found is made fit for a record."""
-    return DecisionUnfit(problem=replace(problem, value=plain(problem.value)))
+def unfit_decision(problem: Problem) -> DecisionUnfit:
+    """Make the cause of a fault from ``problem``, with its value as a record takes it."""
+    return DecisionUnfit(problem=replace(problem, value=record_text(problem.value)))
 
 
-def said(error: Exception) -> str:
-    """What an exception says, fit for a record."""
+def error_text(error: Exception) -> str:
+    """Return the message of an exception, as a record takes it."""
     try:
         text = str(error)
-    except Exception:  # a message that fails is the controller's fault as well
+    except Exception:  # making the message may raise, too
         text = ""
-    return plain(text or type(error).__name__)
+    return record_text(text or type(error).__name__)
 
 
-def plain(text: str) -> str:
-    """Text that the wire takes: no lone surrogates, and not endless."""
-    return text[:_LONGEST_NOTE].encode("utf-8", "replace").decode()
+def record_text(text: str) -> str:
+    """Make ``text`` fit for a record: without lone surrogates, and of limited length."""
+    return text[:_MAX_TEXT_CHARS].encode("utf-8", "replace").decode()

@@ -1,8 +1,8 @@
-"""The deciding part of a tick, without any I/O: check, observe, decide, guard.
+"""The engine: the part of a tick that decides. It checks, observes, decides and guards.
 
-The loop, an environment that steps a real node and the replay of a recording all run this. What
-it depends on comes in with each step; what it keeps is in frozen values (:class:`GuardMemory`,
-:class:`Trust`, :class:`SampleMemory`), the encoder's history and the controllers' own memory.
+The loop, an environment that steps a real node and the replay of a recording all run it. It does
+no I/O: its inputs come with each step. Its state is in frozen values (:class:`GuardMemory`,
+:class:`Trust`, :class:`SampleMemory`), in the encoder's history and in the controllers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.engine.ask_controller import Decider, Observer, plain, unfit
+from stallward.actuator.engine.ask_controller import (
+    Decider,
+    Observer,
+    record_text,
+    unfit_decision,
+)
 from stallward.actuator.engine.fallback import Trust
 from stallward.actuator.engine.interface import EngineCounts, EngineSettings, TickOutcome
 from stallward.actuator.engine.sample_check import SampleMemory, check_sample
@@ -38,6 +43,7 @@ from stallward.agent.sample import Sample
 __all__ = ["REMOTE", "Engine", "EngineSettings", "TickOutcome"]
 
 REMOTE: Final = "remote"
+"""The name under which the decisions of a client are recorded."""
 
 
 class Engine:
@@ -45,9 +51,9 @@ class Engine:
 
     Args:
         settings: The node and the guard's budgets.
-        rule: Decides while no policy is active.
-        default: Takes over when a sample or a decision cannot be used; it must not be the same
-            object as ``rule``.
+        rule: The configured controller, which decides while no policy is active.
+        default: The default controller, which decides when a sample or a decision cannot be
+            used. It must not be the same object as ``rule``.
         clock_s: Measures how long deciding takes.
     """
 
@@ -78,7 +84,7 @@ class Engine:
         self._mode = Mode.OFF
         self._memory = GuardMemory()
         self._trust = Trust()
-        self._seen = SampleMemory()
+        self._sample_memory = SampleMemory()
         self._fallbacks: Counter[str] = Counter()
         self._ticks = self._stepped_aside = 0
         rule.reset(context)
@@ -106,17 +112,17 @@ class Engine:
         return self._rule
 
     def invalid(self, desired: DesiredState) -> Problem | None:
-        """Why ``desired`` cannot be expressed on this node; ``None`` if it can."""
+        """Return why ``desired`` cannot be expressed on this node; ``None`` if it can."""
         return self.guard.invalid(desired)
 
     @property
     def memory(self) -> GuardMemory:
-        """What the guard keeps between ticks."""
+        """The state that the guard keeps between ticks."""
         return self._memory
 
     @property
     def counts(self) -> EngineCounts:
-        """What happened so far."""
+        """How often things have happened so far."""
         return EngineCounts(
             ticks=self._ticks,
             fallbacks=dict(self._fallbacks),
@@ -130,13 +136,13 @@ class Engine:
         return any(one is not None and one.controller.needs_processes for one in deciders)
 
     def install(self, policy: Controller) -> None:
-        """Replace the loaded policy; the new one starts off."""
+        """Replace the loaded policy; the new one starts in ``Mode.OFF``."""
         self.set_mode(Mode.OFF)
         self._policy = Decider.of(policy)
         self._trust = Trust()
 
     def set_mode(self, mode: Mode) -> None:
-        """Turn the loaded policy off, watched or active; without one it stays off."""
+        """Set what the loaded policy may do; without a policy the mode stays ``Mode.OFF``."""
         policy = self._policy
         if policy is None or mode is self._mode:
             return
@@ -158,52 +164,57 @@ class Engine:
         """Decide for one sample.
 
         Args:
-            sample: This tick's signals.
-            remote: A desired state that a client holds a lease for; it goes before any
+            sample: The sample of this tick.
+            remote: The desired state of a client that holds a lease; it goes before any
                 controller.
             late: Whether the decision counts as late; ``None`` measures it.
             circumstances: How old the sample is and when the next tick is due.
         """
-        about = circumstances or Circumstances()
+        circumstances = circumstances or Circumstances()
         start_s = self._clock_s()
-        cause = self._check(sample, about)
+        cause = self._check(sample, circumstances)
         usable = cause is None
-        observation, unseen = self._observer.observe(sample)
-        cause = cause or unseen
+        observation, not_observed = self._observer.observe(sample)
+        cause = cause or not_observed
         observed_s = self._clock_s()
-        who = REMOTE if remote is not None else self.in_force.name
+        controller = REMOTE if remote is not None else self.in_force.name
         candidate: NamedDecision | None = None
         if cause is None:
             candidate, cause = self._candidate(sample, observation, remote, late)
-        cause = self._judge(who, cause)
-        fault = None if cause is None else Fault(controller=plain(who), cause=cause)
+        cause = self._update_trust(controller, cause)
+        fault = None
+        if cause is not None:
+            fault = Fault(controller=record_text(controller), cause=cause)
         default, default_fault = self._ask_default(sample, observation)
-        named = default if fault is not None or candidate is None else candidate
-        shadow, watched_fault = (
-            self._watch(sample, observation, remote) if usable else (None, None)
+        followed = default if fault is not None or candidate is None else candidate
+        shadow, shadow_fault = (
+            self._ask_shadow(sample, observation, remote) if usable else (None, None)
         )
-        if remote is not None and named is default and self.guard.invalid(remote) is None:
-            shadow = _held(remote)
+        if remote is not None and followed is default and self.guard.invalid(remote) is None:
+            shadow = _leased_decision(remote)
         decided_s = self._clock_s()
         verdict = self.guard.review(
-            named.decision.desired, sample, self._memory, horizon_s=about.horizon_s
+            followed.decision.desired,
+            sample,
+            self._memory,
+            horizon_s=circumstances.horizon_s,
         )
         self._memory = verdict.memory
         self._count(fault, verdict.stepped_aside)
         guarded_s = self._clock_s()
         return TickOutcome(
             observation=observation,
-            decision=named,
+            decision=followed,
             granted=verdict.granted,
             reasons=Reasons(
                 fault=fault,
                 default_fault=default_fault,
-                watched_fault=watched_fault,
+                watched_fault=shadow_fault,
                 changes=verdict.changes,
                 changes_left_out=verdict.changes_left_out,
             ),
             mode=self._mode,
-            circumstances=about,
+            circumstances=circumstances,
             stepped_aside=verdict.stepped_aside,
             shadow=shadow,
             observe_ms=(observed_s - start_s) * 1e3,
@@ -211,18 +222,19 @@ class Engine:
             guard_ms=(guarded_s - decided_s) * 1e3,
         )
 
-    def _check(self, sample: Sample, about: Circumstances) -> Cause | None:
-        cause, self._seen = check_sample(
+    def _check(self, sample: Sample, circumstances: Circumstances) -> Cause | None:
+        """Return the cause for which the sample cannot be used; ``None`` if it can."""
+        cause, self._sample_memory = check_sample(
             sample,
-            self._seen,
+            self._sample_memory,
             slots=self._slots,
-            age_s=about.sample_age_s,
+            age_s=circumstances.sample_age_s,
             stale_s=self._settings.budgets.stale_s,
         )
-        if about.blind_ticks:
-            # Everything was released then: what was granted before is not in force any more.
+        if circumstances.blind_ticks:
+            # Everything was released then, so limits that were granted before are not in force.
             self._memory = replace(self._memory, limits=())
-            return NoSample(ticks=about.blind_ticks)
+            return NoSample(ticks=circumstances.blind_ticks)
         return cause
 
     def _candidate(
@@ -232,12 +244,12 @@ class Engine:
         remote: DesiredState | None,
         late: bool | None,
     ) -> tuple[NamedDecision | None, Cause | None]:
-        """The decision of whoever is to decide, or what is wrong with it."""
+        """Return the decision of the client or controller in force, or what is wrong with it."""
         if remote is not None:
             problem = self.guard.invalid(remote)
             if problem is not None:
-                return None, unfit(problem)
-            return _held(remote), None
+                return None, unfit_decision(problem)
+            return _leased_decision(remote), None
         begin_s = self._clock_s()
         answer = self._decider.ask(sample, observation, self._slots)
         took_s, limit_s = self._clock_s() - begin_s, self._settings.late_s
@@ -247,10 +259,11 @@ class Engine:
             return None, DecisionLate(took_s=took_s, limit_s=limit_s)
         return answer, None
 
-    def _judge(self, who: str, cause: Cause | None) -> Cause | None:
-        """The cause for which the default controller decides, if any."""
-        base = self._settings.budgets.return_after_ticks
-        self._trust = trust = self._trust.after(who, None if cause is None else cause.kind, base)
+    def _update_trust(self, controller: str, cause: Cause | None) -> Cause | None:
+        """Update the trust; return the cause why the default controller decides, if it does."""
+        kind = None if cause is None else cause.kind
+        wait_ticks = self._settings.budgets.return_after_ticks
+        self._trust = trust = self._trust.after(controller, kind, wait_ticks)
         if cause is None and not trust.followed:
             return Waiting(good_ticks=trust.good_ticks, needed_ticks=trust.wait_ticks)
         return cause
@@ -258,7 +271,7 @@ class Engine:
     def _ask_default(
         self, sample: Sample, observation: NDArray[np.float32]
     ) -> tuple[NamedDecision, Fault | None]:
-        """What the default controller wants; it is asked at every tick, so that it is warm."""
+        """Ask the default controller, at every tick, so that its state is up to date."""
         answer = self._default.ask(sample, observation, self._slots)
         if isinstance(answer, NamedDecision):
             return answer, None
@@ -266,17 +279,17 @@ class Engine:
         released = NamedDecision(controller="released", decision=decision)
         return released, Fault(controller=self._default.name, cause=answer)
 
-    def _watch(
+    def _ask_shadow(
         self,
         sample: Sample,
         observation: NDArray[np.float32],
         remote: DesiredState | None,
     ) -> tuple[NamedDecision | None, Fault | None]:
-        """The decision of a policy that is only watched, or what is wrong with it."""
+        """Ask a policy that is not followed now, in shadow mode or while a lease is held."""
         policy = self._policy
-        # While a lease is held an active policy is watched too, so that it takes over warm.
-        watched = self._mode is Mode.SHADOW or (self._mode is Mode.ACTIVE and remote is not None)
-        if policy is None or not watched:
+        # An active policy is asked while a lease is held, too: its history is then complete.
+        asked = self._mode is Mode.SHADOW or (self._mode is Mode.ACTIVE and remote is not None)
+        if policy is None or not asked:
             return None, None
         answer = policy.ask(sample, observation, self._slots)
         if isinstance(answer, NamedDecision):
@@ -290,6 +303,6 @@ class Engine:
             self._fallbacks[fault.kind.name.lower()] += 1
 
 
-def _held(remote: DesiredState) -> NamedDecision:
+def _leased_decision(remote: DesiredState) -> NamedDecision:
     decision = Decision(desired=remote, reason="lease held")
     return NamedDecision(controller=REMOTE, decision=decision, leased=True)

@@ -1,12 +1,12 @@
 """When the default controller takes over, and when it hands back. Pure.
 
-A fault takes the controller off at once. It decides again after a number of good ticks in a row
-(it is asked meanwhile, but not followed), which doubles when it fails again soon, so that the
-node does not flap between two controllers.
+After a fault the controller is not followed any more. It is still asked at every tick, and is
+followed again after a number of good ticks in a row. The number doubles when the controller fails
+again soon, so that the node does not flap between two controllers.
 
 A late decision is the exception. Under memory pressure, which is when a controller is needed, any
 decision may lose 50 ms to a page fault or to the scheduler; that says nothing about the next one.
-So it costs its own tick, and only lateness that repeats takes the controller off.
+So one late decision costs its own tick only, and the controller is dropped when several are late.
 """
 
 from __future__ import annotations
@@ -17,47 +17,49 @@ from typing import Final
 from stallward.actuator.record.reasons import FaultKind
 
 STEADY_TICKS: Final = 100
-"""A controller that was followed for so many ticks since it returned has made up for a fault."""
-MOST_DOUBLINGS: Final = 3
-"""It waits at most 2 ** 3 times as long: four seconds at the full rate."""
+"""After being followed for so many good ticks, a controller starts again with the short wait."""
+MAX_DOUBLINGS: Final = 3
+"""The longest wait is 2 ** 3 times the shortest: four seconds at the full rate."""
 
 LATE_WINDOW_TICKS: Final = 10
 LATE_TICKS: Final = 3
-"""Late decisions within the window that take a controller off."""
+"""How many late decisions within the window make a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Whether one controller is followed."""
+    """Whether a controller is followed, and what that depends on."""
 
-    who: str = ""
+    controller: str = ""
+    """The name of the controller, or of the client, that decides."""
     followed: bool = True
     good_ticks: int = 0
-    """In a row: since it returned or, while it is not followed, since its last fault."""
+    """Good ticks in a row: since it returned or, while not followed, since its last fault."""
     wait_ticks: int = 0
-    """How many good ticks it needs, or needed last, to return."""
+    """How many good ticks in a row it needs, or needed last, to be followed again."""
     late: tuple[bool, ...] = ()
-    """Which of the last decisions were late, oldest first; empty while it is not followed."""
+    """Whether each of the last decisions was late, oldest first; empty while not followed."""
 
-    def after(self, who: str, fault: FaultKind | None, return_after_ticks: int) -> Trust:
-        """The trust after one more tick.
+    def after(self, controller: str, fault: FaultKind | None, return_after_ticks: int) -> Trust:
+        """Return the trust after one more tick.
 
         Args:
-            who: Whose tick; somebody new starts trusted.
-            fault: What was wrong with it; ``None`` if nothing was.
-            return_after_ticks: Good ticks needed after a first fault.
+            controller: The controller of this tick; another than before starts trusted.
+            fault: What was wrong at this tick; ``None`` if nothing was.
+            return_after_ticks: How many good ticks in a row are needed after a first fault.
         """
-        if who != self.who:
-            return Trust(who=who).after(who, fault, return_after_ticks)
+        if controller != self.controller:
+            new = Trust(controller=controller)
+            return new.after(controller, fault, return_after_ticks)
         late: tuple[bool, ...] = ()
         if self.followed:
             late = (*self.late, fault is FaultKind.LATE)[-LATE_WINDOW_TICKS:]
             if fault is FaultKind.LATE and sum(late) < LATE_TICKS:
                 return replace(self, late=late)
-        trust = self._judged(good=fault is None, return_after_ticks=return_after_ticks)
+        trust = self._after_tick(good=fault is None, return_after_ticks=return_after_ticks)
         return replace(trust, late=late if trust.followed else ())
 
-    def _judged(self, *, good: bool, return_after_ticks: int) -> Trust:
+    def _after_tick(self, *, good: bool, return_after_ticks: int) -> Trust:
         if good and (self.followed or self.good_ticks < self.wait_ticks):
             return replace(self, good_ticks=self.good_ticks + 1)
         if good:
@@ -66,5 +68,5 @@ class Trust:
             return replace(self, good_ticks=0)
         wait_ticks = return_after_ticks
         if self.wait_ticks and self.good_ticks < STEADY_TICKS:
-            wait_ticks = min(2 * self.wait_ticks, return_after_ticks << MOST_DOUBLINGS)
+            wait_ticks = min(2 * self.wait_ticks, return_after_ticks << MAX_DOUBLINGS)
         return replace(self, followed=False, good_ticks=0, wait_ticks=wait_ticks)

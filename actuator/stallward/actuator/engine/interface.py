@@ -1,4 +1,4 @@
-"""What goes into the engine once, and what comes out of it at every tick."""
+"""The settings of the engine, the outcome of each of its ticks, and its counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stallward.agent.desired import DesiredState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What deciding depends on besides the controllers."""
+    """The settings of the engine besides its controllers."""
 
     context: NodeContext
     budgets: Budgets
@@ -25,14 +25,14 @@ class EngineSettings:
     late_s: float = 0.05
     """A decision that takes longer is not used."""
     online_cpus: frozenset[int] | None = None
-    """CPUs that slots may be kept to; ``None`` where they are not known."""
+    """The CPUs to which slots may be confined; ``None`` where they are not known."""
     aside_s: float = 60.0
-    """How long what somebody else has set is left alone after the last report of it."""
+    """How long the guard steps aside after the last report of a foreign change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickOutcome:
-    """What a tick decided."""
+    """The outcome of deciding one tick."""
 
     observation: NDArray[np.float32]
     decision: NamedDecision
@@ -42,9 +42,9 @@ class TickOutcome:
     mode: Mode
     circumstances: Circumstances
     stepped_aside: tuple[str, ...] = ()
-    """Levers found in somebody else's hands at this tick that were not before."""
+    """The levers of which a foreign change was first reported at this tick."""
     shadow: NamedDecision | None = None
-    """Of a policy that is only watched, or of a lease that is not followed now."""
+    """The decision of a policy or of a lease that is not followed now."""
     observe_ms: float = 0.0
     decide_ms: float = 0.0
     guard_ms: float = 0.0
@@ -62,10 +62,10 @@ class TickOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCounts:
-    """What happened since the engine was made, for metrics."""
+    """How often things have happened since the engine was made, for metrics."""
 
     ticks: int
     fallbacks: Mapping[str, int]
-    """Ticks at which the default controller decided, by the fault's name."""
+    """How many ticks the default controller decided, by the name of the fault."""
     stepped_aside: int
-    """Times that a lever was found in somebody else's hands."""
+    """How many foreign changes of levers there were."""

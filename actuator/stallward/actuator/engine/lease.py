@@ -1,4 +1,4 @@
-"""Who holds a desired state from outside, and until when. Pure: time comes in."""
+"""The lease of a client on the desired state. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_LEASE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A desired state that holds until a time."""
+    """A client's desired state and the time until which it holds."""
 
     holder: str
     desired: DesiredState
@@ -22,20 +22,20 @@ class Lease:
     """CLOCK_MONOTONIC."""
 
 
-class LeaseDesk:
-    """One lease at a time."""
+class Leases:
+    """Gives out leases: one client at a time holds one."""
 
     def __init__(self) -> None:
         self._lease: Lease | None = None
 
     def current(self, now_s: float) -> Lease | None:
-        """The lease in force; one that has lapsed is forgotten."""
+        """Return the lease in force, and forget one that has lapsed."""
         if self._lease is not None and now_s >= self._lease.until_s:
             self._lease = None
         return self._lease
 
     def remaining_s(self, now_s: float) -> float:
-        """For how long the lease still holds; 0 without one."""
+        """Return for how long the lease still holds; 0 without one."""
         lease = self.current(now_s)
         return 0.0 if lease is None else lease.until_s - now_s
 
@@ -43,18 +43,18 @@ class LeaseDesk:
         """Start or renew a lease; ``lease_s`` must be within the bounds above.
 
         Raises:
-            GuardError: If somebody else holds it.
+            GuardError: If another client holds it.
         """
         lease = self.current(now_s)
         if lease is not None and lease.holder != holder:
             raise _held_by(lease, now_s)
         self._lease = Lease(holder=holder, desired=desired, until_s=now_s + lease_s)
 
-    def give_back(self, holder: str, now_s: float) -> None:
+    def release(self, holder: str, now_s: float) -> None:
         """End the lease; harmless without one.
 
         Raises:
-            GuardError: If somebody else holds it.
+            GuardError: If another client holds it.
         """
         lease = self.current(now_s)
         if lease is not None and lease.holder != holder:

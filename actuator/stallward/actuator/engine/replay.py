@@ -1,4 +1,4 @@
-"""Decide a recording again and find the first difference."""
+"""Replay: runs the samples of a recording through the engine again and compares."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from stallward.agent.desired import DesiredState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first thing that came out differently."""
+    """The first difference between a recording and its replay."""
 
     sequence: int
+    """The sequence number of the tick."""
     field: str
+    """The name of the part that differs, e.g. ``granted``."""
     recorded: object
     replayed: object
 
@@ -37,9 +39,9 @@ def replay(
     Args:
         records: The ticks of a recording, in order. A sequence that starts again (the loop was
             restarted) starts the engine again.
-        controller: What decided while no policy was active.
-        settings: As the daemon had them.
-        default: The fallback rule; ``none`` if not given.
+        controller: The controller that decided while no policy was active.
+        settings: The settings of the daemon's engine.
+        default: The default controller; ``none`` if not given.
         policy: The policy that was loaded, for recordings with one.
 
     Returns:
@@ -89,7 +91,7 @@ def _replay_tick(engine: Engine, record: TickRecord) -> Difference | None:
 
 
 def _leased(record: TickRecord) -> DesiredState | None:
-    """What a client held a lease for, whether or not it was followed."""
+    """Return the desired state of a client that held a lease, whether it was followed or not."""
     for named in (record.decision, record.shadow):
         if named is not None and named.leased:
             return named.decision.desired
@@ -97,20 +99,20 @@ def _leased(record: TickRecord) -> DesiredState | None:
 
 
 def _comparable(recorded: Reasons, replayed: Reasons) -> tuple[object, object]:
-    """What of the reasons must be the same: all but how long a late decision took.
+    """Return what must be equal of both reasons: all but how long a late decision took.
 
-    A record whose reasons were written as sentences has only the kind of its fault.
+    Of an old record, whose reasons are sentences, only the kind of the fault is known.
     """
     if recorded.notes:
         return _kind(recorded.fault), _kind(replayed.fault)
-    return _timeless(recorded), _timeless(replayed)
+    return _without_lateness(recorded), _without_lateness(replayed)
 
 
 def _kind(fault: Fault | None) -> FaultKind | None:
     return None if fault is None else fault.kind
 
 
-def _timeless(reasons: Reasons) -> Reasons:
+def _without_lateness(reasons: Reasons) -> Reasons:
     fault = reasons.fault
     if fault is None or fault.kind is not FaultKind.LATE:
         return reasons
@@ -118,7 +120,7 @@ def _timeless(reasons: Reasons) -> Reasons:
 
 
 def _same(left: object, right: object) -> bool:
-    """Whether two values are equal bit for bit; a NaN equals a NaN."""
+    """Return whether two values are equal bit for bit; a NaN equals a NaN."""
     if isinstance(left, float) and isinstance(right, float):
         if math.isnan(left) or math.isnan(right):
             return math.isnan(left) and math.isnan(right)

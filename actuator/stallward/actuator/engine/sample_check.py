@@ -1,8 +1,8 @@
-"""Whether a sample may be decided on. Pure.
+"""Checks whether a sample can be used for a decision. Pure.
 
-A sample is not used when its time did not advance or is too old, when its slots are not the
-node's, when an essential signal that was there before is gone, or when a total of one went back
-(its group was made anew, so that no rate can be computed).
+A sample is not used when its time did not advance or is too old, when it does not have the node's
+slots, when it lacks an essential signal that earlier samples had, or when an essential total is
+smaller than before (its group was made anew, so that no rate can be computed).
 """
 
 from __future__ import annotations
@@ -29,62 +29,66 @@ ESSENTIAL: Final = (
     "zone memory use",
     "request latency",
 )
-"""What tells how the protected application is doing; where a node never had one of them, it is
-not missed. Totals among them (the pressures) must not go back."""
+"""The signals that show how the protected application does. A node need not have all of them, but
+one that was there must stay. The totals among them (the pressures) must not get smaller."""
 _TOTALS: Final = (0, 2)
+"""The indices of the totals in :data:`ESSENTIAL`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleMemory:
-    """What is remembered of earlier samples."""
+    """What the check remembers of earlier samples."""
 
     time_s: float = -math.inf
+    """The time of the last sample."""
     seen: tuple[bool, ...] = (False,) * len(ESSENTIAL)
+    """Whether each essential signal was ever there."""
     totals_us: tuple[int | None, ...] = (None,) * len(_TOTALS)
+    """The totals of the last sample."""
 
 
 def check_sample(
     sample: Sample, memory: SampleMemory, *, slots: int, age_s: float, stale_s: float
 ) -> tuple[Cause | None, SampleMemory]:
-    """Why ``sample`` may not be decided on (``None`` if it may), and what to remember.
+    """Return why ``sample`` cannot be used (``None`` if it can), and what to remember of it.
 
     Args:
-        sample: This tick's.
-        memory: From the check before.
+        sample: The sample of this tick.
+        memory: What the last check returned.
         slots: How many slots the node has.
         age_s: How old the sample is now.
         stale_s: How old it may be.
     """
-    unfit = _unfit(sample, slots)
-    if unfit is not None:
-        return unfit, memory
+    malformed = _malformed(sample, slots)
+    if malformed is not None:
+        return malformed, memory
     if not sample.time_s > memory.time_s:
         return TimeStoodStill(), memory
     values = _essential(sample)
-    there = tuple(value is not None for value in values)
+    present = tuple(value is not None for value in values)
     totals = tuple(values[i] for i in _TOTALS)
-    seen = tuple(map(max, memory.seen, there))
+    seen = tuple(map(max, memory.seen, present))
     after = SampleMemory(time_s=sample.time_s, seen=seen, totals_us=totals)
     if not age_s <= stale_s:
         return SampleTooOld(age_s=age_s, limit_s=stale_s), after
-    return _gone(there, memory) or _gone_back(totals, memory), after
+    return _lost(present, memory) or _went_back(totals, memory), after
 
 
-def _unfit(sample: Sample, slots: int) -> Cause | None:
-    """What makes nonsense of the whole sample; ``None`` if nothing does."""
+def _malformed(sample: Sample, slots: int) -> Cause | None:
+    """Return the cause for which nothing in the sample can be used, if there is one."""
     if not len(sample.slots) == len(sample.slot_states) == slots:
         return WrongSlots(slots=len(sample.slots), states=len(sample.slot_states), expected=slots)
     return None if math.isfinite(sample.time_s) else TimeNotFinite(time_s=sample.time_s)
 
 
-def _gone(there: tuple[bool, ...], memory: SampleMemory) -> Cause | None:
-    for name, was, is_there in zip(ESSENTIAL, memory.seen, there, strict=True):
-        if was and not is_there:
+def _lost(present: tuple[bool, ...], memory: SampleMemory) -> Cause | None:
+    for name, was_present, is_present in zip(ESSENTIAL, memory.seen, present, strict=True):
+        if was_present and not is_present:
             return SignalLost(signal=name)
     return None
 
 
-def _gone_back(totals: tuple[int | None, ...], memory: SampleMemory) -> Cause | None:
+def _went_back(totals: tuple[int | None, ...], memory: SampleMemory) -> Cause | None:
     for index, now, before in zip(_TOTALS, totals, memory.totals_us, strict=True):
         if now is not None and before is not None and now < before:
             return TotalWentBack(signal=ESSENTIAL[index])

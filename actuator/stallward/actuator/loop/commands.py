@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stallward.actuator.engine.engine import Engine, TickOutcome
-from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, LeaseDesk
+from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, Leases
 from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
 from stallward.actuator.record import wire as convert
@@ -58,7 +58,7 @@ class CommandDesk:
         self,
         *,
         engine: Engine,
-        leases: LeaseDesk,
+        leases: Leases,
         loader: PolicyLoader,
     ) -> None:
         self._engine = engine
@@ -96,7 +96,7 @@ class CommandDesk:
                 self._apply(command.id, command.apply, now_s)
                 return None
             case "release":
-                self._leases.give_back(command.release.holder, now_s)
+                self._leases.release(command.release.holder, now_s)
                 return {"release": pb.ReleaseResponse()}
             case "load":
                 self._loader.start(command.load.path, command.id)

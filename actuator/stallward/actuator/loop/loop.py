@@ -20,7 +20,7 @@ from typing import Final
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import parse_config
 from stallward.actuator.engine.engine import Engine
-from stallward.actuator.engine.lease import LeaseDesk
+from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import JournalError
 from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, Outlet
 from stallward.actuator.ipc.options import LoopOptions
@@ -85,7 +85,7 @@ class Loop:
         pauses = PauseMemory(memory.pauses(), len(config.background))
         self._node.remember_pauses(pauses, time.monotonic(), heir=left.heir)
         engine = _engine(config, self._node, controller)
-        leases = LeaseDesk()
+        leases = Leases()
         desk = CommandDesk(
             engine=engine,
             leases=leases,

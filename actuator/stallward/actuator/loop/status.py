@@ -8,7 +8,7 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.engine import Engine
-from stallward.actuator.engine.lease import LeaseDesk
+from stallward.actuator.engine.lease import Leases
 from stallward.actuator.ipc.channels import GuardianLink, Outlet
 from stallward.actuator.loop.commands import CommandDesk
 from stallward.actuator.node.node import Node
@@ -26,7 +26,7 @@ class StatusSources:
     config: DaemonConfig
     node: Node
     engine: Engine
-    leases: LeaseDesk
+    leases: Leases
     desk: CommandDesk
     link: GuardianLink
     outlets: tuple[Outlet, ...]

@@ -9,7 +9,7 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.engine import Engine, TickOutcome
-from stallward.actuator.engine.lease import LeaseDesk
+from stallward.actuator.engine.lease import Leases
 from stallward.actuator.ipc.channels import GuardianLink, Outlet, frame_status, frame_tick
 from stallward.actuator.loop.commands import CommandDesk
 from stallward.actuator.loop.pacing import Pacer, Rhythm
@@ -56,7 +56,7 @@ class Ticker:
         config: DaemonConfig,
         node: Node,
         engine: Engine,
-        leases: LeaseDesk,
+        leases: Leases,
         desk: CommandDesk,
         link: GuardianLink,
         service: Outlet,
