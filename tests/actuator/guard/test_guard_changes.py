@@ -115,7 +115,7 @@ REFUSALS = (
     ),
     Refusal(
         rule=GuardRule.SET_BY_OTHERS, wish=Wish.LEVER, sample=_levers("vm.swappiness"),
-        label=None, says="stepped aside from vm.swappiness: somebody else has set it",
+        label=None, says="stepped aside from vm.swappiness: another program has set it",
     ),
     Refusal(
         rule=GuardRule.DEMAND_UNKNOWN, wish=Wish.LIMIT, slot=SlotDesire(limit_bytes=FLOOR),
@@ -212,7 +212,7 @@ REFUSALS = (
     ),
     Refusal(
         rule=GuardRule.NO_CPU_ONLINE, wish=Wish.CPUS, slot=SlotDesire(cpus=(2,)), label=None,
-        says="edge/hog0: kept on its own CPUs, none of those wished is known to be online",
+        says="edge/hog0: kept on its own CPUs, none of those wanted is known to be online",
     ),
     Refusal(
         rule=GuardRule.STILL_RUNNING, wish=Wish.PAGE_ADVICE, label=None,
@@ -296,7 +296,7 @@ def test_stops_in_a_slot_that_somebody_else_has_paused_are_refused() -> None:
     aside, change = _guard().review(STOP, _sample(case), GuardMemory()).changes
     assert (aside.wish, aside.lever) == (Wish.LEVER, "pause:hog0")
     assert (change.rule, change.wish, change.slot) == (GuardRule.SET_BY_OTHERS, Wish.STOP, 0)
-    assert change_text(change) == "pid 100: not stopped, its slot was left to somebody else"
+    assert change_text(change) == "pid 100: not stopped, its slot was left to another program"
 
 
 def test_no_rule_is_untested() -> None:

@@ -1,1 +1,1 @@
-"""What one tick leaves behind: as values, on the wire, on disk."""
+"""The record of a tick: its values, its form on the wire, and its file."""

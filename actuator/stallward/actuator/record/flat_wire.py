@@ -1,4 +1,4 @@
-"""Converts a dataclass of scalars to the message with the same fields, and back."""
+"""Conversion between a dataclass of scalars and the message with the same fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 Parts = dict[str, Any]
-"""The fields of a message, as its class takes them."""
+"""The keyword arguments of a message's class."""
 
 
 class FlatWire:
@@ -27,28 +27,28 @@ class FlatWire:
     ) -> None:
         self.names = tuple(f.name for f in fields(domain) if f.name not in skip)
         self._values = _getter(self.names)
-        described = wire.DESCRIPTOR.fields_by_name
-        self.optional = tuple((name, described[name].has_presence) for name in self.names)
-        self.repeated = tuple(name for name in self.names if described[name].is_repeated)
+        descriptors = wire.DESCRIPTOR.fields_by_name
+        self.optional = tuple((name, descriptors[name].has_presence) for name in self.names)
+        self.repeated = tuple(name for name in self.names if descriptors[name].is_repeated)
 
     def to_wire(self, value: Any) -> Parts:
-        """The fields of the message; those that are ``None`` are left out."""
-        found = zip(self.names, self._values(value), strict=True)
-        return {name: part for name, part in found if part is not None}
+        """Return the fields of the message, without those that are ``None``."""
+        items = zip(self.names, self._values(value), strict=True)
+        return {name: item for name, item in items if item is not None}
 
     def from_wire(self, message: Message) -> Parts:
-        """The arguments of the dataclass; absent optional fields are ``None``."""
-        found = {
+        """Return the arguments of the dataclass; an absent optional field is ``None``."""
+        arguments = {
             name: None if optional and not message.HasField(name) else getattr(message, name)
             for name, optional in self.optional
         }
         for name in self.repeated:
-            found[name] = tuple(getattr(message, name))
-        return found
+            arguments[name] = tuple(getattr(message, name))
+        return arguments
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Reads the attributes of a value; ``attrgetter`` gives no tuple for fewer than two names."""
+    """Make a reader of attributes; ``attrgetter`` returns no tuple for fewer than two names."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)

@@ -1,8 +1,8 @@
 """The frames file: checksummed records that survive a crash.
 
 Layout, little endian: the magic ``SWTICK01``, then per frame ``u32 length | u32 crc32 |
-payload``. A crash can only tear the last frame; a reader stops there and says so. Standard
-library only: the recorder process imports nothing else.
+payload``. A crash can only tear the last frame, and a reader stops there. This module needs the
+standard library only, because the recorder process must stay small.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stallward.actuator.errors import FramesError
 MAGIC: Final = b"SWTICK01"
 FRAMES_NAME: Final = "ticks.frames"
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-"""A longer length field is a torn or foreign file, not a frame."""
+"""The longest frame; a length field above it is not the start of a frame."""
 _HEADER: Final = struct.Struct("<II")
 
 
@@ -30,14 +30,15 @@ class FramesExtent:
     """How much of a frames file is whole."""
 
     frames: int
+    """How many whole frames there are."""
     whole_bytes: int
-    """Length up to the end of the last whole frame."""
+    """The length up to the end of the last whole frame."""
     torn_bytes: int
-    """What follows it: 0 after an orderly stop."""
+    """The length of the torn rest; 0 after an orderly stop."""
 
 
 def encode_frame(payload: bytes) -> bytes:
-    """One frame."""
+    """Return the frame that holds ``payload``."""
     return _HEADER.pack(len(payload), zlib.crc32(payload)) + payload
 
 
@@ -72,7 +73,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def read_frames(path: Path) -> Iterator[bytes]:
-    """The payloads of all whole frames, in order; stops cleanly at a torn tail.
+    """Yield the payloads of all whole frames, in order; stop cleanly at a torn tail.
 
     Raises:
         FramesError: If the file cannot be read or is not a frames file.
@@ -82,7 +83,7 @@ def read_frames(path: Path) -> Iterator[bytes]:
 
 
 def extent(path: Path) -> FramesExtent:
-    """How many whole frames a file holds and how much of it is torn.
+    """Return how many whole frames a file holds and how much of it is torn.
 
     Raises:
         FramesError: If the file cannot be read or is not a frames file.
@@ -98,10 +99,10 @@ def extent(path: Path) -> FramesExtent:
 
 
 class FrameWriter:
-    """Appends frames to a file; a torn tail left by a crash is cut off first.
+    """Appends frames to a file, after it has cut off a torn tail that a crash left.
 
-    Each frame reaches the page cache before :meth:`append` returns (one ``write``, no buffer
-    of our own), the disk at :meth:`sync`.
+    Each frame is in the page cache when :meth:`append` returns (one ``write``, without a buffer),
+    and on the disk when :meth:`sync` returns.
 
     Raises:
         FramesError: If the file cannot be written or is not a frames file.
@@ -133,7 +134,7 @@ class FrameWriter:
         """Append one frame.
 
         Raises:
-            FramesError: If the disk is full or failing; what was written before stays whole.
+            FramesError: If the disk is full or failing; the frames before stay whole.
         """
         frame = memoryview(encode_frame(payload))
         try:
@@ -146,10 +147,10 @@ class FrameWriter:
             ) from error
 
     def sync(self) -> None:
-        """Bring everything appended so far to the disk."""
+        """Write everything appended so far to the disk."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Sync and close."""
+        """Sync and close the file."""
         self.sync()
         os.close(self._fd)

@@ -1,4 +1,4 @@
-"""What became of one lever that was asked to change."""
+"""The result of one attempt to move a lever."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from stallward.agent.errors import StallwardError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverResult:
-    """One attempt to move a lever."""
+    """The result of one attempt to move a lever."""
 
     lever: str
-    """E.g. ``pause:hog0``, ``limit:hog1``, ``vm.swappiness``."""
+    """The lever's name, e.g. ``pause:hog0``, ``limit:hog1``, ``vm.swappiness``."""
     value: str
-    """What is in force, as it was read back, or what was to be if it failed."""
+    """The value in force, as it was read back; after a failure, the value that was wanted."""
     ok: bool = True
     error: str = ""
-    """Why not; empty if ok."""
+    """Why it failed; empty if ok."""
     took_ms: float = 0.0
     dry_run: bool = False
-    """Nothing was changed: this is what would have been."""
+    """Whether nothing was changed: the result says what would have been changed."""
 
 
 def attempt(lever: str, value: str, action: Callable[[], object]) -> LeverResult:
-    """Run ``action`` and say what became of it; typed errors and the kernel's are results."""
+    """Run ``action`` and return its result; our errors and the kernel's become results, too."""
     started_s = time.perf_counter()
     error = ""
     try:

@@ -1,7 +1,7 @@
-"""Reads the sentences of records that were written before reasons were values.
+"""Reads the reasons of old records, which were written as sentences instead of values.
 
-Only what a replay depends on is read from them: the kind of the fault, and that a client held a
-lease. Nothing new is written in this form.
+It reads only what a replay depends on: the kind of the fault, and whether a client held a lease.
+No record is written in this form any more.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _KINDS: Final = {
 }
 
 
-def fault_of(notes: Sequence[str]) -> Fault | None:
-    """The fault for which the default controller decided; ``None`` if no note names one."""
+def fault_from_notes(notes: Sequence[str]) -> Fault | None:
+    """Return the fault for which the default controller decided; ``None`` if no note has one."""
     for note in notes:
-        fallback, comma, said = note.partition(", ")
-        kind, _, rest = said.partition(": ")
-        if fallback == "fallback" and comma:
+        prefix, comma, fault = note.partition(", ")
+        kind, _, rest = fault.partition(": ")
+        if prefix == "fallback" and comma:
             cause = NoDetails(kind=_KINDS.get(kind, FaultKind.OTHER))
             return Fault(controller=rest.partition(": ")[0], cause=cause)
     return None
 
 
 def was_leased(controller: str, reason: str) -> bool:
-    """Whether a decision without the field was wanted by a client that held a lease."""
+    """Return whether an old decision, which has no field for it, was of a client with a lease."""
     return (controller, reason) == ("remote", "lease held")

@@ -1,8 +1,8 @@
-"""Why a tick did not do what its controller wanted, as values. Pure.
+"""The reasons why a tick did not do what its controller wanted, as values. Pure.
 
-A :class:`Fault` says why a controller was not followed, a
-:class:`~stallward.actuator.guard.changes.GuardChange` what the guard granted less of. Programs
-read these; the sentences that people read are made from them in ``reasons_text``.
+A :class:`Fault` says why a controller was not followed, and a
+:class:`~stallward.actuator.guard.changes.GuardChange` says what the guard did not grant in full.
+Programs read these; ``reasons_text`` makes the sentences for people from them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stallward.actuator.guard.problem import Flaw, Problem
 
 
 class FaultKind(enum.Enum):
-    """The kinds of faults; the values are the labels of the metric that counts them."""
+    """The kinds of faults. The values are the labels of the metric that counts them."""
 
     STALE = "stale_sample"
     INVALID = "invalid_sample"
@@ -30,7 +30,7 @@ class FaultKind(enum.Enum):
     WAITING = "waiting"
     """Nothing is wrong now; the controller has not been good for long enough yet."""
     OTHER = "other"
-    """One that this version does not know."""
+    """A kind that this version does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class SampleTooOld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongSlots:
-    """The sample has other slots than the node."""
+    """The sample does not have the slots of the node."""
 
     slots: int
     states: int
@@ -69,7 +69,7 @@ class TimeNotFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalWentBack:
-    """A total is smaller than before: its group was made anew, so no rate can be computed."""
+    """A total got smaller: its group was made anew, so that no rate can be computed."""
 
     signal: str
     kind: ClassVar = FaultKind.INVALID
@@ -77,7 +77,7 @@ class TotalWentBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoSample:
-    """No sample could be read at the ticks before, and everything was released."""
+    """No sample could be read at the last ticks, so that everything was released."""
 
     ticks: int
     kind: ClassVar = FaultKind.INVALID
@@ -119,13 +119,13 @@ class ControllerRaised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionUnfit:
-    """The decision cannot be expressed on the node, or not be recorded."""
+    """The decision cannot be expressed on the node, or cannot be recorded."""
 
     problem: Problem
 
     @property
     def kind(self) -> FaultKind:
-        """Whether a number is not finite, or something else is wrong."""
+        """The kind: either a number that is not finite, or another flaw."""
         not_finite = self.problem.flaw is Flaw.NOT_FINITE
         return FaultKind.NOT_FINITE if not_finite else FaultKind.UNUSABLE
 
@@ -141,10 +141,10 @@ class DecisionLate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideTraining:
-    """The observation is too far outside what the policy was trained on, or may be."""
+    """The observation is outside the training range of the policy, or its score cannot tell."""
 
     score: float | None
-    """``None`` if the policy gave none."""
+    """The OOD score; ``None`` if the policy gave none."""
     limit: float
     kind: ClassVar = FaultKind.OUT_OF_RANGE
 
@@ -160,7 +160,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoDetails:
-    """Only the kind of the fault is known: the record is of another version."""
+    """Only the kind of the fault is known, since another version wrote the record."""
 
     kind: FaultKind
 
@@ -193,7 +193,7 @@ class Fault:
 
     @property
     def kind(self) -> FaultKind:
-        """The kind of the cause."""
+        """The kind of its cause."""
         return self.cause.kind
 
 
@@ -204,12 +204,12 @@ class Reasons:
     fault: Fault | None = None
     """Why the default controller decided; ``None`` if it did not."""
     default_fault: Fault | None = None
-    """Why the default controller could not be followed either."""
+    """Why the default controller could not be followed either; ``None`` if it could."""
     watched_fault: Fault | None = None
-    """What was wrong with a policy that is only watched."""
+    """What was wrong with a policy that is asked but not followed; ``None`` if nothing was."""
     changes: tuple[GuardChange, ...] = ()
-    """What the guard granted less of than was wished."""
+    """The parts of the desired state that the guard did not grant in full."""
     changes_left_out: int = 0
-    """How many more such changes there were."""
+    """How many more changes of the guard there were."""
     notes: tuple[str, ...] = ()
-    """The sentences of a record that was written when reasons were no values; empty now."""
+    """The sentences of an old record, written before reasons were values; else empty."""

@@ -1,4 +1,4 @@
-"""The sentences about faults and about the guard, made from their values: the only place."""
+"""Makes the sentences about faults and about the guard from their values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UNKNOWN: Final = "this version does not know why"
 
 
 def reason_notes(reasons: Reasons) -> tuple[str, ...]:
-    """One note for each fault and each change of a tick."""
+    """Return a note for each fault and each change of a tick."""
     if reasons.notes:
         return reasons.notes
     notes = []
@@ -51,17 +51,17 @@ def reason_notes(reasons: Reasons) -> tuple[str, ...]:
 
 
 def kind_text(kind: FaultKind) -> str:
-    """The kind of a fault in words, e.g. ``decision late``."""
+    """Return the kind of a fault in words, e.g. ``decision late``."""
     return kind.value.replace("_", " ")
 
 
 def fault_text(fault: Fault) -> str:
-    """Whose fault it was and what exactly was found."""
+    """Return which controller was at fault, and the cause."""
     return f"{fault.controller}: {cause_text(fault.cause)}"
 
 
 def cause_text(cause: Cause) -> str:  # noqa: PLR0911, PLR0912 - one sentence for each cause
-    """What exactly was found."""
+    """Return the cause of a fault in words."""
     match cause:
         case TimeStoodStill():
             return "its time did not advance"
@@ -86,7 +86,7 @@ def cause_text(cause: Cause) -> str:  # noqa: PLR0911, PLR0912 - one sentence fo
         case DecisionLate():
             return f"{cause.took_s * 1e3:.0f} ms"
         case OutsideTraining():
-            return _outside(cause)
+            return _outside_training_text(cause)
         case Waiting():
             return f"{cause.good_ticks} of {cause.needed_ticks} good ticks since its last fault"
         case NoDetails():
@@ -95,7 +95,7 @@ def cause_text(cause: Cause) -> str:  # noqa: PLR0911, PLR0912 - one sentence fo
             assert_never(cause)
 
 
-def _outside(cause: OutsideTraining) -> str:
+def _outside_training_text(cause: OutsideTraining) -> str:
     if cause.score is None or not math.isfinite(cause.limit):
         return f"score {cause.score}, limit {cause.limit}: it cannot be told"
     return f"score {cause.score:.3f} above {cause.limit:g}"
@@ -105,19 +105,19 @@ def _outside(cause: OutsideTraining) -> str:
 
 
 def problem_text(problem: Problem) -> str:
-    """What is wrong with a desired state or a decision."""
-    said = _flaw(problem)
-    return said if problem.slot is None else f"{said} (slot {problem.slot})"
+    """Return what is wrong with a desired state or a decision."""
+    flaw = _flaw_text(problem)
+    return flaw if problem.slot is None else f"{flaw} (slot {problem.slot})"
 
 
-def _flaw(problem: Problem) -> str:
+def _flaw_text(problem: Problem) -> str:
     if problem.flaw is Flaw.WRONG_TYPE:
-        made = _WRONG_TYPE[problem.expected]
+        template = _WRONG_TYPE[problem.expected]
     elif problem.flaw is Flaw.OUT_OF_RANGE and problem.low is None:
-        made = "{field} is {value}"
+        template = "{field} is {value}"
     else:
-        made = _FLAWS[problem.flaw]
-    return made.format(
+        template = _FLAWS[problem.flaw]
+    return template.format(
         field=problem.field,
         value=problem.value,
         low=_exact(problem.low),
@@ -152,7 +152,7 @@ _WRONG_TYPE: Final = {
 
 
 def _exact(number: float | None) -> str:
-    """A number without an exponent where it is whole."""
+    """Write a number, and a whole one without an exponent."""
     if number is None:
         return "?"
     return f"{number:.0f}" if math.isfinite(number) and number == int(number) else f"{number:g}"
@@ -162,30 +162,30 @@ def _exact(number: float | None) -> str:
 
 
 def change_text(change: GuardChange) -> str:
-    """What the guard granted less of, and why."""
-    said = _change(change)
+    """Return what the guard did not grant in full, and why."""
+    text = _change_text(change)
     if change.wish is Wish.LEVER:
-        return said
+        return text
     if change.wish is Wish.PROTECTED_LOW:
-        return f"protected group: {said}"
+        return f"protected group: {text}"
     if change.pid is not None:
-        return f"pid {change.pid}: {said}"
-    return f"{change.group}: {said}"
+        return f"pid {change.pid}: {text}"
+    return f"{change.group}: {text}"
 
 
-def _change(change: GuardChange) -> str:
-    told = _BY_WISH.get(change.wish, _why)
-    return told(change)
+def _change_text(change: GuardChange) -> str:
+    describe = _BY_WISH.get(change.wish, _refusal)
+    return describe(change)
 
 
-def _why(change: GuardChange) -> str:
-    """Why the guard refused; for rules that any wish may meet."""
-    made = _BY_RULE.get(change.rule)
-    return _UNKNOWN if made is None else made.format_map(_numbers(change))
+def _refusal(change: GuardChange) -> str:
+    """Return why the guard refused, for a rule that may apply to any part of a desired state."""
+    template = _BY_RULE.get(change.rule)
+    return _UNKNOWN if template is None else template.format_map(_numbers(change))
 
 
 def _numbers(change: GuardChange) -> dict[str, float | int | str]:
-    """The numbers of a change for its sentence; a NaN for those that are not there."""
+    """Return the values of a change for its sentence; a NaN stands for a missing number."""
     found, bound = change.found, change.bound
     return {
         "found": math.nan if found is None else found,
@@ -203,9 +203,9 @@ _BY_RULE: Final = {
     GuardRule.NOT_IN_SAMPLE: "not in the sample",
     GuardRule.NOT_BACKGROUND: "not a background process",
     GuardRule.NOT_ALLOWED: "the configuration does not allow it",
-    GuardRule.SET_BY_OTHERS: "left to somebody else",
+    GuardRule.SET_BY_OTHERS: "left to another program",
 }
-_OF_A_SLOT: Final = frozenset(
+_SLOT_RULES: Final = frozenset(
     {
         GuardRule.MAX_PAUSE,
         GuardRule.PAUSE_SHARE,
@@ -218,8 +218,8 @@ _OF_A_SLOT: Final = frozenset(
 
 
 def _stop(change: GuardChange) -> str:
-    whose = "its slot was " if change.rule in _OF_A_SLOT else ""
-    return f"not stopped, {whose}{_why(change)}"
+    subject = "its slot was " if change.rule in _SLOT_RULES else ""
+    return f"not stopped, {subject}{_refusal(change)}"
 
 
 _LIMITS: Final = {
@@ -234,11 +234,11 @@ _LIMITS: Final = {
 
 
 def _limit(name: str) -> Callable[[GuardChange], str]:
-    def told(change: GuardChange) -> str:
-        made = _LIMITS.get(change.rule, f"no {{name}}: {_UNKNOWN}")
-        return made.format_map({"name": name, **_numbers(change)})
+    def describe(change: GuardChange) -> str:
+        template = _LIMITS.get(change.rule, f"no {{name}}: {_UNKNOWN}")
+        return template.format_map({"name": name, **_numbers(change)})
 
-    return told
+    return describe
 
 
 def _reclaim(change: GuardChange) -> str:
@@ -248,17 +248,17 @@ def _reclaim(change: GuardChange) -> str:
 
 
 def _minimum(name: str) -> Callable[[GuardChange], str]:
-    def told(change: GuardChange) -> str:
+    def describe(change: GuardChange) -> str:
         granted = math.nan if change.bound is None else change.bound
         unit = "as no slot goes first" if change.unit is Unit.NICE else change.unit.value
         return f"{name} raised to {granted:g} {unit}".rstrip()
 
-    return told
+    return describe
 
 
 def _cpus(change: GuardChange) -> str:
     if change.rule is GuardRule.NO_CPU_ONLINE:
-        return "kept on its own CPUs, none of those wished is known to be online"
+        return "kept on its own CPUs, none of those wanted is known to be online"
     return f"{_numbers(change)['found']:.0f} CPUs that are not online left out"
 
 
@@ -269,9 +269,9 @@ def _guarantee(change: GuardChange) -> str:
 
 
 _BY_WISH: Final[dict[Wish, Callable[[GuardChange], str]]] = {
-    Wish.PAUSE: lambda change: f"not paused, {_why(change)}",
+    Wish.PAUSE: lambda change: f"not paused, {_refusal(change)}",
     Wish.STOP: _stop,
-    Wish.TERMINATE: lambda change: f"not terminated, {_why(change)}",
+    Wish.TERMINATE: lambda change: f"not terminated, {_refusal(change)}",
     Wish.LIMIT: _limit("limit"),
     Wish.HARD_LIMIT: _limit("hard limit"),
     Wish.MEMORY: lambda change: (
@@ -285,5 +285,5 @@ _BY_WISH: Final[dict[Wish, Callable[[GuardChange], str]]] = {
     Wish.CPUS: _cpus,
     Wish.PAGE_ADVICE: lambda _: "pages advised cold only, it is running",
     Wish.PROTECTED_LOW: _guarantee,
-    Wish.LEVER: lambda change: f"stepped aside from {change.lever}: somebody else has set it",
+    Wish.LEVER: lambda change: f"stepped aside from {change.lever}: another program has set it",
 }

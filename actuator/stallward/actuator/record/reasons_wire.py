@@ -1,8 +1,8 @@
-"""The reasons of a tick on the wire: both directions.
+"""Conversion of the reasons of a tick to the wire and back.
 
-The members of each enumeration have the same names on both sides, and a member that this version
-does not know becomes ``OTHER``. The kind of a fault is written beside its cause, so that a reader
-that does not know the cause still knows the kind.
+The members of each enumeration have the same names on the wire. A member that this version does
+not know becomes ``OTHER``. The kind of a fault is written beside its cause, so that a reader that
+does not know the cause still knows the kind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
 from stallward.actuator.record import reasons as domain
 from stallward.actuator.record.flat_wire import FlatWire, Parts
-from stallward.actuator.record.old_notes import fault_of
+from stallward.actuator.record.old_notes import fault_from_notes
 from stallward.actuator.record.reasons import (
     Cause,
     DecisionUnfit,
@@ -30,14 +30,14 @@ from stallward.proto.v1 import stallward_pb2 as pb
 _E = TypeVar("_E", bound=enum.Enum)
 
 
-class _Names(Generic[_E]):
-    """Converts between an enumeration and the one of the wire whose members are named alike.
+class _EnumWire(Generic[_E]):
+    """Converts between an enumeration and the wire's enumeration with the same members.
 
     Args:
         domain: The enumeration.
-        wire: That of the wire.
-        prefix: Before the names of the wire.
-        other: For members that this version does not know.
+        wire: The wire's enumeration.
+        prefix: The prefix of the names on the wire.
+        other: The member for those that this version does not know.
     """
 
     def __init__(self, domain: type[_E], wire: EnumTypeWrapper, prefix: str, other: _E):
@@ -49,12 +49,12 @@ class _Names(Generic[_E]):
         return self._from_wire.get(number, self._other)
 
 
-_KINDS: Final = _Names(FaultKind, pb.FaultKind, "FAULT_KIND_", FaultKind.OTHER)
-_FLAWS: Final = _Names(Flaw, pb.Flaw, "FLAW_", Flaw.OTHER)
-_EXPECTED: Final = _Names(Expected, pb.Expected, "EXPECTED_", Expected.NOTHING_ELSE)
-_WISHES: Final = _Names(Wish, pb.Wish, "WISH_", Wish.OTHER)
-_RULES: Final = _Names(GuardRule, pb.GuardRule, "GUARD_RULE_", GuardRule.OTHER)
-_UNITS: Final = _Names(Unit, pb.Unit, "UNIT_", Unit.NONE)
+_KINDS: Final = _EnumWire(FaultKind, pb.FaultKind, "FAULT_KIND_", FaultKind.OTHER)
+_FLAWS: Final = _EnumWire(Flaw, pb.Flaw, "FLAW_", Flaw.OTHER)
+_EXPECTED: Final = _EnumWire(Expected, pb.Expected, "EXPECTED_", Expected.NOTHING_ELSE)
+_WISHES: Final = _EnumWire(Wish, pb.Wish, "WISH_", Wish.OTHER)
+_RULES: Final = _EnumWire(GuardRule, pb.GuardRule, "GUARD_RULE_", GuardRule.OTHER)
+_UNITS: Final = _EnumWire(Unit, pb.Unit, "UNIT_", Unit.NONE)
 
 _CAUSES: Final = {
     "time_stood_still": domain.TimeStoodStill,
@@ -71,7 +71,7 @@ _CAUSES: Final = {
     "outside_training": domain.OutsideTraining,
     "waiting": domain.Waiting,
 }
-"""The causes that are dataclasses of scalars, by their field of ``pb.Fault``."""
+"""The causes that are dataclasses of scalars, by their field in ``pb.Fault``."""
 _FIELDS: Final = {cause: name for name, cause in _CAUSES.items()}
 _FLAT: Final = {
     name: FlatWire(cause, getattr(pb, cause.__name__)) for name, cause in _CAUSES.items()
@@ -81,12 +81,12 @@ _CHANGE: Final = FlatWire(GuardChange, pb.GuardChange, skip=("rule", "wish", "un
 
 
 def reasons_to_wire(reasons: Reasons) -> pb.Reasons:
-    """The wire form of the reasons of a tick."""
+    """Return the wire form of the reasons of a tick."""
     return pb.Reasons(**(reasons_parts(reasons) or {}))
 
 
 def reasons_parts(reasons: Reasons) -> Parts | None:
-    """The fields of the wire form; ``None`` where a tick did what its controller wanted."""
+    """Return the fields of the wire form; ``None`` if the tick did as its controller wanted."""
     parts = {
         "fault": _fault_parts(reasons.fault),
         "default_fault": _fault_parts(reasons.default_fault),
@@ -98,9 +98,9 @@ def reasons_parts(reasons: Reasons) -> Parts | None:
 
 
 def reasons_from_wire(message: pb.TickRecord | pb.ApplyResponse) -> Reasons:
-    """The reasons in a message, those that were written as sentences too."""
+    """Return the reasons in a message, also those of an old record, which are sentences."""
     wire, notes = message.reasons, tuple(message.guard_notes)
-    fault = _fault_from_wire(wire.fault) if wire.HasField("fault") else fault_of(notes)
+    fault = _fault_from_wire(wire.fault) if wire.HasField("fault") else fault_from_notes(notes)
     return Reasons(
         fault=fault,
         default_fault=_fault_or_none(wire, "default_fault"),
@@ -138,8 +138,8 @@ def _cause(message: pb.Fault) -> Cause:
         return NoDetails(kind=_KINDS.from_wire(message.kind))
     if name == "decision_unfit":
         return DecisionUnfit(problem=_problem_from_wire(message.decision_unfit))
-    made: Cause = _CAUSES[name](**_FLAT[name].from_wire(getattr(message, name)))
-    return made
+    cause: Cause = _CAUSES[name](**_FLAT[name].from_wire(getattr(message, name)))
+    return cause
 
 
 def _problem_parts(problem: Problem) -> Parts:

@@ -2,8 +2,8 @@
 
 The guardian starts it as ``python -m stallward.actuator.record.recorder OPTIONS``. It reads one
 record per message from a SOCK_SEQPACKET socket, appends each to the frames file at once and syncs
-once a second. It ends when the other side is closed, after everything queued is on disk. Standard
-library only.
+once a second. It ends when the other end is closed and every record in the queue is on disk. It
+needs the standard library only.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _MESSAGE_BYTES: Final = min(MAX_FRAME_BYTES, 1 << 20)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderOptions:
-    """What the recorder process is told at its start."""
+    """The options of the recorder process."""
 
     fd: int
-    """A socket that records come from."""
+    """The socket from which it reads records."""
     path: Path
     """The frames file."""
 
 
 def record(source: socket.socket, writer: FrameWriter) -> int:
-    """Write everything that arrives until the other side closes; returns the frame count."""
+    """Write everything that arrives until the other end is closed; return the number of frames."""
     frames, unsynced, synced_s = 0, False, time.monotonic()
     while True:
         if not select.select([source], [], [], SYNC_PERIOD_S)[0]:
@@ -53,9 +53,9 @@ def record(source: socket.socket, writer: FrameWriter) -> int:
 
 
 def main(options: RecorderOptions) -> int:
-    """The recorder process; returns its exit status."""
+    """Run the recorder process; return its exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when the loop's side does
+        signal.signal(number, signal.SIG_IGN)  # it ends when the loop closes its end
     source = socket.socket(fileno=options.fd)
     try:
         writer = FrameWriter(options.path)

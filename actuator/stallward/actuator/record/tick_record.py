@@ -1,4 +1,4 @@
-"""What one tick leaves behind: the domain form of the wire's ``TickRecord``."""
+"""The record of one tick, as values; ``wire`` converts it to a message and back."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ class Mode(enum.Enum):
     """What a loaded policy may do."""
 
     OFF = 1
-    """It does not run; the rule decides."""
+    """The policy does not run; the configured controller decides."""
     SHADOW = 2
-    """It decides and is recorded; the rule is applied."""
+    """The policy decides and is recorded; the configured controller is applied."""
     ACTIVE = 3
-    """It decides and is applied."""
+    """The policy decides and is applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDecision:
-    """A decision and whose it is."""
+    """A decision and the name of the controller that made it."""
 
     controller: str
     decision: Decision
     leased: bool = False
-    """A client that holds a lease wants it."""
+    """Whether it is the desired state of a client that holds a lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What a decision depends on besides the sample and who decides."""
+    """What a decision depends on besides the sample and the controller."""
 
     sample_age_s: float = 0.0
     """How old the sample was when deciding began."""
     horizon_s: float | None = None
-    """The longest time until the next tick was due; ``None`` for the nominal period."""
+    """The longest time until the next tick is due; ``None`` for the nominal period."""
     blind_ticks: int = 0
-    """Ticks just before at which no sample could be read and everything was released."""
+    """How many ticks just before had no readable sample, so that everything was released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickTimings:
-    """Where the time of a tick went."""
+    """How long each part of a tick took."""
 
     late_ms: float = 0.0
-    """Start of the tick after its due time."""
+    """How long after its due time the tick started."""
     sense_ms: float = 0.0
     observe_ms: float = 0.0
     decide_ms: float = 0.0
@@ -69,9 +69,9 @@ class TickRecord:
     wall_time_s: float
     sample: Sample
     observation: tuple[float, ...]
-    """float32 values, see ``stallward.agent.observation.encoder``."""
+    """The observation, float32 values; see ``stallward.agent.observation.encoder``."""
     decision: NamedDecision
-    """Of the controller in force."""
+    """The decision that was followed: the guard reviewed it."""
     granted: DesiredState
     reasons: Reasons = field(default_factory=Reasons)
     """Why the default controller decided, if it did, and what the guard changed."""
@@ -79,12 +79,12 @@ class TickRecord:
     timings: TickTimings = field(default_factory=TickTimings)
     mode: Mode = Mode.OFF
     shadow: NamedDecision | None = None
-    """Of a policy that is only watched, or of a lease that is not followed now."""
+    """The decision of a policy or of a lease that is not followed now."""
     fallback: bool = False
-    """The default controller decided; ``reasons.fault`` says why."""
+    """Whether the default controller decided; ``reasons.fault`` says why."""
     circumstances: Circumstances = field(default_factory=Circumstances)
 
     @property
     def guard_notes(self) -> tuple[str, ...]:
-        """The reasons as sentences, for people; a program reads ``reasons``."""
+        """The reasons as sentences for people; programs read ``reasons``."""
         return reason_notes(self.reasons)

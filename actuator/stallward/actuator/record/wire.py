@@ -1,8 +1,8 @@
-"""Between domain values and the wire: both directions, nowhere else.
+"""Conversion between values and the messages of the wire; it is done nowhere else.
 
-Fields of the same name correspond; absent optional fields are ``None``. Round trips are exact.
-To the wire, a record becomes one tree of dicts and lists first: a message made of messages is
-copied part by part, which costs half as much again.
+Fields of the same name correspond; an absent optional field is ``None``. Round trips are exact.
+A record first becomes one tree of dicts and lists, and then a message: a message made of messages
+is copied part by part, which takes 1.5 times as long.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ _GROUP: Final = FlatWire(GroupSample, pb.GroupSample, skip=("psi",))
 _NODE: Final = FlatWire(NodeSample, pb.NodeSample, skip=("psi",))
 _LATENCY: Final = FlatWire(LatencySample, pb.LatencySample)
 _PROCESS: Final = FlatWire(ProcessSample, pb.ProcessSample)
-_MOVED: Final = FlatWire(LeverState, pb.LeverState)
-_STATE: Final = FlatWire(SlotState, pb.SlotState)
+_LEVER_STATE: Final = FlatWire(LeverState, pb.LeverState)
+_SLOT_STATE: Final = FlatWire(SlotState, pb.SlotState)
 _TUNING: Final = FlatWire(Tuning, pb.Tuning)
 _SLOT: Final = FlatWire(SlotDesire, pb.SlotDesire)
 _REF: Final = FlatWire(ProcessRef, pb.ProcessRef)
-_LEVER: Final = FlatWire(LeverResult, pb.LeverResult)
+_LEVER_RESULT: Final = FlatWire(LeverResult, pb.LeverResult)
 _TIMINGS: Final = FlatWire(TickTimings, pb.TickTimings)
 _CIRCUMSTANCES: Final = FlatWire(Circumstances, pb.Circumstances)
 
 
 def mode_to_wire(mode: Mode) -> pb.Mode:
-    """The wire's value of a mode."""
+    """Return the wire's value of a mode."""
     return _MODE_TO_WIRE[mode]
 
 
 def mode_from_wire(mode: pb.Mode) -> Mode | None:
-    """The mode of a wire value; ``None`` for unspecified and unknown ones."""
+    """Return the mode of a wire value; ``None`` if it is unspecified or unknown."""
     return _MODE_FROM_WIRE.get(mode)
 
 
@@ -78,7 +78,7 @@ def _group_from_wire(message: pb.GroupSample) -> GroupSample:
 
 
 def sample_to_wire(sample: Sample) -> pb.Sample:
-    """The wire form of a sample."""
+    """Return the wire form of a sample."""
     return pb.Sample(**_sample_parts(sample))
 
 
@@ -91,17 +91,17 @@ def _sample_parts(sample: Sample) -> Parts:
         "zone": _group_parts(sample.zone),
         "protected": _group_parts(sample.protected),
         "slots": [_group_parts(group) for group in sample.slots],
-        "slot_states": [_STATE.to_wire(state) for state in sample.slot_states],
+        "slot_states": [_SLOT_STATE.to_wire(state) for state in sample.slot_states],
         "latency": None if latency is None else _LATENCY.to_wire(latency),
         "processes": [_PROCESS.to_wire(process) for process in sample.processes or ()],
         "processes_known": sample.processes is not None,
         "profile": sample.profile,
-        "levers": [_MOVED.to_wire(state) for state in sample.levers],
+        "levers": [_LEVER_STATE.to_wire(state) for state in sample.levers],
     }
 
 
 def sample_from_wire(message: pb.Sample) -> Sample:
-    """The sample of a wire message."""
+    """Return the sample of a wire message."""
     node = NodeSample(
         psi=PsiTotals(**_PSI.from_wire(message.node.psi)), **_NODE.from_wire(message.node)
     )
@@ -118,16 +118,16 @@ def sample_from_wire(message: pb.Sample) -> Sample:
         zone=_group_from_wire(message.zone),
         protected=_group_from_wire(message.protected),
         slots=tuple(_group_from_wire(group) for group in message.slots),
-        slot_states=tuple(SlotState(**_STATE.from_wire(s)) for s in message.slot_states),
+        slot_states=tuple(SlotState(**_SLOT_STATE.from_wire(s)) for s in message.slot_states),
         latency=latency,
         processes=processes,
         profile=message.profile,
-        levers=tuple(LeverState(**_MOVED.from_wire(state)) for state in message.levers),
+        levers=tuple(LeverState(**_LEVER_STATE.from_wire(state)) for state in message.levers),
     )
 
 
 def desired_to_wire(desired: DesiredState) -> pb.DesiredState:
-    """The wire form of a desired state.
+    """Return the wire form of a desired state.
 
     Raises:
         ValueError: If a number does not fit the wire's integers.
@@ -149,7 +149,7 @@ def _desired_parts(desired: DesiredState) -> Parts:
 
 
 def desired_from_wire(message: pb.DesiredState) -> DesiredState:
-    """The desired state of a wire message; a missing tuning is the default one."""
+    """Return the desired state of a wire message; a missing tuning is the default one."""
     terminate = None
     if message.HasField("terminate"):
         terminate = ProcessRef(**_REF.from_wire(message.terminate))
@@ -170,7 +170,7 @@ def desired_from_wire(message: pb.DesiredState) -> DesiredState:
 
 
 def decision_to_wire(named: NamedDecision) -> pb.Decision:
-    """The wire form of a decision and whose it is."""
+    """Return the wire form of a decision."""
     return pb.Decision(**_decision_parts(named))
 
 
@@ -188,7 +188,7 @@ def _decision_parts(named: NamedDecision) -> Parts:
 
 
 def decision_from_wire(message: pb.Decision) -> NamedDecision:
-    """The decision of a wire message; an empty action is no action."""
+    """Return the decision of a wire message; an empty action is no action."""
     decision = Decision(
         desired=desired_from_wire(message.desired),
         reason=message.reason,
@@ -204,7 +204,7 @@ def decision_from_wire(message: pb.Decision) -> NamedDecision:
 
 
 def record_to_wire(record: TickRecord) -> pb.TickRecord:
-    """The wire form of a tick record."""
+    """Return the wire form of a tick record."""
     return pb.TickRecord(
         sequence=record.sequence,
         time_s=record.time_s,
@@ -215,7 +215,7 @@ def record_to_wire(record: TickRecord) -> pb.TickRecord:
         granted=_desired_parts(record.granted),
         guard_notes=record.reasons.notes,
         reasons=reasons_parts(record.reasons),
-        applied=[_LEVER.to_wire(result) for result in record.applied],
+        applied=[_LEVER_RESULT.to_wire(result) for result in record.applied],
         timings=_TIMINGS.to_wire(record.timings),
         mode=mode_to_wire(record.mode),
         shadow=None if record.shadow is None else _decision_parts(record.shadow),
@@ -225,7 +225,7 @@ def record_to_wire(record: TickRecord) -> pb.TickRecord:
 
 
 def record_from_wire(message: pb.TickRecord) -> TickRecord:
-    """The tick record of a wire message."""
+    """Return the tick record of a wire message."""
     return TickRecord(
         sequence=message.sequence,
         time_s=message.time_s,
@@ -235,7 +235,9 @@ def record_from_wire(message: pb.TickRecord) -> TickRecord:
         decision=decision_from_wire(message.decision),
         granted=desired_from_wire(message.granted),
         reasons=reasons_from_wire(message),
-        applied=tuple(LeverResult(**_LEVER.from_wire(result)) for result in message.applied),
+        applied=tuple(
+            LeverResult(**_LEVER_RESULT.from_wire(result)) for result in message.applied
+        ),
         timings=TickTimings(**_TIMINGS.from_wire(message.timings)),
         mode=mode_from_wire(message.mode) or Mode.OFF,
         shadow=decision_from_wire(message.shadow) if message.HasField("shadow") else None,
@@ -247,7 +249,7 @@ def record_from_wire(message: pb.TickRecord) -> TickRecord:
 def latency_status(
     config: LatencyConfig | None, source: LatencySource | None
 ) -> pb.LatencySourceStatus | None:
-    """What a client is told of the source of latencies; ``None`` if there is none."""
+    """Return the status of the latency source for clients; ``None`` if there is no source."""
     if config is None or source is None:
         return None
     counts = source.counts
