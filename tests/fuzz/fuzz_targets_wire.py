@@ -23,7 +23,13 @@ from stallward.actuator.latency.line_format import LineFormat
 from stallward.actuator.latency.line_source import LineSource
 from stallward.actuator.loop.commands import CommandDesk
 from stallward.actuator.loop.policy_loader import PolicyLoader
-from stallward.actuator.record import wire as convert
+from stallward.actuator.record.wire import (
+    desired_from_wire,
+    desired_to_wire,
+    record_from_wire,
+    record_to_wire,
+    sample_to_wire,
+)
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.agent.errors import ControllerError, StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
@@ -152,7 +158,7 @@ def _commands() -> tuple[Target, ...]:
     def check(content: bytes, value: Any) -> None:
         answer, granted, later = value
         sound(content, granted)
-        convert.desired_from_wire(convert.desired_to_wire(granted))
+        desired_from_wire(desired_to_wire(granted))
         for message in (answer, *later):
             if message is not None:
                 result = pb.LoopMessage.FromString(message).result
@@ -165,10 +171,10 @@ def _commands() -> tuple[Target, ...]:
             message = pb.TickRecord.FromString(content)
         except Exception as error:
             raise FramesError("not a message") from error
-        return convert.record_from_wire(message)
+        return record_from_wire(message)
 
     def check_record(_content: bytes, value: Any) -> None:
-        again = convert.record_from_wire(convert.record_to_wire(value))
+        again = record_from_wire(record_to_wire(value))
         assert repr(again) == repr(value), "it does not survive the wire"
 
     return (
@@ -186,7 +192,7 @@ def _commands() -> tuple[Target, ...]:
 def make_record() -> bytes:
     """A tick record with something of everything."""
     record = pb.TickRecord(sequence=3, time_s=5.5, wall_time_s=1.7e9, mode=pb.MODE_SHADOW)
-    record.sample.CopyFrom(convert.sample_to_wire(make_sample()))
+    record.sample.CopyFrom(sample_to_wire(make_sample()))
     record.decision.controller = "latd"
     record.decision.propensity = 0.5
     record.decision.desired.slots.add(paused=True, limit_bytes=1 << 29)

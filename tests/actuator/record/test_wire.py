@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
 from stallward.actuator.record import reasons as reason
-from stallward.actuator.record import wire as convert
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.reasons import Fault, FaultKind, Reasons
 from stallward.actuator.record.reasons_text import reason_notes
@@ -23,6 +22,16 @@ from stallward.actuator.record.tick_record import (
     NamedDecision,
     TickRecord,
     TickTimings,
+)
+from stallward.actuator.record.wire import (
+    decision_from_wire,
+    decision_to_wire,
+    desired_from_wire,
+    desired_to_wire,
+    mode_from_wire,
+    mode_to_wire,
+    record_from_wire,
+    record_to_wire,
 )
 from stallward.agent import desired, sample
 from stallward.agent.controller import Decision
@@ -251,8 +260,8 @@ relaxed = settings(
 @relaxed
 @given(records)
 def test_a_tick_record_survives_the_wire(record: TickRecord) -> None:
-    data = convert.record_to_wire(record).SerializeToString()
-    assert convert.record_from_wire(pb.TickRecord.FromString(data)) == record
+    data = record_to_wire(record).SerializeToString()
+    assert record_from_wire(pb.TickRecord.FromString(data)) == record
 
 
 @relaxed
@@ -267,34 +276,34 @@ def test_any_reasons_can_be_told(found: Reasons) -> None:
 @relaxed
 @given(desires)
 def test_a_desired_state_survives_the_wire(state: desired.DesiredState) -> None:
-    data = convert.desired_to_wire(state).SerializeToString()
-    assert convert.desired_from_wire(pb.DesiredState.FromString(data)) == state
+    data = desired_to_wire(state).SerializeToString()
+    assert desired_from_wire(pb.DesiredState.FromString(data)) == state
 
 
 @relaxed
 @given(decisions)
 def test_a_decision_survives_the_wire(decision: NamedDecision) -> None:
-    data = convert.decision_to_wire(decision).SerializeToString()
-    assert convert.decision_from_wire(pb.Decision.FromString(data)) == decision
+    data = decision_to_wire(decision).SerializeToString()
+    assert decision_from_wire(pb.Decision.FromString(data)) == decision
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_modes_survive_the_wire(mode: Mode) -> None:
-    assert convert.mode_from_wire(convert.mode_to_wire(mode)) is mode
+    assert mode_from_wire(mode_to_wire(mode)) is mode
 
 
 def test_an_unspecified_mode_is_no_mode() -> None:
-    assert convert.mode_from_wire(pb.MODE_UNSPECIFIED) is None
+    assert mode_from_wire(pb.MODE_UNSPECIFIED) is None
 
 
 def test_a_desired_state_without_tuning_is_untuned() -> None:
-    assert convert.desired_from_wire(pb.DesiredState()) == desired.RELEASED
+    assert desired_from_wire(pb.DesiredState()) == desired.RELEASED
 
 
 def test_a_negative_limit_does_not_fit_the_wire() -> None:
     state = desired.DesiredState(slots=(desired.SlotDesire(limit_bytes=-1),))
     with pytest.raises(ValueError, match=r"-1|range"):
-        convert.desired_to_wire(state)
+        desired_to_wire(state)
 
 
 @pytest.mark.parametrize(

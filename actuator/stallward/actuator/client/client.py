@@ -25,11 +25,17 @@ from stallward.actuator.errors import (
     LeaseHeldError,
     RequestError,
 )
-from stallward.actuator.record import wire as convert
 from stallward.actuator.record.reasons import Reasons
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.reasons_wire import reasons_from_wire
 from stallward.actuator.record.tick_record import Mode, TickRecord
+from stallward.actuator.record.wire import (
+    desired_from_wire,
+    desired_to_wire,
+    mode_from_wire,
+    mode_to_wire,
+    record_from_wire,
+)
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -164,13 +170,13 @@ class ActuatorClient:
             DaemonError: If the daemon cannot be reached.
         """
         try:
-            wire = convert.desired_to_wire(desired)
+            wire = desired_to_wire(desired)
         except ValueError as error:
             raise RequestError(f"The desired state cannot be sent: {error}.") from error
         request = pb.ApplyRequest(desired=wire, lease_s=lease_s, holder=holder)
         answer = self._call(self._stub.Apply, request, precondition=LeaseHeldError)
         return Granted(
-            granted=convert.desired_from_wire(answer.granted),
+            granted=desired_from_wire(answer.granted),
             reasons=reasons_from_wire(answer),
             lease_remaining_s=answer.lease_remaining_s,
         )
@@ -204,9 +210,9 @@ class ActuatorClient:
             RequestError: If none is loaded.
             DaemonError: If the daemon cannot be reached.
         """
-        request = pb.SetModeRequest(mode=convert.mode_to_wire(mode))
+        request = pb.SetModeRequest(mode=mode_to_wire(mode))
         answer = self._call(self._stub.SetMode, request)
-        return convert.mode_from_wire(answer.mode) or mode
+        return mode_from_wire(answer.mode) or mode
 
     def report(self, batches: Iterable[Sequence[Reported]]) -> ReportSummary:
         """Report requests of the protected application until ``batches`` ends.
@@ -236,9 +242,7 @@ class ActuatorClient:
         call = self._stub.Watch(pb.WatchRequest(every=every))
         try:
             for answer in call:
-                yield Watched(
-                    record=convert.record_from_wire(answer.record), skipped=answer.skipped
-                )
+                yield Watched(record=record_from_wire(answer.record), skipped=answer.skipped)
         except grpc.RpcError as error:
             if not self._closed:
                 raise to_error(error, self.socket_path) from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stallward.actuator.latency.source import LatencyCounts
-from stallward.actuator.record import wire as convert
 from stallward.actuator.record.tick_record import Mode, TickRecord
+from stallward.actuator.record.wire import mode_from_wire, record_from_wire
 from stallward.proto.v1 import stallward_pb2 as pb
 
 
@@ -71,12 +71,12 @@ def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
         version=wire.version,
         node_kind=wire.node_kind,
         controller=wire.controller,
-        mode=convert.mode_from_wire(wire.mode) or Mode.OFF,
+        mode=mode_from_wire(wire.mode) or Mode.OFF,
         policy=policy_from_wire(wire.policy) if wire.HasField("policy") else None,
         slots=tuple(wire.slots),
         lease_held=wire.lease_held,
         lease_remaining_s=wire.lease_remaining_s,
-        last_tick=convert.record_from_wire(wire.last_tick) if wire.HasField("last_tick") else None,
+        last_tick=record_from_wire(wire.last_tick) if wire.HasField("last_tick") else None,
         ticks=wire.ticks,
         records_dropped=wire.records_dropped,
         refused=tuple(sorted(wire.refused.items())),

@@ -9,10 +9,15 @@ from stallward.actuator.engine.engine import Engine, TickOutcome
 from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, Leases
 from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
-from stallward.actuator.record import wire as convert
 from stallward.actuator.record.reasons_text import problem_text
 from stallward.actuator.record.reasons_wire import reasons_to_wire
 from stallward.actuator.record.tick_record import Mode
+from stallward.actuator.record.wire import (
+    desired_from_wire,
+    desired_to_wire,
+    mode_from_wire,
+    mode_to_wire,
+)
 from stallward.agent.controller import PolicyController
 from stallward.agent.errors import StallwardError
 from stallward.agent.observation.encoder import schema_hash
@@ -114,7 +119,7 @@ class CommandDesk:
             raise _Refusal(
                 code=INVALID, message=f"lease_s is {request.lease_s:g}, outside {bounds}."
             )
-        desired = convert.desired_from_wire(request.desired)
+        desired = desired_from_wire(request.desired)
         problem = self._engine.invalid(desired)
         if problem is not None:
             said = problem_text(problem)
@@ -125,7 +130,7 @@ class CommandDesk:
     def _applied(self, ticket: int, outcome: TickOutcome, now_s: float) -> bytes:
         remaining_s = self._leases.remaining_s(now_s)
         answer = pb.ApplyResponse(
-            granted=convert.desired_to_wire(outcome.granted),
+            granted=desired_to_wire(outcome.granted),
             reasons=reasons_to_wire(outcome.reasons),
             lease_remaining_s=remaining_s,
         )
@@ -146,10 +151,10 @@ class CommandDesk:
         self.policy = policy_status(loaded.controller)
 
     def _set_mode(self, wire: pb.Mode) -> pb.SetModeResponse:
-        mode = convert.mode_from_wire(wire)
+        mode = mode_from_wire(wire)
         if mode is None:
             raise _Refusal(code=INVALID, message="SetMode needs a mode: off, shadow or active.")
         if self._engine.policy is None and mode is not Mode.OFF:
             raise _Refusal(code=PRECONDITION, message="No policy is loaded. Load one first.")
         self._engine.set_mode(mode)
-        return pb.SetModeResponse(mode=convert.mode_to_wire(self._engine.mode))
+        return pb.SetModeResponse(mode=mode_to_wire(self._engine.mode))
