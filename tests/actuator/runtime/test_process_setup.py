@@ -1,4 +1,4 @@
-"""What the loop does to stay prompt: code that only starting needed, threads that hold a lock."""
+"""What keeps the loop fast: it releases code that only its start needed, and raises priorities."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import pytest
 
 from stallward.actuator.loop import policy_loader
 from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
-from stallward.actuator.runtime.process_setup import run_first
+from stallward.actuator.runtime.process_setup import raise_priority
 
 PROGRAM = """
 import ssl, sqlite3, re
 from pathlib import Path
-from stallward.actuator.runtime.process_setup import let_go_of_code, stay_in_memory
+from stallward.actuator.runtime.process_setup import release_code_pages, lock_memory
 
 def resident_kib():
     text = Path("/proc/self/smaps_rollup").read_text()
     return int(re.search(r"Rss: +(\\d+)", text)[1])
 
 if {locked}:
-    stay_in_memory()
+    lock_memory()
 before = resident_kib()
-let_go_of_code()
+release_code_pages()
 after = resident_kib()
 connection = sqlite3.connect(":memory:")
 print(before, after, connection.execute("select 6 * 7").fetchone()[0])
@@ -42,7 +42,7 @@ def run(*, locked: bool) -> tuple[int, int, int]:
     return before, after, answer
 
 
-def test_code_is_let_go_and_comes_back_when_it_is_called() -> None:
+def test_code_pages_are_released_and_come_back_when_called() -> None:
     before, after, answer = run(locked=False)
     assert after < before - 2048
     assert answer == 42
@@ -65,7 +65,7 @@ def test_a_policy_is_loaded_at_the_priority_of_the_ticks(monkeypatch: pytest.Mon
         return Loaded(ticket=7)
 
     def go_first() -> None:
-        run_first()
+        raise_priority()
         note_priority()
 
     first = threading.Thread(target=go_first)

@@ -39,7 +39,7 @@ from stallward.actuator.ipc.options import GuardianOptions, Inheritance, Modules
 from stallward.actuator.ipc.pause_memory import kept_since
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
-from stallward.actuator.runtime.process_setup import run_first, stay_in_memory
+from stallward.actuator.runtime.process_setup import lock_memory, raise_priority
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.runtime.temporary_folders import remove_folder
 from stallward.agent.errors import StallwardError
@@ -281,8 +281,8 @@ def main(options: GuardianOptions) -> int:
             owned_folder=options.owned_folder,
             notifier=notifier,
         )
-        stay_in_memory()
-        run_first()
+        lock_memory()
+        raise_priority()
         return guardian.run()
     except StallwardError as error:
         say(str(error))

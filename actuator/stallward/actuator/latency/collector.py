@@ -23,7 +23,7 @@ from stallward.actuator.latency.config import (
 )
 from stallward.actuator.latency.feed import FLUSH_S, LatencyFeed
 from stallward.actuator.latency.statsd import StatsdReceiver
-from stallward.actuator.runtime.process_setup import stay_in_memory
+from stallward.actuator.runtime.process_setup import lock_memory
 from stallward.actuator.runtime.process_start import run_process
 
 RETRY_S: Final = 1.0
@@ -84,7 +84,7 @@ def main(options: CollectorOptions) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # it holds nothing that must be put back
     feed = LatencyFeed(socket.socket(fileno=options.fd))
-    stay_in_memory()
+    lock_memory()
     gather(make_gatherer(options.source, feed), options.life_fd)
     return 0
 

@@ -34,10 +34,10 @@ from stallward.actuator.loop.wait import Waiter
 from stallward.actuator.node.node import Node
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.runtime.process_setup import (
-    let_go_of_code,
-    quiet_collector,
-    run_first,
-    stay_in_memory,
+    disable_collector,
+    lock_memory,
+    raise_priority,
+    release_code_pages,
 )
 from stallward.agent.controller import Controller, PolicyController
 from stallward.agent.errors import StallwardError
@@ -121,10 +121,10 @@ class Loop:
             signal.signal(number, self._stop)
         try:
             self._journal_originals()
-            let_go_of_code()
-            stay_in_memory()
-            run_first()
-            quiet_collector()
+            release_code_pages()
+            lock_memory()
+            raise_priority()
+            disable_collector()
             waiter = Waiter(
                 link=self._link,
                 wake_fd=wake_read,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.runtime.process_setup import let_go_of_code, run_first
+from stallward.actuator.runtime.process_setup import raise_priority, release_code_pages
 from stallward.agent.controller import PolicyController
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.errors import StallwardError
@@ -79,9 +79,9 @@ class PolicyLoader:
     def _work(self, name: str, ticket: int) -> None:
         # An ordinary thread is preempted while it holds the interpreter's lock, and the tick then
         # waits for whoever has its processor: 5 to 40 ms. The 3 ms of loading go first instead.
-        run_first()
+        raise_priority()
         loaded = load(name, self._policy_dir, ticket)
-        let_go_of_code()  # of what loading has called, only a fraction runs again
+        release_code_pages()  # of what loading has called, only a fraction runs again
         self._result = loaded
 
 

@@ -1,1 +1,1 @@
-"""What any process of ours does for itself, and how one is started."""
+"""What every process of the daemon needs: its start, its set-up, locks, addresses and folders."""

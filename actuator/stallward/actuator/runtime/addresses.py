@@ -1,4 +1,4 @@
-"""Where the daemon listens or asks: ``HOST:PORT`` or the path of a Unix socket."""
+"""The addresses of sockets: ``HOST:PORT`` or the path of a Unix socket."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Final
 from stallward.actuator.errors import ConfigError
 
 MAX_SOCKET_PATH_BYTES: Final = 107
-"""sockaddr_un holds 108 bytes with the final zero (unix(7))."""
+"""A sockaddr_un holds 108 bytes with the final zero (unix(7))."""
+_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A place to listen at: a path, or else an IP address and a port."""
+    """The address of a socket: a path, or else an IP address and a port."""
 
     path: str = ""
     host: str = ""
@@ -29,12 +30,12 @@ class Address:
 
     @property
     def bindable(self) -> str | tuple[str, int]:
-        """What bind(2) takes."""
+        """The address as bind(2) takes it."""
         return self.path or (self.host, self.port)
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether it can be reached from this machine only."""
         return bool(self.path) or is_loopback(self.host)
 
     def __str__(self) -> str:
@@ -43,7 +44,7 @@ class Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` is this machine's own address, or its name ``localhost``."""
+    """Return whether ``host`` is a loopback address or ``localhost``."""
     if host == "localhost":
         return True
     if _is_ip(host, socket.AF_INET):
@@ -54,14 +55,14 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_address(text: str, what: str) -> Address:
-    """Read an address.
+    """Parse an address.
 
     Args:
         text: ``127.0.0.1:9180``, ``[::1]:9180``, ``localhost:9180`` or ``/run/x.sock``.
-        what: The key it stands for, for messages.
+        what: The key of the configuration that holds it, for messages.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If ``text`` is not an address.
     """
     if text.startswith("/"):
         length = len(text.encode())
@@ -84,9 +85,6 @@ def parse_address(text: str, what: str) -> Address:
             next_step="Write HOST:PORT, e.g. 127.0.0.1:9180, or the whole path of a Unix socket.",
         )
     return Address(host=host, port=int(port))
-
-
-_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 def _is_ip(host: str, family: socket.AddressFamily) -> bool:

@@ -1,7 +1,8 @@
-"""Locks that keep daemons apart: each is a descriptor, held until its last copy is closed.
+"""Locks that keep two daemons from using the same journal or the same kernel settings.
 
-A child that inherits the descriptor holds the lock too. So a daemon whose guardian was killed
-keeps its locks until its loop has put everything back.
+A lock is a descriptor and is held until its last copy is closed. A child that inherits the
+descriptor holds the lock, too: a daemon whose guardian was killed keeps its locks until its loop
+has put everything back.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from stallward.actuator.errors import DaemonError
 from stallward.actuator.kernel.paths import Paths
 
 WAIT_S: Final = 2.0
-"""How long to wait for a predecessor: one that was just killed may take a moment to restore."""
+"""How long to wait for an earlier daemon, which may still be restoring after it was killed."""
 _RETRY_S: Final = 0.05
-_NO_ROOM: Final = frozenset({errno.EROFS, errno.ENOSPC, errno.EDQUOT})
+_READ_ONLY_OR_FULL: Final = frozenset({errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 _STOP_IT: Final = "Stop it, or give this one other paths."
 
 
 def lock(fd: int, *, wait_s: float = 0.0) -> bool:
-    """Lock an open file for its holders alone; returns whether that was possible in time."""
+    """Lock an open file exclusively; return whether that was possible in time."""
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
@@ -38,15 +39,15 @@ def lock(fd: int, *, wait_s: float = 0.0) -> bool:
 
 
 def lock_file(path: Path, in_use: str, *, wait_s: float = WAIT_S) -> int:
-    """Lock ``path``, which is made if need be; returns the descriptor.
+    """Lock the file ``path``, and create it if need be; return the descriptor.
 
     Args:
         path: The file.
-        in_use: Says who has it, e.g. ``Another daemon uses the journal.``
-        wait_s: How long to wait for a predecessor.
+        in_use: The message if it is locked, e.g. ``Another daemon uses the journal.``
+        wait_s: How long to wait for an earlier daemon.
 
     Raises:
-        DaemonError: If somebody else has it, or it cannot be made.
+        DaemonError: If another process holds the lock, or the file cannot be created.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,13 +61,14 @@ def lock_file(path: Path, in_use: str, *, wait_s: float = WAIT_S) -> int:
 
 
 def claim_journal_path(journal: Path, *, wait_s: float = WAIT_S) -> int:
-    """Claim a daemon's journal; returns the descriptor, -1 if nothing there can be locked.
+    """Lock a daemon's journal; return the descriptor, or -1 if nothing there can be locked.
 
-    The lock is a file beside the journal. On a disk that takes no new file it is that file as
-    it is, or else the folder: what is there must be undone even where nothing can be written.
+    The lock is on a file beside the journal. On a disk that is full or read-only it is on that
+    file as it is, or else on the folder, because a journal must be undone even where nothing can
+    be written.
 
     Raises:
-        DaemonError: If another daemon has it, or this user may not.
+        DaemonError: If another daemon holds the lock, or this user lacks the permission.
     """
     path = journal.with_name(f"{journal.name}.lock")
     in_use = f"Another daemon uses {path}."
@@ -74,11 +76,11 @@ def claim_journal_path(journal: Path, *, wait_s: float = WAIT_S) -> int:
         return lock_file(path, in_use, wait_s=wait_s)
     except DaemonError as error:
         number = getattr(error.__cause__, "errno", None)
-        if number not in _NO_ROOM:
+        if number not in _READ_ONLY_OR_FULL:
             raise
-    for there in (path, path.parent):
+    for target in (path, path.parent):
         try:
-            fd = os.open(there, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             continue
         if lock(fd, wait_s=wait_s):
@@ -89,18 +91,19 @@ def claim_journal_path(journal: Path, *, wait_s: float = WAIT_S) -> int:
 
 
 def claim_node(paths: Paths) -> int:
-    """Claim the machine's kernel settings for this daemon; returns the descriptor, -1 if none.
+    """Lock the machine's kernel settings for this daemon; return the descriptor, or -1 if none.
 
-    They are the machine's, not a sandbox's: a second daemon would take what this one has tuned
-    for the original, and restore that. The lock is on the directory of the settings itself, so
-    nothing is left behind and whoever sees the same settings sees the same lock.
+    There is one set of them on a machine, also where a daemon runs in a sandbox. A second daemon
+    would take the values of the first for the originals, and restore those. The lock is on the
+    directory of the settings itself, so that no file is left behind, and every process that sees
+    the same settings sees the same lock.
 
     Raises:
-        DaemonError: If another daemon has them.
+        DaemonError: If another daemon holds the lock.
     """
     try:
         fd = os.open(paths.proc / "sys/vm", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:  # nothing to tune here
+    except FileNotFoundError:  # there are no settings to tune
         return -1
     if not lock(fd, wait_s=WAIT_S):
         os.close(fd)

@@ -1,9 +1,9 @@
-"""How a process of ours is started: one module, and one value that says what it is to do.
+"""Starts a process of the daemon: it runs one module, with one value that holds its options.
 
-The value is a frozen dataclass. Whoever starts the process writes it once, as JSON, into the only
-argument of the command line; the process reads it back strictly, before it does anything else.
-Environment variables that libraries read while they are imported are set by the starter, too, so
-no module has to be imported in a special order.
+The value is a frozen dataclass. The starter writes it as JSON into the only argument of the
+command line, and the process reads it back strictly before it does anything else. The starter
+also sets the environment variables that libraries read while they are imported, so that no module
+has to be imported in a special order.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from stallward.agent.schema.write import to_table
 SINGLE_THREADED_MATHS: Final[Mapping[str, str]] = MappingProxyType(
     {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 )
-"""One thread for BLAS and ONNX Runtime, which look at these variables while they are imported."""
+"""Keeps BLAS and ONNX Runtime to one thread; they read these variables while being imported."""
 EXIT_OPTIONS: Final = 2
-"""Exit status of a process whose options cannot be used."""
+"""The exit status of a process whose options cannot be used."""
 _NEXT_STEP: Final = (
     "This process is started by the commands of stallward (see `stallward --help`), of the same "
     "version."
@@ -35,21 +35,21 @@ _T = TypeVar("_T")
 
 
 def command_line(module: str, options: object) -> list[str]:
-    """The command that runs ``module`` in a process of its own.
+    """Return the command that runs ``module`` in a process of its own.
 
     Args:
-        module: The module's full name. Processes are recognised by it.
-        options: A frozen dataclass, which :func:`read_options` gives back there.
+        module: The module's full name, by which processes are recognised.
+        options: A frozen dataclass, which :func:`read_options` reads back in the process.
     """
     text = json.dumps(to_table(options), allow_nan=False)
     return [sys.executable, "-m", module, text]
 
 
 def read_options(kind: type[_T], arguments: Sequence[str]) -> _T:
-    """The options in the arguments of a command line.
+    """Read the options from the arguments of a command line.
 
     Raises:
-        OptionsError: If there is not exactly one argument, or it is no ``kind`` in JSON.
+        OptionsError: If there is not exactly one argument, or it is not a ``kind`` in JSON.
     """
     if len(arguments) != 1:
         raise OptionsError(
@@ -69,12 +69,12 @@ def read_options(kind: type[_T], arguments: Sequence[str]) -> _T:
 
 
 def run_process(name: str, kind: type[_T], main: Callable[[_T], int]) -> int:
-    """Run a process with the options of its command line; returns its exit status.
+    """Run a process with the options of its command line; return its exit status.
 
     Args:
-        name: What its messages call it.
+        name: The name of the process in its messages.
         kind: The dataclass of its options.
-        main: The process.
+        main: The body of the process, which returns the exit status.
     """
     try:
         options = read_options(kind, sys.argv[1:])
@@ -85,20 +85,20 @@ def run_process(name: str, kind: type[_T], main: Callable[[_T], int]) -> int:
 
 
 def require_environment(wanted: Mapping[str, str], name: str) -> None:
-    """Start this program anew, as the same process, unless it was started with ``wanted``.
+    """Execute this program again, in the same process, unless its environment has ``wanted``.
 
-    Setting the variables now would be too late for what has been imported. Descriptors that were
-    handed over stay open.
+    Setting the variables now would be too late for modules that were imported already. Inherited
+    descriptors stay open.
 
     Args:
-        wanted: Variables and their values.
-        name: What messages call the process.
+        wanted: The variables and their values.
+        name: The name of the process in messages.
     """
     if all(os.environ.get(key) == value for key, value in wanted.items()):
         return
     command = [sys.executable, *sys.orig_argv[1:]]
     try:
         os.execve(sys.executable, command, {**os.environ, **wanted})  # noqa: S606
-    except OSError as error:  # for example no memory: slower is better than not at all
+    except OSError as error:  # e.g. no memory: run with more threads rather than not at all
         names = ", ".join(wanted)
         say(f"it runs without the environment that it needs ({names}): {error.strerror}", name)

@@ -1,4 +1,4 @@
-"""One line to standard error that never fails and never waits."""
+"""Writes a line to standard error without ever failing or waiting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import select
 def say(text: str, name: str = "guardian") -> None:
     """Write one line to standard error.
 
-    A reader that is stopped must not keep anything from being restored: then the line is lost.
+    If the reader has stopped, the line is lost: a restore must not wait for it.
     """
     line = f"stallward {name}: {text}\n".encode("utf-8", "replace")
     poller = select.poll()

@@ -1,7 +1,7 @@
-"""Temporary folders that go with their owner, if need be at the next start of another.
+"""Temporary folders, also for owners that are killed and cannot remove them.
 
-A folder's name says what it is for and which process owns it. Who is killed leaves its folders
-behind; whoever makes one for the same purpose removes those of the dead first.
+The name of a folder holds its purpose and the pid of its owner. A process that makes a folder
+first removes the folders of dead owners with the same purpose.
 """
 
 from __future__ import annotations
@@ -18,17 +18,23 @@ from typing import Final
 
 from stallward.actuator.errors import ActuatorError
 
+PREFIX: Final = "stallward-"
+_TRIES: Final = 10
+_BETWEEN_TRIES_S: Final = 0.02
+_BUSY: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY})
+"""Another process removes the folder, too, or one that is about to end still writes into it."""
+
 
 def make_temporary_folder(kind: str, parent: Path | None = None, *, stale_s: float = 0.0) -> Path:
     """Make a folder that this process owns, and remove those that killed processes left.
 
     Args:
-        kind: What it is for: a word for its name.
-        parent: Where; the user's temporary folder if not given.
-        stale_s: For how long the folders of the dead must not have changed.
+        kind: The purpose, one word for the folder's name.
+        parent: Where to make it; the user's temporary folder if not given.
+        stale_s: How long ago a dead owner's folder must have changed last to be removed.
 
     Returns:
-        An empty folder. Its owner removes it.
+        An empty folder, which its owner removes.
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_stale(parent, f"{PREFIX}{kind}-", stale_s)
@@ -37,12 +43,12 @@ def make_temporary_folder(kind: str, parent: Path | None = None, *, stale_s: flo
 
 @contextlib.contextmanager
 def temporary_folder(kind: str, parent: Path | None = None) -> Iterator[Path]:
-    """A folder for a ``with``; see :func:`make_temporary_folder`."""
+    """Make a temporary folder that is removed at the end of a ``with``."""
     folder = make_temporary_folder(kind, parent)
     try:
         yield folder
     finally:
-        with contextlib.suppress(ActuatorError, OSError):  # what stays goes at the next start
+        with contextlib.suppress(ActuatorError, OSError):  # the next start removes it
             remove_folder(folder)
 
 
@@ -57,50 +63,37 @@ def _remove_stale(parent: Path, prefix: str, stale_s: float) -> None:
 
 def _is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)  # asks only
+        os.kill(pid, 0)  # sends no signal
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # it belongs to another user
         return True
     return True
 
 
-PREFIX: Final = "stallward-"
-
-
-_TRIES: Final = 10
-
-
-_BETWEEN_S: Final = 0.02
-
-
-_BUSY: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY})
-"""Somebody else removes it too, or a process that is about to end still writes into it."""
-
-
 def remove_folder(path: Path) -> None:
-    """Remove a folder of our own with all that is in it; harmless if it is gone.
+    """Remove one of our temporary folders with all its contents; harmless if it is gone.
 
     Raises:
-        ActuatorError: If it is not ours by name and owner, or something in it stays.
+        ActuatorError: If its name or its owner is not ours, or it cannot be removed.
     """
-    import shutil  # noqa: PLC0415 - costs memory that a waiting keeper does not need
+    import shutil  # noqa: PLC0415 - a waiting keeper need not have it in memory
 
     try:
-        found = path.lstat()  # looked at once: somebody else may be removing it too
+        status = path.lstat()  # called once: another process may be removing the folder, too
     except FileNotFoundError:
         return
-    ours = path.name.startswith(PREFIX) and stat.S_ISDIR(found.st_mode)
-    if not ours or found.st_uid != os.geteuid():
+    ours = path.name.startswith(PREFIX) and stat.S_ISDIR(status.st_mode)
+    if not ours or status.st_uid != os.geteuid():
         raise ActuatorError(f"The folder {path} is not ours; it was left alone.")
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         try:
             shutil.rmtree(path)
         except OSError as error:
             if not path.exists():
                 return
-            if left and error.errno in _BUSY:
-                time.sleep(_BETWEEN_S)
+            if tries_left and error.errno in _BUSY:
+                time.sleep(_BETWEEN_TRIES_S)
                 continue
             raise ActuatorError(f"Cannot remove {path} ({error.strerror}).") from error
         return

@@ -31,7 +31,8 @@ LOOP_IMPORTS: Final = (
     ),
     (
         "code let go",
-        "from stallward.actuator.runtime.process_setup import let_go_of_code\nlet_go_of_code()",
+        "from stallward.actuator.runtime.process_setup import release_code_pages\n"
+        "release_code_pages()",
     ),
 )
 SERVICE_IMPORTS: Final = (
