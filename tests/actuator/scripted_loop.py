@@ -31,10 +31,10 @@ class ScriptedLoop:
         self.folder = config.journal.path.parent
         self.number = options.restarts
         """How many loops there were before."""
-        self.left = options.left
+        self.left = options.inherited
         self.connection = socket.socket(fileno=options.guardian_fd)
         self.link = GuardianLink(self.connection, timeout_s=30.0)
-        self.pauses = PauseMemory(SharedMemory(options.left.memory_fd).pauses(), 1)
+        self.pauses = PauseMemory(SharedMemory(self.left.memory_fd).pauses(), 1)
 
     def note(self, text: object) -> None:
         """Let the test know."""
@@ -43,7 +43,7 @@ class ScriptedLoop:
 
     def change(self, knob: Path, old: str, new: str) -> None:
         """Change a setting as levers do: what it was is in the journal before."""
-        self.link.hold([FileValue(knob, old)])
+        self.link.hold_all([FileValue(knob, old)])
         knob.write_text(new)
 
     def pause(self) -> None:

@@ -64,14 +64,14 @@ def test_an_original_is_on_disk_before_it_is_acknowledged(
 ) -> None:
     knob = tmp_path / "swappiness"
     entry = FileValue(knob, "60")
-    setting.link.hold((entry,))
+    setting.link.hold_all((entry,))
     assert setting.on_disk() == (entry,)
 
 
 def test_restoring_puts_back_and_forgets(setting: Setting, tmp_path: Path) -> None:
     knob = tmp_path / "swappiness"
     knob.write_text("60")
-    setting.link.hold((FileValue(knob, "60"),))
+    setting.link.hold_all((FileValue(knob, "60"),))
     knob.write_text("90")
     assert setting.held.restore() == ()
     assert knob.read_text() == "60"
@@ -80,27 +80,27 @@ def test_restoring_puts_back_and_forgets(setting: Setting, tmp_path: Path) -> No
 
 def test_many_entries_go_in_one_call(setting: Setting, tmp_path: Path) -> None:
     entries = [FileValue(tmp_path / f"knob{i}", "1") for i in range(450)]
-    setting.link.hold(entries)
+    setting.link.hold_all(entries)
     assert setting.held.entries == tuple(entries)
 
 
 def test_a_stopped_process_is_held_once(setting: Setting) -> None:
     entry = Stopped(999_999, 1)
-    setting.link.hold_one(entry)
-    setting.link.hold_one(entry)
+    setting.link.hold(entry)
+    setting.link.hold(entry)
     assert setting.held.entries == (entry,)
 
 
 def test_what_is_released_is_not_undone_any_more(setting: Setting, tmp_path: Path) -> None:
     stays, goes = Stopped(999_998, 1), Stopped(999_999, 1)
     original = FileValue(tmp_path / "knob", "60")
-    setting.link.hold((stays, goes, original))
-    setting.link.release_one(goes)
-    setting.link.release_one(goes)
-    setting.link.hold_one(FileValue(tmp_path / "other", "1"))  # and waits for the disk
+    setting.link.hold_all((stays, goes, original))
+    setting.link.release(goes)
+    setting.link.release(goes)
+    setting.link.hold(FileValue(tmp_path / "other", "1"))  # and waits for the disk
     kept = (stays, original, FileValue(tmp_path / "other", "1"))
     assert setting.held.entries == setting.on_disk() == kept
-    setting.link.hold_one(goes)
+    setting.link.hold(goes)
     assert goes in setting.held.entries
 
 
@@ -108,7 +108,7 @@ def test_the_journal_does_not_grow_with_what_comes_and_goes(
     setting: Setting, tmp_path: Path
 ) -> None:
     original = FileValue(tmp_path / "knob", "60")
-    setting.link.hold((original,))
+    setting.link.hold_all((original,))
     answers: list[bytes] = []
     for number in range(300):
         entry = Stopped(999_999, number)
@@ -127,11 +127,11 @@ def test_releasing_never_waits() -> None:
         link = GuardianLink(ours, timeout_s=0.02)
         entry = Stopped(999_999, 1)
         theirs.send(b"ok")
-        link.hold_one(entry)
-        link.release_one(entry)  # nobody answers
+        link.hold(entry)
+        link.release(entry)  # nobody answers
         theirs.send(b"ok")  # to the release, late
         with pytest.raises(JournalError):
-            link.hold_one(entry)
+            link.hold(entry)
 
 
 def test_neither_releasing_nor_a_beat_waits_for_a_full_guardian() -> None:
@@ -140,7 +140,7 @@ def test_neither_releasing_nor_a_beat_waits_for_a_full_guardian() -> None:
         link = GuardianLink(ours)
         entries = [Stopped(999_999, ticks) for ticks in range(3)]
         theirs.send(b"ok")
-        link.hold(entries, timeout_s=3.0)  # as at the start, when the disk may take its time
+        link.hold_all(entries, timeout_s=3.0)  # as at the start, when the disk may take its time
         for _ in range(100_000):  # the guardian takes in nothing
             try:
                 ours.send(b"beat", socket.MSG_DONTWAIT)
@@ -148,10 +148,10 @@ def test_neither_releasing_nor_a_beat_waits_for_a_full_guardian() -> None:
                 break
         started_s = time.monotonic()
         link.beat()
-        link.release_one(*entries)
+        link.release(*entries)
         assert time.monotonic() - started_s < 1.0
         with pytest.raises(JournalError, match=r"within 0\.2 s"):
-            link.hold((Stopped(1, 1),), timeout_s=0.2)
+            link.hold_all((Stopped(1, 1),), timeout_s=0.2)
         assert 0.15 < time.monotonic() - started_s < 2.0
 
 
@@ -171,7 +171,7 @@ def test_beats_do_not_make_an_answer_wait_longer() -> None:
         ending.start()
         started_s = time.monotonic()
         with pytest.raises(JournalError, match=r"within 0\.1 s"):
-            link.hold_one(Stopped(999_999, 1))
+            link.hold(Stopped(999_999, 1))
         took_s = time.monotonic() - started_s
         ending.cancel()
         ended.set()
@@ -181,7 +181,7 @@ def test_beats_do_not_make_an_answer_wait_longer() -> None:
 
 def test_a_beat_is_no_entry(setting: Setting) -> None:
     setting.link.beat()
-    setting.link.hold_one(Stopped(999_999, 1))
+    setting.link.hold(Stopped(999_999, 1))
     assert not setting.link.gone
 
 
@@ -208,7 +208,7 @@ def test_a_journal_that_cannot_be_written_refuses_the_change(tmp_path: Path) -> 
     setting = Setting(tmp_path)
     try:
         with pytest.raises(JournalError, match="Is a directory"):
-            setting.link.hold((FileValue(tmp_path / "knob", "60"),))
+            setting.link.hold_all((FileValue(tmp_path / "knob", "60"),))
     finally:
         setting.close()
 
@@ -218,7 +218,7 @@ def test_a_silent_guardian_is_an_error_in_time() -> None:
     with ours, theirs:
         link = GuardianLink(ours, timeout_s=0.02)
         with pytest.raises(JournalError, match=r"within 0\.02 s"):
-            link.hold_one(Stopped(999_999, 1))
+            link.hold(Stopped(999_999, 1))
 
 
 def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
@@ -226,10 +226,10 @@ def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
     with ours, theirs:
         link = GuardianLink(ours, timeout_s=0.02)
         with pytest.raises(JournalError):
-            link.hold_one(Stopped(999_998, 1))
+            link.hold(Stopped(999_998, 1))
         theirs.send(b"ok")  # to the first, late
         with pytest.raises(JournalError):
-            link.hold_one(Stopped(999_999, 1))
+            link.hold(Stopped(999_999, 1))
 
 
 def test_a_dead_guardian_is_noticed() -> None:
@@ -240,14 +240,14 @@ def test_a_dead_guardian_is_noticed() -> None:
         theirs.close()
         assert link.gone
         with pytest.raises(JournalError):
-            link.hold_one(Stopped(999_999, 1))
+            link.hold(Stopped(999_999, 1))
 
 
 def test_a_left_over_journal_is_undone_at_the_start(tmp_path: Path) -> None:
     knob = tmp_path / "knob"
     knob.write_text("90")
     dead = Setting(tmp_path)
-    dead.link.hold((FileValue(knob, "60"),))
+    dead.link.hold_all((FileValue(knob, "60"),))
     dead.close()
     heir = Setting(tmp_path)
     try:
@@ -262,7 +262,7 @@ def test_what_cannot_be_undone_stays_on_disk(tmp_path: Path) -> None:
     folder = tmp_path / "no-file"
     folder.mkdir()
     dead = Setting(tmp_path)
-    dead.link.hold((FileValue(folder, "60"),))
+    dead.link.hold_all((FileValue(folder, "60"),))
     dead.close()
     heir = Setting(tmp_path)
     with pytest.raises(JournalError, match="by hand"):
@@ -288,7 +288,7 @@ def test_a_hung_loop_that_changes_something_while_it_dies_is_undone(
 ) -> None:
     knob = tmp_path / "swappiness"
     knob.write_text("60")
-    setting.link.hold((FileValue(knob, "60"),))
+    setting.link.hold_all((FileValue(knob, "60"),))
     assert setting.held.restore(forget=False) == ()
     knob.write_text("90")  # its last write, which was stuck in the kernel
     assert setting.held.restore() == ()
@@ -297,7 +297,7 @@ def test_a_hung_loop_that_changes_something_while_it_dies_is_undone(
 
 def test_forgetting_leaves_everything_as_it_is(setting: Setting, tmp_path: Path) -> None:
     knob = tmp_path / "swappiness"
-    setting.link.hold((FileValue(knob, "60"),))
+    setting.link.hold_all((FileValue(knob, "60"),))
     knob.write_text("10")  # the administrator's
     setting.held.forget()
     assert setting.held.restore() == ()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.actuator.guard.slot_tracker import PauseHistory, SlotFacts, SlotTracker
-from stallward.actuator.ipc.pause_memory import MOST_PAUSES, SLOT_BYTES, PauseMemory, kept_since
+from stallward.actuator.ipc.pause_memory import MAX_PAUSES, SLOT_BYTES, PauseMemory, kept_since
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.testing import make_sample
 
@@ -193,13 +193,13 @@ def test_a_torn_record_leaves_the_one_before(byte: int) -> None:
 def test_many_pauses_are_taken_together_and_none_is_lost() -> None:
     memory = bytearray(SLOT_BYTES)
     keeper, tracker = PauseMemory(memory, 1), SlotTracker(1)
-    for number in range(MOST_PAUSES + 20):
+    for number in range(MAX_PAUSES + 20):
         tracker.begin(100.0 + 0.2 * number, [0])
         tracker.update(100.1 + 0.2 * number, [SlotFacts()])
         keeper.note(tracker)
     (known,) = keeper.load()
     assert known is not None
-    assert len(known.pauses) == MOST_PAUSES
+    assert len(known.pauses) == MAX_PAUSES
     assert known.pauses[0][0] == 100.0
     heir = SlotTracker.after_restart(124.0, [0.0], (), [known])
     assert heir.states(124.0)[0].paused_share >= tracker.states(124.0)[0].paused_share
@@ -227,7 +227,7 @@ def test_the_guardian_sees_since_when_each_slot_is_kept_paused() -> None:
     keeper.keep(6.0, [0, 1])
     assert kept_since(memoryview(memory), SLOTS) == (6.0, 5.0)
     tracker = SlotTracker(SLOTS)
-    for number in range(MOST_PAUSES + 20):  # the fullest record leaves room for it
+    for number in range(MAX_PAUSES + 20):  # the fullest record leaves room for it
         tracker.begin(100.0 + number, range(SLOTS))
         tracker.update(100.5 + number, [SlotFacts()] * SLOTS)
         keeper.note(tracker)

@@ -66,7 +66,7 @@ class Setting:
         self.thread = threading.Thread(target=self._serve, args=(self.theirs,))
         self.thread.start()
         link = self.link
-        self.originals = Originals(link.hold_one, link.release_one, link.touch)
+        self.originals = Originals(link.hold, link.release, link.touch)
 
     def _serve(self, theirs: socket.socket) -> None:
         with contextlib.suppress(ConnectionResetError):  # it ended with an answer unread
@@ -117,7 +117,7 @@ def held(setting: Setting, path: Path) -> HeldSetting:
 def test_only_what_is_moved_is_undone(setting: Setting, tmp_path: Path) -> None:
     paths = [knob(tmp_path, name) for name in ("moved", "back", "never", "taken over")]
     moved, back, _never, taken_over = (held(setting, path) for path in paths)
-    setting.link.hold(setting.originals.entries)
+    setting.link.hold_all(setting.originals.entries)
     for one in (moved, back, taken_over):
         one.move("90")
     back.put_back()
@@ -135,7 +135,7 @@ def test_only_what_is_moved_is_undone(setting: Setting, tmp_path: Path) -> None:
 def test_what_is_put_back_may_be_moved_again(setting: Setting, tmp_path: Path) -> None:
     path = knob(tmp_path)
     one = held(setting, path)
-    setting.link.hold(setting.originals.entries)
+    setting.link.hold_all(setting.originals.entries)
     for _ in range(2):
         one.move("90")
         one.put_back()
@@ -149,7 +149,7 @@ def test_what_was_set_before_the_first_move_wins_without_a_table_too(tmp_path: P
     path = knob(tmp_path)
     with contextlib.closing(Setting(tmp_path)) as dead:
         one = held(dead, path)
-        dead.link.hold(dead.originals.entries)
+        dead.link.hold_all(dead.originals.entries)
         path.write_text("70")  # the administrator's
         one.move("90")
         one.put_back()
@@ -165,7 +165,7 @@ def test_it_is_touched_before_it_is_written_and_not_before_that(
 ) -> None:
     path = knob(tmp_path)
     one = held(setting, path)
-    setting.link.hold(setting.originals.entries)
+    setting.link.hold_all(setting.originals.entries)
     entry = one.save()
     assert setting.memory.in_force(setting.held.entries) == ()
     seen = []
@@ -200,18 +200,18 @@ def test_what_needs_an_answer_each_time_is_undone_until_it_is_released(setting: 
 def test_beyond_the_places_everything_is_undone(setting: Setting, tmp_path: Path) -> None:
     setting.link._next_place = PLACES
     entry = FileValue(knob(tmp_path), "60")
-    setting.link.hold_one(entry)
+    setting.link.hold(entry)
     assert setting.held.entries == setting.link.held == (entry,)
 
 
 def test_the_next_loop_starts_with_nothing_touched(setting: Setting, tmp_path: Path) -> None:
     path = knob(tmp_path)
-    setting.link.hold_one(FileValue(path, "60"))
+    setting.link.hold(FileValue(path, "60"))
     setting.link.touch(FileValue(path, "60"), moved=True)
     setting.end_loop()
     assert setting.held.restore() == ()
     setting.start_loop()
-    setting.link.hold_one(FileValue(path, "60"))
+    setting.link.hold(FileValue(path, "60"))
     path.write_text("10")
     assert setting.held.restore() == ()
     assert path.read_text() == "10"
@@ -224,13 +224,13 @@ def test_what_could_not_be_undone_is_not_mixed_up_with_what_the_next_loop_notes(
     stuck.mkdir()
     entry, other = FileValue(stuck, "60"), FileValue(knob(tmp_path), "60")
     for one in (entry, other):
-        setting.link.hold_one(one)
+        setting.link.hold(one)
     setting.link.touch(entry, moved=True)
     setting.end_loop()
     assert len(setting.held.restore()) == 1
     setting.start_loop()
     third = FileValue(knob(tmp_path, "third"), "60")
-    setting.link.hold_one(third)
+    setting.link.hold(third)
     stuck.rmdir()
     for path in (stuck, other.path, third.path):
         path.write_text("10")
@@ -242,7 +242,7 @@ def test_what_could_not_be_undone_is_not_mixed_up_with_what_the_next_loop_notes(
 def test_after_the_death_of_all_only_what_was_moved_is_undone(shm: Path, way: str) -> None:
     dead = Setting(shm)
     moved, never = knob(shm, "moved"), knob(shm, "never")
-    dead.link.hold([FileValue(moved, "60"), FileValue(never, "60")])
+    dead.link.hold_all([FileValue(moved, "60"), FileValue(never, "60")])
     dead.link.touch(FileValue(moved, "60"), moved=True)
     for path in (moved, never):
         path.write_text("10")
@@ -272,7 +272,7 @@ def test_the_next_daemon_knows_the_pauses_of_the_same_slots(
     tracker.begin(5.0, [1])
     PauseMemory(dead.memory.pauses(), 2).note(tracker)
     entry = FileValue(knob(shm), "60")
-    dead.link.hold_one(entry)
+    dead.link.hold(entry)
     dead.link.touch(entry, moved=True)
     dead.close()
     if way == "restore first":
@@ -292,7 +292,7 @@ def test_after_a_death_the_past_of_a_journal_on_a_disk_is_not_clean(
     tmp_path: Path, in_order: bool
 ) -> None:
     dead = Setting(tmp_path)
-    dead.link.hold_one(FileValue(knob(tmp_path), "60"))
+    dead.link.hold(FileValue(knob(tmp_path), "60"))
     if in_order:
         dead.held.forget()
     dead.close()
@@ -307,7 +307,7 @@ def test_after_a_death_the_past_of_a_journal_on_a_disk_is_not_clean(
 def test_without_a_table_to_believe_everything_noted_is_undone(shm: Path, fault: str) -> None:
     dead = Setting(shm)
     path = knob(shm)
-    dead.link.hold_one(FileValue(path, "60"))
+    dead.link.hold(FileValue(path, "60"))
     path.write_text("10")
     dead.close()
     table = touch_path(dead.journal_path)
@@ -330,7 +330,7 @@ def test_without_a_table_to_believe_everything_noted_is_undone(shm: Path, fault:
 def test_beside_a_journal_on_a_disk_there_is_no_table(tmp_path: Path) -> None:
     dead = Setting(tmp_path)
     entry = FileValue(knob(tmp_path), "60")
-    dead.link.hold_one(entry)
+    dead.link.hold(entry)
     assert dead.memory.in_force(dead.held.entries) == ()
     dead.close()
     assert not touch_path(dead.journal_path).exists()
@@ -373,7 +373,7 @@ def test_no_memory_is_said(setting: Setting, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_kill_at_any_instant_leaves_nothing_moved(setting: Setting, tmp_path: Path) -> None:
     paths = [knob(tmp_path, str(number)) for number in range(3)]
     settings = [held(setting, path) for path in paths]
-    setting.link.hold(setting.originals.entries)
+    setting.link.hold_all(setting.originals.entries)
     moved = 0
     for delay_ms in range(25):
         child = os.fork()

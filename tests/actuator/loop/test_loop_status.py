@@ -124,5 +124,5 @@ def test_latency_that_comes_and_goes_is_told_at_once(case: Case) -> None:
 def test_a_journal_that_takes_nothing_is_told_at_once(case: Case) -> None:
     case.missing()
     with pytest.raises(JournalError):
-        case.status._sources.link.hold_one(Stopped(999_999, 1))
+        case.status._sources.link.hold(Stopped(999_999, 1))
     assert case.missing()[0].startswith("journal: The guardian did not take")

@@ -9,19 +9,19 @@ import subprocess
 import time
 from pathlib import Path
 
-from stallward.actuator.ipc.channels import Outlet
+from stallward.actuator.ipc.channels import MessageSocket
 from stallward.actuator.record.frames import read_frames
 from stallward.actuator.record.recorder import RecorderOptions
 from stallward.actuator.runtime.process_start import command_line
 
 
-def _start(path: Path) -> tuple[subprocess.Popen[bytes], Outlet]:
+def _start(path: Path) -> tuple[subprocess.Popen[bytes], MessageSocket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     options = RecorderOptions(fd=theirs.fileno(), path=path)
     command = command_line("stallward.actuator.record.recorder", options)
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE)
     theirs.close()
-    return process, Outlet(ours)
+    return process, MessageSocket(ours)
 
 
 def _end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
@@ -31,38 +31,38 @@ def _end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 def test_everything_sent_is_written(tmp_path: Path) -> None:
     path = tmp_path / "run" / "ticks.frames"
-    process, outlet = _start(path)
+    process, sender = _start(path)
     records = [bytes([i]) * 3000 for i in range(100)]
-    assert all(outlet.send(record) for record in records)
-    outlet.connection.close()
+    assert all(sender.send(record) for record in records)
+    sender.connection.close()
     assert _end(process) == (0, "")
     assert list(read_frames(path)) == records
 
 
 def test_a_killed_recorder_leaves_whole_frames(tmp_path: Path) -> None:
     path = tmp_path / "ticks.frames"
-    process, outlet = _start(path)
+    process, sender = _start(path)
     deadline_s = time.monotonic() + 10
-    outlet.send(b"first")
+    sender.send(b"first")
     while not (path.exists() and list(read_frames(path))) and time.monotonic() < deadline_s:
         time.sleep(0.01)
     process.kill()
     _end(process)
     assert list(read_frames(path)) == [b"first"]
-    assert not outlet.send(b"second"), "nobody is there"
-    assert outlet.dropped == 1
-    outlet.connection.close()
+    assert not sender.send(b"second"), "nobody is there"
+    assert sender.dropped == 1
+    sender.connection.close()
 
 
 def test_it_outlives_signals_meant_for_the_daemon(tmp_path: Path) -> None:
     path = tmp_path / "ticks.frames"
-    process, outlet = _start(path)
+    process, sender = _start(path)
     while not path.exists():
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGTERM)
     os.kill(process.pid, signal.SIGINT)
-    outlet.send(b"last")
-    outlet.connection.close()
+    sender.send(b"last")
+    sender.connection.close()
     assert _end(process) == (0, "")
     assert list(read_frames(path)) == [b"last"]
 
@@ -70,19 +70,19 @@ def test_it_outlives_signals_meant_for_the_daemon(tmp_path: Path) -> None:
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ticks.frames"
     path.write_text("mine")
-    process, outlet = _start(path)
+    process, sender = _start(path)
     status, errors = _end(process)
     assert status == 2
     assert "not a frames file" in errors
     assert "Traceback" not in errors
     assert path.read_text() == "mine"
-    outlet.connection.close()
+    sender.connection.close()
 
 
 def test_a_full_queue_drops_and_counts(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        outlet = Outlet(ours)
-        sent = sum(outlet.send(bytes(4096)) for _ in range(10_000))
+        sender = MessageSocket(ours)
+        sent = sum(sender.send(bytes(4096)) for _ in range(10_000))
         assert 100 < sent < 10_000, "nobody reads"
-        assert outlet.dropped == 10_000 - sent
+        assert sender.dropped == 10_000 - sent

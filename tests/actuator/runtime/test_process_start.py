@@ -37,7 +37,7 @@ from stallward.actuator.runtime.process_start import (
 
 ODD = Path("/a b/'\"$HOME\n\udcff é")
 """A path with everything that a shell, JSON or an encoding could stumble over."""
-LEFT = Inheritance(memory_fd=9, first_place=4, heir=True, unfinished=True)
+INHERITED = Inheritance(memory_fd=9, first_place=4, after_restart=True, unfinished=True)
 PROMETHEUS = PrometheusLatency(url="http://127.0.0.1:1/m", metric='x{a="b"}', period_s=0.1)
 STATSD = StatsdLatency(metric="x", listen="/run/x", tags=("a:b", "c:d"))
 
@@ -48,7 +48,12 @@ STATSD = StatsdLatency(metric="x", listen="/run/x", tags=("a:b", "c:d"))
         GuardianOptions(config=ODD),
         GuardianOptions(config=ODD, owner_fd=7, owned_folder=ODD),
         LoopOptions(
-            config_fd=3, guardian_fd=4, command_fd=5, restarts=0, daemon_start_s=0.1, left=LEFT
+            config_fd=3,
+            guardian_fd=4,
+            command_fd=5,
+            restarts=0,
+            daemon_start_s=0.1,
+            inherited=INHERITED,
         ),
         LoopOptions(
             config_fd=3,
@@ -58,7 +63,7 @@ STATSD = StatsdLatency(metric="x", listen="/run/x", tags=("a:b", "c:d"))
             latency_fd=7,
             restarts=8,
             daemon_start_s=12345.678901234567,
-            left=LEFT,
+            inherited=INHERITED,
         ),
         ServiceOptions(socket=ODD, command_fd=3, life_fd=4, silence_s=2.5, slo_ms=1e-3),
         ServiceOptions(

@@ -110,7 +110,7 @@ class Wiring:
             latency_fd=self._latencies[0].fileno() if self._latencies else -1,
             restarts=restarts,
             daemon_start_s=self._started_s,
-            left=left,
+            inherited=left,
         )
         own = (options.config_fd, options.guardian_fd, options.command_fd, left.memory_fd)
         perhaps = (options.record_fd, options.latency_fd)

@@ -101,7 +101,7 @@ class Guardian:
         left = Inheritance(
             memory_fd=memory.fd,
             first_place=self._journal.first_place,
-            heir=heir,
+            after_restart=heir,
             unfinished=self._journal.unfinished,
         )
         return self._wiring.launch_loop(self.loop.restarts, left)

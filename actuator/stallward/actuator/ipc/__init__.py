@@ -1,1 +1,1 @@
-"""What the processes of the daemon share: sockets, memory and the options they start with."""
+"""What the processes of the daemon share: sockets, memory, and the options at their start."""

@@ -1,7 +1,7 @@
-"""The sockets between the daemon's processes, as the loop uses them.
+"""The loop's ends of the sockets between the daemon's processes.
 
-Everything is SOCK_SEQPACKET (a message is whole or not there). Sending records never waits: a
-reader that is too slow loses them, and that is counted.
+All are SOCK_SEQPACKET, so that a message arrives whole or not at all. Sending a record never
+waits: when the reader is too slow, the record is dropped and counted.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from stallward.actuator.ipc.shared_memory import PLACES, SharedMemory
 from stallward.actuator.journal.entries import NOTABLE, JournalEntry, Noted, to_line
 
 EXIT_USER: Final = 2
-"""Exit status of a process that cannot run because of a user's mistake."""
+"""The exit status of a process that cannot run because of a user's mistake."""
 BEAT: Final = b"beat"
-"""What a ticking loop sends its guardian once a second, and the guardian's answer."""
+"""The message that a ticking loop sends its guardian once a second, and the answer to it."""
 SILENCE_S: Final = 5.0
-"""Guardian and loop each take the other for hung that has not been heard for so long."""
+"""The guardian takes the loop for hung after so long without a message, and vice versa."""
 LOOP_DIED: Final = b"\x12\x00"
-"""An empty CommandResult in a LoopMessage: the guardian's word to the service that no answer
-will come to what was asked."""
+"""An empty CommandResult in a LoopMessage: the guardian tells the service with it that the loop
+has died and will not answer its commands."""
 MESSAGE_BYTES: Final = 1 << 20
 SEND_BUFFER_BYTES: Final = 1 << 20
 _SO_SNDBUFFORCE: Final = 32
 _TICK_TAG: Final = b"\x0a"
+"""The tag of field 1 of LoopMessage, length-delimited (protobuf encoding)."""
 _STATUS_TAG: Final = b"\x1a"
-"""Fields 1 and 3 of LoopMessage, length-delimited (protobuf encoding)."""
+"""The tag of field 3 of LoopMessage, length-delimited (protobuf encoding)."""
 _ENTRIES_PER_MESSAGE: Final = 100
 
 
 def frame_tick(record: bytes) -> bytes:
-    """``LoopMessage(tick=record)`` from a serialised record, without encoding it again."""
-    return _framed(_TICK_TAG, record)
+    """Return ``LoopMessage(tick=record)`` of a serialised record, without encoding it again."""
+    return _length_delimited(_TICK_TAG, record)
 
 
 def frame_status(status: bytes) -> bytes:
-    """``LoopMessage(status=status)`` from a serialised status."""
-    return _framed(_STATUS_TAG, status)
+    """Return ``LoopMessage(status=status)`` of a serialised status."""
+    return _length_delimited(_STATUS_TAG, status)
 
 
-def _framed(tag: bytes, content: bytes) -> bytes:
+def _length_delimited(tag: bytes, content: bytes) -> bytes:
     length, prefix = len(content), bytearray(tag)
     while length > 0x7F:
         prefix.append(length & 0x7F | 0x80)
@@ -55,8 +56,8 @@ def _framed(tag: bytes, content: bytes) -> bytes:
     return bytes(prefix) + content
 
 
-class Outlet:
-    """Sends whole messages without ever waiting.
+class MessageSocket:
+    """Sends and receives whole messages without ever waiting.
 
     Args:
         connection: A SOCK_SEQPACKET socket.
@@ -65,7 +66,7 @@ class Outlet:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.dropped = 0
-        """Messages that the other side was too slow or gone for."""
+        """How many messages were dropped because the other end was too slow or closed."""
         connection.setblocking(False)
         for option in (_SO_SNDBUFFORCE, socket.SO_SNDBUF):
             with contextlib.suppress(OSError):
@@ -73,16 +74,16 @@ class Outlet:
                 break
 
     def send(self, message: bytes) -> bool:
-        """Send ``message``; returns whether it was taken."""
+        """Send ``message``; return whether it was taken."""
         try:
             self.connection.send(message)
-        except OSError:  # full, or nobody is there: never the loop's problem
+        except OSError:  # full, or the other end is closed: the loop goes on
             self.dropped += 1
             return False
         return True
 
     def receive(self) -> bytes | None:
-        """The next message; ``None`` if there is none (or the other side is gone)."""
+        """Return the next message; ``None`` if there is none or the other end is closed."""
         try:
             return self.connection.recv(MESSAGE_BYTES) or None
         except OSError:
@@ -90,16 +91,16 @@ class Outlet:
 
 
 class GuardianLink:
-    """The loop's line to its guardian: entries are acknowledged before anything is changed.
+    """The loop's connection to its guardian, which acknowledges entries before they are changed.
 
-    What is noted at the start is undone only while it is touched, and touching needs no answer:
-    it is written to memory that the guardian reads when the loop is dead.
+    An entry with a place in the touch table is undone only while it is touched. Touching needs no
+    answer: it is a write to memory that the guardian reads when the loop is dead.
 
     Args:
         connection: A SOCK_SEQPACKET socket.
         timeout_s: How long to wait for an acknowledgement while ticking.
-        memory: Shared with the guardian; without it every entry is undone.
-        first_place: The first place of that memory that no earlier loop's entry needs.
+        memory: The memory shared with the guardian; without it every entry is undone.
+        first_place: The first place in that memory that is free of earlier loops' entries.
     """
 
     def __init__(
@@ -110,26 +111,26 @@ class GuardianLink:
         first_place: int = 0,
     ) -> None:
         self.connection = connection
-        # Python waits for a socket with a time-out of its own, even where MSG_DONTWAIT is given.
+        # Otherwise Python itself waits for the socket, even where MSG_DONTWAIT is given.
         connection.setblocking(False)
         self._timeout_s = timeout_s
         self._memory = memory
         self._next_place = first_place
         self._held: dict[JournalEntry, JournalEntry] = {}
-        """As the guardian holds each."""
+        """Each entry, and the form in which the guardian holds it."""
         self.orphaned = False
         """Whether the guardian is known to be dead."""
         self._unanswered = 0
         self._beaten_s: float | None = None
-        """When the guardian was first told of life that it has not confirmed."""
+        """When the first beat was sent that the guardian has not answered yet."""
         self._problem = ""
-        self._lock = threading.Lock()  # levers that write in threads of their own send entries too
+        self._lock = threading.Lock()  # threads of levers send entries, too
 
-    def hold(self, entries: Iterable[JournalEntry], timeout_s: float | None = None) -> None:
+    def hold_all(self, entries: Iterable[JournalEntry], timeout_s: float | None = None) -> None:
         """Have the guardian undo ``entries`` if this process dies.
 
         Raises:
-            JournalError: If the guardian did not take them in time: change nothing.
+            JournalError: If the guardian did not take them in time; nothing may be changed then.
         """
         with self._lock:
             new = [entry for entry in dict.fromkeys(entries) if entry not in self._held]
@@ -141,7 +142,7 @@ class GuardianLink:
                 self._held.update(zip(part, noted, strict=True))
 
     def _noted(self, entry: JournalEntry) -> JournalEntry:
-        """An entry with its place in the touch table, if it is of those that have one."""
+        """Give the entry a place in the touch table, if its kind takes one and one is free."""
         place = self._next_place
         if self._memory is None or place >= PLACES or not isinstance(entry, NOTABLE):
             return entry
@@ -149,7 +150,10 @@ class GuardianLink:
         return Noted(entry, place)
 
     def touch(self, entry: JournalEntry, moved: bool) -> None:
-        """Have ``entry``, which is held, undone if this process dies, or not; never waits."""
+        """Mark a held ``entry`` as changed or as restored; never wait.
+
+        If this process dies, the guardian undoes only entries that are marked as changed.
+        """
         noted = self._held.get(entry)
         if self._memory is not None and isinstance(noted, Noted):
             if moved:
@@ -157,16 +161,20 @@ class GuardianLink:
             else:
                 self._memory.settle(noted.place)
 
-    def hold_one(self, *entries: JournalEntry) -> None:
-        """:meth:`hold` for what the levers change now: one entry, or those of a whole tree."""
-        self.hold(entries)
+    def hold(self, *entries: JournalEntry) -> None:
+        """Call :meth:`hold_all` for entries that a lever is about to change.
 
-    def release_one(self, *entries: JournalEntry) -> None:
-        """Tell the guardian that there is nothing to undo of ``entries``; never waits."""
+        Raises:
+            JournalError: See there.
+        """
+        self.hold_all(entries)
+
+    def release(self, *entries: JournalEntry) -> None:
+        """Tell the guardian that ``entries`` need not be undone any more; never wait."""
         with self._lock:
             held = [entry for entry in entries if entry in self._held]
             for entry in held:
-                self.touch(entry, moved=False)  # at once, whatever becomes of the message
+                self.touch(entry, moved=False)  # in force at once, even if the message is lost
             for start in range(0, len(held), _ENTRIES_PER_MESSAGE):
                 part = held[start : start + _ENTRIES_PER_MESSAGE]
                 message = "".join(
@@ -175,17 +183,17 @@ class GuardianLink:
                 try:
                     self.connection.send(message, socket.MSG_DONTWAIT)
                 except OSError:
-                    return  # then they stay held
+                    return  # these entries stay held
                 self._unanswered += 1
                 for entry in part:
                     del self._held[entry]
 
     def beat(self) -> None:
-        """Tell the guardian that the loop ticks, and ask it for the same; never waits.
+        """Tell the guardian that the loop ticks, and ask it to answer; never wait.
 
-        Takes in the answers so far: nothing wakes the loop for them.
+        This also reads the answers so far, for which nothing wakes the loop.
         """
-        self._ended()
+        self._read_answers()
         if self._beaten_s is None:
             self._beaten_s = time.monotonic()
         with contextlib.suppress(OSError):
@@ -193,34 +201,35 @@ class GuardianLink:
 
     @property
     def held(self) -> tuple[JournalEntry, ...]:
-        """What the guardian undoes if this process dies now, in order."""
+        """The entries that the guardian would undo, in order, if this process died now."""
         held = tuple(self._held.values())
         return held if self._memory is None else self._memory.in_force(held)
 
     @property
     def problem(self) -> str:
-        """Why the guardian refused the last entry; empty if it took it."""
+        """Why the guardian did not take the last entry; empty if it did."""
         return self._problem
 
     @property
     def overdue(self) -> bool:
-        """Whether a sign of life is due that may have come in unread; asks no kernel."""
+        """Whether the answer to a beat is overdue, or has arrived but was not read yet."""
         beaten_s = self._beaten_s
         return beaten_s is not None and time.monotonic() - beaten_s > SILENCE_S
 
     @property
     def gone(self) -> bool:
-        """Whether the guardian died or hangs: one that is stopped would undo nothing.
+        """Whether the guardian is dead or hangs, so that it would undo nothing.
 
-        Also takes in answers that came too late.
+        This also reads answers that came late.
         """
         if self.overdue:
-            return self._ended() or self._beaten_s is not None
-        return self._ended()
+            return self._read_answers() or self._beaten_s is not None
+        return self._read_answers()
 
-    def _ended(self) -> bool:
+    def _read_answers(self) -> bool:
+        """Read the answers that have arrived; return whether the guardian is dead."""
         if not self._lock.acquire(blocking=False):
-            return False  # a thread is waiting for its answer, and will notice
+            return False  # a thread waits for its answer, and will notice
         try:
             while select.select([self.connection], [], [], 0)[0]:
                 answer = self.connection.recv(MESSAGE_BYTES)
@@ -255,7 +264,7 @@ class GuardianLink:
                 if answer.startswith(b"!"):
                     self._problem = answer[1:].decode("utf-8", "replace")
                     raise JournalError(self._problem)
-                if self._unanswered == 0:  # earlier answers that came late are skipped
+                if self._unanswered == 0:  # an earlier answer that came late is skipped
                     self._problem = ""
                     return
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What the guardian, the loop and the service are told at their start, and how they are known."""
+"""The options with which the daemon's processes are started, and the modules that they run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modules:
-    """The module that each process of a daemon runs; its name tells the processes apart."""
+    """The module that each process of a daemon runs; processes are recognised by its name."""
 
     guardian: str = "stallward.actuator.guardian"
     loop: str = "stallward.actuator.loop"
@@ -19,63 +19,69 @@ class Modules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardianOptions:
-    """What a daemon is told at its start."""
+    """The options of the guardian, and so of the whole daemon."""
 
     config: Path
-    """Its configuration, a TOML file."""
+    """The configuration, a TOML file."""
     owner_fd: int = -1
     """The daemon stops when the other end of this descriptor is closed; -1 for none."""
     owned_folder: Path | None = None
-    """A temporary folder of the owner, removed if the owner cannot."""
+    """A temporary folder of the owner, which the guardian removes if the owner cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inheritance:
-    """What a loop finds of those before it."""
+    """What a loop takes over from earlier loops."""
 
     memory_fd: int
-    """See :mod:`stallward.actuator.ipc.shared_memory`."""
+    """The shared memory; see :mod:`stallward.actuator.ipc.shared_memory`."""
     first_place: int
-    """The first place of that memory that no earlier loop's entry needs."""
-    heir: bool
-    """Whether there was a loop that may have paused something lately."""
+    """The first place in that memory that is free of earlier loops' entries."""
+    after_restart: bool
+    """Whether an earlier loop may have paused a slot lately."""
     unfinished: bool = False
-    """Whether something that a loop left could not be undone: the journal has it."""
+    """Whether some changes of an earlier loop could not be undone; the journal holds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopOptions:
-    """What the guardian tells its loop."""
+    """The options of the loop."""
 
     config_fd: int
-    """Holds the daemon's configuration as TOML."""
+    """A file with the daemon's configuration as TOML."""
     guardian_fd: int
+    """The socket to the guardian."""
     command_fd: int
+    """The socket to the service."""
     record_fd: int = -1
-    """Where tick records go; -1 for nowhere."""
+    """The socket to the recorder; -1 if nothing is recorded."""
     latency_fd: int = -1
-    """Where another process sends latencies; -1 for none."""
+    """The socket from which latencies come; -1 if no other process sends any."""
     restarts: int
     """How many loops this daemon has had before."""
     daemon_start_s: float
     """When the daemon was started, CLOCK_MONOTONIC."""
-    left: Inheritance
+    inherited: Inheritance
+    """What the loop takes over from earlier loops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """What the guardian tells its service."""
+    """The options of the service."""
 
     socket: Path
+    """The Unix socket at which the service listens."""
     command_fd: int
+    """The socket to the loop."""
     life_fd: int
+    """The service ends when the other end of this descriptor is closed."""
     silence_s: float
-    """A loop that says nothing for so long is not there."""
+    """The loop counts as unavailable when it sends nothing for so long."""
     latency_fd: int = -1
-    """Where reported latencies go; -1 if they come from elsewhere."""
+    """The socket for latencies that clients report; -1 if latencies come from another source."""
     latency_source: str = ""
-    """The configured source; empty for none."""
+    """The configured source of latencies; empty for none."""
     metrics: str = ""
-    """Where metrics are served; empty for nowhere."""
+    """The address at which metrics are served; empty if they are not."""
     slo_ms: float
     slots: tuple[str, ...] = ()

@@ -1,13 +1,13 @@
 """Memory that the guardian shares with its loop, and that outlives the loop.
 
-What is written here costs no message and no wait, and is there whatever happens to the writer
-afterwards: a byte stored before a write to the kernel is seen by whoever restores. It holds the
-*touch table*, one byte for each original that the journal has noted (whether it is being moved),
-and behind that the slots' pauses (:mod:`stallward.actuator.ipc.pause_memory`).
+A write to it needs no message and no wait, and it stays whatever happens to the writer: a byte
+that is stored before a setting is changed is seen by the process that restores. The memory holds
+the *touch table*, one byte for each original that the journal has noted (whether the setting may
+be changed), and then the pauses of the slots (:mod:`stallward.actuator.ipc.pause_memory`).
 
-Where the journal is on a tmpfs, this is a file beside it and outlives the guardian too: the pauses
-in it are the next daemon's to go on from. Storing to a page of a file on a disk may wait for that
-disk, so elsewhere it is memory without a name.
+Where the journal is on a tmpfs, the memory is a file beside it and outlives the guardian, too: the
+next daemon continues from the pauses in it. Elsewhere it is memory without a name, because storing
+to a page of a file on a disk may have to wait for that disk.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.paths import Paths
 
 PLACES: Final = 8192
-"""Originals that can be noted; those beyond are held as if each had been moved."""
+"""How many originals can be noted; any more are restored as if each had been changed."""
 _TOUCHED: Final = 1
 _NAMES_BYTES: Final = 8
-"""At the end: whose slots these are, a checksum."""
+"""The size of the checksum of the slots' names, at the end of the memory."""
 
 
 class SharedMemory:
-    """The memory of one daemon, as its guardian and its loop see it.
+    """The shared memory of one daemon, as its guardian and its loop see it.
 
     Args:
-        fd: A file of :func:`memory_bytes`, mapped here; it stays the caller's.
+        fd: A file of :func:`memory_bytes` to map; the caller keeps and closes the descriptor.
         named: Whether it is a file beside the journal, which the next daemon finds.
     """
 
@@ -49,25 +49,25 @@ class SharedMemory:
 
     @classmethod
     def make(cls, journal: Path, paths: Paths, slots: Sequence[str]) -> SharedMemory:
-        """New memory, with nothing touched; a file beside the journal where that is on a tmpfs.
+        """Make new memory, with nothing touched; a file beside a journal that is on a tmpfs.
 
-        The pauses are those that a dead daemon has left there of the same slots, if it has.
+        It keeps the pauses that a dead daemon left there, if that had the same slots.
 
         Args:
             journal: The journal's file.
             paths: The kernel's files.
-            slots: What tells each slot from any other, in order.
+            slots: The unique name of each slot, in order.
 
         Raises:
             OSError: If there is no memory.
         """
         size = memory_bytes(len(slots))
-        names = zlib.crc32("\0".join(slots).encode()).to_bytes(_NAMES_BYTES, "little")
+        checksum = zlib.crc32("\0".join(slots).encode()).to_bytes(_NAMES_BYTES, "little")
         old = _read_trusted(touch_path(journal), size) or b""
-        pauses = old[PLACES:-_NAMES_BYTES] if old.endswith(names) else b""
+        pauses = old[PLACES:-_NAMES_BYTES] if old.endswith(checksum) else b""
         fd = -1
         if _on_tmpfs(journal.parent, paths):
-            with contextlib.suppress(OSError):  # full, for example
+            with contextlib.suppress(OSError):  # e.g. it is full
                 fd = _make_file(touch_path(journal), size)
         named = fd >= 0
         if not named:
@@ -75,23 +75,23 @@ class SharedMemory:
             fd = os.memfd_create("loop-memory")
             os.truncate(fd, size)
         os.pwrite(fd, pauses, PLACES)
-        os.pwrite(fd, names, size - _NAMES_BYTES)
+        os.pwrite(fd, checksum, size - _NAMES_BYTES)
         return cls(fd, named=named)
 
     def touch(self, place: int) -> None:
-        """What is noted at ``place`` is to be undone from now on."""
+        """Mark the entry at ``place`` as one to undo from now on."""
         self._map[place] = _TOUCHED
 
     def settle(self, place: int) -> None:
-        """What is noted at ``place`` is as it was."""
+        """Mark the entry at ``place`` as restored."""
         self._map[place] = 0
 
     def settle_all(self) -> None:
-        """Nothing is touched any more."""
+        """Mark every entry as restored."""
         self._map[:PLACES] = bytes(PLACES)
 
     def in_force(self, entries: Iterable[JournalEntry]) -> tuple[JournalEntry, ...]:
-        """Those of ``entries`` that are to be undone now."""
+        """Return those of ``entries`` that must be undone now."""
         return in_force(entries, self._map[:PLACES])
 
     def pauses(self) -> memoryview:
@@ -100,16 +100,16 @@ class SharedMemory:
 
 
 def memory_bytes(slots: int) -> int:
-    """The size of the memory of a daemon with so many slots."""
+    """Return the size of the memory of a daemon with ``slots`` slots."""
     return PLACES + slots * SLOT_BYTES + _NAMES_BYTES
 
 
 def in_force(entries: Iterable[JournalEntry], touched: bytes | None) -> tuple[JournalEntry, ...]:
-    """Those of ``entries`` that are to be undone.
+    """Return those of ``entries`` that must be undone.
 
     Args:
-        entries: What a journal holds.
-        touched: The touch table; ``None`` if there is none, so that all must be.
+        entries: The entries of a journal.
+        touched: The touch table; without one, ``None``, all entries must be undone.
     """
     return tuple(
         entry
@@ -122,25 +122,25 @@ def in_force(entries: Iterable[JournalEntry], touched: bytes | None) -> tuple[Jo
 
 
 def touch_path(journal: Path) -> Path:
-    """Where the memory is that belongs to a journal, if it has a name."""
+    """Return the file of the memory that belongs to a journal, if it has a name."""
     return journal.with_name(f"{journal.name}.touched")
 
 
 def read_touched(journal: Path) -> bytes | None:
-    """The touch table that a dead daemon left beside its journal, if it left one."""
+    """Return the touch table that a dead daemon left beside its journal, if it left one."""
     return _read_trusted(touch_path(journal), PLACES)
 
 
 def _read_trusted(path: Path, size: int) -> bytes | None:
-    """So many bytes of a file that nobody else may have written."""
+    """Read ``size`` bytes of a file, unless another user may have written it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
-        found = os.fstat(fd)
-        trusted = found.st_uid in {0, os.geteuid()} and not found.st_mode & 0o022
-        if not stat.S_ISREG(found.st_mode) or not trusted:
+        status = os.fstat(fd)
+        trusted = status.st_uid in {0, os.geteuid()} and not status.st_mode & 0o022
+        if not stat.S_ISREG(status.st_mode) or not trusted:
             return None
         content = os.pread(fd, size, 0)
         return content if len(content) == size else None
@@ -151,10 +151,10 @@ def _read_trusted(path: Path, size: int) -> bytes | None:
 
 
 def close_journal(journal: Journal) -> None:
-    """Forget what a dead daemon's journal holds, which is undone, but not that there was one.
+    """Clear the journal of a dead daemon after a restore, but leave a sign that there was one.
 
-    The next daemon finds the pauses in the memory's file; where that has no name it finds an
-    empty journal, and takes the past for the worst that the budgets allow.
+    The next daemon finds the pauses in the memory's file. Without that file it finds an empty
+    journal, and assumes as much pausing as the budgets allow.
 
     Raises:
         JournalError: If the journal cannot be emptied.
@@ -167,14 +167,14 @@ def close_journal(journal: Journal) -> None:
     journal.clear()
     try:
         os.pwrite(fd, bytes(PLACES), 0)
-    except OSError:  # without entries it says nothing
+    except OSError:  # without entries in the journal the table has no effect
         pass
     finally:
         os.close(fd)
 
 
 def remove_touched(journal: Path) -> None:
-    """Remove the memory beside a journal; nobody needs it any more."""
+    """Remove the file of the memory beside a journal."""
     with contextlib.suppress(OSError):
         touch_path(journal).unlink(missing_ok=True)
 
@@ -185,7 +185,7 @@ def _make_file(path: Path, size: int) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, 0o600)
     try:
-        # Storing to a page that a full tmpfs cannot give would kill.
+        # Storing to a page that a full tmpfs cannot provide would kill this process.
         os.posix_fallocate(fd, 0, size)
     except OSError:
         os.close(fd)
@@ -195,16 +195,16 @@ def _make_file(path: Path, size: int) -> int:
 
 
 def _on_tmpfs(folder: Path, paths: Paths) -> bool:
-    """Whether a folder, or the nearest one above it that there is, is on a tmpfs."""
+    """Return whether a folder, or its nearest parent that exists, is on a tmpfs."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:
         device = folder.stat().st_dev
     except OSError:
         return False
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+    number = f"{os.major(device)}:{os.minor(device)}"
     for line in (read_text(paths.proc / "self" / "mountinfo") or "").splitlines():
         mount, _, kind = line.partition(" - ")
-        if mount.split()[2:3] == [wanted]:
+        if mount.split()[2:3] == [number]:
             return kind.split()[:1] == ["tmpfs"]
     return False

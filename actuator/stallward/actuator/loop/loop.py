@@ -22,7 +22,7 @@ from stallward.actuator.config.load import parse_config
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import JournalError
-from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, Outlet
+from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, MessageSocket
 from stallward.actuator.ipc.options import LoopOptions
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.ipc.shared_memory import SharedMemory
@@ -60,30 +60,32 @@ class Loop:
     def __init__(self, config: DaemonConfig, options: LoopOptions) -> None:
         self._config = config
         self._options = options
-        left = options.left
-        self._memory = memory = SharedMemory(left.memory_fd)
+        inherited = options.inherited
+        self._memory = memory = SharedMemory(inherited.memory_fd)
         self._link = GuardianLink(
             socket.socket(fileno=options.guardian_fd),
             memory=memory,
-            first_place=left.first_place,
+            first_place=inherited.first_place,
         )
-        self._service = Outlet(socket.socket(fileno=options.command_fd))
+        self._service = MessageSocket(socket.socket(fileno=options.command_fd))
         self._recorder = (
-            Outlet(socket.socket(fileno=options.record_fd)) if options.record_fd >= 0 else None
+            MessageSocket(socket.socket(fileno=options.record_fd))
+            if options.record_fd >= 0
+            else None
         )
         self._stopping = False
         controller = make_controller(config.control.controller)
         latencies = options.latency_fd
         self._node = Node(
             config,
-            self._link.hold_one,
-            self._link.release_one,
+            self._link.hold,
+            self._link.release,
             options.daemon_start_s,
             latencies=socket.socket(fileno=latencies) if latencies >= 0 else None,
             touch_journal=self._link.touch,
         )
         pauses = PauseMemory(memory.pauses(), len(config.background))
-        self._node.remember_pauses(pauses, time.monotonic(), heir=left.heir)
+        self._node.remember_pauses(pauses, time.monotonic(), after_restart=inherited.after_restart)
         engine = _engine(config, self._node, controller)
         leases = Leases()
         desk = CommandDesk(
@@ -145,7 +147,7 @@ class Loop:
             sockets += [self._recorder.connection.fileno()] if self._recorder else []
             config = self._config
             paths, journal = config.node.paths, config.journal.path
-            unfinished = self._memory.in_force if self._options.left.unfinished else None
+            unfinished = self._memory.in_force if self._options.inherited.unfinished else None
             with contextlib.suppress(OSError):
                 end_and_restore(lambda: self._link.held, paths, journal, sockets, unfinished)
         return self._node.close()
@@ -157,7 +159,7 @@ class Loop:
             JournalError: If the guardian is gone.
         """
         try:
-            self._link.hold(self._node.levers.originals(), timeout_s=_JOURNAL_START_S)
+            self._link.hold_all(self._node.levers.originals(), timeout_s=_JOURNAL_START_S)
         except JournalError:
             if self._link.gone:
                 raise

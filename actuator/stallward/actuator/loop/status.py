@@ -9,7 +9,7 @@ from typing import Final
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.lease import Leases
-from stallward.actuator.ipc.channels import GuardianLink, Outlet
+from stallward.actuator.ipc.channels import GuardianLink, MessageSocket
 from stallward.actuator.loop.commands import CommandDesk
 from stallward.actuator.node.node import Node
 from stallward.actuator.record import wire
@@ -29,7 +29,7 @@ class StatusSources:
     leases: Leases
     desk: CommandDesk
     link: GuardianLink
-    outlets: tuple[Outlet, ...]
+    outlets: tuple[MessageSocket, ...]
     restarts: int
     daemon_start_s: float
 

@@ -10,7 +10,7 @@ from typing import Final
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.engine import Engine, TickOutcome
 from stallward.actuator.engine.lease import Leases
-from stallward.actuator.ipc.channels import GuardianLink, Outlet, frame_status, frame_tick
+from stallward.actuator.ipc.channels import GuardianLink, MessageSocket, frame_status, frame_tick
 from stallward.actuator.loop.commands import CommandDesk
 from stallward.actuator.loop.pacing import Pacer, Rhythm
 from stallward.actuator.loop.status import LoopStatus, StatusSources
@@ -59,8 +59,8 @@ class Ticker:
         leases: Leases,
         desk: CommandDesk,
         link: GuardianLink,
-        service: Outlet,
-        recorder: Outlet | None,
+        service: MessageSocket,
+        recorder: MessageSocket | None,
         restarts: int,
         daemon_start_s: float,
     ) -> None:

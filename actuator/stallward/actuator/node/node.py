@@ -118,16 +118,16 @@ class Node:
             aside_s=control.foreign_wait_s,
         )
 
-    def remember_pauses(self, memory: PauseMemory, now_s: float, *, heir: bool) -> None:
+    def remember_pauses(self, memory: PauseMemory, now_s: float, *, after_restart: bool) -> None:
         """Keep the slots' pauses in ``memory`` from now on.
 
         Args:
-            memory: Outlives this process.
+            memory: Memory that outlives this process.
             now_s: CLOCK_MONOTONIC.
-            heir: Whether an earlier loop may have paused something lately. What it did is in
-                ``memory``; where it is not, it is taken for the worst that the budgets allow.
+            after_restart: Whether an earlier loop may have paused a slot lately. Its pauses are in
+                ``memory``; where they are not, the longest that the budgets allow are assumed.
         """
-        if heir:
+        if after_restart:
             count = len(self._config.background)
             longest_s = self._config.guard.max_pause_share * SHARE_WINDOW_S
             paused = [self.levers.slot_paused(i) for i in range(count)]
