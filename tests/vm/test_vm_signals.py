@@ -233,11 +233,11 @@ def test_the_stall_watch_is_woken_by_the_group_it_watches_and_survives_its_end(z
         poller.register(watch.trigger_fd, select.POLLPRI)
         process = zone.start(zone.slots[1], HOG, 160)
         assert poller.poll(60_000)
-        assert watch.look()
+        assert watch.has_stalled()
         process.kill()
         process.wait()
         zone.slots[1].remove(timeout_s=60)
         assert wait_for(lambda: any(event & select.POLLERR for _, event in poller.poll(0)))
-        assert not watch.look()
+        assert not watch.has_stalled()
     finally:
         watch.close()

@@ -57,12 +57,12 @@ class Node:
 
     def __post_init__(self) -> None:
         self.guard = Guard(budgets=BUDGETS, floors_bytes=(1,) * SLOTS, tick_period_s=PERIOD_S)
-        self.start(heir=False)
+        self.start(after_restart=False)
 
-    def start(self, *, heir: bool) -> None:
+    def start(self, *, after_restart: bool) -> None:
         keeper = PauseMemory(self.memory, SLOTS)
         self.tracker = SlotTracker(SLOTS)
-        if heir:
+        if after_restart:
             worst = [WORST_S] * SLOTS
             self.tracker = SlotTracker.after_restart(self.now_s, worst, (), keeper.load())
         self.keeper = keeper
@@ -103,7 +103,7 @@ class Node:
         self.memory.left = None
         self.freeze(False)
         self.now_s += gap_s
-        self.start(heir=True)
+        self.start(after_restart=True)
 
     def check(self) -> None:
         for (_, before_s), (begin_s, _) in zip(self.pauses, self.pauses[1:], strict=False):

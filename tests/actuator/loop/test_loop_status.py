@@ -42,7 +42,7 @@ class ToldNode:
         self.trouble = ""
         self.asked = 0
 
-    def troubles(self) -> tuple[str, ...]:
+    def passing_faults(self) -> tuple[str, ...]:
         return (self.trouble,)
 
     def missing(self) -> tuple[str, ...]:

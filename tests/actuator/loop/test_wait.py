@@ -95,13 +95,13 @@ def test_looks_are_spread_evenly_over_the_wait(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
-    look = desk.watch.look
+    look = desk.watch.has_stalled
 
     def counted() -> bool:
         looks.append(time.monotonic())
         return look()
 
-    monkeypatch.setattr(desk.watch, "look", counted)
+    monkeypatch.setattr(desk.watch, "has_stalled", counted)
     period_s = Rates().calm_watch_s
     assert desk.until(4 * period_s + 0.001)[0] is Woken.DUE
     assert len(looks) <= 1 + 4, "none just before the tick is due"
@@ -203,7 +203,7 @@ def test_a_trigger_that_a_look_has_closed_does_not_spin(
 
 
 def test_the_files_of_a_group_made_anew_are_watched(desk: Desk) -> None:
-    desk.watch.lose()
+    desk.watch.detach()
     desk.stall(5_000_000)  # what the new one had waited before it was found is no news
     assert desk.until(0.1)[0] is Woken.DUE
     desk.stall(6_000_000)

@@ -124,7 +124,7 @@ def test_a_node_without_groups_senses_and_pauses(programs: Programs) -> None:
         sample = node.read(sequence, time.monotonic())
     assert wait_stopped(programs, node, (0, 4))
     assert node.tracker.states(time.monotonic())[0].paused
-    assert node.holds_anything()
+    assert node.anything_held()
     assert node.read(4, time.monotonic()).slots[0].frozen is True
     node.apply(RELEASED, sample, time.monotonic())
     assert wait_stopped(programs, node, (0, 0))

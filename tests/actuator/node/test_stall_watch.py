@@ -26,10 +26,10 @@ def psi(tmp_path: Path) -> Path:
 
 def test_only_growth_since_the_last_look_counts(psi: Path) -> None:
     watch = StallWatch(psi, trigger=False)
-    assert not watch.look()  # what was before is no news
+    assert not watch.has_stalled()  # what was before is no news
     write(psi, 12_345 + STALL_US)
-    assert watch.look()
-    assert not watch.look()
+    assert watch.has_stalled()
+    assert not watch.has_stalled()
     watch.close()
 
 
@@ -37,7 +37,7 @@ def test_a_trickle_is_no_stall(psi: Path) -> None:
     watch = StallWatch(psi, trigger=False)
     for i in range(1, 20):
         write(psi, 12_345 + i * (STALL_US - 1))
-        assert not watch.look()
+        assert not watch.has_stalled()
     watch.close()
 
 
@@ -47,40 +47,40 @@ def test_a_trickle_is_no_stall(psi: Path) -> None:
 def test_what_cannot_be_understood_is_no_stall(psi: Path, content: bytes) -> None:
     watch = StallWatch(psi, trigger=False)
     psi.write_bytes(content)
-    assert not watch.look()
+    assert not watch.has_stalled()
     write(psi, 12_345 + 2 * STALL_US)
-    assert watch.look()
+    assert watch.has_stalled()
     watch.close()
 
 
 def test_what_is_missing_has_a_reason(tmp_path: Path) -> None:
     watch = StallWatch(tmp_path / "gone" / "memory.pressure")
     assert "No such file" in watch.missing
-    assert not watch.look()
+    assert not watch.has_stalled()
     nothing = StallWatch(None)
     assert nothing.missing
-    assert not nothing.look()
+    assert not nothing.has_stalled()
     nothing.close()
 
 
 def test_a_file_that_went_away_is_looked_for_once_a_second(psi: Path) -> None:
     watch = StallWatch(psi, trigger=False)
     psi.unlink()
-    watch.lose()
+    watch.detach()
     watch.reopen(100.0)
     assert "No such file" in watch.missing
     write(psi, 99_000)
     watch.reopen(100.9)
-    assert not watch.look()
+    assert not watch.has_stalled()
     watch.reopen(101.0)
     assert watch.missing == ""
-    assert not watch.look(), "what was before is no news"
+    assert not watch.has_stalled(), "what was before is no news"
     write(psi, 99_000 + STALL_US)
-    assert watch.look()
+    assert watch.has_stalled()
     watch.close()
     watch.reopen(200.0)
     write(psi, 999_000)
-    assert not watch.look(), "closed for good"
+    assert not watch.has_stalled(), "closed for good"
 
 
 @pytest.mark.live
@@ -106,10 +106,10 @@ def test_a_group_made_anew_is_watched_again() -> None:
             pytest.skip(watch.missing)
         group.remove()
         group.create()
-        assert not watch.look(), "the old file says nothing any more"
+        assert not watch.has_stalled(), "the old file says nothing any more"
         watch.reopen(100.0)
         assert watch.missing == ""
-        assert not watch.look()
+        assert not watch.has_stalled()
         assert (watch.trigger_fd >= 0) == (watch.trigger_missing == "")
         watch.close()
     finally:

@@ -80,7 +80,7 @@ class LoopStatus:
 
     def _missing_now(self, now_s: float) -> tuple[str, ...]:
         """What is missing and why; what comes and goes with the journal and latency, at once."""
-        troubles = (self._sources.link.problem, *self._sources.node.troubles())
+        troubles = (self._sources.link.problem, *self._sources.node.passing_faults())
         if now_s >= self._missing_until_s or troubles != self._troubles:
             self._troubles, self._missing_until_s = troubles, now_s + MISSING_S
             problem = self._sources.link.problem

@@ -95,7 +95,7 @@ class Ticker:
         rhythm = self._rhythm
         pacer = Pacer(time.monotonic(), rhythm.tick_s)
         while not stopping():
-            watching = rhythm.quiet and self._node.anything_runs()
+            watching = rhythm.quiet and self._node.background_runs()
             woken = waiter.until(pacer.due_s, rhythm, watching=watching)
             if woken is Woken.STOPPED or (self._link.overdue and self._link.gone):
                 break
@@ -150,7 +150,7 @@ class Ticker:
         self._blind_ticks = 0
         self._record(start_s, sample, outcome, applied, timings)
         self._rhythm.after_tick(
-            sample, outcome.granted, held=self._node.holds_anything(), leased=lease is not None
+            sample, outcome.granted, held=self._node.anything_held(), leased=lease is not None
         )
         now_s = time.monotonic()
         answers = self._desk.after_tick(outcome, now_s)

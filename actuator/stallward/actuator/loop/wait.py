@@ -79,14 +79,14 @@ class Waiter:
             rhythm: Says how often to look for a stall.
             watching: Whether a stall is to end the waiting.
         """
-        look, poll, clock_s = self._watch.look, self._poller.poll, time.monotonic
+        has_stalled, poll, clock_s = self._watch.has_stalled, self._poller.poll, time.monotonic
         now_s = clock_s()
         self._watch.reopen(now_s)
         self._follow_trigger()
         left_s = max(due_s - now_s, 0.0)
         looks = 1
         if watching:
-            look()  # what the tick has seen is no news
+            has_stalled()  # the tick has seen the stall until now
             looks = max(math.ceil(left_s / rhythm.watch_s(now_s)), 1)
         while True:
             found = poll(math.ceil(left_s / looks * 1e3))
@@ -101,7 +101,7 @@ class Waiter:
             left_s = due_s - clock_s()
             if left_s <= 0.0:
                 return Woken.DUE
-            if watching and look():
+            if watching and has_stalled():
                 return Woken.STALLED
 
     def _stopped(self, ready: dict[int, int]) -> bool:
@@ -116,7 +116,7 @@ class Waiter:
         """
         event = ready.get(self._trigger_fd, 0)
         if event & ~select.POLLPRI:
-            self._watch.lose()
+            self._watch.detach()
             self._follow_trigger()
             return False
         return bool(event)

@@ -1,1 +1,1 @@
-"""One node as configured: its sensors and levers put together."""
+"""The node as configured: its targets, its sensors and its levers."""

@@ -1,4 +1,4 @@
-"""Finding on the node what the configuration names: groups, or process trees."""
+"""Finds the targets that the configuration names: groups, or process trees."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses, daemon_pids
 
 PROTECTED_NAME: Final = "protected"
-"""What the protected application's process tree is called in messages."""
+"""The name of the protected application's process tree in messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """What the sensors read and the levers act on."""
+    """The targets that the sensors read and the levers act on."""
 
     hierarchy: Hierarchy
     zone: Cgroup
     protected: AnyTarget
     slots: tuple[AnyTarget, ...]
     forest: Forest
-    """Refreshes the trees among them; it has none where all are groups."""
+    """Refreshes the process trees among the targets; it is empty where all are groups."""
 
 
 def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> Targets:
-    """What ``config`` names on this node.
+    """Find the targets that ``config`` names on this node.
 
     Args:
         config: The configuration.
-        daemon_start_s: CLOCK_MONOTONIC when the daemon was started; now by default.
+        daemon_start_s: When the daemon was started (CLOCK_MONOTONIC); now by default.
 
     Raises:
         NodeError: If a group is missing or cannot be used, or a slot holds the daemon itself.
@@ -51,13 +51,13 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
         for tree, name in zip(forest.trees, names, strict=True)
     )
     for group in (zone, protected, *slots):
-        if isinstance(group, Cgroup) and not _there(group):
+        if isinstance(group, Cgroup) and not _exists(group):
             raise NodeError(
                 f"There is no group {group.name or '/'!r} in {hierarchy.why}",
                 next_step="Make it first, or correct the configuration.",
             )
     for slot in slots:
-        _refuse_own(slot)
+        _refuse_own_slot(slot)
     if forest.refused:
         raise NodeError(
             f"The configuration names a process tree of which {forest.refused[0]}.",
@@ -68,18 +68,18 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
     )
 
 
-def _there(group: Cgroup) -> bool:
-    # Without cgroups the zone is the machine, which has no directory.
+def _exists(group: Cgroup) -> bool:
+    # Without cgroups the zone is the whole machine, which has no directory.
     return group.exists() or (group.is_root and group.hierarchy.kind == "none")
 
 
 def _named_groups(config: DaemonConfig) -> list[tuple[str, str]]:
-    """Where the configuration names a group, and which."""
-    named = [("protected.group", config.protected.group)]
-    named += [(f"protected.groups[{i}]", name) for i, name in enumerate(config.protected.groups)]
-    named += [(f"background[{i}].group", slot.group) for i, slot in enumerate(config.background)]
-    found = [(place, name) for place, name in named if name is not None]
-    return [*found, ("node.zone", config.node.zone)] if config.node.zone.strip("/") else found
+    """Return the keys of the configuration that name groups, each with its group."""
+    keys = [("protected.group", config.protected.group)]
+    keys += [(f"protected.groups[{i}]", name) for i, name in enumerate(config.protected.groups)]
+    keys += [(f"background[{i}].group", slot.group) for i, slot in enumerate(config.background)]
+    named = [(key, name) for key, name in keys if name is not None]
+    return [*named, ("node.zone", config.node.zone)] if config.node.zone.strip("/") else named
 
 
 def _check_groups_usable(config: DaemonConfig, hierarchy: Hierarchy) -> None:
@@ -87,9 +87,9 @@ def _check_groups_usable(config: DaemonConfig, hierarchy: Hierarchy) -> None:
     if not named:
         return
     if hierarchy.kind == "none":
-        place, name = named[0]
+        key, name = named[0]
         raise NodeError(
-            f"config.{place} names the group {name!r}, but {hierarchy.why}",
+            f"config.{key} names the group {name!r}, but {hierarchy.why}",
             next_step="Name processes instead of groups, e.g. "
             'processes = { pidfile = "/run/NAME.pid" }, and let the zone be "/".',
         )
@@ -120,7 +120,7 @@ def _forest(config: DaemonConfig, hierarchy: Hierarchy, daemon_start_s: float | 
 
 
 def _ticks(monotonic_s: float | None) -> int | None:
-    """A CLOCK_MONOTONIC time as processes' start times count it."""
+    """Convert a CLOCK_MONOTONIC time to clock ticks since boot, as in processes' start times."""
     if monotonic_s is None:
         return None
     ago_s = time.monotonic() - monotonic_s
@@ -128,11 +128,11 @@ def _ticks(monotonic_s: float | None) -> int | None:
     return int(since_boot_s * os.sysconf("SC_CLK_TCK")) + 1
 
 
-def _refuse_own(slot: AnyTarget) -> None:
-    """Refuse a slot in which this daemon runs, or pid 1.
+def _refuse_own_slot(slot: AnyTarget) -> None:
+    """Refuse a slot that holds this daemon or pid 1.
 
     Raises:
-        NodeError: Naming the process.
+        NodeError: If it does; the message names the process.
     """
     pid = ExemptProcesses().within(slot)
     if pid is not None:

@@ -1,4 +1,4 @@
-"""The edge between deciding and the kernel: one node's sensors and levers, as configured."""
+"""The node as configured: it reads samples by its sensors and applies states by its levers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Node:
     """Reads samples of a node and applies granted states to it.
 
     Args:
-        config: Which groups, and where.
-        send_journal: Called with journal entries before the first change that they undo;
-            raising keeps the change from being made.
-        release_journal: Called with entries when they are undone for good.
-        daemon_start_s: CLOCK_MONOTONIC when the daemon was started; now by default.
-        latencies: The socket through which latencies come, where another process gathers them.
-        touch_journal: Marks entries that were sent as moved, or as back.
+        config: The daemon's configuration.
+        send_journal: Called with journal entries before the first change that they undo; an error
+            that it raises prevents the change.
+        release_journal: Called with entries that need not be undone any more.
+        daemon_start_s: When the daemon was started (CLOCK_MONOTONIC); now by default.
+        latencies: The socket from which latencies come, where another process gathers them.
+        touch_journal: Marks entries that were sent as changed, or as restored.
 
     Raises:
         NodeError: If a group is missing, the node lacks something, or a background group holds
@@ -99,7 +99,7 @@ class Node:
         self._profile = "default"
 
     def settings(self, protected_pids: frozenset[int]) -> EngineSettings:
-        """What deciding depends on, for this node."""
+        """Return the settings of the engine for this node."""
         control = self._config.control
         context = NodeContext(
             zone_limit_bytes=self.zone_limit_bytes,
@@ -155,20 +155,20 @@ class Node:
         return self._last
 
     def missing(self) -> tuple[str, ...]:
-        """Signals and levers that this node does not have, and why."""
+        """Return the signals and levers that this node does not have, and why."""
         return (*self.missing_signals(), *self.levers.missing())
 
-    def troubles(self) -> tuple[str, ...]:
-        """What of it comes and goes, found without looking at every signal."""
+    def passing_faults(self) -> tuple[str, ...]:
+        """Return the faults that come and go, without a look at every signal."""
         latency = "" if self.latency is None else self.latency.fault
         return (latency, *self.sampler.passing_faults)
 
     def missing_signals(self) -> tuple[str, ...]:
-        """Signals that this node does not have, and why."""
+        """Return the signals that this node does not have, and why."""
         return (*broken(self.absences(), self.sampler.faults), *self.sampler.absent)
 
     def absences(self) -> tuple[Absence, ...]:
-        """Every signal that the last sample did not have, and why; also what cannot be had."""
+        """Return every signal that the last sample lacked, also those that none has, and why."""
         off = self._config.node.page_cache == "off"
         detail = f"page cache by eBPF: {self.page_cache.absent or 'not read'}"
         reason = (Why.OFF if off else Why.UNREADABLE, detail)
@@ -178,19 +178,19 @@ class Node:
     def apply(
         self, granted: DesiredState, sample: Sample, now_s: float
     ) -> tuple[LeverResult, ...]:
-        """Apply a granted state and note what the slots do from now on."""
+        """Apply a granted state, and keep track of what the slots do from now on."""
         # A dry run pauses and limits nothing, whatever is granted.
-        done = RELEASED if self.levers.dry_run else granted
-        stopped = slots_with_stopped(done, sample)
-        pausing = [i for i in range(len(sample.slots)) if done.slot(i).paused or i in stopped]
+        in_force = RELEASED if self.levers.dry_run else granted
+        stopped = slots_with_stopped(in_force, sample)
+        pausing = [i for i in range(len(sample.slots)) if in_force.slot(i).paused or i in stopped]
         self.tracker.begin(now_s, pausing)
-        self._note_pauses()  # before it is so: if this is the last thing done, it counts
+        self._note_pauses()  # before the pauses, which then count even if this process dies here
         if self._pauses is not None:
             self._pauses.keep(now_s, pausing)
         results = self.levers.apply(granted)
         facts = [
             SlotFacts(
-                paused=done.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
+                paused=in_force.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
                 limit_bytes=self.levers.slot_limit_bytes(i),
                 usage_bytes=group.memory_usage_bytes,
                 swap_bytes=group.swap_bytes,
@@ -201,11 +201,11 @@ class Node:
         self._note_pauses()
         if self._pauses is not None:
             self._pauses.keep_only(pausing)
-        self._profile = done.tuning.name
+        self._profile = in_force.tuning.name
         return results
 
     def stall_watch(self) -> StallWatch:
-        """Sees the protected application stall, or the whole machine where it has no PSI."""
+        """Make a watch for stalls of the protected application; of the node, if it has no PSI."""
         group = self._protected if isinstance(self._protected, Cgroup) else None
         folder = None if group is None else group.unified_dir
         path = None if folder is None else folder / "memory.pressure"
@@ -213,16 +213,16 @@ class Node:
             path = self._config.node.paths.proc / "pressure" / "memory"
         return StallWatch(path)
 
-    def holds_anything(self) -> bool:
-        """Whether any lever is not as it was."""
+    def anything_held(self) -> bool:
+        """Return whether any setting may not have its original value."""
         return self.levers.anything_held()
 
-    def anything_runs(self) -> bool:
-        """Whether a stall could be answered: some background is not paused."""
+    def background_runs(self) -> bool:
+        """Return whether some slot is not paused, so that a controller can act on a stall."""
         return not all(state.paused for state in self._last.slot_states)
 
     def release(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Run everything, untuned: what is done when nothing could be read."""
+        """Release everything, as at a tick without a readable sample."""
         results = self.levers.apply(RELEASED)
         facts = [
             SlotFacts(
@@ -238,7 +238,7 @@ class Node:
         return results
 
     def close(self) -> bool:
-        """Put everything back and close the files; whether all of it is back."""
+        """Restore everything and close the files; return whether everything is restored."""
         self.levers.restore()
         self.page_cache.close()
         self._forest.close()

@@ -1,12 +1,12 @@
-"""Noticing within milliseconds that the protected application stalls, between two ticks.
+"""Detects within milliseconds, between two ticks, that the protected application stalls.
 
-One PSI file is kept open and read some 26 to 40 times a second (2 us a read, and a wake-up).
-Where the kernel allows it, it also wakes the loop itself: a PSI trigger of half a second
-(Documentation/accounting/psi.rst) needs CAP_SYS_RESOURCE; other processes may only use windows
-of 2 s and its multiples, which are too slow to be of use here.
+One PSI file is kept open and read some 26 to 40 times a second (2 us for a read, and a wake-up).
+With CAP_SYS_RESOURCE, the kernel also wakes the loop by a PSI trigger of half a second
+(Documentation/accounting/psi.rst). Other processes may only use windows of 2 s and its multiples,
+which are too slow.
 
-A group that is made anew has files of its own: those of the old one say nothing any more, so the
-watch goes over to the new ones.
+A group that is made anew has new files, and the old ones do not change any more. The watch then
+changes to the new files.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from pathlib import Path
 from typing import Final
 
 STALL_US: Final = 500
-"""Growth of the stall between two looks that calls for a tick now."""
+"""How much the stall must grow between two reads to call for a tick at once."""
 TRIGGER_STALL_US: Final = 5_000
 TRIGGER_WINDOW_US: Final = 500_000
 _REOPEN_S: Final = 1.0
-"""How often a file that went away is looked for."""
+"""How often to look for a file that has vanished."""
 _CONTENT_BYTES: Final = 80
-"""The first line, of which the last number counts."""
+"""Enough for the first line, which ends with the total."""
 _TOTAL: Final = b"total="
 
 
 class StallWatch:
-    """Looks at one PSI file.
+    """Watches one PSI file.
 
     Args:
-        path: E.g. memory.pressure of the protected group; ``None`` to see nothing.
-        trigger: Whether to ask the kernel for a trigger too.
+        path: The file, e.g. memory.pressure of the protected group; ``None`` for no file.
+        trigger: Whether to ask the kernel for a trigger, too.
     """
 
     def __init__(self, path: Path | None, *, trigger: bool = True) -> None:
         self.missing = ""
-        """Why nothing can be seen; empty if something can."""
+        """Why no stall can be detected; empty if it can."""
         self.trigger_missing = "not asked for"
-        """Why the kernel does not wake the loop itself; empty if it does."""
+        """Why the kernel does not wake the loop by a trigger; empty if it does."""
         self._fd = self.trigger_fd = -1
         self._last = b""
         self._total_us = 0
         self._path, self._trigger = path, trigger
-        self._again_s = float("-inf")
+        self._reopen_at_s = float("-inf")
         if path is None:
             self.missing = "no PSI file"
         else:
@@ -57,18 +57,18 @@ class StallWatch:
             self.missing = f"{path}: {os.strerror(error.errno or 0)}"
             return
         self.missing = ""
-        self.look()
+        self.has_stalled()
         if self._trigger and self._fd >= 0:
             self._arm(path)
 
     def reopen(self, now_s: float) -> None:
-        """Look for the file if it went away; seldom, so that it may be asked at every tick.
+        """Look for a file that has vanished, at most once a second; call at every tick.
 
         Args:
             now_s: CLOCK_MONOTONIC.
         """
-        if self._fd < 0 and self._path is not None and now_s >= self._again_s:
-            self._again_s = now_s + _REOPEN_S
+        if self._fd < 0 and self._path is not None and now_s >= self._reopen_at_s:
+            self._reopen_at_s = now_s + _REOPEN_S
             self._open(self._path)
 
     def _arm(self, path: Path) -> None:
@@ -88,14 +88,14 @@ class StallWatch:
             return
         self.trigger_fd, self.trigger_missing = fd, ""
 
-    def look(self) -> bool:
-        """Whether the application has stalled since the last look."""
+    def has_stalled(self) -> bool:
+        """Read the file; return whether the application has stalled since the last call."""
         if self._fd < 0:
             return False
         try:
             content = os.pread(self._fd, _CONTENT_BYTES, 0)
-        except OSError:  # the group is gone; a tick will find out
-            self.lose()
+        except OSError:  # the group is gone, as a tick will find
+            self.detach()
             return False
         if content == self._last:
             return False
@@ -108,12 +108,12 @@ class StallWatch:
         return self._total_us - before >= STALL_US
 
     def close(self) -> None:
-        """Close the files for good; nothing is seen any more."""
-        self.lose()
+        """Close the files for good."""
+        self.detach()
         self._path = None
 
-    def lose(self) -> None:
-        """Close the files, whose group is gone; :meth:`reopen` looks for another."""
+    def detach(self) -> None:
+        """Close the files of a group that is gone; :meth:`reopen` looks for a new one."""
         for fd in (self._fd, self.trigger_fd):
             if fd >= 0:
                 with contextlib.suppress(OSError):
