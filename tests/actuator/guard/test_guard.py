@@ -1,4 +1,4 @@
-"""What the guard never lets through, whoever asks."""
+"""Tests of what the guard never grants, whichever controller decides."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ LEVELS = [int(REFERENCE * ratio) for ratio in LIMIT_RATIOS[1:]]
 def _tighten(
     guard: Guard, gaps_s: list[float], field: str = "limit_bytes", usage_bytes: int = 0
 ) -> list[int | None]:
-    """What is granted of the tightest limit, tick by tick, where it is put in force at once."""
+    """The limits granted tick by tick when the tightest is desired and each is applied at once."""
+
     memory, limit, time_s, seen = GuardMemory(), None, 1000.0, []
     want = DesiredState(slots=(SlotDesire(**{field: 1}),))  # type: ignore[arg-type]
     for gap_s in gaps_s:

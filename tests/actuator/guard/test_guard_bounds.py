@@ -1,4 +1,4 @@
-"""The bounds of every lever, and stepping aside."""
+"""Tests of the bounds of every lever, and of stepping aside."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ def _granted(want: SlotDesire, sample: Sample | None = None, **budgets: Any) -> 
 )
 def test_each_wish_is_kept_within_its_bound(field: str, want: Any, granted: Any) -> None:
     verdict = _review(SlotDesire(**{field: want}))
-    found = getattr(verdict.granted.slots[0], field)
-    assert found == granted
-    changed = set(found) != set(want) if isinstance(want, tuple) else found != want
+    value = getattr(verdict.granted.slots[0], field)
+    assert value == granted
+    changed = set(value) != set(want) if isinstance(want, tuple) else value != want
+
     assert bool(verdict.changes) is changed
 
 

@@ -1,4 +1,4 @@
-"""What the guard grants less of: as values, in words, and as labels of metrics."""
+"""Tests of the guard's changes as values, in words, and as labels of metrics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOG = ProcessRef(pid=100, start_time_ticks=7)
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A wish, and what must come of it."""
+    """A desired state, and the change that the guard must make to it."""
 
     rule: GuardRule
     says: str
@@ -288,7 +288,7 @@ def test_a_limit_under_which_the_kernel_killed_names_itself() -> None:
     assert _label(change) == "limit_unknown"
 
 
-def test_stops_in_a_slot_that_somebody_else_has_paused_are_refused() -> None:
+def test_stops_in_a_slot_that_another_program_has_paused_are_refused() -> None:
     case = Refusal(
         rule=GuardRule.SET_BY_OTHERS, wish=Wish.STOP, says="", label="stop",
         sample=_levers("pause:hog0"),
@@ -309,5 +309,5 @@ def test_no_rule_is_untested() -> None:
 def test_what_is_left_out_is_counted() -> None:
     refs = tuple(ProcessRef(pid=1000 + i, start_time_ticks=0) for i in range(100))
     verdict = _guard().review(DesiredState(stopped=refs), make_sample(), GuardMemory())
-    found = Reasons(changes=verdict.changes, changes_left_out=verdict.changes_left_out)
-    assert reason_notes(found)[-1] == f"and {100 - len(verdict.changes)} more notes"
+    reasons = Reasons(changes=verdict.changes, changes_left_out=verdict.changes_left_out)
+    assert reason_notes(reasons)[-1] == f"and {100 - len(verdict.changes)} more notes"

@@ -1,4 +1,4 @@
-"""A limit under which the kernel killed is lifted, and none comes for a while."""
+"""Tests that a limit under which the kernel killed is lifted, and none is granted for a while."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_S = 600.0
 
 @dataclass
 class Node:
-    """One slot behind the guard; what is granted is in force at the next tick."""
+    """One slot behind the guard; a granted state is in force at the next tick."""
 
     guard: Guard = field(
         default_factory=lambda: Guard(

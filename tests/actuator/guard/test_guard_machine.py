@@ -82,7 +82,7 @@ ESSENTIAL = {"protected", "zone", "latency"}
 
 
 class GuardedNode(RuleBasedStateMachine):
-    """Ticks of an engine on a kernel, at any time, on any sample, for any wish."""
+    """Ticks of an engine on a kernel, at any time, with any sample and any desired state."""
 
     @initialize(
         budgets=st.builds(
@@ -116,15 +116,15 @@ class GuardedNode(RuleBasedStateMachine):
         self.absent: frozenset[str] = frozenset()
         self.sequence = 0
         self.due_s = self.kernel.now_s
-        """When the next tick is due at the latest, as the last one was told."""
+        """The latest time at which the next tick is due, as given to the last tick."""
         self.blind_ticks = 0
         self.moves_early = False
         self.dies = ""
-        """Where in the next tick the loop is killed."""
+        """The point of the next tick at which the loop is killed."""
         self.sampled_s = 0.0
         """The latest time of a sample."""
         self.renewed: set[int] = set()
-        """Slots whose group, or whose limit, is not the one of the last tick."""
+        """Slots whose group or limit is another one than at the last tick."""
         self.stall_us = 0
         for _ in range(3):
             self.tick(PERIOD_S, 0.0, 0.0)
@@ -134,7 +134,7 @@ class GuardedNode(RuleBasedStateMachine):
         self.steps: dict[int, tuple[float, int]] = {}
         self.seen: set[str] = set()
         self.checked_s = -math.inf
-        """The time of the last sample that engine and model could tell from the one before."""
+        """The time of the last sample that differed from the one before."""
         self.who = ""
         self.good_ticks = 0
         self.late_ticks: list[bool] = []
@@ -234,7 +234,7 @@ class GuardedNode(RuleBasedStateMachine):
         run=tick_runs,
     )
     def everybody_wants_all(self, wish: DesiredState, run: Run) -> None:
-        """Nothing is wrong, and whoever decides wants as much as it may."""
+        """Ticks without a fault, at which every controller wants as much as it may."""
         self.absent = frozenset()
         self.kernel.refuses_pause = self.kernel.refuses_limit = False
         self.policy.score = self.rule.score = 0.0
@@ -269,13 +269,13 @@ class GuardedNode(RuleBasedStateMachine):
 
     @rule(time=st.sampled_from([0.0, -1.0, -3600.0, math.nan, math.inf]))
     def a_clock_is_wrong(self, time: float) -> None:
-        """The sample's time repeats, goes back or is none; real time goes on."""
+        """A tick whose sample has a time that repeats, goes back or is no number."""
         last_s = self.kernel.now_s
         self.tick(PERIOD_S, 0.0, 0.0, sample_time_s=last_s + time)
 
     @rule()
     def a_tick_sees_nothing(self) -> None:
-        """No sample: the loop releases everything."""
+        """A tick without a sample, at which the loop releases everything."""
         self.wait(PERIOD_S, 0.0)
         before_s = self.kernel.now_s
         self.note_overrun()
@@ -305,7 +305,7 @@ class GuardedNode(RuleBasedStateMachine):
         dies: str,
         cut: int | None,
     ) -> None:
-        """Killed anywhere in a tick; the guardian thaws, unless it was killed too."""
+        """The loop is killed anywhere in a tick; the guardian thaws, unless it is killed, too."""
         for _ in range(times):
             if dies != "between ticks":
                 self.dies, self.memory.cut = dies, cut
@@ -316,7 +316,7 @@ class GuardedNode(RuleBasedStateMachine):
             self.some_ticks((*run, 1.0, 0.0))
 
     def start_again(self, gap_s: float, *, thawed: bool) -> None:
-        """A new loop after ``gap_s``, which finds what the last one wrote of its pauses."""
+        """A new loop starts after ``gap_s`` with the last one's record of its pauses."""
         if thawed:
             self.kernel.release()
         else:
@@ -343,7 +343,7 @@ class GuardedNode(RuleBasedStateMachine):
         self.kernel.now_s += gap_s + late_s
 
     def note_overrun(self) -> None:
-        """The levers have moved now: was that later than the guard allows for?"""
+        """Note that the levers have moved now, and whether that is later than the guard allows."""
         late_s = self.kernel.now_s - self.due_s - self.budgets.late_allowance_s
         for slot in self.kernel.slots:
             if late_s > 0 and slot.still:
@@ -416,10 +416,10 @@ class GuardedNode(RuleBasedStateMachine):
             groups.append(
                 GroupSample(name=name, memory_usage_bytes=slot.usage_bytes if known else None)
             )
-        found = [(100, 0), (101, 1), (PROTECTED_PID, -1)]
+        pids = [(100, 0), (101, 1), (PROTECTED_PID, -1)]
         listed = tuple(
             ProcessSample(pid=pid, start_time_ticks=7, slot=slot, oom_score=0, stopped=False)
-            for pid, slot in found
+            for pid, slot in pids
         )
         states: tuple[SlotState, ...] = self.tracker.states(now_s)
         return Sample(
@@ -509,7 +509,7 @@ class GuardedNode(RuleBasedStateMachine):
         self.hard_bytes[index] = hard
 
     def check_pace(self, index: int, limit_bytes: int) -> None:
-        """No second step within half a period of the one before."""
+        """Check that no second step follows within half a period of another."""
         if index in self.steps:
             at_s, to_bytes = self.steps[index]
             if self.sampled_s - at_s < PERIOD_S / 2 - EPSILON_S:
@@ -528,7 +528,7 @@ class GuardedNode(RuleBasedStateMachine):
                 assert all(ref.pid != 100 for ref in granted.stopped)
 
     def check_trust(self, outcome: TickOutcome, *, must_fall_back: bool) -> None:
-        """Whoever had a fault is followed only after good ticks in a row."""
+        """Check that a controller with a fault is followed only after good ticks in a row."""
         who = "remote" if self.lease is not None else self.engine.in_force.name
         controller = {"rule": self.rule, "policy": self.policy}.get(who)
         if controller is not None:
@@ -593,13 +593,14 @@ class GuardedNode(RuleBasedStateMachine):
                 assert begin_s - end_s >= self.budgets.min_run_s - EPSILON_S
 
     def stills(self, slot: Slot) -> Iterator[tuple[float, float]]:
-        """Standstills so far; the last may go on until the next tick, late as allowed."""
+        """The standstills so far; the last may go on until the next tick, late as allowed."""
         yield from slot.stills
         if slot.still_since_s is not None:
             yield slot.still_since_s, self.due_s + self.budgets.late_allowance_s
 
     def excess_s(self, slot: Slot, begin_s: float, end_s: float) -> float:
-        """By how much ticks were later than allowed between two times while it stood still."""
+        """The time by which ticks between two times were later than allowed in standstills."""
+
         return sum(late_s for at_s, late_s in slot.overruns if begin_s <= at_s <= end_s)
 
 

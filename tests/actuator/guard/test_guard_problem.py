@@ -1,4 +1,4 @@
-"""What makes a decision unfit: as a value and in words."""
+"""Tests of the problem of an unusable decision, as a value and in words."""
 
 from __future__ import annotations
 

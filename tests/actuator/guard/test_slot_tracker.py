@@ -1,4 +1,4 @@
-"""What the tracker says of a slot's past."""
+"""Tests of the history that the tracker keeps of each slot."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The deterministic layer between every controller and the kernel."""
+"""The guard: the deterministic layer between every controller and the kernel."""

@@ -1,4 +1,4 @@
-"""How far any controller may go: the guard's numbers, the ``[guard]`` table of the daemon."""
+"""The guard's numbers, which bound every controller: the configuration's ``[guard]`` table."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from stallward.agent.desired import MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """How far a controller may go, and when it is taken off."""
+    """The bounds on what a controller may do, and the rules for replacing it after a fault."""
 
     max_pause_s: float = 5.0
+    """The longest that a slot is paused at a time."""
     max_pause_share: float = 0.8
-    """Of any 60 s."""
+    """The largest share of any 60 s for which a slot is paused."""
     min_run_s: float = 0.5
-    """After each thaw."""
+    """The shortest time that a slot runs after each thaw."""
     late_allowance_s: float = 0.1
-    """A tick whose levers move this late still keeps the pause budgets; later ones overrun them
-    by what they are later."""
+    """How late the levers of a tick may move without overrunning the pause budgets. A later tick
+    overruns them by the difference."""
     hard_limit_margin_bytes: int = 16 * MIB
-    """How far above what a slot holds a hard limit stays while it is tightened."""
+    """How far a hard limit stays above the memory that a slot uses, while it is tightened."""
     kill_wait_s: float = 600.0
-    """A slot in which the kernel killed under a limit gets no limit for so long."""
+    """How long a slot gets no limit after the kernel killed one of its processes under a limit."""
     min_cpu_cores: float = 0.05
-    """The least CPU time a slot is left."""
+    """The lowest CPU limit of a slot."""
     min_io_bytes_per_s: int = 65536
-    """The least disk throughput a slot is left."""
+    """The lowest limit of a slot's disk throughput."""
     stale_s: float = 0.5
-    """A sample older than this is not decided on."""
+    """The age above which a sample is too old to decide on."""
     return_after_ticks: int = 5
-    """Good ticks in a row after which a controller that was taken off decides again."""
+    """Ticks in a row without a fault after which a controller that was replaced decides again."""
     lift_budgets: bool = False
-    """Lift the pause budgets and the limit's pace (never floors, protection or restoring), for
-    a controller that a comparison must run as its source states it."""
+    """Whether to lift the pause budgets and the pace of limits, for a controller that a comparison
+    must run as its source states it. Floors, protection and restoring stay."""
     allow_terminate: bool = False
-    """Background work may be ended, also by a limit that makes the kernel kill."""
+    """Whether background work may be ended, also by a limit under which the kernel kills."""

@@ -1,7 +1,7 @@
-"""What the guard granted less of than was wished, as values: which rule, and its numbers. Pure.
+"""The changes that the guard makes to a desired state, as values: the rule and its numbers. Pure.
 
-Programs compare and count these values. The sentences that people read are made from them in
-``reasons_text`` and nowhere else.
+A *wish* is one part of a desired state. Programs compare and count the changes. The sentences that
+people read are made from them in ``record/reasons_text.py`` and nowhere else.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 
 class Wish(enum.Enum):
-    """The part of a desired state that was not granted as it was wished."""
+    """The part of a desired state that was refused or changed."""
 
     SLOT = "slot"
-    """Everything that was wished of one slot."""
+    """Everything that was desired of one slot."""
     PAUSE = "pause"
     STOP = "stop"
-    """Stopping one process."""
+    """To stop one process."""
     TERMINATE = "terminate"
-    """Ending a slot, or one process where ``pid`` is set."""
+    """To end a slot, or one process where ``pid`` is set."""
     LIMIT = "limit"
     HARD_LIMIT = "hard_limit"
     SWAP_MAX = "swap_max"
     RECLAIM = "reclaim"
     MEMORY = "memory"
-    """All that takes memory from a slot: limits, hard limits, swap limits and reclaim."""
+    """Everything that takes memory from a slot: limits, hard limits, swap limits and reclaim."""
     CPU_MAX = "cpu_max"
     IO_MAX = "io_max"
     NICE = "nice"
@@ -34,66 +34,66 @@ class Wish(enum.Enum):
     PROTECTED_LOW = "protected_low"
     """The guaranteed memory of the protected group."""
     LEVER = "lever"
-    """Whatever ``lever`` would have changed."""
+    """The setting that ``lever`` would have changed."""
     OTHER = "other"
-    """One that this version does not know."""
+    """A wish that this version does not know."""
 
 
 class GuardRule(enum.Enum):
-    """The rule of the guard that refused or changed a wish."""
+    """The rule by which the guard refused or changed a wish."""
 
     MAX_PAUSE = "max_pause"
-    """A pause lasts ``bound`` seconds at most; the slot has been paused for ``found``."""
+    """A pause lasts at most ``bound`` seconds; the slot has been paused for ``found`` seconds."""
     PAUSE_SHARE = "pause_share"
-    """A slot is paused for the share ``bound`` of a minute at most; it was for ``found``."""
+    """A slot is paused for at most the share ``bound`` of a minute; the share is ``found`` now."""
     MIN_RUN = "min_run"
-    """A slot runs for ``bound`` seconds after a thaw; the last one was ``found`` seconds ago."""
+    """A slot runs at least ``bound`` seconds after a thaw; the last was ``found`` seconds ago."""
     PROTECTED_PROCESS = "protected_process"
     """The slot is left alone: ``protected_pid`` runs in it."""
     NOT_IN_SAMPLE = "not_in_sample"
-    """The sample has other slots than the node."""
+    """The sample does not have the slots of the node."""
     NOT_BACKGROUND = "not_background"
-    """The process is not one of the background."""
+    """The process is not a background process."""
     NOT_ALLOWED = "not_allowed"
     """The configuration does not allow it."""
     SET_BY_OTHERS = "set_by_others"
-    """Somebody else has changed the setting, so the daemon leaves it alone."""
+    """Another program has changed the setting, so the daemon steps aside."""
     DEMAND_UNKNOWN = "demand_unknown"
-    """How much memory the slot wants is not known yet."""
+    """The memory that the slot needs without a limit is not known yet."""
     USAGE_UNKNOWN = "usage_unknown"
-    """How much memory the slot holds is not known."""
+    """The memory that the slot uses is not known."""
     NO_TIME = "no_time"
-    """The sample has no usable time, so no step can be paced."""
+    """The sample has no usable time, so the pace of limits cannot be kept."""
     FLOOR = "floor"
-    """Nothing goes below the slot's floor, ``bound`` bytes."""
+    """No limit is below the slot's floor, ``bound`` bytes."""
     ONE_LEVEL = "one_level"
     """Memory is taken one level a tick, now down to ``bound`` bytes."""
     ABOVE_USAGE = "above_usage"
-    """A hard limit stays above what the slot holds, at ``bound`` bytes."""
+    """A hard limit stays above the memory that the slot uses, at ``bound`` bytes."""
     ABOVE_LIMIT = "above_limit"
     """A hard limit is not below the limit of ``bound`` bytes."""
     LIMIT_KILLED = "limit_killed"
-    """Under a limit the kernel killed in the slot, ``found`` seconds ago."""
+    """The kernel killed in the slot under a limit, ``found`` seconds ago."""
     BESIDE_HARD_LIMIT = "beside_hard_limit"
-    """There is no swap limit beside a hard limit."""
+    """No swap limit is granted beside a hard limit."""
     MINIMUM = "minimum"
-    """The least that is granted is ``bound``."""
+    """The lowest value that is granted is ``bound``."""
     CPUS_OFFLINE = "cpus_offline"
-    """Of the CPUs that were wished, ``found`` are not online."""
+    """``found`` of the desired CPUs are not online."""
     NO_CPU_ONLINE = "no_cpu_online"
-    """None of the CPUs that were wished is known to be online."""
+    """None of the desired CPUs is known to be online."""
     STILL_RUNNING = "still_running"
-    """Paging out everything at once is for slots that are paused."""
+    """Only a paused slot may be paged out at once."""
     ZONE_UNKNOWN = "zone_unknown"
     """The memory of the zone is not known."""
     ZONE_MEMORY = "zone_memory"
-    """The guarantee is at most the memory of the zone, ``bound`` bytes."""
+    """The guaranteed memory is at most the memory of the zone, ``bound`` bytes."""
     OTHER = "other"
-    """One that this version does not know."""
+    """A rule that this version does not know."""
 
 
 class Unit(enum.Enum):
-    """The unit of the numbers of a change."""
+    """The unit of the numbers of a :class:`GuardChange`."""
 
     NONE = ""
     SECONDS = "s"
@@ -112,7 +112,7 @@ class GuardChange:
     rule: GuardRule
     wish: Wish
     slot: int | None = None
-    """The number of the slot; ``None`` for what is no slot's."""
+    """The number of the slot; ``None`` if the wish is not about a slot."""
     group: str = ""
     """The name of the slot's group in the sample."""
     pid: int | None = None
@@ -120,10 +120,10 @@ class GuardChange:
     protected_pid: int | None = None
     """The protected process that runs in the slot."""
     lever: str = ""
-    """The lever that somebody else has moved."""
+    """The lever whose setting another program has changed."""
     found: float | None = None
-    """The number that the guard saw, where the rule names one."""
+    """The number that the guard saw, where the rule uses one."""
     bound: float | None = None
-    """The number that the rule allows or grants, where it names one."""
+    """The number that the rule allows or grants, where it uses one."""
     unit: Unit = Unit.NONE
     """The unit of both numbers."""

@@ -1,7 +1,7 @@
-"""Whether a desired state can be expressed at all, on any node. Pure.
+"""Checks whether a desired state or a decision can be expressed on a node at all. Pure.
 
-What fails here is refused as a whole: it is not a matter of how far a controller may go, but a
-mistake (a NaN, a number that no kernel file takes, a value that the tick record cannot hold).
+A state that fails is refused as a whole. It does not merely go too far but contains a mistake: a
+NaN, a number that no kernel file takes, or a value that the tick record cannot hold.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 MAX_SWAPPINESS: Final = 200
 MAX_LIMIT_BYTES: Final = 1 << 62
 MAX_CPUS: Final = 8192
-"""The most a Linux kernel is built for."""
+"""The largest number of CPUs that a Linux kernel is built for."""
 MAX_REFS: Final = 4096
-"""Processes named in one desired state."""
+"""The largest number of processes in one desired state."""
 _MAX_CORES: Final = 65536.0
 _MAX_PID: Final = 1 << 22
 """PID_MAX_LIMIT of 64-bit kernels."""
@@ -47,27 +47,27 @@ _TUNING_INTEGERS: Final = (
 
 
 def inexpressible(desired: object, slots: int) -> Problem | None:
-    """Why ``desired`` cannot be expressed on a node of ``slots`` slots; ``None`` if it can."""
-    return next(_of_state(desired, slots), None)
+    """Why ``desired`` cannot be expressed on a node with ``slots`` slots; ``None`` if it can."""
+    return next(_state_problems(desired, slots), None)
 
 
 def unusable(decision: object, slots: int) -> Problem | None:
     """Why a controller's decision cannot be used or recorded; ``None`` if it can."""
-    return next(_of_decision(decision, slots), None)
+    return next(_decision_problems(decision, slots), None)
 
 
 Problems = Iterator[Problem]
-"""What is wrong, the first first; later checks rely on earlier ones."""
+"""Problems in the order of the checks. The first one counts: later checks rely on earlier ones."""
 
 
-def _of_decision(decision: object, slots: int) -> Problems:
+def _decision_problems(decision: object, slots: int) -> Problems:
     if not isinstance(decision, Decision):
-        yield _no("decision", decision, Expected.DECISION)
+        yield _wrong_type("decision", decision, Expected.DECISION)
         return
-    yield from _of_state(decision.desired, slots)
+    yield from _state_problems(decision.desired, slots)
     action = () if decision.action is None else decision.action
     if not isinstance(action, tuple):
-        yield _no("action", action, Expected.TUPLE)
+        yield _wrong_type("action", action, Expected.TUPLE)
     for value in action:
         yield from _integer("action", value, 0, _MAX_ACTION)
         if value is None:
@@ -75,15 +75,15 @@ def _of_decision(decision: object, slots: int) -> Problems:
     yield from _number("propensity", decision.propensity, 1.0)
     yield from _number("score", decision.score, math.inf)
     if not isinstance(decision.reason, str):
-        yield _no("reason", decision.reason, Expected.TEXT)
+        yield _wrong_type("reason", decision.reason, Expected.TEXT)
 
 
-def _of_state(desired: object, slots: int) -> Problems:
+def _state_problems(desired: object, slots: int) -> Problems:
     if not isinstance(desired, DesiredState):
-        yield _no("desired", desired, Expected.DESIRED_STATE)
+        yield _wrong_type("desired", desired, Expected.DESIRED_STATE)
         return
     if not isinstance(desired.slots, tuple):
-        yield _no("slots", desired.slots, Expected.TUPLE)
+        yield _wrong_type("slots", desired.slots, Expected.TUPLE)
     if len(desired.slots) > slots:
         yield Problem(
             flaw=Flaw.TOO_MANY_SLOTS,
@@ -92,17 +92,19 @@ def _of_state(desired: object, slots: int) -> Problems:
             high=float(slots),
         )
     for index, slot in enumerate(desired.slots):
-        for problem in _of_slot(slot):
+        for problem in _slot_problems(slot):
             yield replace(problem, slot=index)
-    yield from _of_tuning(desired.tuning)
-    yield from _of_processes(desired)
+    yield from _tuning_problems(desired.tuning)
+    yield from _process_problems(desired)
     yield from _integer("protected_low_bytes", desired.protected_low_bytes, 0, MAX_LIMIT_BYTES)
     yield from _flag("protect_from_oom", desired.protect_from_oom)
     yield from _flag("protected_willneed", desired.protected_willneed)
 
 
-def _no(field: str, value: object, expected: Expected, high: float | None = None) -> Problem:
-    """That a field is of another type, where its value would say nothing."""
+def _wrong_type(
+    field: str, value: object, expected: Expected, high: float | None = None
+) -> Problem:
+    """The problem of a wrong type, reported by the name of the type."""
     return Problem(
         flaw=Flaw.WRONG_TYPE,
         field=field,
@@ -112,8 +114,8 @@ def _no(field: str, value: object, expected: Expected, high: float | None = None
     )
 
 
-def _odd(field: str, value: object, expected: Expected) -> Problem:
-    """That a field is of another type, and what it holds."""
+def _wrong_value(field: str, value: object, expected: Expected) -> Problem:
+    """The problem of a wrong type, reported by the value."""
     return Problem(flaw=Flaw.WRONG_TYPE, field=field, value=repr(value), expected=expected)
 
 
@@ -126,8 +128,8 @@ def _outside(field: str, value: float, low: float, high: float) -> Problem:
 def _integer(name: str, value: Any, low: int, high: int) -> Problems:
     if value is None:
         return
-    if type(value) is not int:  # bool is an int to Python and no number to anybody else
-        yield _odd(name, value, Expected.INTEGER)
+    if type(value) is not int:  # Python counts bool as int, but a truth value is no number
+        yield _wrong_value(name, value, Expected.INTEGER)
     elif not low <= value <= high:
         yield _outside(name, value, low, high)
 
@@ -136,7 +138,7 @@ def _number(name: str, value: Any, high: float) -> Problems:
     if value is None:
         return
     if type(value) is bool or not isinstance(value, (int, float)):
-        yield _odd(name, value, Expected.NUMBER)
+        yield _wrong_value(name, value, Expected.NUMBER)
     elif not math.isfinite(value):
         yield Problem(flaw=Flaw.NOT_FINITE, field=name, value=f"{value}")
     elif not 0 <= value <= high:
@@ -145,12 +147,12 @@ def _number(name: str, value: Any, high: float) -> Problems:
 
 def _flag(name: str, value: Any) -> Problems:
     if type(value) is not bool:
-        yield _odd(name, value, Expected.FLAG)
+        yield _wrong_value(name, value, Expected.FLAG)
 
 
-def _of_slot(slot: Any) -> Problems:
+def _slot_problems(slot: Any) -> Problems:
     if not isinstance(slot, SlotDesire):
-        yield _no("slots", slot, Expected.SLOT_DESIRE)
+        yield _wrong_type("slots", slot, Expected.SLOT_DESIRE)
         return
     yield from _flag("paused", slot.paused)
     if slot == _DEFAULT:
@@ -161,36 +163,36 @@ def _of_slot(slot: Any) -> Problems:
     if slot.cpu_max_cores == 0:
         yield Problem(flaw=Flaw.OUT_OF_RANGE, field="cpu_max_cores", value="0")
     if not isinstance(slot.cpus, tuple) or len(slot.cpus) > MAX_CPUS:
-        yield _no("cpus", slot.cpus, Expected.CPU_LIST, float(MAX_CPUS))
+        yield _wrong_type("cpus", slot.cpus, Expected.CPU_LIST, float(MAX_CPUS))
     for cpu in slot.cpus:
         yield from _integer("cpus", cpu, 0, MAX_CPUS - 1)
         if cpu is None:
             yield Problem(flaw=Flaw.EMPTY_ENTRY, field="cpus")
     if slot.page_advice not in _ADVICE:
-        yield _odd("page_advice", slot.page_advice, Expected.PAGE_ADVICE)
+        yield _wrong_value("page_advice", slot.page_advice, Expected.PAGE_ADVICE)
     yield from _flag("terminated", slot.terminated)
 
 
-def _of_tuning(tuning: Any) -> Problems:
+def _tuning_problems(tuning: Any) -> Problems:
     if not isinstance(tuning, Tuning):
-        yield _no("tuning", tuning, Expected.TUNING)
+        yield _wrong_type("tuning", tuning, Expected.TUNING)
         return
     name = tuning.name
     if not isinstance(name, str) or len(name) > _MAX_NAME or not name.isprintable():
-        yield _no("name", name, Expected.SHORT_TEXT)
+        yield _wrong_type("name", name, Expected.SHORT_TEXT)
     for field, low, high in _TUNING_INTEGERS:
         yield from _integer(field, getattr(tuning, field), low, high)
     yield from _number("dirty_background_ratio", tuning.dirty_background_ratio, 100)
     yield from _number("dirty_ratio", tuning.dirty_ratio, 100)
 
 
-def _of_processes(desired: DesiredState) -> Problems:
+def _process_problems(desired: DesiredState) -> Problems:
     if not isinstance(desired.stopped, tuple) or len(desired.stopped) > MAX_REFS:
-        yield _no("stopped", desired.stopped, Expected.PROCESS_LIST, float(MAX_REFS))
+        yield _wrong_type("stopped", desired.stopped, Expected.PROCESS_LIST, float(MAX_REFS))
     refs = desired.stopped if desired.terminate is None else (*desired.stopped, desired.terminate)
     for ref in refs:
         if not isinstance(ref, ProcessRef) or None in {ref.pid, ref.start_time_ticks}:
-            yield _odd("stopped", ref, Expected.PROCESS)
+            yield _wrong_value("stopped", ref, Expected.PROCESS)
             return
         yield from _integer("pid", ref.pid, 1, _MAX_PID)
         yield from _integer("start_time_ticks", ref.start_time_ticks, 0, MAX_LIMIT_BYTES)

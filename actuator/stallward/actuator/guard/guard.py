@@ -1,20 +1,22 @@
 """The guard: the deterministic layer between every controller and the kernel. Pure.
 
-It holds whoever decides, a shipped rule as much as a remote client:
+Its rules hold for every controller, for a shipped rule as much as for a remote client:
 
-* only background slots are ever paused, limited, stopped or terminated, and none in which a
-  protected process, the daemon or pid 1 runs;
-* no slot is paused longer than ``max_pause_s``, nor more than ``max_pause_share`` of any
-  minute, and it runs at least ``min_run_s`` after each thaw (a stopped process counts as its
-  slot being paused);
-* a limit is never below the slot's floor, and tightens at most one level a tick unless the
-  slot is paused (releasing and squeezing what is paused are immediate);
-* no group is limited while what it wants is not known (it has not held anything yet);
-* every slot is left some CPU and disk, and is never put before the protected application;
-* what somebody else has set is left alone;
-* what cannot be expressed on a node is refused as a whole, and the default controller decides.
+* Only background slots are ever paused, limited, stopped or terminated, and no slot in which a
+  protected process, the daemon or pid 1 runs.
+* No slot is paused for longer than ``max_pause_s``, or for more than ``max_pause_share`` of any
+  minute, and each runs at least ``min_run_s`` after each thaw. A slot with a stopped process
+  counts as paused.
+* A limit is never below the slot's floor, and tightens at most one level a tick unless the slot
+  is paused. Releasing a limit and squeezing a paused slot are immediate.
+* No group is limited before the memory that it needs is known, that is, before it has used some.
+* Every slot keeps some CPU time and disk throughput, and never gets a higher priority than the
+  protected application.
+* A setting that another program has changed is left alone.
+* A desired state that cannot be expressed on the node is refused as a whole, and the default
+  controller decides.
 
-The rules, their defaults and what they guarantee: docs/reference/guard.md.
+docs/reference/guard.md lists the rules, their defaults and what they guarantee.
 """
 
 from __future__ import annotations
@@ -29,73 +31,72 @@ from stallward.actuator.guard.expressible import inexpressible
 from stallward.actuator.guard.limits import LimitMemory, SlotCase
 from stallward.actuator.guard.problem import Problem
 from stallward.actuator.guard.processes import (
-    grant_end,
     grant_stops,
+    grant_termination,
     protected_pids,
-    slots_holding,
+    slots_with_pids,
     slots_with_stopped,
 )
-from stallward.actuator.guard.slot import ALONE, grant_slot
+from stallward.actuator.guard.slot import NO_ACTION, grant_slot
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S
-from stallward.actuator.guard.step_aside import Aside, pauses_left, remember, step_aside
+from stallward.actuator.guard.step_aside import Aside, foreign_pauses, step_aside, update_aside
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import Sample
 
 __all__ = ["Budgets", "Guard", "GuardMemory", "Verdict", "slots_with_stopped"]
 
 MAX_CHANGES: Final = 16
-"""A desired state with a thousand faults must not make the tick record larger than that."""
+"""The most changes that a tick record holds, even if a desired state breaks a thousand rules."""
+
 _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardMemory:
-    """What the guard keeps between ticks."""
+    """The state that the guard keeps between ticks."""
 
     limits: tuple[LimitMemory, ...] = ()
-    """Per slot."""
+    """One entry for each slot."""
     aside: Aside = ()
-    """Levers left to somebody else."""
+    """The levers that the guard steps aside from."""
     time_s: float = 0.0
-    """The latest time of a sample; one that goes back counts as this."""
+    """The latest time of a sample; an earlier time is replaced by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the guard let through and what it changed."""
+    """The result of a review: what is granted, and the changes to what was desired."""
 
     granted: DesiredState
     changes: tuple[GuardChange, ...]
-    """What was granted less of than was wished."""
+    """The wishes that were refused or changed."""
     memory: GuardMemory
+    """The state for the next tick."""
     changes_left_out: int = 0
-    """How many more changes there were than :data:`MAX_CHANGES`."""
+    """The number of changes beyond :data:`MAX_CHANGES`, which are left out."""
     stepped_aside: tuple[str, ...] = ()
-    """Levers found in somebody else's hands at this tick that were not before."""
+    """Levers that the guard steps aside from since this tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Reviews desired states.
-
-    Attributes:
-        budgets: How far a controller may go.
-        floors_bytes: The lowest limit of each slot.
-        protected_pids: Processes never touched, besides pid 1; nor the slots they run in.
-        tick_period_s: Nominal; a pause granted lasts at least this long unless it is told how
-            long the next tick may take to come.
-        zone_limit_bytes: The memory shared; the sample's zone goes before it.
-        online_cpus: CPUs that slots may be kept to; ``None`` where they are not known.
-        aside_s: How long what somebody else has set is left alone after the last report of it.
-    """
+    """Reviews the desired states of every controller."""
 
     budgets: Budgets
     floors_bytes: tuple[int, ...]
+    """The lowest limit of each slot."""
     protected_pids: frozenset[int] = frozenset()
+    """Processes that are never touched, and neither are the slots they run in; pid 1 is always
+    among them."""
     tick_period_s: float = 0.1
+    """The nominal time between ticks. A pause is granted for so long, unless :meth:`review` gets
+    the longest time until the next tick."""
     zone_limit_bytes: int | None = None
+    """The memory of the zone, used where the sample does not have it."""
     online_cpus: frozenset[int] | None = None
+    """The CPUs that slots may run on; ``None`` if they are not known."""
     aside_s: float = 60.0
+    """How long a setting is left alone after the last report of a foreign change to it."""
 
     def invalid(self, desired: object) -> Problem | None:
         """Why ``desired`` cannot be expressed on this node; ``None`` if it can."""
@@ -109,59 +110,61 @@ class Guard:
         *,
         horizon_s: float | None = None,
     ) -> Verdict:
-        """Let through of ``desired`` (which must not be invalid) what the rules allow.
+        """Grant the part of ``desired`` that the rules allow.
 
         Args:
-            desired: What the controller wants.
-            sample: This tick's sample; its slot states hold how long the levers were used.
-            memory: From the last verdict; a fresh one at the start.
+            desired: The controller's desired state, which must not be :meth:`invalid`.
+            sample: This tick's sample; its slot states say for how long each slot was paused.
+            memory: The memory of the last verdict, or a new one at the start.
             horizon_s: The longest time until the next tick is due; one period by default.
         """
         horizon_s = self.tick_period_s if horizon_s is None else horizon_s
-        sample = replace(sample, time_s=_not_back(sample.time_s, memory.time_s))
-        aside = remember(memory.aside, sample, self.aside_s)
-        wanted, aside_changes = step_aside(desired, aside, sample)
-        left = pauses_left(aside, sample)
+        sample = replace(sample, time_s=_monotonic(sample.time_s, memory.time_s))
+        aside = update_aside(memory.aside, sample, self.aside_s)
+        remaining, aside_changes = step_aside(desired, aside, sample)
+        paused_by_others = foreign_pauses(aside, sample)
         changes = list(aside_changes)
         protected = protected_pids(sample, self.protected_pids)
-        holding = slots_holding(sample, protected)
+        protected_in_slot = slots_with_pids(sample, protected)
         slots: list[SlotDesire] = []
         limits: list[LimitMemory] = []
         refusals: list[GuardChange | None] = []
-        # In a sample of another length no entry is known to be the slot of its position.
+        # If the sample has another number of slots, its entries may belong to other slots.
         fits = len(sample.slots) == len(sample.slot_states) == len(self.floors_bytes)
         for index in range(len(self.floors_bytes)):
-            want = wanted.slot(index)
+            slot = remaining.slot(index)
             known = memory.limits[index] if index < len(memory.limits) else LimitMemory()
-            # What limits have killed is remembered also where the slot cannot be judged now.
-            granted, limit = ALONE, LimitMemory(kills=known.kills)
+            # Kills are remembered even if the slot cannot be judged at this tick.
+            granted, limit = NO_ACTION, LimitMemory(kills=known.kills)
             refusal: GuardChange | None
             if not fits:
-                refusal = _refused(sample, index, GuardRule.NOT_IN_SAMPLE, wish=Wish.SLOT)
-            elif index in holding:
+                refusal = _refusal(sample, index, GuardRule.NOT_IN_SAMPLE, wish=Wish.SLOT)
+            elif index in protected_in_slot:
                 refusal = replace(
-                    _refused(sample, index, GuardRule.PROTECTED_PROCESS, wish=Wish.SLOT),
-                    protected_pid=holding[index],
+                    _refusal(sample, index, GuardRule.PROTECTED_PROCESS, wish=Wish.SLOT),
+                    protected_pid=protected_in_slot[index],
                 )
-                if want != ALONE:
+                if slot != NO_ACTION:
                     changes.append(refusal)
             else:
                 refusal = self._pause_refusal(index, sample, horizon_s)
-                granted, limit = self._slot(index, want, sample, known, refusal, changes)
+                granted, limit = self._slot(index, slot, sample, known, refusal, changes)
             slots.append(granted)
             limits.append(limit)
-            if index in left:
-                refusal = _refused(sample, index, GuardRule.SET_BY_OTHERS)
+            if index in paused_by_others:
+                refusal = _refusal(sample, index, GuardRule.SET_BY_OTHERS)
             refusals.append(refusal)
         budgets = self.budgets
         granted_state = replace(
-            wanted,
+            remaining,
             slots=tuple(slots),
-            stopped=grant_stops(wanted.stopped, sample, protected, refusals, changes),
-            terminate=grant_end(
-                wanted.terminate, sample, protected, changes, allowed=budgets.allow_terminate
+            stopped=grant_stops(remaining.stopped, sample, protected, refusals, changes),
+            terminate=grant_termination(
+                remaining.terminate, sample, protected, changes, allowed=budgets.allow_terminate
             ),
-            protected_low_bytes=self._protected_low(wanted.protected_low_bytes, sample, changes),
+            protected_low_bytes=self._protected_low(
+                remaining.protected_low_bytes, sample, changes
+            ),
         )
         before = {lever for lever, _ in memory.aside}
         return Verdict(
@@ -179,8 +182,8 @@ class Guard:
     def _pause_refusal(self, index: int, sample: Sample, horizon_s: float) -> GuardChange | None:
         """Why the slot may not be paused until the next tick; ``None`` if it may.
 
-        Every comparison is true only of numbers that are known to be within the budget, so a
-        NaN refuses.
+        Each comparison is true only for a number that is within the budget, so a NaN leads to a
+        refusal.
         """
         budgets, state = self.budgets, sample.slot_states[index]
         if budgets.lift_budgets:
@@ -198,7 +201,7 @@ class Guard:
         else:
             return None
         return replace(
-            _refused(sample, index, rule),
+            _refusal(sample, index, rule),
             found=float(found),
             bound=float(bound),
             unit=Unit.SHARE if rule is GuardRule.PAUSE_SHARE else Unit.SECONDS,
@@ -207,13 +210,13 @@ class Guard:
     def _slot(
         self,
         index: int,
-        want: SlotDesire,
+        desired: SlotDesire,
         sample: Sample,
         known: LimitMemory,
         refusal: GuardChange | None,
         changes: list[GuardChange],
     ) -> tuple[SlotDesire, LimitMemory]:
-        """What is granted to one slot."""
+        """Review one slot; returns what is granted and what to remember."""
         case = SlotCase(
             budgets=self.budgets,
             time_s=sample.time_s,
@@ -222,21 +225,21 @@ class Guard:
             index=index,
             state=sample.slot_states[index],
             group=sample.slots[index],
-            paused=want.paused and refusal is None,
+            paused=desired.paused and refusal is None,
         )
-        if want.paused and refusal is not None:
+        if desired.paused and refusal is not None:
             changes.append(refusal)
-        granted, kept, changed = grant_slot(want, case, known, self.online_cpus)
-        changes.extend(changed)
+        granted, kept, slot_changes = grant_slot(desired, case, known, self.online_cpus)
+        changes.extend(slot_changes)
         return granted, kept
 
     def _protected_low(
-        self, want: int | None, sample: Sample, changes: list[GuardChange]
+        self, desired: int | None, sample: Sample, changes: list[GuardChange]
     ) -> int | None:
-        """At most the memory that there is to share."""
+        """The guaranteed memory of the protected group, at most the memory of the zone."""
         zone = sample.zone.memory_limit_bytes or self.zone_limit_bytes
-        if want is None or (zone and want <= zone):
-            return want
+        if desired is None or (zone and desired <= zone):
+            return desired
         if not zone:
             changes.append(GuardChange(rule=GuardRule.ZONE_UNKNOWN, wish=Wish.PROTECTED_LOW))
             return None
@@ -251,13 +254,13 @@ class Guard:
         return zone
 
 
-def _not_back(time_s: float, latest_s: float) -> float:
+def _monotonic(time_s: float, latest_s: float) -> float:
     return max(time_s, latest_s)
 
 
-def _refused(
+def _refusal(
     sample: Sample, index: int, rule: GuardRule, *, wish: Wish = Wish.PAUSE
 ) -> GuardChange:
-    """Why one slot may not be paused."""
+    """The refusal of a wish about one slot, by default of its pause."""
     group = sample.slots[index].name if index < len(sample.slots) else ""
     return GuardChange(rule=rule, wish=wish, slot=index, group=group)

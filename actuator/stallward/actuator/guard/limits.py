@@ -1,8 +1,8 @@
-"""How far a slot's memory may be taken from it, and how fast. Pure.
+"""Bounds on how much memory is taken from a slot, and how fast. Pure.
 
-Limits have levels (``LIMIT_RATIOS`` of what the slot wants). While the slot runs, a limit
-tightens by at most one level a tick, and ticks that follow each other in less than half a
-nominal period count as one. Loosening is immediate, and so is squeezing what is paused.
+Limits have levels: ``LIMIT_RATIOS`` of what the slot uses when nothing limits it. While the slot
+runs, a limit tightens by at most one level a tick, and ticks that follow each other in less than
+half a nominal period count as one. Loosening is immediate, and so is squeezing a paused slot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stallward.agent.sample import GroupSample, SlotState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The last tightening of a limit: when, and to what."""
+    """The last tightening of a limit: its time and the new limit."""
 
     time_s: float
     to_bytes: int
@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitMemory:
-    """What the guard remembers of one slot's limits."""
+    """The state that the guard keeps about the limits of one slot."""
 
     step: Step | None = None
     hard_bytes: int | None = None
@@ -38,7 +38,7 @@ class LimitMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCase:
-    """Everything that bounds one slot at one tick."""
+    """One slot at one tick, with everything that bounds what is granted to it."""
 
     budgets: Budgets
     time_s: float
@@ -49,11 +49,11 @@ class SlotCase:
     state: SlotState
     group: GroupSample
     paused: bool
-    """As granted for this tick."""
+    """Whether a pause is granted at this tick."""
 
     @property
     def unpaced(self) -> bool:
-        """Whether the slot's memory may be taken at once."""
+        """Whether the slot's memory may be taken at once instead of level by level."""
         return self.paused or self.budgets.lift_budgets
 
     def change(
@@ -65,7 +65,7 @@ class SlotCase:
         bound: float | None = None,
         unit: Unit = Unit.NONE,
     ) -> GuardChange:
-        """A change of what was wished of this slot."""
+        """A change to a wish about this slot."""
         return GuardChange(
             rule=rule,
             wish=wish,
@@ -77,7 +77,9 @@ class SlotCase:
         )
 
     def lowest_bytes(self, before: int | None, step: Step | None) -> int | None:
-        """The tightest limit one step below ``before``; ``None`` if there is no step to take.
+        """The tightest limit that is one level below ``before``.
+
+        It is ``before`` itself where the slot's need or the time is not known.
 
         Args:
             before: The limit in force; ``None`` for none.
@@ -89,40 +91,47 @@ class SlotCase:
         level = min(limit_level(before, reference) + 1, len(LIMIT_RATIOS) - 1)
         lowest = max(int(reference * LIMIT_RATIOS[level]), self.floor_bytes)
         if step is not None and not self.time_s - step.time_s >= self.tick_period_s / 2:
-            # The same tick again may take the same step; another one so soon may not go on.
+            # A tick so soon after the last step may repeat that step but go no further.
             lowest = max(lowest, step.to_bytes)
         return lowest if before is None else min(lowest, before)
 
 
 Granted = tuple[int | None, GuardChange | None]
-"""What is granted of a wish, and the change if it is less than was wished."""
+"""The value that is granted, and the change if it differs from the desired one."""
 
 
 def grant_limit(
-    want: int | None, case: SlotCase, memory: LimitMemory
+    desired: int | None, case: SlotCase, memory: LimitMemory
 ) -> tuple[Granted, Step | None]:
-    """The soft limit granted, and the step that it was."""
-    if want is None:
+    """The soft limit that is granted, and the last tightening after it."""
+    if desired is None:
         return (None, None), memory.step
     if case.state.reference_bytes is None:
         return (None, case.change(Wish.LIMIT, GuardRule.DEMAND_UNKNOWN)), memory.step
-    return _pace(want, case.state.limit_bytes, case, memory.step, Wish.LIMIT)
+    return _pace(desired, case.state.limit_bytes, case, memory.step, Wish.LIMIT)
 
 
 def grant_hard_limit(
-    want: int | None, limit: int | None, case: SlotCase, memory: LimitMemory
+    desired: int | None, limit: int | None, case: SlotCase, memory: LimitMemory
 ) -> tuple[Granted, Step | None]:
-    """The hard limit granted, and the step that it was.
+    """The hard limit that is granted, and the last tightening after it.
 
-    The kernel kills inside a group that cannot stay under it. So while it is tightened it is
-    kept above what the group holds by a margin, unless the configuration allows to end work.
+    The kernel kills inside a group that cannot stay under its hard limit. So while the limit is
+    tightened, it stays above the memory that the group uses by a margin, unless the configuration
+    allows ending work.
+
+    Args:
+        desired: The desired hard limit; ``None`` for none.
+        limit: The soft limit that is granted; the hard limit is not below it.
+        case: The slot.
+        memory: The slot's limits at the last tick.
     """
     before, step = memory.hard_bytes, memory.hard_step
-    if want is None:
+    if desired is None:
         return (None, None), step
     if case.state.reference_bytes is None:
         return (None, case.change(Wish.HARD_LIMIT, GuardRule.DEMAND_UNKNOWN)), step
-    (granted, change), taken = _pace(want, before, case, step, Wish.HARD_LIMIT)
+    (granted, change), last_step = _pace(desired, before, case, step, Wish.HARD_LIMIT)
     if granted is None:
         return (None, change), step
     if not case.budgets.allow_terminate and (before is None or granted < before):
@@ -137,7 +146,7 @@ def grant_hard_limit(
     if limit is not None and granted < limit:
         granted = limit
         change = _in_bytes(case, Wish.HARD_LIMIT, GuardRule.ABOVE_LIMIT, limit)
-    return (granted, change), taken
+    return (granted, change), last_step
 
 
 def _in_bytes(case: SlotCase, wish: Wish, rule: GuardRule, bound: int) -> GuardChange:
@@ -145,9 +154,10 @@ def _in_bytes(case: SlotCase, wish: Wish, rule: GuardRule, bound: int) -> GuardC
 
 
 def _pace(
-    want: int, before: int | None, case: SlotCase, step: Step | None, wish: Wish
+    desired: int, before: int | None, case: SlotCase, step: Step | None, wish: Wish
 ) -> tuple[Granted, Step | None]:
-    limit, change = want, None
+    """The limit kept above the floor and tightened by at most one level; the last tightening."""
+    limit, change = desired, None
     if limit < case.floor_bytes:
         limit = case.floor_bytes
         change = _in_bytes(case, wish, GuardRule.FLOOR, limit)
@@ -166,9 +176,9 @@ def _pace(
     return (limit, change), step
 
 
-def grant_reclaim(want: int | None, case: SlotCase) -> Granted:
-    """Down to what the slot may be emptied now: its floor, while it runs one level at a time."""
-    if want is None:
+def grant_reclaim(desired: int | None, case: SlotCase) -> Granted:
+    """The usage to reclaim down to: the floor, and for a running slot one level a tick at most."""
+    if desired is None:
         return None, None
     usage, reference = case.group.memory_usage_bytes, case.state.reference_bytes
     if usage is None or reference is None:
@@ -180,13 +190,13 @@ def grant_reclaim(want: int | None, case: SlotCase) -> Granted:
         one_level_down = int(reference * LIMIT_RATIOS[level])
         if one_level_down > lowest:
             lowest, rule = one_level_down, GuardRule.ONE_LEVEL
-    if want >= lowest:
-        return want, None
+    if desired >= lowest:
+        return desired, None
     return lowest, _in_bytes(case, Wish.RECLAIM, rule, lowest)
 
 
-def grant_swap_max(want: int | None, hard: int | None, case: SlotCase) -> Granted:
-    """The swap limit; not beside a hard limit, where nothing would be left but to kill."""
-    if want is None or hard is None or case.budgets.allow_terminate:
-        return want, None
+def grant_swap_max(desired: int | None, hard: int | None, case: SlotCase) -> Granted:
+    """The swap limit; none beside a hard limit, since the kernel could then only kill."""
+    if desired is None or hard is None or case.budgets.allow_terminate:
+        return desired, None
     return None, case.change(Wish.SWAP_MAX, GuardRule.BESIDE_HARD_LIMIT)

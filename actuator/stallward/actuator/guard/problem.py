@@ -1,4 +1,4 @@
-"""What makes a desired state or a decision unfit to be used, as a value. Pure."""
+"""The problem that makes a desired state or a decision unusable, as a value. Pure."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 
 class Flaw(enum.Enum):
-    """What is wrong with one field."""
+    """The kind of mistake in one field."""
 
     WRONG_TYPE = "wrong_type"
     OUT_OF_RANGE = "out_of_range"
     NOT_FINITE = "not_finite"
-    """It is a NaN or an infinity."""
+    """The value is a NaN or an infinity."""
     TOO_MANY_SLOTS = "too_many_slots"
-    """More slots are named than the ``high`` of the node."""
+    """The state names more slots than the ``high`` slots of the node."""
     EMPTY_ENTRY = "empty_entry"
-    """One of its entries is ``None``."""
+    """One of the entries is ``None``."""
     OTHER = "other"
-    """One that this version does not know."""
+    """A flaw that this version does not know."""
 
 
 class Expected(enum.Enum):
-    """What a field of the wrong type should have been."""
+    """The type that a field should have had."""
 
     NOTHING_ELSE = "nothing_else"
-    """The type is not what is wrong."""
+    """The type is right; something else is wrong."""
     DECISION = "decision"
     DESIRED_STATE = "desired_state"
     SLOT_DESIRE = "slot_desire"
@@ -53,11 +53,11 @@ class Problem:
     field: str
     """The name of the field."""
     value: str = ""
-    """What was there, as Python writes it; only its type where the value says nothing."""
+    """The value as Python writes it, or only its type where the value would not help."""
     expected: Expected = Expected.NOTHING_ELSE
     low: float | None = None
-    """The least that is allowed, where there is a range."""
+    """The lowest value that is allowed, if there is a range."""
     high: float | None = None
-    """The most that is allowed, where there is a bound."""
+    """The highest value that is allowed, if there is a bound."""
     slot: int | None = None
-    """The number of the slot that it is about."""
+    """The number of the slot with the problem, if it is in a slot."""

@@ -1,4 +1,4 @@
-"""What one slot is granted of what is wished of it. Pure."""
+"""Reviews what is desired of one slot. Pure."""
 
 from __future__ import annotations
 
@@ -16,56 +16,58 @@ from stallward.actuator.guard.limits import (
 from stallward.actuator.guard.oom_kills import note_limit, watch_kills, without_limits
 from stallward.agent.desired import PageAdvice, SlotDesire
 
-ALONE: Final = SlotDesire()
-"""Nothing is done to the slot."""
+NO_ACTION: Final = SlotDesire()
+"""The desire that nothing is done to a slot."""
 NORMAL_NICE: Final = 0
 
 
 def grant_slot(
-    want: SlotDesire,
+    desired: SlotDesire,
     case: SlotCase,
     memory: LimitMemory,
     online_cpus: frozenset[int] | None,
 ) -> tuple[SlotDesire, LimitMemory, tuple[GuardChange, ...]]:
-    """The slot's part of the granted state, what to remember, and what was changed.
+    """The slot's part of the granted state, the state to keep, and the changes.
 
     Args:
-        want: What is wished.
-        case: What bounds it; ``case.paused`` says whether a pause is granted.
-        memory: Of this slot, from the last tick.
-        online_cpus: CPUs there are; ``None`` if they are not known.
+        desired: What the controller wants of the slot.
+        case: The slot and its bounds; ``case.paused`` says whether a pause is granted.
+        memory: The state of this slot from the last tick.
+        online_cpus: The CPUs that are online; ``None`` if they are not known.
     """
     budgets = case.budgets
     kills = watch_kills(memory.kills, case.group, case.state, case.time_s)
-    want, killed_ago_s = without_limits(want, kills, budgets, case.time_s)
+    desired, killed_ago_s = without_limits(desired, kills, budgets, case.time_s)
     killed = None
     if killed_ago_s is not None:
         killed = case.change(
             Wish.MEMORY, GuardRule.LIMIT_KILLED, found=killed_ago_s, unit=Unit.SECONDS
         )
-    if want == ALONE:
+    if desired == NO_ACTION:
         kept = LimitMemory(step=memory.step, hard_step=memory.hard_step, kills=kills)
-        return ALONE, kept, () if killed is None else (killed,)
-    (limit, limit_change), step = grant_limit(want.limit_bytes, case, memory)
-    (hard, hard_change), hard_step = grant_hard_limit(want.hard_limit_bytes, limit, case, memory)
-    swap_max, swap_change = grant_swap_max(want.swap_max_bytes, hard, case)
-    reclaim, reclaim_change = grant_reclaim(want.reclaim_to_bytes, case)
+        return NO_ACTION, kept, () if killed is None else (killed,)
+    (limit, limit_change), step = grant_limit(desired.limit_bytes, case, memory)
+    (hard, hard_change), hard_step = grant_hard_limit(
+        desired.hard_limit_bytes, limit, case, memory
+    )
+    swap_max, swap_change = grant_swap_max(desired.swap_max_bytes, hard, case)
+    reclaim, reclaim_change = grant_reclaim(desired.reclaim_to_bytes, case)
     cores, cores_change = _at_least(
-        want.cpu_max_cores, budgets.min_cpu_cores, case, Wish.CPU_MAX, Unit.CORES
+        desired.cpu_max_cores, budgets.min_cpu_cores, case, Wish.CPU_MAX, Unit.CORES
     )
     io_max, io_change = _at_least(
-        want.io_max_bytes_per_s,
+        desired.io_max_bytes_per_s,
         budgets.min_io_bytes_per_s,
         case,
         Wish.IO_MAX,
         Unit.BYTES_PER_SECOND,
     )
-    nice, nice_change = _at_least(want.nice, NORMAL_NICE, case, Wish.NICE, Unit.NICE)
-    cpus, cpus_change = _there(want.cpus, online_cpus, case)
-    advice, advice_change = _advice(want.page_advice, case)
-    terminated = want.terminated and budgets.allow_terminate
+    nice, nice_change = _at_least(desired.nice, NORMAL_NICE, case, Wish.NICE, Unit.NICE)
+    cpus, cpus_change = _online(desired.cpus, online_cpus, case)
+    advice, advice_change = _advice(desired.page_advice, case)
+    terminated = desired.terminated and budgets.allow_terminate
     end_change = None
-    if want.terminated and not terminated:
+    if desired.terminated and not terminated:
         end_change = case.change(Wish.TERMINATE, GuardRule.NOT_ALLOWED)
     granted = SlotDesire(
         paused=case.paused,
@@ -73,9 +75,9 @@ def grant_slot(
         hard_limit_bytes=hard,
         swap_max_bytes=swap_max,
         reclaim_to_bytes=reclaim,
-        cpu_weight=want.cpu_weight,
+        cpu_weight=desired.cpu_weight,
         cpu_max_cores=cores,
-        io_weight=want.io_weight,
+        io_weight=desired.io_weight,
         io_max_bytes_per_s=None if io_max is None else int(io_max),
         nice=None if nice is None else int(nice),
         cpus=cpus,
@@ -92,32 +94,33 @@ def grant_slot(
 
 
 def _at_least(
-    want: float | None, least: float, case: SlotCase, wish: Wish, unit: Unit
+    desired: float | None, least: float, case: SlotCase, wish: Wish, unit: Unit
 ) -> tuple[float | None, GuardChange | None]:
-    if want is None or want >= least:
-        return want, None
+    """The desired value, raised to ``least``."""
+    if desired is None or desired >= least:
+        return desired, None
     return least, case.change(wish, GuardRule.MINIMUM, bound=least, unit=unit)
 
 
-def _there(
-    want: tuple[int, ...], online: frozenset[int] | None, case: SlotCase
+def _online(
+    desired: tuple[int, ...], online: frozenset[int] | None, case: SlotCase
 ) -> tuple[tuple[int, ...], GuardChange | None]:
-    """The CPUs of ``want`` that there are, in order; none is the slot's own choice."""
-    if not want:
+    """The desired CPUs that are online, in order; if empty, the slot keeps its own CPUs."""
+    if not desired:
         return (), None
-    found = tuple(sorted({cpu for cpu in want if online is not None and cpu in online}))
-    if not found:
+    cpus = tuple(sorted({cpu for cpu in desired if online is not None and cpu in online}))
+    if not cpus:
         return (), case.change(Wish.CPUS, GuardRule.NO_CPU_ONLINE)
-    offline = len(set(want)) - len(found)
+    offline = len(set(desired)) - len(cpus)
     if not offline:
-        return found, None
-    return found, case.change(Wish.CPUS, GuardRule.CPUS_OFFLINE, found=offline, unit=Unit.CPUS)
+        return cpus, None
+    return cpus, case.change(Wish.CPUS, GuardRule.CPUS_OFFLINE, found=offline, unit=Unit.CPUS)
 
 
 def _advice(
-    want: PageAdvice | None, case: SlotCase
+    desired: PageAdvice | None, case: SlotCase
 ) -> tuple[PageAdvice | None, GuardChange | None]:
-    """Paging out takes everything at once, so it is for what is paused."""
-    if want != "pageout" or case.unpaced:
-        return want, None
+    """The page advice; only a paused slot is paged out, because that takes everything at once."""
+    if desired != "pageout" or case.unpaced:
+        return desired, None
     return "cold", case.change(Wish.PAGE_ADVICE, GuardRule.STILL_RUNNING)

@@ -1,4 +1,4 @@
-"""What the levers of each slot have been doing, kept between ticks. Pure: time comes in."""
+"""Tracks each slot's pauses, limits and memory between ticks. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from stallward.agent.sample import SlotState
 SHARE_WINDOW_S: Final = 60.0
 """The window of ``SlotState.paused_share``."""
 REFERENCE_DECAY_S: Final = 60.0
-"""Time constant with which the reference forgets a free group that now holds less."""
+"""The time constant with which the reference falls when an unlimited group uses less."""
 STARTED_BYTES: Final = 4 * MIB
-"""The reference is known once a group has held this much."""
+"""The reference is known once a group has used this much memory."""
 NEVER_PAUSED_S: Final = 1e6
-"""Longer than anything that is asked for."""
+"""The time since the last thaw of a slot that was never paused: longer than any budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """What is known of one slot right after the levers moved."""
+    """The state of one slot right after the levers moved."""
 
     paused: bool = False
     """The group is paused, or any of its processes is stopped."""
@@ -33,52 +33,55 @@ class SlotFacts:
 
     @property
     def held_bytes(self) -> int | None:
-        """What the group holds in memory and swap; ``None`` if its usage could not be read.
+        """The group's memory and swap together; ``None`` if its usage could not be read.
 
-        Pressure and limits move anonymous pages to swap, so usage alone falls far below what
-        the group wants. Without swap accounting it is all there is.
+        Pressure and limits move anonymous pages to swap, so memory alone falls far below what the
+        group needs. Without swap accounting only the memory is counted.
         """
         return None if self.usage_bytes is None else self.usage_bytes + (self.swap_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseHistory:
-    """How one slot was paused lately, CLOCK_MONOTONIC."""
+    """The recent pauses of one slot; times are CLOCK_MONOTONIC."""
 
     since_s: float | None = None
-    """Since when it is paused; ``None`` if it runs."""
+    """The begin of the current pause; ``None`` if the slot runs."""
     thawed_s: float | None = None
-    """When it was last thawed; ``None`` if it is paused or never was."""
+    """The time of the last thaw; ``None`` if the slot is paused or never was."""
     pauses: tuple[tuple[float, float], ...] = ()
-    """Pauses that have ended: begin and end, in order."""
+    """The pauses that have ended, in order: begin and end of each."""
 
 
 @dataclass(slots=True)
 class _Track:
+    """The state of one slot."""
+
     paused_since_s: float | None = None
     thawed_s: float | None = None
     pauses: deque[tuple[float, float]] = field(default_factory=deque)
-    """Pauses that ended inside the window, and perhaps one that began before it; in order."""
+    """Pauses that ended inside the window, in order; the first may have begun before it."""
     pauses_s: float = 0.0
-    """Their lengths summed, so that a tick does not have to."""
+    """The sum of their lengths, kept so that a tick does not compute it."""
     changes: int = 0
     """How often a pause began or ended."""
     limit_bytes: int | None = None
     updated_s: float | None = None
-    kept_bytes: float = 0.0
+    peak_bytes: float = 0.0
+    """The largest memory that the group held, decaying while it is not limited."""
 
     @property
     def reference_bytes(self) -> int | None:
-        return int(self.kept_bytes) if self.kept_bytes >= STARTED_BYTES else None
+        return int(self.peak_bytes) if self.peak_bytes >= STARTED_BYTES else None
 
 
 class SlotTracker:
     """Keeps the :class:`SlotState` of every slot.
 
-    Times that go back are taken for the latest one seen.
+    A time earlier than the latest one seen is replaced by it.
 
     Args:
-        slots: How many slots there are.
+        slots: The number of slots.
     """
 
     def __init__(self, slots: int) -> None:
@@ -93,17 +96,17 @@ class SlotTracker:
         still_paused: Sequence[bool] = (),
         histories: Sequence[PauseHistory | None] = (),
     ) -> SlotTracker:
-        """A tracker that starts where another was lost.
+        """A tracker that continues from the history of one that was lost.
 
-        A pause that the other had not seen end is taken to last until now. What is not known at
-        all is assumed at its worst, so that budgets hold across the restart: the pauses are
-        taken to have been the latest ones, and what stands still to have done so for ever.
+        A pause whose end was not recorded counts until now. For a slot without a history the
+        worst is assumed, so that budgets hold across the restart: that it was paused for its
+        ``worst_s`` until now, and for ever if it is still paused.
 
         Args:
             time_s: Now, CLOCK_MONOTONIC.
             worst_s: How long each slot may have been paused in the last minute.
-            still_paused: Which slots are paused now; none by default.
-            histories: What the other left of each slot; nothing by default.
+            still_paused: Whether each slot is paused now; not, by default.
+            histories: The recorded history of each slot; none by default.
         """
         tracker = cls(len(worst_s))
         tracker._latest_s = time_s
@@ -114,39 +117,39 @@ class SlotTracker:
                 known = PauseHistory(since_s=time_s - length_s)
                 if still:
                     known = PauseHistory(since_s=time_s - NEVER_PAUSED_S)
-            _go_on(track, known, time_s, still=still)
+            _continue(track, known, time_s, still=still)
         return tracker
 
     def changes(self) -> tuple[int, ...]:
-        """Of each slot, a number that is another one when its history is."""
+        """A number for each slot, which changes whenever the slot's history changes."""
         return tuple(track.changes for track in self._tracks)
 
     def history(self, slot: int) -> PauseHistory:
-        """How a slot was paused lately."""
+        """The recent pauses of a slot."""
         track = self._tracks[slot]
         return PauseHistory(
             since_s=track.paused_since_s, thawed_s=track.thawed_s, pauses=tuple(track.pauses)
         )
 
     def begin(self, time_s: float, slots: Iterable[int]) -> None:
-        """Take in that the levers will now pause ``slots``; :meth:`update` says what they did."""
-        time_s = self._not_back(time_s)
+        """Note that the levers are about to pause ``slots``; :meth:`update` has to follow."""
+        time_s = self._monotonic(time_s)
         for slot in slots:
             _pause(self._tracks[slot], time_s)
 
     def update(
         self, time_s: float, facts: Sequence[SlotFacts], done_s: float | None = None
     ) -> None:
-        """Take in what the levers did, one fact a slot.
+        """Note what the levers did.
 
         Args:
-            time_s: Just before they moved, CLOCK_MONOTONIC: pauses count from here.
-            facts: What is so since.
-            done_s: Just after: pauses count until here, running from here. ``time_s`` if not
-                given.
+            time_s: The time just before they moved, CLOCK_MONOTONIC; a new pause counts from it.
+            facts: The state of each slot after they moved.
+            done_s: The time just after they moved; a pause that ended counts until it. ``time_s``
+                by default.
         """
-        time_s = self._not_back(time_s)
-        done_s = time_s if done_s is None else self._not_back(done_s)
+        time_s = self._monotonic(time_s)
+        done_s = time_s if done_s is None else self._monotonic(done_s)
         for track, fact in zip(self._tracks, facts, strict=True):
             if fact.paused:
                 _pause(track, time_s)
@@ -156,41 +159,41 @@ class SlotTracker:
             elapsed_s = 0.0 if track.updated_s is None else max(time_s - track.updated_s, 0.0)
             track.updated_s = time_s
             if not fact.paused and fact.held_bytes is not None:
-                _learn(track, elapsed_s, fact.held_bytes)
+                _update_reference(track, elapsed_s, fact.held_bytes)
 
     def states(self, time_s: float) -> tuple[SlotState, ...]:
         """The state of every slot as of ``time_s``."""
-        time_s = self._not_back(time_s)
+        time_s = self._monotonic(time_s)
         return tuple(_state(track, time_s) for track in self._tracks)
 
-    def _not_back(self, time_s: float) -> float:
-        self._latest_s = max(self._latest_s, time_s)  # the latest one beside a NaN too
+    def _monotonic(self, time_s: float) -> float:
+        self._latest_s = max(self._latest_s, time_s)  # a NaN does not replace the latest time
         return self._latest_s
 
 
 def _pause(track: _Track, time_s: float) -> None:
-    """Note that a pause begins, unless one goes on."""
+    """Note that a pause begins, unless the slot is paused already."""
     if track.paused_since_s is None:
         track.paused_since_s, track.thawed_s = time_s, None
         track.changes += 1
 
 
 def _thaw(track: _Track, time_s: float) -> None:
-    """Note that the pause, if any, has ended."""
+    """Note that the pause has ended, if there is one."""
     if track.paused_since_s is not None:
         _add(track, track.paused_since_s, time_s)
         track.paused_since_s, track.thawed_s = None, time_s
         track.changes += 1
 
 
-def _go_on(track: _Track, known: PauseHistory, time_s: float, *, still: bool) -> None:
-    """Start a track where ``known`` ends."""
+def _continue(track: _Track, known: PauseHistory, time_s: float, *, still: bool) -> None:
+    """Fill a new track from the history ``known``."""
     for begin_s, end_s in known.pauses:
         _add(track, begin_s, min(end_s, time_s))
     track.thawed_s = known.thawed_s
     if known.since_s is not None:
         track.paused_since_s, track.thawed_s = min(known.since_s, time_s), None
-    elif still:  # somebody else's, since nobody knows when
+    elif still:  # another program paused it, at an unknown time
         track.paused_since_s, track.thawed_s = time_s - NEVER_PAUSED_S, None
     track.changes += 1
     if not still:
@@ -205,25 +208,26 @@ def _add(track: _Track, begin_s: float, end_s: float) -> None:
 
 
 def _paused_before_now_s(track: _Track, start_s: float) -> float:
-    """How long the pauses that have ended lasted, from ``start_s`` on."""
+    """The length of the ended pauses after ``start_s``; drops those that ended before it."""
     while track.pauses and track.pauses[0][1] <= start_s:
         begin_s, end_s = track.pauses.popleft()
         track.pauses_s -= end_s - begin_s
     if not track.pauses:
-        track.pauses_s = 0.0  # what rounding left
+        track.pauses_s = 0.0  # removes rounding errors
         return 0.0
     return max(track.pauses_s - max(start_s - track.pauses[0][0], 0.0), 0.0)
 
 
-def _learn(track: _Track, elapsed_s: float, held_bytes: int) -> None:
-    """Take in what a running group holds.
+def _update_reference(track: _Track, elapsed_s: float, held_bytes: int) -> None:
+    """Update the reference with the memory and swap of a running group.
 
-    Only free time forgets a larger past: a limited group may hold less than it wants. What it
-    keeps in swap still shows a limited group grow, so a limit set while it starts follows it.
+    The reference decays only without a limit, because a limited group may hold less than it
+    needs. Its swap still shows that a limited group grows, so a limit set while it starts rises
+    with it.
     """
     if track.limit_bytes is None:
-        track.kept_bytes *= math.exp(-elapsed_s / REFERENCE_DECAY_S)
-    track.kept_bytes = max(track.kept_bytes, float(held_bytes))
+        track.peak_bytes *= math.exp(-elapsed_s / REFERENCE_DECAY_S)
+    track.peak_bytes = max(track.peak_bytes, float(held_bytes))
 
 
 def _state(track: _Track, time_s: float) -> SlotState:

@@ -1,9 +1,9 @@
-"""Stepping aside: what somebody else has set is not wished for any more. Pure.
+"""Stepping aside: the guard leaves a setting alone that another program has changed. Pure.
 
 A lever reports itself ``foreign`` in the sample when it finds another value than it wrote. The
-guard then takes the wish out of what it grants, for as long as the report stands and a while
-after it (the lever forgets when nothing is wished any more), so that the daemon never fights
-with whoever changed it.
+guard then removes its setting from the granted state while the report stands and for a while
+after it, because the lever forgets the change once nothing is desired of it. So the daemon never
+fights with the other program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample
 
 Aside = tuple[tuple[str, float], ...]
-"""Levers left to somebody else, and until when (CLOCK_MONOTONIC, seconds)."""
+"""The levers that the guard steps aside from, and until when (CLOCK_MONOTONIC, seconds)."""
 
 _SLOT_FIELDS: Final = {
     "pause": "paused",
@@ -40,7 +40,7 @@ _TUNING_FIELDS: Final = {
     "vm.dirty_background_bytes": ("dirty_background_ratio",),
     "vm.dirty_ratio": ("dirty_ratio",),
     "vm.dirty_bytes": ("dirty_ratio",),
-    # One group's own swappiness: written by both settings.
+    # The swappiness of one group, which both settings write.
     "swappiness": ("swappiness", "protected_swappiness"),
 }
 _NODE_FIELDS: Final[dict[str, dict[str, Any]]] = {
@@ -50,8 +50,14 @@ _NODE_FIELDS: Final[dict[str, dict[str, Any]]] = {
 _DEFAULT: Final = SlotDesire()
 
 
-def remember(aside: Aside, sample: Sample, wait_s: float) -> Aside:
-    """The levers to keep away from, as of ``sample``, until ``wait_s`` after their last report."""
+def update_aside(aside: Aside, sample: Sample, wait_s: float) -> Aside:
+    """Add the levers that ``sample`` reports as foreign, and drop those whose time is over.
+
+    Args:
+        aside: The levers of the tick before.
+        sample: This tick's sample.
+        wait_s: How long to step aside after the last report.
+    """
     if not aside and not any(state.foreign for state in sample.levers):
         return ()
     # A sample without a time neither ends nor prolongs anything.
@@ -67,7 +73,7 @@ def remember(aside: Aside, sample: Sample, wait_s: float) -> Aside:
 def step_aside(
     desired: DesiredState, aside: Aside, sample: Sample
 ) -> tuple[DesiredState, tuple[GuardChange, ...]]:
-    """``desired`` without what belongs to somebody else now, and one change a lever."""
+    """Remove the settings of the levers in ``aside``; returns the rest and a change for each."""
     for lever, _ in aside:
         desired = _without(desired, lever, sample)
     changes = tuple(
@@ -77,13 +83,17 @@ def step_aside(
     return desired, changes
 
 
-def pauses_left(aside: Aside, sample: Sample) -> frozenset[int]:
-    """The slots whose pause is somebody else's: what they thawed is not stopped instead."""
+def foreign_pauses(aside: Aside, sample: Sample) -> frozenset[int]:
+    """The slots whose freezer another program has changed.
+
+    If it thawed a slot, the slot's processes must not be stopped instead.
+    """
     subjects = {lever.partition(":")[2] for lever, _ in aside if lever.startswith("pause:")}
-    return frozenset(i for i, group in enumerate(sample.slots) if _called(group) & subjects)
+    return frozenset(i for i, group in enumerate(sample.slots) if _names(group) & subjects)
 
 
-def _called(group: GroupSample) -> set[str]:
+def _names(group: GroupSample) -> set[str]:
+    """The names by which a lever may call the group."""
     return {group.name, group.name.rpartition("/")[2]}
 
 
@@ -99,12 +109,12 @@ def _without(desired: DesiredState, lever: str, sample: Sample) -> DesiredState:
         return replace(desired, tuning=replace(desired.tuning, **cleared))
     if lever == "oom" or (kind != "oom" and kind in _NODE_FIELDS):
         return replace(desired, **_NODE_FIELDS[kind])
-    return desired  # finer than a desired state can say (one process's OOM score): the lever's
+    return desired  # a desired state has no field for it (one process's OOM score)
 
 
 def _without_slot(desired: DesiredState, field: str, subject: str, sample: Sample) -> DesiredState:
     slots = list(desired.slots)
     for index, group in enumerate(sample.slots[: len(slots)]):
-        if subject in _called(group):
+        if subject in _names(group):
             slots[index] = replace(slots[index], **{field: getattr(_DEFAULT, field)})
     return replace(desired, slots=tuple(slots))
