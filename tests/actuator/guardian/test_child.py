@@ -1,4 +1,4 @@
-"""Starting the guardian's children, and what is made of one that ends or cannot be started."""
+"""Tests of how the guardian starts a child, and of a child that ends or cannot be started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon without its guardian, without its disk, and without its owner."""
+"""Tests of the daemon when its guardian dies, its disk fails, or its owner dies."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class QuietNode:
         return other.memory_dir / ("memory.high" if v2 else "memory.limit_in_bytes")
 
     def hold(self, client: ActuatorClient) -> None:
-        """Have the desired state in force."""
+        """Put the desired state in force."""
 
         def applied() -> bool:
             try:
@@ -113,7 +113,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 
 PATIENCE_S = 20.0
-"""After which a wait is given up: far beyond what it takes, however busy the machine is."""
+"""The time after which a wait is given up, far longer than it takes on a busy machine."""
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> bool:
@@ -194,9 +194,9 @@ def test_when_both_die_a_restore_finds_everything(node: QuietNode, order: tuple[
     with Daemon(config) as daemon, daemon.client() as client:
         node.hold(client)
         pids = daemon.pids
-        found = [getattr(pids, name) for name in order]
+        killed = [getattr(pids, name) for name in order]
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in found:
+            for pid in killed:
                 os.kill(pid, number)
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
         assert node.held() == (True, True, True), "nobody was left to restore"

@@ -1,4 +1,4 @@
-"""What the guardian makes of its loop: whether it lives, what it holds, what it left."""
+"""Tests of how the guardian watches its loop, holds its entries and undoes them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from around_the_guardian import ScriptedDaemon, config_in, wait_until
 
 from stallward.actuator.config.tables import RestartConfig
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.guardian.children import Wiring
+from stallward.actuator.guardian.children import Channels
 from stallward.actuator.guardian.held_journal import HeldJournal
-from stallward.actuator.guardian.loop_watch import Hearing, LoopHealth, PauseLimit
+from stallward.actuator.guardian.loop_watch import LoopHealth, LoopMessages, PauseLimit
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import BEAT, SILENCE_S
 from stallward.actuator.ipc.options import Modules
@@ -62,21 +62,21 @@ def test_any_message_of_a_ticking_loop_is_a_sign_of_life(tmp_path: Path) -> None
     health = LoopHealth(config, Notifier(""))
     paths = config.node.paths
     journal = HeldJournal(Journal(config.journal.path, paths), paths)
-    wiring = Wiring(config, (), time.monotonic(), Modules())
-    hearing = Hearing(wiring, health, journal)
+    channels = Channels(config, (), time.monotonic(), Modules())
+    messages = LoopMessages(channels, health, journal)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with contextlib.closing(wiring), contextlib.closing(journal), ours, theirs:
+    with contextlib.closing(channels), contextlib.closing(journal), ours, theirs:
         entry = to_line(Stopped(999_999, 1)).encode()
         theirs.send(entry)
-        hearing.take(ours)
+        messages.take(ours)
         assert not health.ticking, "it does not tick yet: starting may take long"
         theirs.send(BEAT)
-        hearing.take(ours)
+        messages.take(ours)
         due_s = health.due_s
         assert due_s is not None
         time.sleep(0.01)
         theirs.send(entry)
-        hearing.take(ours)
+        messages.take(ours)
         assert (health.due_s or 0.0) > due_s
         theirs.settimeout(20.0)
         heard = [theirs.recv(100) for _ in range(3)]
@@ -100,7 +100,7 @@ def test_a_stopped_reader_of_its_messages_does_not_stop_it() -> None:
     ("end", "value"), [("sys.exit(0)", "10"), ("sys.exit(1)", "60"), ("loop.die()", "60")]
 )
 def test_only_what_a_loop_left_is_undone(tmp_path: Path, end: str, value: str) -> None:
-    """One that ended in order has put back what it changed: what is there is somebody else's."""
+    """It has put back its changes, so another program has made what is found now."""
     knob = tmp_path / "swappiness"
     with ScriptedDaemon(tmp_path, f"{CHANGE}    {end}\n") as daemon:
         daemon.wait_for("loop 1")
@@ -176,17 +176,17 @@ if loop.number == 0:
 def test_until_when_a_pause_must_have_ended(
     since_s: tuple[float, ...], due_s: float | None, *, lifted: bool
 ) -> None:
-    """A pause that an earlier loop left in memory, before 900, is not this one's."""
-    found = PauseLimit(Budgets(lift_budgets=lifted)).due_s(since_s, started_s=900.0)
-    assert found == (None if due_s is None else pytest.approx(due_s))
+    """A pause in memory from before 900 is an earlier loop's and does not count."""
+    limit_s = PauseLimit(Budgets(lift_budgets=lifted)).due_s(since_s, started_s=900.0)
+    assert limit_s == (None if due_s is None else pytest.approx(due_s))
 
 
 SHORT = Budgets(max_pause_s=0.2, late_allowance_s=0.0)
-"""With these the guardian ends a loop 0.7 s after it began a pause."""
+"""Budgets with which the guardian ends a loop 0.7 s after it began a pause."""
 
 
 def test_a_pause_that_no_budget_allows_ends_with_the_loop(tmp_path: Path) -> None:
-    """The guardian wakes up for it: it would look by itself in a minute at the earliest."""
+    """The guardian wakes up for it; its next regular check would be in a minute."""
     script = f"""
 if loop.number == 0:
     loop.note(time.monotonic())

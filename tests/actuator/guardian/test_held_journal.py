@@ -1,4 +1,4 @@
-"""What the guardian holds, over real sockets and real files."""
+"""Tests of the entries that the guardian holds, with real sockets and real files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop that was killed and whose last thread takes its time: nothing waits for that thread."""
+"""Tests that everything is put back while the last thread of a killed loop still ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from around_the_guardian import ScriptedDaemon, wait_until
 
-from stallward.actuator.guardian.loop_watch import is_dying, tells_death
+from stallward.actuator.guardian.loop_watch import is_dying, shows_death
 
 LINGERS = """
 import ctypes, threading
@@ -19,7 +19,10 @@ if loop.number == 0:
     threading.Thread(target=lambda: loop.wait_for("go") or loop.die()).start()
     ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 """
-"""Its main thread ends at once, another when a file is there: as after SIGKILL in a write."""
+"""A program whose main thread ends at once and another once a file exists.
+
+A process that is killed in a write looks like this.
+"""
 STUCK = """
 import subprocess
 
@@ -63,12 +66,12 @@ NONE, KILL = "0000000000000000", "0000000000000100"
 def test_death_is_told_by_the_main_thread_or_by_what_it_was_sent(
     state: str, own: str, shared: str, dying: bool
 ) -> None:
-    assert tells_death(STATUS.format(state=state, own=own, shared=shared).encode()) is dying
+    assert shows_death(STATUS.format(state=state, own=own, shared=shared).encode()) is dying
 
 
 def test_a_name_does_not_tell_death() -> None:
-    assert not tells_death(b"Name:\tState:\tZ\nState:\tS (sleeping)\n")
-    assert not tells_death(b"")
+    assert not shows_death(b"Name:\tState:\tZ\nState:\tS (sleeping)\n")
+    assert not shows_death(b"")
 
 
 def test_the_living_and_the_unknown_are_not_dying() -> None:

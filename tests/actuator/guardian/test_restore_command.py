@@ -1,4 +1,4 @@
-"""``stallward restore``: what a dead daemon left is undone, and no daemon is started."""
+"""Tests that ``stallward restore`` undoes the changes of a dead daemon and starts none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallward.actuator.runtime.locks import claim_journal_path
 
 
 class Dead:
-    """What a dead daemon left in a folder."""
+    """The changes and the journal that a dead daemon left in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.knob, self.freeze = folder / "knob", folder / "cgroup.freeze"

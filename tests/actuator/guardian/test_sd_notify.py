@@ -1,4 +1,4 @@
-"""What the service manager is told: over real sockets, by the guardian and by hand."""
+"""Tests of the messages to the service manager, over real sockets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from stallward.actuator.runtime.process_start import command_line
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
-    """A service manager's socket, and how it is named to the service."""
+    """A service manager's socket, and its address in ``NOTIFY_SOCKET``."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         if request.param == "path":
             address = str(tmp_path / "notify")
@@ -49,7 +49,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
 
 @pytest.fixture
 def notify(manager: tuple[socket.socket, str]) -> Iterator[Callable[[float], Notifier]]:
-    """Makes notifiers with a watchdog of so many seconds."""
+    """A function that makes notifiers with a watchdog of so many seconds."""
     with contextlib.ExitStack() as made:
 
         def make(watchdog_s: float) -> Notifier:
@@ -73,14 +73,14 @@ def config_in(folder: Path, **control: float) -> DaemonConfig:
 
 
 def messages(listening: socket.socket) -> list[str]:
-    """What has arrived."""
-    found = []
+    """The messages that have arrived."""
+    received = []
     listening.setblocking(False)
     try:
         while True:
-            found.append(listening.recv(4096).decode())
+            received.append(listening.recv(4096).decode())
     except BlockingIOError:
-        return found
+        return received
 
 
 def test_the_environment_says_where_and_children_do_not_see_it(
@@ -168,10 +168,10 @@ def quiet_groups() -> Iterator[str]:
 def until(listening: socket.socket, wanted: str) -> list[str]:
     """Messages up to one that starts with ``wanted``."""
     listening.settimeout(20.0)
-    found = [listening.recv(4096).decode()]
-    while not found[-1].startswith(wanted):
-        found.append(listening.recv(4096).decode())
-    return found
+    received = [listening.recv(4096).decode()]
+    while not received[-1].startswith(wanted):
+        received.append(listening.recv(4096).decode())
+    return received
 
 
 @pytest.mark.live

@@ -1,1 +1,4 @@
-"""The parent process: holds the journal, starts and watches the others, undoes."""
+"""The guardian: the parent process, which holds the journal and undoes everything in it.
+
+It starts the daemon's other processes and watches the loop.
+"""

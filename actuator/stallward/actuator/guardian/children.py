@@ -1,6 +1,7 @@
-"""What connects the daemon's processes: their sockets, and with what each child is started.
+"""The guardian's children: the channels between them, and the options each is started with.
 
-The guardian keeps both ends of what must outlive a child, so that the next one finds it.
+The guardian keeps both ends of every channel that must outlive a child, so that the child's
+successor gets the same one.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from stallward.actuator.record.frames import FRAMES_NAME
 from stallward.actuator.record.recorder import RecorderOptions
 from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS
 
-_KIND = socket.SOCK_SEQPACKET
+_TYPE = socket.SOCK_SEQPACKET
 _SILENCE_S = 2.0
-"""A loop of which the service has heard nothing for so long is not serving ..."""
+"""The time without a message from the loop after which the service reports it as not serving."""
 _SILENT_TICKS = 3.0
-"""... or for so many of its longest ticks."""
+"""The same time in ticks, where the longest tick is so long that this is more."""
 
 
-class Wiring:
-    """The channels of one daemon.
+class Channels:
+    """The channels between the processes of one daemon.
 
     Args:
         config: The daemon's configuration.
-        lock_fds: The locks of the daemon. The loop inherits them: what it has not put back yet
-            is not for another daemon.
+        lock_fds: The locks of the daemon. The loop inherits them, so that no other daemon starts
+            before the loop has put everything back.
         started_s: When the daemon was started, CLOCK_MONOTONIC.
-        modules: What each process runs.
+        modules: The module that each process runs.
 
     Attributes:
-        link: The guardian's end of its socket to the loop; ``None`` once that is closed.
+        link: The guardian's end of its socket to the loop; ``None`` after it was closed.
     """
 
     def __init__(
@@ -64,11 +65,11 @@ class Wiring:
         self._service_silence_s = max(_SILENCE_S, silent_s)
         self._config_fd = os.memfd_create("config")
         os.write(self._config_fd, config_toml(config).encode())
-        self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, _KIND)
-        self._loop_records, self._recorder_records = socket.socketpair(socket.AF_UNIX, _KIND)
+        self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, _TYPE)
+        self._loop_records, self._recorder_records = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._latencies: tuple[socket.socket, socket.socket] | None = None
         if config.latency is not None and not isinstance(config.latency, LinesLatency):
-            self._latencies = socket.socketpair(socket.AF_UNIX, _KIND)
+            self._latencies = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._life_read, self._life_write = os.pipe()
         self.link: socket.socket | None = None
 
@@ -79,15 +80,15 @@ class Wiring:
             self.link = None
 
     def fail_commands(self) -> None:
-        """Drop what a dead loop was asked, and tell the service that no answer will come."""
+        """Drop the commands to a dead loop, and tell the service that no answer will come."""
         with contextlib.suppress(OSError):
             while self._loop_commands.recv(1, socket.MSG_DONTWAIT):
-                pass  # the rest of a message goes with its first byte
+                pass  # the socket discards the rest of each message
         with contextlib.suppress(OSError):
             self._loop_commands.send(LOOP_DIED, socket.MSG_DONTWAIT)
 
     def close(self) -> None:
-        """Close what keeps the service and the recorder waiting for more."""
+        """Close the channels on which the service, the collector and the recorder wait."""
         os.close(self._life_write)
         commands = (self._loop_commands, self._service_commands)
         for end in (
@@ -99,12 +100,12 @@ class Wiring:
             end.close()
 
     def launch_loop(self, restarts: int, left: Inheritance) -> Launch:
-        """How to start the loop, on a new link."""
+        """Make a new link to the loop; returns how to start the loop with it."""
         self.drop_link()
-        self.link, theirs = socket.socketpair(socket.AF_UNIX, _KIND)
+        self.link, loop_end = socket.socketpair(socket.AF_UNIX, _TYPE)
         options = LoopOptions(
             config_fd=self._config_fd,
-            guardian_fd=theirs.fileno(),
+            guardian_fd=loop_end.fileno(),
             command_fd=self._loop_commands.fileno(),
             record_fd=self._loop_records.fileno() if self._config.record else -1,
             latency_fd=self._latencies[0].fileno() if self._latencies else -1,
@@ -112,28 +113,28 @@ class Wiring:
             daemon_start_s=self._started_s,
             inherited=left,
         )
-        own = (options.config_fd, options.guardian_fd, options.command_fd, left.memory_fd)
-        perhaps = (options.record_fd, options.latency_fd)
+        required = (options.config_fd, options.guardian_fd, options.command_fd, left.memory_fd)
+        optional = (options.record_fd, options.latency_fd)
         return Launch(
             module=self._modules.loop,
             options=options,
-            fds=(*own, *self._lock_fds, *(fd for fd in perhaps if fd >= 0)),
-            handed_over=(theirs,),
+            fds=(*required, *self._lock_fds, *(fd for fd in optional if fd >= 0)),
+            handed_over=(loop_end,),
             environment=SINGLE_THREADED_MATHS,
         )
 
     def launch_service(self) -> Launch:
         """How to start the service."""
         config, latency = self._config, self._config.latency
-        reports = -1
+        latency_fd = -1
         if self._latencies and isinstance(latency, GrpcLatency):
-            reports = self._latencies[1].fileno()
+            latency_fd = self._latencies[1].fileno()
         options = ServiceOptions(
             socket=config.service.socket,
             command_fd=self._service_commands.fileno(),
             life_fd=self._life_read,
             silence_s=self._service_silence_s,
-            latency_fd=reports,
+            latency_fd=latency_fd,
             latency_source=latency.source if latency else "",
             metrics=config.service.metrics or "",
             slo_ms=config.control.slo_ms,
@@ -142,11 +143,15 @@ class Wiring:
         return Launch(
             module=self._modules.service,
             options=options,
-            fds=(options.command_fd, options.life_fd, *([reports] if reports >= 0 else [])),
+            fds=(
+                options.command_fd,
+                options.life_fd,
+                *([latency_fd] if latency_fd >= 0 else []),
+            ),
         )
 
     def launch_collector(self, source: PrometheusLatency | StatsdLatency) -> Launch:
-        """How to start the collector of latencies."""
+        """How to start the process that collects latencies."""
         fd = self._latencies[1].fileno() if self._latencies else -1
         options = CollectorOptions(fd=fd, life_fd=self._life_read, source=source)
         return Launch(module=self._modules.collector, options=options, fds=(fd, options.life_fd))
@@ -159,39 +164,39 @@ class Wiring:
 
 
 class Children:
-    """The processes of one daemon beside its guardian.
+    """All processes of one daemon except the guardian.
 
     Args:
         config: The daemon's configuration.
-        wiring: What connects them.
+        channels: The channels between them.
         launch_loop: Called at every start of the loop.
     """
 
     def __init__(
-        self, config: DaemonConfig, wiring: Wiring, launch_loop: Callable[[], Launch]
+        self, config: DaemonConfig, channels: Channels, launch_loop: Callable[[], Launch]
     ) -> None:
-        self._wiring = wiring
+        self._channels = channels
         policy = config.restart
         self.loop = Child(name="loop", launch=launch_loop, policy=policy)
-        self.service = Child(name="service", launch=wiring.launch_service, policy=policy)
+        self.service = Child(name="service", launch=channels.launch_service, policy=policy)
         self.all = [self.loop, self.service]
-        """In the order in which they start."""
+        """All children, in the order in which they start."""
         self.recorder: Child | None = None
         if config.record is not None:
-            launch = partial(wiring.launch_recorder, config.record)
+            launch = partial(channels.launch_recorder, config.record)
             self.recorder = Child(name="recorder", launch=launch, policy=policy)
             self.all.insert(0, self.recorder)
         self.collector: Child | None = None
         if isinstance(config.latency, PrometheusLatency | StatsdLatency):
-            launch = partial(wiring.launch_collector, config.latency)
+            launch = partial(channels.launch_collector, config.latency)
             self.collector = Child(name="collector", launch=launch, policy=policy, vital=False)
             self.all.append(self.collector)
 
-    def end_others(self, timeout_s: float) -> None:
-        """Stop all but the loop, which has ended, and close what connected them."""
+    def end_remaining(self, timeout_s: float) -> None:
+        """Stop all children except the loop, which must have ended, and close the channels."""
         self.service.end(timeout_s)
         if self.collector is not None:
             self.collector.end(timeout_s)
-        self._wiring.close()
+        self._channels.close()
         if self.recorder is not None:
-            self.recorder.end(timeout_s, ask=False)  # it ends by itself when all is on disk
+            self.recorder.end(timeout_s, ask=False)  # it ends by itself when everything is on disk

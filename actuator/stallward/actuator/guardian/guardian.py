@@ -1,13 +1,13 @@
 """The guardian process: the parent that undoes everything when the loop dies.
 
-``python -m stallward.actuator.guardian OPTIONS`` is the daemon. The guardian holds
-the journal of original settings, starts the loop, the service and the recorder and watches
-them. When the loop dies, however it dies, everything is put back at once and a new loop is
-started. When the guardian itself dies, the loop sees its socket close, restores and exits; the
-journal on disk covers the death of both.
+``python -m stallward.actuator.guardian OPTIONS`` is the daemon. The guardian holds the journal of
+original settings; it starts the loop, the service and the recorder and watches them. When the loop
+dies, however it dies, the guardian puts everything back at once and starts a new loop. When the
+guardian itself dies, the loop sees its socket close, restores everything and exits. If both die,
+the next daemon undoes what the journal on disk lists.
 
-Exit status: 0 after an orderly stop, 1 when a process died too often or the journal cannot be
-used now, 2 for a user's mistake: what is wrong at the very first start.
+Exit status: 0 after an orderly stop; 1 if a process died too often or the journal cannot be used
+now; 2 for a user's mistake, that is, for an error at the very first start.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.guardian.child import YOUNG_S, Child, Launch
-from stallward.actuator.guardian.children import Children, Wiring
+from stallward.actuator.guardian.children import Channels, Children
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.guardian.loop_watch import (
     LOOK_S,
-    Hearing,
     LoopHealth,
+    LoopMessages,
     PauseLimit,
     is_dying,
 )
@@ -54,11 +54,12 @@ class Guardian:
 
     Args:
         config: The daemon's configuration.
-        owner_fd: A descriptor whose end (the owner died) stops the daemon; -1 for none.
-        owned_folder: The owner's temporary folder, removed if the owner cannot.
-        notifier: The service manager.
-        modules: What each of its processes runs.
-        look_s: How often to look whether the loop is dying.
+        owner_fd: A descriptor that is closed when the daemon's owner dies, which stops the
+            daemon; -1 for none.
+        owned_folder: The owner's temporary folder, which the guardian removes if the owner died.
+        notifier: The connection to the service manager.
+        modules: The module that each process runs.
+        look_s: The time between two checks whether the loop is dying.
     """
 
     def __init__(
@@ -77,22 +78,22 @@ class Guardian:
         self._look_s = look_s
         journal, paths = config.journal.path, config.node.paths
         self._proc = paths.proc
-        held = tuple(fd for fd in (claim_journal_path(journal), claim_node(paths)) if fd >= 0)
+        locks = tuple(fd for fd in (claim_journal_path(journal), claim_node(paths)) if fd >= 0)
         self._journal = HeldJournal(
             Journal(journal, paths), paths, memory_only=config.journal.memory_only
         )
         self._started_s = time.monotonic()
-        self._wiring = wiring = Wiring(config, held, self._started_s, modules)
+        self._channels = channels = Channels(config, locks, self._started_s, modules)
         self.health = LoopHealth(config, self._notifier)
-        self.hearing = Hearing(wiring, self.health, self._journal)
+        self.messages = LoopMessages(channels, self.health, self._journal)
         self._pause_limit = PauseLimit(config.guard)
         self._owner_gone = False
         self._undone_early = False
-        """Whether what the dying loop holds was put back before its last thread ended."""
+        """Whether the dying loop's changes were undone before its last thread ended."""
         self._slots = tuple(repr((s.name, s.group, s.processes)) for s in config.background)
         self._stop_status: int | None = None
-        self._family = Children(config, wiring, self._launch_loop)
-        self.loop = self._family.loop
+        self._children = Children(config, channels, self._launch_loop)
+        self.loop = self._children.loop
 
     def _launch_loop(self) -> Launch:
         memory = self._journal.memory or self._journal.share(self._slots)
@@ -104,13 +105,13 @@ class Guardian:
             after_restart=heir,
             unfinished=self._journal.unfinished,
         )
-        return self._wiring.launch_loop(self.loop.restarts, left)
+        return self._channels.launch_loop(self.loop.restarts, left)
 
     def run(self) -> int:
         """Run until stopped; returns the exit status.
 
         Raises:
-            StallwardError: If what an earlier daemon left cannot be undone.
+            StallwardError: If the changes of an earlier daemon cannot be undone.
         """
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -121,7 +122,7 @@ class Guardian:
             left = self._journal.recover()
             if left:
                 say(f"undid {len(left)} settings that an earlier daemon left behind")
-            for child in self._family.all:
+            for child in self._children.all:
                 self._start(child, time.monotonic())
             while self._stop_status is None:
                 self._wait(wake_read)
@@ -139,10 +140,10 @@ class Guardian:
             self._stop_status = status
 
     def _wait(self, wake_fd: int) -> None:
-        """Wait for whatever happens next, and handle it."""
+        """Wait for the next event and handle it."""
         poller = select.poll()
-        fds = [wake_fd, *(c.pidfd for c in self._family.all if c.pidfd >= 0)]
-        link = self._wiring.link
+        fds = [wake_fd, *(c.pidfd for c in self._children.all if c.pidfd >= 0)]
+        link = self._channels.link
         if link is not None:
             fds.append(link.fileno())
         for fd in fds:
@@ -157,9 +158,9 @@ class Guardian:
         if wake_fd in ready:
             os.read(wake_fd, 64)
         if link is not None and link.fileno() in ready:
-            self.hearing.take(link)
+            self.messages.take(link)
         now_s = time.monotonic()
-        for child in self._family.all:
+        for child in self._children.all:
             status = child.reap() if child.pidfd in ready else None
             if status is not None:
                 self._on_death(child, status, now_s)
@@ -170,7 +171,7 @@ class Guardian:
 
     def _timeout_ms(self) -> float:
         now_s = time.monotonic()
-        due = [c.due_s for c in self._family.all if c.due_s is not None]
+        due = [c.due_s for c in self._children.all if c.due_s is not None]
         if self.loop.process is not None and not self._undone_early:
             due.append(now_s + self._look_s)
         due += [at_s for at_s in (self.health.due_s, self._pause_due_s()) if at_s is not None]
@@ -179,7 +180,7 @@ class Guardian:
     def _check_dying(self) -> None:
         process = self.loop.process
         if process is not None and not self._undone_early and is_dying(self._proc, process.pid):
-            self._wiring.drop_link()  # what it has said before is no sign of life
+            self._channels.drop_link()  # messages still in it are no sign of life
             self.health.forget("The loop is dying; everything is put back.")
             self._undo_early()
 
@@ -197,7 +198,7 @@ class Guardian:
             say(f"the loop {why}, killed it")
 
     def _pause_due_s(self) -> float | None:
-        """When a pause will have lasted too long that the loop has not ended yet."""
+        """When the loop's oldest pause will have lasted too long; ``None`` if there is none."""
         memory = self._journal.memory
         if memory is None or self.loop.process is None or self._undone_early:
             return None
@@ -207,17 +208,17 @@ class Guardian:
     def _undo_early(self) -> None:
         """Put everything back while the loop dies.
 
-        A process stuck in the kernel may take its time, and the write that it is stuck in may
-        still succeed: what is held is restored again at its death.
+        A process that is stuck in the kernel may take long to die, and the write that it is stuck
+        in may still succeed. So the entries stay held and are restored again at its death.
         """
         self._undone_early = True
         self._restore(forget=False)
 
     def _undo(self, status: int | None) -> None:
-        """Put back what a loop has left that ended with ``status``.
+        """Put back the changes of a loop that ended with ``status``.
 
-        One that ended in order has put back what it changed, and nothing else: what somebody
-        else set meanwhile stays.
+        A loop that stopped in order has put its changes back itself, so nothing is restored over
+        what another program has set meanwhile.
         """
         if status == 0:
             self._journal.forget()
@@ -230,16 +231,16 @@ class Guardian:
 
     def _on_death(self, child: Child, status: int, now_s: float) -> None:
         if child is self.loop:
-            self._wiring.drop_link()  # a heartbeat in it would be taken for the next loop's
+            self._channels.drop_link()  # a heartbeat in it would count for the next loop
             self._undo(status)
             self.health.forget(f"The loop ended with status {status}; everything is put back.")
-            self._wiring.fail_commands()
+            self._channels.fail_commands()
         if self._stop_status is not None:
             return
-        # What could run once fails over what passes: a group that is away, for example.
+        # A child that has run before failed for a cause that may pass, e.g. a group is missing.
         first = child.restarts == 0
         young = now_s - self._started_s < YOUNG_S
-        if status == EXIT_USER and first and (child is not self._family.recorder or young):
+        if status == EXIT_USER and first and (child is not self._children.recorder or young):
             say(f"the {child.name} cannot run, stopping")
             self._stop(EXIT_USER)
         else:
@@ -248,7 +249,7 @@ class Guardian:
     def _start(self, child: Child, now_s: float) -> None:
         try:
             child.start(now_s)
-        except OSError as error:  # a full process table passes like what filled it
+        except OSError as error:  # a full process table empties again
             self._plan_restart(child, now_s, f"cannot be started ({error.strerror})")
 
     def _plan_restart(self, child: Child, now_s: float, what: str) -> None:
@@ -261,9 +262,9 @@ class Guardian:
     def _shut_down(self) -> None:
         """Stop the children, the loop first, and put everything back."""
         self.loop.signal(signal.SIGTERM)
-        self.hearing.until_closed(_STOP_S)
+        self.messages.take_until_closed(_STOP_S)
         self._undo(self.loop.end(_STOP_S, killed=self._undo_early))
-        self._family.end_others(_STOP_S)
+        self._children.end_remaining(_STOP_S)
         self._journal.close()
         if self._owner_gone and self._owned_folder is not None:
             with contextlib.suppress(ActuatorError):
@@ -271,7 +272,7 @@ class Guardian:
 
 
 def main(options: GuardianOptions) -> int:
-    """The guardian process; returns its exit status."""
+    """Run the guardian process; returns its exit status."""
     notifier = Notifier.from_environment(os.environ)
     try:
         config = load_config(options.config)
@@ -287,5 +288,5 @@ def main(options: GuardianOptions) -> int:
     except StallwardError as error:
         say(str(error))
         notifier.status(str(error))
-        # What is left on the node or no room for a journal may pass; another start tries again.
+        # A failed restore, or no room for a journal, may pass: another start tries again.
         return EXIT_GAVE_UP if isinstance(error, JournalError) else EXIT_USER

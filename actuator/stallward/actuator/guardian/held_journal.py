@@ -1,10 +1,11 @@
-"""What the guardian holds for the loop: entries in memory, and in the journal's file beside it.
+"""The journal entries that the guardian holds for the loop, in memory and in the journal's file.
 
-Of the entries that the loop has noted only those are undone that its memory says are touched.
+The loop notes some entries before it touches their settings. Such an entry is undone only if the
+memory that the guardian shares with the loop marks it as touched.
 
-Every entry is in the file when it is acknowledged, so that it outlives guardian and loop both.
-A disk under pressure can block even a write; the guardian must restore within a second, so a
-thread of its own writes the file. Undoing never needs the disk: it is done from memory.
+An entry is acknowledged only when it is in the file, so that it survives the death of guardian and
+loop together. Under pressure the disk can block even a write, but the guardian must restore within
+a second. So a separate thread writes the file, and restoring reads the entries from memory.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ _CLOSE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
+    """One change to the file, for the writing thread."""
+
     entries: tuple[JournalEntry, ...] = ()
     operation: Operation = "hold"
     done: Callable[[bytes], None] | None = None
+    """Called with the acknowledgement."""
     serial: int = 0
+    """The number of the message that the entries came with."""
     forget: bool = False
-    """Whether the file is to hold nothing any more."""
+    """Whether to remove all entries from the file."""
 
 
 class HeldJournal:
@@ -49,11 +54,11 @@ class HeldJournal:
     Args:
         journal: The file.
         paths: The kernel's files.
-        memory_only: Whether entries are taken even if the file cannot be written: then the
-            death of guardian and loop together leaves them in force.
+        memory_only: Whether to accept entries even if the file cannot be written. Then nothing
+            undoes them if guardian and loop die together.
 
     Attributes:
-        memory: Shared with the loop; ``None`` until :meth:`share`.
+        memory: The memory shared with the loop; ``None`` until :meth:`share`.
         heir: Whether :meth:`recover` found that an earlier daemon did not stop in order.
     """
 
@@ -64,7 +69,7 @@ class HeldJournal:
         self.memory: SharedMemory | None = None
         self.heir = False
         self._entries: dict[JournalEntry, int] = {}
-        """With the number of the message that held each last."""
+        """The entries, each with the number of the last message that held it."""
         self._serial = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._refused: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -75,7 +80,7 @@ class HeldJournal:
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
-        """What is held, in order."""
+        """The held entries, in order."""
         self._drop_refused()
         return tuple(self._entries)
 
@@ -86,17 +91,17 @@ class HeldJournal:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last restore could not undo everything: that is still held."""
+        """Whether the last restore failed for some entries, which are still held."""
         return self._unfinished
 
     def recover(self) -> tuple[JournalEntry, ...]:
-        """Undo what a dead predecessor left on disk; returns what that was.
+        """Undo the entries that a dead daemon left on disk; returns them.
 
-        Lines that are not understood are kept in a file beside the journal. That the file
-        cannot be emptied is no error here: it is written anew before the next entry.
+        Lines that cannot be read are kept in a file beside the journal. It is no error here if
+        the journal cannot be emptied: it is written anew before the next entry.
 
         Raises:
-            JournalError: If the file cannot be read, or something cannot be undone.
+            JournalError: If the file cannot be read, or an entry cannot be undone.
         """
         path = self._journal.path
         self.heir = any(map(os.path.lexists, (path, touch_path(path))))
@@ -118,13 +123,13 @@ class HeldJournal:
         return left
 
     def share(self, slots: Sequence[str]) -> SharedMemory:
-        """Make the memory that is shared with the loops from now on; after :meth:`recover`.
+        """Make the memory that is shared with every loop from now on; call :meth:`recover` before.
 
         Args:
-            slots: What tells each slot from any other, in order.
+            slots: A text for each slot, in order, that differs from that of any other slot.
 
         Raises:
-            JournalError: If there is no memory.
+            JournalError: If the memory cannot be had.
         """
         try:
             self.memory = SharedMemory.make(self._journal.path, self._paths, slots)
@@ -134,11 +139,11 @@ class HeldJournal:
 
     @property
     def first_place(self) -> int:
-        """The first place of the memory that nothing needs that is still to be undone."""
+        """The first place in the memory after those of the entries that are still held."""
         return 1 + max((e.place for e in self.entries if isinstance(e, Noted)), default=-1)
 
     def take(self, message: bytes, done: Callable[[bytes], None]) -> None:
-        """Hold or release the entries of ``message``; ``done`` gets the acknowledgement.
+        """Hold or release the entries of ``message``, then call ``done`` with the acknowledgement.
 
         ``done`` may be called from another thread.
         """
@@ -153,7 +158,7 @@ class HeldJournal:
         entries = tuple(entry for operation, entry in lines if operation == "hold")
         for entry in released:
             self._entries.pop(entry, None)
-        # Restored from now on, if need be: what is held too much does no harm.
+        # They are held before they are in the file; restoring an entry too many does no harm.
         self._entries.update(dict.fromkeys(entries, self._serial))
         if released:
             reply = None if entries else done
@@ -162,7 +167,7 @@ class HeldJournal:
             self._jobs.put(_Job(entries=entries, done=done, serial=self._serial))
 
     def _drop_refused(self) -> None:
-        """Let go of entries that the file did not take: what they undo was never done."""
+        """Drop the entries that could not be written: the loop never made their changes."""
         while not self._refused.empty():
             job = self._refused.get()
             for entry in job.entries:
@@ -170,10 +175,12 @@ class HeldJournal:
                     del self._entries[entry]
 
     def restore(self, *, forget: bool = True) -> tuple[str, ...]:
-        """Undo what is touched now; what cannot be undone stays held, and is returned.
+        """Undo all entries that are in force; returns the problems.
+
+        If there are any, the entries stay held.
 
         Args:
-            forget: Whether nothing is held afterwards; not while the loop may still be alive.
+            forget: Whether to drop all entries afterwards; not while the loop may still be alive.
         """
         problems = restore(self._to_undo(), self._paths)
         self._unfinished = bool(problems)
@@ -185,9 +192,9 @@ class HeldJournal:
         return self.entries if self.memory is None else self.memory.in_force(self.entries)
 
     def forget(self) -> None:
-        """Hold nothing any more: the loop has put back what it changed.
+        """Drop all entries, because the loop has put back its changes.
 
-        What an earlier restore could not undo stays held.
+        They stay held if the last restore could not undo everything.
         """
         if self._unfinished:
             return
@@ -198,7 +205,7 @@ class HeldJournal:
             self._jobs.put(_Job(forget=True))
 
     def close(self) -> None:
-        """Wait for the disk, but not for ever, and end the thread."""
+        """End the writing thread; waits for the disk, but not for ever."""
         if self.memory is not None and not self._unfinished:
             remove_touched(self._journal.path)
         self._jobs.put(None)
@@ -207,12 +214,17 @@ class HeldJournal:
             self._journal.close()
 
     def _on_disk(self, entry: JournalEntry) -> JournalEntry:
-        """What the next daemon can use: a touch table that it will not find is none."""
+        """The form of an entry in the file.
+
+        A noted entry is only useful together with the marks in shared memory. If the next daemon
+        will not find that memory, the entry is written as one to undo in any case.
+        """
         if isinstance(entry, Noted) and not (self.memory and self.memory.named):
             return entry.entry
         return entry
 
     def _write(self) -> None:
+        """Write the jobs to the file, in a thread of its own."""
         while (job := self._jobs.get()) is not None:
             answer = b"ok"
             try:
@@ -233,7 +245,7 @@ class HeldJournal:
 
 
 def unreadable(journal: Journal) -> str:
-    """A sentence about lines of a journal that were not understood; they are set aside."""
+    """Set the unreadable lines of a journal aside; returns a sentence about them."""
     kept = journal.set_aside()
     return (
         f"{len(journal.unreadable)} lines of {journal.path} are damaged or of another version "

@@ -1,4 +1,4 @@
-"""Whether the loop lives: its heartbeats, and what the service manager is told of them."""
+"""Watches the loop: its heartbeats, its messages, its death, and the length of its pauses."""
 
 from __future__ import annotations
 
@@ -14,23 +14,32 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.guardian.children import Wiring
+from stallward.actuator.guardian.children import Channels
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import BEAT, SILENCE_S
 
 _SILENT_PERIODS: Final = 3.0
-"""A loop whose ticks are far apart may be silent for so many of them."""
+"""The number of tick periods for which a loop with long periods may be silent."""
 _START_S: Final = 15.0
-"""How long a loop may take from its start to its first tick, on a starving node."""
+"""The longest time from the start of a loop to its first tick, on a node without memory."""
+LOOK_S: Final = 0.25
+"""The time between two checks whether the loop is dying; they cost 0.05 % of a core."""
+SPARE_S: Final = 0.5
+"""How long to wait beyond the latest tick, because ending a loop costs more than a late tick."""
+_SIGKILL_BIT: Final = 1 << (signal.SIGKILL - 1)
+_PENDING_FIELDS: Final = (b"\nSigPnd:", b"\nShdPnd:")
+_STATUS_BYTES: Final = 8192
+_DEAD_STATES: Final = frozenset({b"Z", b"X"})
+_MESSAGE_BYTES: Final = 65536
 
 
 class LoopHealth:
-    """When the loop was heard last.
+    """Notes when the loop was last heard, and tells the service manager.
 
     Args:
-        config: Says how far apart ticks are, and how long a restart may be put off.
-        notifier: The service manager.
+        config: The configuration, for the time between ticks and the longest restart delay.
+        notifier: The connection to the service manager.
     """
 
     def __init__(self, config: DaemonConfig, notifier: Notifier) -> None:
@@ -48,11 +57,11 @@ class LoopHealth:
 
     @property
     def due_s(self) -> float | None:
-        """When the loop counts as hung if it is not heard before."""
+        """When the loop will count as hung unless it is heard before; ``None`` before it ticks."""
         return None if self._heard_s is None else self._heard_s + self.silence_s
 
     def beat(self) -> None:
-        """The loop says that it has ticked."""
+        """Note a heartbeat, which the loop sends at every tick."""
         self._heard_s = time.monotonic()
         if not self._ready:
             self._ready = True
@@ -61,12 +70,12 @@ class LoopHealth:
         self._notifier.feed()
 
     def heard(self) -> None:
-        """A ticking loop sent something else: it lives."""
+        """Note any other message; it is a sign of life once the loop ticks."""
         if self._heard_s is not None:
             self._heard_s = time.monotonic()
 
     def forget(self, why: str) -> None:
-        """The loop is dead, or will be."""
+        """Note that the loop is dead or dying, and report ``why`` to the service manager."""
         self._heard_s = None
         self._notifier.status(why)
 
@@ -75,44 +84,28 @@ class LoopHealth:
         return self._heard_s is not None and now_s - self._heard_s > self.silence_s
 
 
-LOOK_S: Final = 0.25
-"""How often to look; waking up for it costs 0.05 % of a core."""
-
-
-_KILLED: Final = 1 << (signal.SIGKILL - 1)
-
-
-_PENDING: Final = (b"\nSigPnd:", b"\nShdPnd:")
-
-
-_STATUS_BYTES: Final = 8192
-
-
-_OVER: Final = frozenset({b"Z", b"X"})
-
-
 def is_dying(proc: Path, pid: int) -> bool:
-    """Whether a child that was not waited for yet runs no more of its program."""
+    """Whether a child that was not waited for yet is dead or must die without running further."""
     try:
         fd = os.open(proc / str(pid) / "status", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # waiting for it says the rest
+    except OSError:  # its pidfd reports a death in any case
         return False
     try:
-        return tells_death(os.read(fd, _STATUS_BYTES))
+        return shows_death(os.read(fd, _STATUS_BYTES))
     except OSError:
         return False
     finally:
         os.close(fd)
 
 
-def tells_death(status: bytes) -> bool:
-    """Whether a /proc/PID/status is that of a process whose main thread has ended or must."""
-    if _word(status, b"\nState:") in _OVER:
+def shows_death(status: bytes) -> bool:
+    """Whether a /proc/PID/status shows that the main thread has ended or has to."""
+    if _first_word(status, b"\nState:") in _DEAD_STATES:
         return True
-    return any(_mask(_word(status, name)) & _KILLED for name in _PENDING)
+    return any(_mask(_first_word(status, name)) & _SIGKILL_BIT for name in _PENDING_FIELDS)
 
 
-def _word(status: bytes, name: bytes) -> bytes:
+def _first_word(status: bytes, name: bytes) -> bytes:
     """The first word after ``name``; empty if there is none."""
     start = status.find(name)
     if start < 0:
@@ -122,48 +115,46 @@ def _word(status: bytes, name: bytes) -> bytes:
 
 
 def _mask(digits: bytes) -> int:
+    """A hexadecimal mask of signals; 0 if it cannot be read."""
     try:
         return int(digits, 16)
     except ValueError:
         return 0
 
 
-_MESSAGE_BYTES: Final = 65536
-
-
-class Hearing:
-    """The guardian's side of the talk with its loop.
+class LoopMessages:
+    """Receives the loop's messages and answers them.
 
     Args:
-        wiring: Holds the socket to the loop.
-        health: Is told of every sign of life.
-        journal: Takes the entries.
+        channels: The channels, with the socket to the loop.
+        health: Gets every sign of life.
+        journal: Gets the entries that the loop sends.
     """
 
-    def __init__(self, wiring: Wiring, health: LoopHealth, journal: HeldJournal) -> None:
-        self._wiring = wiring
+    def __init__(self, channels: Channels, health: LoopHealth, journal: HeldJournal) -> None:
+        self._channels = channels
         self._health = health
         self._journal = journal
 
     def take(self, link: socket.socket) -> None:
-        """Take one message, if there is one."""
+        """Receive one message, if there is one."""
         try:
             message = link.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT)
         except OSError:
             return
         if message == BEAT:
             self._health.beat()
-            _answer(link, BEAT)  # a guardian that is stopped could not restore: it must show
+            _answer(link, BEAT)  # without it the loop knows that the guardian cannot restore
         elif message:
             self._health.heard()
             self._journal.take(message, lambda answer: _answer(link, answer))
-        else:  # closed: its process is ending, reaping it restores
-            self._wiring.drop_link()
+        else:  # closed: the loop's process is ending, and everything is restored at its death
+            self._channels.drop_link()
 
-    def until_closed(self, timeout_s: float) -> None:
-        """Go on answering a loop that stops: it may be waiting for us."""
+    def take_until_closed(self, timeout_s: float) -> None:
+        """Receive messages until a stopping loop closes its socket: it may wait for answers."""
         deadline_s = time.monotonic() + timeout_s
-        while (link := self._wiring.link) is not None and time.monotonic() < deadline_s:
+        while (link := self._channels.link) is not None and time.monotonic() < deadline_s:
             if select.select([link], [], [], 0.1)[0]:
                 self.take(link)
 
@@ -173,15 +164,11 @@ def _answer(link: socket.socket, answer: bytes) -> None:
         link.send(answer, socket.MSG_DONTWAIT)
 
 
-SPARE_S: Final = 0.5
-"""How much later than a tick may be the loop is waited for: ending it costs more than a tick."""
-
-
 class PauseLimit:
-    """Until when the loop that runs now must have ended its pauses.
+    """The time by which the loop must end each of its pauses.
 
     Args:
-        budgets: Says how long a pause may be, and how late a tick.
+        budgets: The guard's budgets, for the longest pause and the allowance for late ticks.
     """
 
     def __init__(self, budgets: Budgets) -> None:
@@ -192,8 +179,8 @@ class PauseLimit:
         """When the first pause will have lasted too long; ``None`` if there is none.
 
         Args:
-            since_s: Since when the loop keeps each slot paused, CLOCK_MONOTONIC; 0 if it does not.
-            started_s: When it was started: what is older is not its own.
+            since_s: The begin of each slot's pause, CLOCK_MONOTONIC; 0 if it is not paused.
+            started_s: When the loop was started; it did not begin pauses that are older.
         """
         own = [since for since in since_s if since >= started_s > 0.0]
         return None if self._lifted or not own else min(own) + self._longest_s

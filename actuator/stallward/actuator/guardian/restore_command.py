@@ -1,12 +1,12 @@
-"""``stallward restore``: undo what a dead daemon left, and start none.
+"""``stallward restore``: undo the changes of a dead daemon without starting a new one.
 
-It reads nothing but the journal, needs no disk to be writable, and may be run at any time and
-any number of times: while a daemon lives, it is refused. As a process of its own it is started as
+It only needs the journal, and no disk that can be written. It may be run at any time and any
+number of times: while a daemon runs, it refuses. It is started as a process by
 ``python -m stallward.actuator.guardian.restore_command OPTIONS``.
 
-Exit status: 0 everything is as it was (perhaps there was nothing to do); 1 something could not
-be undone and stays in the journal; 2 it could not be tried: a daemon runs, or the configuration
-or the journal cannot be used.
+Exit status: 0 if everything is as it was, also if there was nothing to undo; 1 if something could
+not be undone and stays in the journal; 2 if it could not be tried, because a daemon runs or the
+configuration or the journal cannot be used.
 """
 
 from __future__ import annotations
@@ -43,43 +43,48 @@ from stallward.actuator.runtime.process_start import run_process
 EXIT_LEFT: Final = 1
 EXIT_NOT_TRIED: Final = 2
 WAIT_S: Final = 10.0
-"""How long to wait for a loop that lost its guardian and is putting everything back itself."""
+"""How long to wait for a loop that lost its guardian and is restoring everything itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
-    """Whose settings are to be put back."""
+    """The daemon whose changes are undone."""
 
     config: Path
     """The daemon's TOML file."""
     journal: Path | None = None
-    """Its journal, where there is no such file any more; ``config`` is not read then."""
+    """The daemon's journal, if its TOML file is gone; then ``config`` is not read."""
     paths: Paths = DEFAULT_PATHS
-    """The kernel's files, if no configuration says where they are."""
+    """The kernel's files; used only with ``journal``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What was found and what became of it."""
+    """The result of a restore, as lines to print."""
 
     undone: tuple[str, ...]
-    """One line for each thing in the journal."""
+    """One line for each entry in the journal."""
     problems: tuple[str, ...] = ()
-    """What could not be undone."""
+    """One line for each entry that could not be undone."""
     notes: tuple[str, ...] = ()
-    """What else there is to say."""
+    """Remarks about the journal itself."""
 
 
 def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored:
-    """Undo what the journal of a dead daemon lists.
+    """Undo the entries in the journal of a dead daemon.
+
+    Args:
+        journal_path: The daemon's journal.
+        paths: The kernel's files.
+        wait_s: How long to wait for the end of a daemon that still runs.
 
     Raises:
         DaemonError: If a daemon runs.
         JournalError: If the journal cannot be read.
     """
     with contextlib.ExitStack() as claims:
-        _hold(claims, claim_journal_path(journal_path, wait_s=wait_s))
-        _hold(claims, claim_node(paths))
+        _close_after(claims, claim_journal_path(journal_path, wait_s=wait_s))
+        _close_after(claims, claim_node(paths))
         journal = Journal(journal_path, paths)
         entries = in_force(journal.load(), read_touched(journal_path))
         problems = restore(entries, paths)
@@ -93,16 +98,17 @@ def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored
     return Restored(undone=undone, problems=problems, notes=tuple(notes))
 
 
-def _hold(claims: contextlib.ExitStack, fd: int) -> None:
+def _close_after(claims: contextlib.ExitStack, fd: int) -> None:
+    """Close the descriptor of a claim, if there is one, when ``claims`` ends."""
     if fd >= 0:
         claims.callback(os.close, fd)
 
 
 def described(entry: JournalEntry) -> str:
-    """What undoing ``entry`` does, in words."""
+    """Describe in words what undoing ``entry`` does."""
     match entry:
-        case Noted(entry=known):
-            text = described(known)
+        case Noted(entry=inner):
+            text = described(inner)
         case FileValue(path=path, value=value):
             text = f"{path} = {value}"
         case Frozen(path=path):
@@ -121,15 +127,15 @@ def described(entry: JournalEntry) -> str:
 
 
 def journal_of(config: Path) -> tuple[Path, Paths]:
-    """The journal that a configuration names, and the kernel's files.
+    """The path of the journal and the kernel's files, as a configuration file gives them.
 
-    A mistake elsewhere in the file may be why the daemon is dead: only these are needed here.
+    Mistakes elsewhere in the file do not matter: one may be the cause of the daemon's death.
 
     Raises:
-        ConfigError: If there is no such file or it names no journal.
+        ConfigError: If the file cannot be read or names no journal.
     """
     try:
-        whole = load_config(config)
+        parsed = load_config(config)
     except ConfigError:
         try:
             table = tomllib.loads(config.read_text(encoding="utf-8"))
@@ -141,25 +147,25 @@ def journal_of(config: Path) -> tuple[Path, Paths]:
             if path.is_absolute():
                 return path, replace(DEFAULT_PATHS, **roots)
         raise
-    return whole.journal.path, whole.node.paths
+    return parsed.journal.path, parsed.node.paths
 
 
 def main(options: RestoreOptions) -> int:
-    """Restore, print what was done; returns the exit status."""
+    """Restore and print what was done; returns the exit status."""
     try:
         if options.journal is None:
             path, paths = journal_of(options.config)
         else:
             path, paths = options.journal.absolute(), options.paths
-        found = restore_left(path, paths, wait_s=WAIT_S)
+        restored = restore_left(path, paths, wait_s=WAIT_S)
     except ActuatorError as error:
         sys.stderr.write(f"stallward restore: {error}\n")
         return EXIT_NOT_TRIED
-    for line in found.undone or ("nothing to undo",):
+    for line in restored.undone or ("nothing to undo",):
         sys.stdout.write(f"{line}\n")
-    for line in (*found.problems, *found.notes):
+    for line in (*restored.problems, *restored.notes):
         sys.stderr.write(f"stallward restore: {line}\n")
-    return EXIT_LEFT if found.problems else 0
+    return EXIT_LEFT if restored.problems else 0
 
 
 if __name__ == "__main__":

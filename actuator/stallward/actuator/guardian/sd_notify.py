@@ -1,7 +1,7 @@
-"""Telling systemd how the daemon is: sd_notify(3) without a library.
+"""Reports the daemon's state to systemd: sd_notify(3) without a library.
 
-The watchdog is fed by the loop's heartbeats and by nothing else, so a guardian that lives while
-its loop cannot tick is started again too.
+Only the loop's heartbeats feed the watchdog. So systemd also restarts a daemon whose guardian
+lives but whose loop cannot tick.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import MutableMapping
 from typing import Final
 
 _FEEDS_PER_TIMEOUT: Final = 4.0
-"""The watchdog is fed at most so often in its time."""
+"""The most messages to the watchdog in one of its timeouts."""
 
 
 class Notifier:
-    """Sends states to the service manager; without one, everything here does nothing.
+    """Sends the daemon's state to the service manager; without one, no method does anything.
 
-    Nothing waits: a manager that does not read loses messages, and an error is no concern of
-    what must go on restoring.
+    No method waits or fails, because the guardian must be able to restore at any time. A manager
+    that does not read loses messages.
 
     Args:
-        address: ``NOTIFY_SOCKET``: a path, or ``@`` and an abstract name; empty for none.
+        address: The value of ``NOTIFY_SOCKET``: a path, or ``@`` and an abstract name; empty for
+            none.
         watchdog_s: How long the manager waits for a sign of life; ``None`` for ever.
     """
 
@@ -36,20 +37,20 @@ class Notifier:
         if address[:1] not in {"/", "@"}:
             return
         target = f"\0{address[1:]}" if address.startswith("@") else address
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
-            made.connect(target)
-            made.setblocking(False)
+            connection.connect(target)
+            connection.setblocking(False)
         except OSError:
-            made.close()
+            connection.close()
         else:
-            self._socket = made
+            self._socket = connection
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str]) -> Notifier:
-        """What the service manager asked for; its variables are taken out of ``environment``.
+        """A notifier for the manager's variables, which are removed from ``environment``.
 
-        Children must not speak for the daemon.
+        They are removed because the daemon's children must not report in its name.
         """
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
@@ -60,7 +61,7 @@ class Notifier:
 
     @property
     def active(self) -> bool:
-        """Whether anybody listens."""
+        """Whether a service manager listens."""
         return self._socket is not None
 
     def send(self, *lines: str) -> None:
@@ -70,13 +71,13 @@ class Notifier:
                 self._socket.send("\n".join(lines).encode())
 
     def status(self, text: str) -> None:
-        """Say in one line how things are; repeated only when it changes."""
+        """Send a status line, unless it is the same as the last one."""
         if text != self._status:
             self._status = text
             self.send(f"STATUS={text}")
 
     def feed(self) -> None:
-        """Feed the watchdog, if there is one and it is time."""
+        """Send a sign of life to the watchdog, if there is one and it is due."""
         now_s = time.monotonic()
         if self.watchdog_s is None or now_s - self._fed_s < self.watchdog_s / _FEEDS_PER_TIMEOUT:
             return
@@ -84,7 +85,7 @@ class Notifier:
         self.send("WATCHDOG=1")
 
     def allow(self, longest_s: float) -> None:
-        """Have the manager wait at least so long for the next feeding."""
+        """Make the manager wait at least ``longest_s`` for each sign of life."""
         if self.watchdog_s is not None and self.watchdog_s < longest_s:
             self.watchdog_s = longest_s
             self.send(f"WATCHDOG_USEC={int(longest_s * 1e6)}")
