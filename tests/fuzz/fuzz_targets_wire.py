@@ -239,7 +239,7 @@ def _messages() -> tuple[Target, ...]:
 
     def loop_message(content: bytes) -> Any:
         link._connection.messages.append(content)  # type: ignore[attr-defined]
-        link.take_in()
+        link.receive()
         return link.status()
 
     status = pb.StatusResponse(ticks=5, uptime_s=3.0, lease_remaining_s=1.0, lease_held=True)

@@ -1,4 +1,4 @@
-"""Reported latencies: what the service takes, what it refuses, and lines on standard input."""
+"""Tests of reported latencies: accepted and refused messages, and lines on standard input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stallward.actuator.errors import SensorError
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.line_format import LineFormat
 from stallward.actuator.latency.source import ChannelSource
-from stallward.actuator.service.latency_reports import MAX_REQUESTS, MAX_STREAMS, ReportDesk
+from stallward.actuator.service.latency_reports import MAX_REQUESTS, MAX_STREAMS, LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.server import Servicer
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -32,10 +32,12 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         end.close()
 
 
-async def serve_and_misuse(place: Path, desk: ReportDesk) -> tuple[list[grpc.StatusCode], int]:
-    """The codes of calls that go too far, and how many were counted as refused."""
+async def serve_and_misuse(
+    place: Path, reports: LatencyReports
+) -> tuple[list[grpc.StatusCode], int]:
+    """The codes of calls that exceed a bound, and how many were counted as refused."""
     commands, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    servicer = Servicer(LoopLink(commands), 5.0, desk, "grpc")
+    servicer = Servicer(LoopLink(commands), 5.0, reports, "grpc")
     server = grpc.aio.server()
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(f"unix:{place / 's'}")
@@ -53,7 +55,7 @@ async def serve_and_misuse(place: Path, desk: ReportDesk) -> tuple[list[grpc.Sta
     async with grpc.aio.insecure_channel(f"unix:{place / 's'}") as channel:
         stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
         calls = [stub.Report(patient()) for _ in range(MAX_STREAMS)]
-        while desk.streams < MAX_STREAMS:
+        while reports.streams < MAX_STREAMS:
             await asyncio.sleep(0.01)
         for requests, first in ((patient(), False), (greedy(), True)):
             if first:  # make room
@@ -73,29 +75,29 @@ def test_too_many_streams_and_too_large_messages_are_refused_and_counted(
     ends: tuple[socket.socket, socket.socket], tmp_path: Path
 ) -> None:
     ours, theirs = ends
-    desk = ReportDesk(LatencyFeed(theirs))
-    codes, refused = asyncio.run(serve_and_misuse(tmp_path, desk))
+    reports = LatencyReports(LatencyFeed(theirs))
+    codes, refused = asyncio.run(serve_and_misuse(tmp_path, reports))
     assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT]
     assert refused == 2
-    assert desk.streams == 0
+    assert reports.streams == 0
     source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
     assert source.read().completed == MAX_STREAMS
 
 
 def test_nobody_reporting_is_absence(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    desk = ReportDesk(LatencyFeed(theirs))
+    reports = LatencyReports(LatencyFeed(theirs))
     source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
 
     async def one_turn() -> None:
-        flushing = asyncio.create_task(desk.flush_for_ever())
+        flushing = asyncio.create_task(reports.flush_for_ever())
         await asyncio.sleep(0)
         flushing.cancel()
 
     asyncio.run(one_turn())
     with pytest.raises(SensorError, match="nobody reports"):
         source.read()
-    with desk.stream():
+    with reports.stream():
         asyncio.run(one_turn())
         assert source.read().completed == 0
 
@@ -107,7 +109,7 @@ def test_a_client_that_comes_and_goes_between_two_reads_is_heard(
     feed = LatencyFeed(theirs)
     source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
     feed.fault("nobody reports")
-    with ReportDesk(feed).stream() as stream:
+    with LatencyReports(feed).stream() as stream:
         stream.take(pb.ReportRequest(requests=[pb.ReportedRequest(latency_ms=5.0)]))
     feed.fault("nobody reports")
     assert source.read().completed == 1
@@ -147,17 +149,17 @@ def test_a_long_batch_is_sent_in_parts() -> None:
 def test_lines_become_requests_as_they_arrive() -> None:
     read, write = os.pipe()
     batches = LineBatches(read, LineFormat(latency="0", ok="1", latency_unit_s=1e-3))
-    found = iter(batches)
+    arrived = iter(batches)
     os.write(write, b"5 1\nbad\n7")
-    assert next(found) == [Reported(latency_ms=5.0)]
+    assert next(arrived) == [Reported(latency_ms=5.0)]
     os.write(write, b".5 yes\n9 0\n\n")
-    assert next(found) == [Reported(latency_ms=7.5), Reported(latency_ms=0.0, failed=True)]
+    assert next(arrived) == [Reported(latency_ms=7.5), Reported(latency_ms=0.0, failed=True)]
     os.write(write, b"x" * 9000)
-    assert next(found) == []
+    assert next(arrived) == []
     os.write(write, b"\n3 1")
-    next(found)
+    next(arrived)
     os.close(write)
-    assert next(found) == [Reported(latency_ms=3.0)]
-    assert list(found) == []
+    assert next(arrived) == [Reported(latency_ms=3.0)]
+    assert list(arrived) == []
     assert batches.bad_lines == 2
     os.close(read)

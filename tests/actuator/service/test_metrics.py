@@ -1,4 +1,4 @@
-"""The daemon's metrics: what is counted, how it is served, and what the documents say."""
+"""Tests of the daemon's metrics: their counts, their server and their documentation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecor
 from stallward.actuator.record.wire import record_to_wire
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import About, TickCounts
+from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.metrics.exposition import DaemonMetrics
 from stallward.actuator.service.metrics.labels import fallback_reason, guard_rule
 from stallward.actuator.service.metrics.server import MetricsServer
@@ -78,15 +78,15 @@ def link() -> Iterator[LoopLink]:
         latency_source=pb.LatencySourceStatus(source="statsd", malformed=3, fault="gone"),
     )
     theirs.send(pb.LoopMessage(status=status).SerializeToString())
-    made.take_in()
+    made.receive()
     yield made
     ours.close()
     theirs.close()
 
 
 def metrics_of(link: LoopLink, counts: TickCounts) -> DaemonMetrics:
-    about = About(slots=("hog0", "hog1"), slo_ms=60.0)
-    return DaemonMetrics(counts=counts, link=link, refused={"NOT_FOUND": 4}, about=about)
+    config = MetricsConfig(slots=("hog0", "hog1"), slo_ms=60.0)
+    return DaemonMetrics(counts=counts, link=link, refused={"NOT_FOUND": 4}, config=config)
 
 
 def values(metrics: DaemonMetrics) -> dict[str, float]:
@@ -127,7 +127,7 @@ def run_ticks(counts: TickCounts, link: LoopLink) -> None:
 def test_ticks_are_counted(link: LoopLink) -> None:
     counts = TickCounts()
     run_ticks(counts, link)
-    found = values(metrics_of(link, counts))
+    shown = values(metrics_of(link, counts))
     expected = {
         "stallward_ticks_total": 6,
         "stallward_late_ticks_total": 6,
@@ -156,11 +156,11 @@ def test_ticks_are_counted(link: LoopLink) -> None:
         "stallward_tick_phase_seconds_bucket,0.001,sense": 6,
         "stallward_tick_phase_seconds_bucket,0.0025,apply": 0,
     }
-    assert {name: found.get(name) for name in expected} == expected
+    assert {name: shown.get(name) for name in expected} == expected
     # 0.2 s before the loop was started again, 0.1 s after: the gap is nobody's.
-    assert found["stallward_slot_paused_seconds_total,hog0"] == pytest.approx(0.3)
-    assert found["stallward_start_time_seconds"] == pytest.approx(time.time() - 5.0, abs=2.0)
-    assert "stallward_slot_limit_bytes,hog1" not in found, "no limit is absent, not zero"
+    assert shown["stallward_slot_paused_seconds_total,hog0"] == pytest.approx(0.3)
+    assert shown["stallward_start_time_seconds"] == pytest.approx(time.time() - 5.0, abs=2.0)
+    assert "stallward_slot_limit_bytes,hog1" not in shown, "no limit is absent, not zero"
 
 
 def test_every_metric_of_the_table_is_served_and_no_other(link: LoopLink) -> None:
@@ -184,9 +184,9 @@ def test_every_metric_of_the_table_is_served_and_no_other(link: LoopLink) -> Non
 def test_without_a_loop_little_is_said_and_nothing_fails() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        found = values(metrics_of(LoopLink(ours), TickCounts()))
-    assert found["stallward_ticks_total"] == 0
-    assert "stallward_build_info" not in str(found)
+        shown = values(metrics_of(LoopLink(ours), TickCounts()))
+    assert shown["stallward_ticks_total"] == 0
+    assert "stallward_build_info" not in str(shown)
 
 
 def test_openmetrics_is_served_where_it_is_accepted(link: LoopLink) -> None:

@@ -22,7 +22,7 @@ from stallward.actuator.ipc.channels import BEAT, SILENCE_S
 _SILENT_PERIODS: Final = 3.0
 """The number of tick periods for which a loop with long periods may be silent."""
 _START_S: Final = 15.0
-"""The longest time from the start of a loop to its first tick, on a node without memory."""
+"""The longest time from the start of a loop to its first tick, on a node short of memory."""
 LOOK_S: Final = 0.25
 """The time between two checks whether the loop is dying; they cost 0.05 % of a core."""
 SPARE_S: Final = 0.5

@@ -1,1 +1,1 @@
-"""The gRPC process; no client can disturb the loop."""
+"""The service process: serves gRPC apart from the loop, so that no client can disturb it."""

@@ -1,4 +1,4 @@
-"""What clients of the service report, gathered and sent to the loop."""
+"""Collects the latencies that clients report to the service, and sends them to the loop."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 MAX_STREAMS: Final = 16
 MAX_REQUESTS: Final = 10_000
-"""In one message; converting them holds up the service for some 10 ms."""
+"""The most requests in one message; converting them occupies the service for about 10 ms."""
 LATE_MS: Final = 1000.0
-"""What ended longer ago says nothing about now."""
-_NOBODY: Final = "nobody reports: no client has a Report stream open"
-_SAY_AGAIN: Final = 5
-"""Flushes between two times that nobody reporting is said."""
+"""A request that ended longer ago is late: it says nothing about the present."""
+_NO_STREAM: Final = "nobody reports: no client has a Report stream open"
+_REPEAT_FLUSHES: Final = 5
+"""The number of flushes after which the loop is told again that no client reports."""
 
 
 class TooManyStreamsError(Exception):
-    """Raised when no further stream is taken."""
+    """Raised when there are too many streams to open another."""
 
 
 @dataclass(slots=True)
 class ReportStream:
-    """One client's stream: what became of its requests."""
+    """One client's stream, which counts what became of the requests in it."""
 
     feed: LatencyFeed
     accepted: int = 0
@@ -37,7 +37,7 @@ class ReportStream:
     late: int = 0
 
     def take(self, request: pb.ReportRequest) -> None:
-        """Take in one message."""
+        """Receive one message."""
         for one in request.requests:
             usable = 0.0 <= one.latency_ms < MAX_LATENCY_MS and math.isfinite(one.ended_ago_ms)
             if one.failed:
@@ -54,30 +54,30 @@ class ReportStream:
                 self.accepted += 1
 
     def response(self) -> pb.ReportResponse:
-        """What the client is told at the end."""
+        """The response to the client at the end of the stream."""
         return pb.ReportResponse(
             accepted=self.accepted, failed=self.failed, malformed=self.malformed, late=self.late
         )
 
 
-class ReportDesk:
-    """Takes in every client's reports. Lives in the event loop's thread.
+class LatencyReports:
+    """Receives the reports of all clients. It must be used in the event loop's thread.
 
     Args:
-        feed: Where they go.
+        feed: The connection to the loop.
     """
 
     def __init__(self, feed: LatencyFeed) -> None:
         self._feed = feed
         self.streams = 0
-        """How many clients report now."""
+        """The number of open streams."""
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[ReportStream]:
-        """A further stream, until the block ends.
+        """Open one more stream until the block ends.
 
         Raises:
-            TooManyStreamsError: If there are :data:`MAX_STREAMS`.
+            TooManyStreamsError: If :data:`MAX_STREAMS` are open.
         """
         if self.streams >= MAX_STREAMS:
             raise TooManyStreamsError
@@ -87,16 +87,16 @@ class ReportDesk:
         finally:
             self.streams -= 1
             if self.streams == 0:
-                self._feed.flush()  # a client that reports once and goes is heard too
+                self._feed.flush()  # so that a client that reports only once counts, too
 
     async def flush_for_ever(self) -> None:
-        """Send what came in, or that nobody is there."""
-        silent = 0
+        """Send the reports at every period, or that no client has a stream open."""
+        idle_flushes = 0
         while True:
             if self.streams:
                 self._feed.flush()
-                silent = 0
-            elif silent % _SAY_AGAIN == 0:
-                self._feed.fault(_NOBODY)
-            silent += not self.streams
+                idle_flushes = 0
+            elif idle_flushes % _REPEAT_FLUSHES == 0:
+                self._feed.fault(_NO_STREAM)
+            idle_flushes += not self.streams
             await asyncio.sleep(FLUSH_S)

@@ -17,31 +17,33 @@ from stallward.actuator.ipc.channels import MESSAGE_BYTES
 from stallward.proto.v1 import stallward_pb2 as pb
 
 WATCH_QUEUE: Final = 64
-"""Records kept for one watcher; a slower one loses the oldest."""
+"""The most records that wait for one watcher; if it is too slow, the oldest are dropped."""
 
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """One client that watches."""
+    """One client that receives tick records."""
 
     queue: asyncio.Queue[pb.TickRecord] = field(
         default_factory=lambda: asyncio.Queue(maxsize=WATCH_QUEUE)
     )
     skipped: int = 0
-    """Records it was too slow for."""
+    """The number of records that were dropped because the client was too slow."""
 
 
 class LoopLink:
-    """Asks the loop and hands out its tick records. Lives in the event loop's thread.
+    """Sends commands to the loop and passes its tick records to watchers.
+
+    It must be used in the event loop's thread.
 
     Args:
-        connection: A SOCK_SEQPACKET socket.
+        connection: A SOCK_SEQPACKET socket to the loop.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         connection.setblocking(False)
-        # Answers to a service that was killed may still arrive: ids never repeat.
+        # Ids never repeat, because answers to an earlier service that was killed may still arrive.
         self._ids = itertools.count(time.monotonic_ns())
         self._waiting: dict[int, asyncio.Future[pb.CommandResult | None]] = {}
         self._watchers: set[Watcher] = set()
@@ -49,31 +51,31 @@ class LoopLink:
         self.last: pb.TickRecord | None = None
         """The newest tick record."""
         self._status: tuple[float, pb.StatusResponse] | None = None
-        self._said = asyncio.Event()
+        self._has_status = asyncio.Event()
         self.on_tick: Callable[[pb.TickRecord], None] | None = None
         """Called with every tick record."""
         self.skipped = 0
-        """Records that watchers were too slow for, all together."""
+        """The number of records dropped for all watchers together."""
 
     @property
     def silent_s(self) -> float:
-        """How long no tick has come in."""
+        """The time since the last tick record arrived."""
         return time.monotonic() - self._last_s
 
-    async def hear(self, timeout_s: float) -> None:
-        """Wait until the loop has said something of itself, but not for longer."""
-        if not self._said.is_set():
+    async def wait_for_status(self, timeout_s: float) -> None:
+        """Wait until the loop has sent its status, for ``timeout_s`` at most."""
+        if not self._has_status.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._said.wait(), timeout_s)
+                await asyncio.wait_for(self._has_status.wait(), timeout_s)
 
     def status(self) -> pb.StatusResponse | None:
-        """What the loop said of itself last, as of now; ``None`` while there is no loop."""
+        """The loop's last status, brought up to date; ``None`` while there is no loop."""
         if self._status is None:
             return None
-        said_s, said = self._status
-        age_s = time.monotonic() - said_s
+        received_s, received = self._status
+        age_s = time.monotonic() - received_s
         status = pb.StatusResponse()
-        status.CopyFrom(said)
+        status.CopyFrom(received)
         status.uptime_s += age_s
         status.lease_remaining_s = max(status.lease_remaining_s - age_s, 0.0)
         status.lease_held = status.lease_held and status.lease_remaining_s > 0
@@ -83,7 +85,7 @@ class LoopLink:
         return status
 
     async def ask(self, command: pb.Command, timeout_s: float) -> pb.CommandResult | None:
-        """The loop's answer, or ``None`` if there is none in time."""
+        """Send a command; returns the loop's answer, or ``None`` if none comes in time."""
         command.id = next(self._ids)
         answer: asyncio.Future[pb.CommandResult | None]
         answer = asyncio.get_running_loop().create_future()
@@ -98,7 +100,7 @@ class LoopLink:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[Watcher]:
-        """A watcher that gets every record from now on."""
+        """A watcher that gets every tick record until the block ends."""
         watcher = Watcher()
         self._watchers.add(watcher)
         try:
@@ -106,8 +108,8 @@ class LoopLink:
         finally:
             self._watchers.discard(watcher)
 
-    def take_in(self) -> None:
-        """Read everything that has arrived."""
+    def receive(self) -> None:
+        """Receive all messages that have arrived."""
         while True:
             try:
                 data = self._connection.recv(MESSAGE_BYTES)
@@ -117,23 +119,23 @@ class LoopLink:
                 return
             try:
                 message = pb.LoopMessage.FromString(data)
-            except DecodeError:  # the service must not end of it: whoever asked gets no answer
+            except DecodeError:  # dropped: the service must go on, and the command gets no answer
                 continue
             if message.HasField("tick"):
                 self._fan_out(message.tick)
             elif message.HasField("status"):
                 self._status = (time.monotonic(), message.status)
-                self._said.set()
+                self._has_status.set()
             else:
                 self._answer(message.result)
 
     def _answer(self, result: pb.CommandResult) -> None:
-        # Without an id it is the guardian's: the loop died, nothing will be answered.
+        # A result without an id is from the guardian: the loop died, and no answer will come.
         if not result.id:
             self._status = None
-            self._said.clear()
-        for ticket in [result.id] if result.id else list(self._waiting):
-            waiting = self._waiting.get(ticket)
+            self._has_status.clear()
+        for command_id in [result.id] if result.id else list(self._waiting):
+            waiting = self._waiting.get(command_id)
             if waiting is not None and not waiting.done():
                 waiting.set_result(result if result.id else None)
 

@@ -1,8 +1,8 @@
-"""The service process: gRPC on a Unix socket, so that no client can disturb the loop.
+"""The service process: serves gRPC on a Unix socket, so that no client can disturb the loop.
 
 The guardian starts it as ``python -m stallward.actuator.service OPTIONS``. It passes commands to
-the loop and fans tick records out to watchers. Apart from counters it keeps nothing, so it can be
-started again at any time.
+the loop and tick records to watchers. It has no state except counters, so it can be restarted at
+any time.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from stallward.actuator.runtime.locks import lock_file
 from stallward.actuator.service.latency_reports import (
     MAX_REQUESTS,
     MAX_STREAMS,
-    ReportDesk,
+    LatencyReports,
     TooManyStreamsError,
 )
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import About
+from stallward.actuator.service.metrics.counts import MetricsConfig
 from stallward.actuator.service.metrics.server import serve_metrics
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
@@ -49,21 +49,20 @@ _RESTARTING: Final = "The loop does not answer: it is restarting. Try again in a
 
 
 class Servicer(pb_grpc.ActuatorServiceServicer):
-    """Answers clients by asking the loop. Every refused call says why and is counted.
+    """Answers clients by asking the loop. A refused call gets the reason and is counted.
 
     Args:
-        link: The way to the loop.
-        silence_s: A loop that says nothing for so long is not there.
-        reports: Takes in reported latencies; ``None`` if they are configured to come from
-            ``latency_source``.
-        latency_source: The configured source; empty for none.
+        link: The connection to the loop.
+        silence_s: The time without a tick after which the loop counts as gone.
+        reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
+        latency_source: The configured source of latencies; empty for none.
     """
 
     def __init__(
         self,
         link: LoopLink,
         silence_s: float,
-        reports: ReportDesk | None = None,
+        reports: LatencyReports | None = None,
         latency_source: str = "",
     ) -> None:
         self._link = link
@@ -75,9 +74,9 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
     async def Status(  # noqa: N802 - gRPC's name
         self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.StatusResponse:
-        """What the daemon is doing now."""
-        # Not asked of the loop: a thousand of these a second must not cost it a tick.
-        await self._link.hear(_ANSWER_S)  # at the start a client need not try again and again
+        """The daemon's status."""
+        # The loop is not asked, so that a thousand calls a second cannot delay a tick.
+        await self._link.wait_for_status(_ANSWER_S)  # so clients need not retry at the start
         status = self._link.status()
         if status is None or self._link.silent_s > self._silence_s:
             await self._refuse(context, grpc.StatusCode.UNAVAILABLE, _RESTARTING)
@@ -89,7 +88,7 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
     async def Watch(  # noqa: N802
         self, request: pb.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.WatchResponse]:
-        """Tick records as they happen."""
+        """Stream tick records as they happen."""
         every = max(request.every, 1)
         with self._link.watch() as watcher:
             await context.send_initial_metadata(())  # the client knows that it is watching
@@ -101,25 +100,25 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
     async def Apply(  # noqa: N802
         self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ApplyResponse:
-        """Hold a desired state for a while."""
+        """Put a desired state in force for the time of a lease."""
         return (await self._ask(context, apply=request)).apply
 
     async def Release(  # noqa: N802
         self, request: pb.ReleaseRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ReleaseResponse:
-        """Give the lease back."""
+        """Release the lease."""
         return (await self._ask(context, release=request)).release
 
     async def Load(  # noqa: N802
         self, request: pb.LoadRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.LoadResponse:
-        """Load a policy; it starts off."""
+        """Load a policy; its mode is off at first."""
         return (await self._ask(context, timeout_s=_LOAD_ANSWER_S, load=request)).load
 
     async def SetMode(  # noqa: N802
         self, request: pb.SetModeRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.SetModeResponse:
-        """Turn the loaded policy active, shadow or off."""
+        """Set the mode of the loaded policy: active, shadow or off."""
         return (await self._ask(context, set_mode=request)).set_mode
 
     async def Report(  # noqa: N802
@@ -127,7 +126,7 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
         request_iterator: AsyncIterator[pb.ReportRequest],
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> pb.ReportResponse:
-        """The protected application's latencies; one message at a time is taken in."""
+        """Receive the protected application's latencies, message by message."""
         if self._reports is None:
             now = self._latency_source or "nowhere"
             why = f"Latencies come from {now!r} here. Set source = 'grpc' under [latency]."
@@ -167,7 +166,7 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
 
 
 def claim_socket(path: Path) -> int:
-    """Lock the socket's name, so that no other daemon's server steals it; returns the lock.
+    """Lock the socket's name, so that no other daemon takes it; returns the lock's descriptor.
 
     Raises:
         DaemonError: If another daemon serves there, or the folder is not writable.
@@ -185,7 +184,7 @@ def claim_socket(path: Path) -> int:
 async def _follow_health(
     servicer: health.aio.HealthServicer, link: LoopLink, silence_s: float
 ) -> None:
-    """SERVING while the loop ticks."""
+    """Keep the health status up to date: SERVING while the loop ticks."""
     statuses = health_pb2.HealthCheckResponse
     while True:
         alive = link.silent_s < silence_s
@@ -195,14 +194,14 @@ async def _follow_health(
         await asyncio.sleep(0.2)
 
 
-def _open_desk(latency_fd: int) -> ReportDesk | None:
+def _open_reports(latency_fd: int) -> LatencyReports | None:
     if latency_fd < 0:
         return None
-    return ReportDesk(LatencyFeed(socket.socket(fileno=latency_fd)))
+    return LatencyReports(LatencyFeed(socket.socket(fileno=latency_fd)))
 
 
 async def serve(options: ServiceOptions) -> None:
-    """Serve until the guardian ends or SIGTERM comes."""
+    """Serve until the guardian ends or a signal to stop arrives."""
     events = asyncio.get_running_loop()
     done = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -210,10 +209,10 @@ async def serve(options: ServiceOptions) -> None:
     events.add_reader(options.life_fd, done.set)
     commands = socket.socket(fileno=options.command_fd)
     link = LoopLink(commands)
-    events.add_reader(commands.fileno(), link.take_in)
+    events.add_reader(commands.fileno(), link.receive)
     server = grpc.aio.server()
-    desk = _open_desk(options.latency_fd)
-    servicer = Servicer(link, options.silence_s, desk, options.latency_source)
+    reports = _open_reports(options.latency_fd)
+    servicer = Servicer(link, options.silence_s, reports, options.latency_source)
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
@@ -225,25 +224,25 @@ async def serve(options: ServiceOptions) -> None:
         await server.start()
     finally:
         os.umask(mask)
-    beside = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
-    if desk is not None:
-        beside.append(asyncio.create_task(desk.flush_for_ever()))
+    tasks = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
+    if reports is not None:
+        tasks.append(asyncio.create_task(reports.flush_for_ever()))
     metrics = None
     if options.metrics:
         address = parse_address(options.metrics, "options.metrics")
-        about = About(slots=options.slots, slo_ms=options.slo_ms)
-        metrics = await serve_metrics(address, link, servicer.refused, about)
+        config = MetricsConfig(slots=options.slots, slo_ms=options.slo_ms)
+        metrics = await serve_metrics(address, link, servicer.refused, config)
     await done.wait()
     if metrics is not None:
         await metrics.stop()
-    for task in beside:
+    for task in tasks:
         task.cancel()
     await health_servicer.enter_graceful_shutdown()
     await server.stop(0.2)
 
 
 def main(options: ServiceOptions) -> int:
-    """The service process; returns its exit status."""
+    """Run the service process; returns its exit status."""
     try:
         claim_socket(options.socket)
         asyncio.run(serve(options))

@@ -1,6 +1,6 @@
 """The daemon's own Prometheus metrics, served by its service process.
 
-The loop does nothing for them: everything comes from the tick records and the status that it
-sends the service anyway. ``table`` declares them, ``counts`` keeps them, ``exposition`` renders
-them with prometheus_client, which is imported only where metrics are configured.
+They cost the loop nothing: they are made from the tick records and the status that it sends to
+the service anyway. ``table`` declares the metrics, ``counts`` counts, and ``exposition`` renders
+them with prometheus_client, which is imported only if metrics are configured.
 """

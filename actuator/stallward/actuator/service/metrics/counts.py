@@ -1,4 +1,4 @@
-"""What the daemon's metrics say, kept up to date from tick records. Standard library only."""
+"""The counts behind the daemon's metrics, made from tick records. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from stallward.actuator.service.metrics.table import LATE_S, PHASE_BOUNDS_S, PHA
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _LONGEST_TICK_S: Final = 30.0
-"""A longer time between two records is no tick: there was no loop."""
+"""A longer time between two records is not counted as a tick: there was no loop."""
 
 
 @dataclass(slots=True)
 class PhaseTimes:
-    """A histogram of one phase."""
+    """A histogram of the times that one phase of a tick took."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(PHASE_BOUNDS_S) + 1))
-    """Per bucket, not cumulative; the last one has no bound."""
+    """The count of each bucket, not cumulative; the last bucket has no bound."""
     sum_s: float = 0.0
 
     def add(self, seconds: float) -> None:
@@ -30,7 +30,7 @@ class PhaseTimes:
 
 
 class TickCounts:
-    """Counts what ticks did. Each record costs some 20 us of the service's time."""
+    """Counts what happened at the ticks. Each record costs the service about 20 us."""
 
     def __init__(self) -> None:
         self.ticks = 0
@@ -81,7 +81,7 @@ class TickCounts:
         for slot, now in enumerate(paused):
             before = slot < len(self._paused) and self._paused[slot]
             self.pauses[slot] += now and not before
-            # The state in a sample is what held since the sample before.
+            # The state in a sample has been in force since the sample before.
             self.paused_s[slot] = self.paused_s.get(slot, 0.0) + (passed_s if now else 0.0)
         self._paused, self._last_s = paused, sample.time_s
 
@@ -95,10 +95,10 @@ class TickCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """What metrics say of the configuration."""
+class MetricsConfig:
+    """The part of the configuration that the metrics show."""
 
     slots: tuple[str, ...]
-    """Names of the background slots."""
+    """The names of the background slots."""
     slo_ms: float
     """The latency target."""

@@ -1,4 +1,4 @@
-"""Renders the metrics with prometheus_client; importing this module costs memory."""
+"""Renders the metrics with prometheus_client. Importing this module costs memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from prometheus_client.core import (
     HistogramMetricFamily,
 )
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric as Children
+from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import About, TickCounts
+from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -28,13 +28,13 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 
 
 class DaemonMetrics(Collector):
-    """Everything in ``table``, as of now.
+    """Collects the present values of all metrics in ``table``.
 
     Args:
-        counts: What ticks did.
-        link: Has the newest record and status.
-        refused: Refused calls by code.
-        about: What the configuration says.
+        counts: The counts of past ticks.
+        link: The connection to the loop, with the newest record and status.
+        refused: The number of refused calls by code.
+        config: The part of the configuration that the metrics show.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class DaemonMetrics(Collector):
         counts: TickCounts,
         link: LoopLink,
         refused: Mapping[str, int],
-        about: About,
+        config: MetricsConfig,
     ) -> None:
         self._counts, self._link, self._refused = counts, link, refused
-        self._slots, self._slo_ms = about.slots, about.slo_ms
+        self._slots, self._slo_ms = config.slots, config.slo_ms
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def render(self, accept: str) -> tuple[str, bytes]:
-        """Content type and body for a request that accepts ``accept``."""
+        """The content type and the body for a request with the header ``Accept: accept``."""
         encoder, content_type = choose_encoder(accept)
         return content_type, encoder(self._registry)
 
-    def collect(self) -> Iterator[Children]:
-        """The families, in the order of the table."""
+    def collect(self) -> Iterator[Family]:
+        """The metric families, in the order of the table."""
         rows = dict(self._rows(self._link.status(), self._link.last))
         for metric in METRICS:
             if metric.kind == "histogram":
@@ -94,15 +94,15 @@ class DaemonMetrics(Collector):
         )
         yield "stallward_requests_total", [((), counts.requests)]
 
-    def _phases(self) -> Children:
+    def _phases(self) -> Family:
         metric = _BY_NAME["stallward_tick_phase_seconds"]
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         bounds = [f"{bound:g}" for bound in PHASE_BOUNDS_S] + ["+Inf"]
         for phase, times in self._counts.phases.items():
-            reached, buckets = 0, []
+            cumulative, buckets = 0, []
             for bound, count in zip(bounds, times.counts, strict=True):
-                reached += count
-                buckets.append((bound, reached))
+                cumulative += count
+                buckets.append((bound, cumulative))
             family.add_metric((phase,), buckets, sum_value=times.sum_s)
         return family
 
@@ -159,7 +159,7 @@ def _by_label(counts: Mapping[str, int]) -> Rows:
     return [((label,), count) for label, count in sorted(counts.items())]
 
 
-def _family(name: str, rows: Rows) -> Children:
+def _family(name: str, rows: Rows) -> Family:
     metric = _BY_NAME[name]
     make: Callable[..., CounterMetricFamily | GaugeMetricFamily]
     make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily

@@ -1,4 +1,4 @@
-"""From the reasons of a tick to the labels of metrics: few values, whatever happens."""
+"""The labels of metrics for the reasons of a tick; each label has only a few values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FAULTS: Final = {
     pb.FAULT_KIND_OUT_OF_RANGE: "outside_the_training_range",
     pb.FAULT_KIND_WAITING: "waiting",
 }
-_ANY: Final = {
+_BY_WISH: Final = {
     pb.WISH_STOP: "stop",
     pb.WISH_TERMINATE: "terminate",
     pb.WISH_MEMORY: "limit_unknown",
@@ -28,13 +28,13 @@ _ANY: Final = {
     pb.WISH_NICE: "minimum",
     pb.WISH_PROTECTED_LOW: "guarantee",
 }
-"""What is counted under one label, whichever rule it was."""
+"""Wishes that have one label for all rules."""
 _LIMIT: Final = {
     pb.GUARD_RULE_NO_TIME: "limit_unknown",
     pb.GUARD_RULE_FLOOR: "limit_floor",
     pb.GUARD_RULE_ONE_LEVEL: "limit_step",
 }
-_ONE: Final = {
+_BY_RULE: Final = {
     pb.WISH_PAUSE: {
         pb.GUARD_RULE_MAX_PAUSE: "max_pause",
         pb.GUARD_RULE_PAUSE_SHARE: "pause_share",
@@ -52,20 +52,20 @@ _ONE: Final = {
     },
     pb.WISH_CPUS: {pb.GUARD_RULE_CPUS_OFFLINE: "cpus"},
 }
-"""What is counted by its rule."""
+"""Wishes whose label depends on the rule."""
 
 
 def fallback_reason(record: pb.TickRecord) -> str:
-    """Why the default controller decided, as a label."""
+    """The label of the reason why the default controller decided."""
     return _FAULTS.get(record.reasons.fault.kind, OTHER)
 
 
 def guard_rule(change: pb.GuardChange) -> str | None:
     """The label of a change that the guard made; ``None`` if it is not counted."""
-    label = _ANY.get(change.wish)
-    return label or _ONE.get(change.wish, {}).get(change.rule)
+    label = _BY_WISH.get(change.wish)
+    return label or _BY_RULE.get(change.wish, {}).get(change.rule)
 
 
 def lever_kind(lever: str) -> str:
-    """The kind of a lever, without whose it is: ``pause`` of ``pause:hog0``."""
+    """The kind of a lever without its subject: ``pause`` for ``pause:hog0``."""
     return lever.partition(":")[0] or OTHER

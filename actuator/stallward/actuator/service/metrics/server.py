@@ -1,4 +1,4 @@
-"""Answers GET /metrics in the service's event loop. Nothing else is served."""
+"""Serves GET /metrics, and nothing else, in the service's event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import About, TickCounts
+from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 
 _REQUEST_BYTES: Final = 16 << 10
 _PATIENCE_S: Final = 5.0
@@ -21,15 +21,15 @@ _MAX_CONNECTIONS: Final = 16
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 Render = Callable[[str], tuple[str, bytes]]
-"""From the Accept header to content type and body."""
+"""Gets the Accept header and returns the content type and the body."""
 
 
 class MetricsServer:
-    """One listening socket.
+    """A small HTTP server on one socket.
 
     Args:
         address: Where to listen; a Unix socket gets mode 0660.
-        render: Makes the answer.
+        render: Renders the metrics.
     """
 
     def __init__(self, address: Address, render: Render) -> None:
@@ -42,7 +42,7 @@ class MetricsServer:
         """Start to listen.
 
         Raises:
-            DaemonError: If the address cannot be had.
+            DaemonError: If it cannot listen at the address.
         """
         address = self._address
         try:
@@ -81,7 +81,7 @@ class MetricsServer:
                     writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asks so gets no answer
+            pass  # a slow or malformed request gets no answer
         finally:
             self._connections -= 1
             writer.close()
@@ -108,7 +108,7 @@ class MetricsServer:
 
 
 def _make_room(path: Path) -> None:
-    """Remove a socket that was left behind; the service's own lock says that it was.
+    """Remove a socket that a dead service left; the service's lock excludes a living one.
 
     Raises:
         FileExistsError: If something else is there.
@@ -120,19 +120,19 @@ def _make_room(path: Path) -> None:
 
 
 async def serve_metrics(
-    address: Address, link: LoopLink, refused: Mapping[str, int], about: About
+    address: Address, link: LoopLink, refused: Mapping[str, int], config: MetricsConfig
 ) -> MetricsServer:
-    """Count what comes through ``link`` from now on, and serve it.
+    """Count the tick records that arrive on ``link`` from now on, and serve the metrics.
 
     Raises:
-        DaemonError: If the address cannot be had.
+        DaemonError: If the server cannot listen at the address.
     """
-    # prometheus_client costs memory: only where metrics are wanted.
+    # prometheus_client costs memory, so it is imported only if metrics are configured.
     from stallward.actuator.service.metrics.exposition import DaemonMetrics  # noqa: PLC0415
 
     counts = TickCounts()
     link.on_tick = counts.take
-    metrics = DaemonMetrics(counts=counts, link=link, refused=refused, about=about)
+    metrics = DaemonMetrics(counts=counts, link=link, refused=refused, config=config)
     server = MetricsServer(address, metrics.render)
     await server.start()
     return server

@@ -1,4 +1,4 @@
-"""Which metrics there are; the code and docs/reference/metrics.md follow this table."""
+"""The table of all metrics, from which the code and docs/reference/metrics.md are made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 PHASES: Final = ("sense", "observe", "decide", "guard", "apply")
 PHASE_BOUNDS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 LATE_S: Final = 0.01
-"""A tick that starts later than this is a late one."""
+"""A tick that starts later than this after its due time counts as late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
