@@ -1,4 +1,4 @@
-"""The daemon's configuration: what is read back, what is refused and how it is said."""
+"""Tests of the daemon's configuration: reading, writing, and messages about mistakes."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_the_roots_are_this_machine_s_unless_others_are_named(tmp_path: Path) ->
     assert parse_config(config_toml(config)).node.paths == own
 
 
-def test_a_rule_takes_over_from_who_decides_and_nobody_from_who_only_watches() -> None:
-    for said, who in (
+def test_a_rule_replaces_a_controller_that_fails_unless_it_only_watches() -> None:
+    for text, name in (
         ("", "rule"),
         ('controller = "none"', "none"),
         ('controller = "ppo"', "rule"),
@@ -68,7 +68,8 @@ def test_a_rule_takes_over_from_who_decides_and_nobody_from_who_only_watches() -
         ('default_controller = "latd"', "latd"),
         ('controller = "none"\ndefault_controller = "latd"', "none"),
     ):
-        assert parse_config(f"{MINIMAL}\n[control]\n{said}\n").control.takes_over == who
+        control = parse_config(f"{MINIMAL}\n[control]\n{text}\n").control
+        assert control.fallback_controller == name
 
 
 def _full(text: str, number: float) -> DaemonConfig:

@@ -1,4 +1,4 @@
-"""The daemon's configuration: one TOML file, parsed once, refused whole if anything is off."""
+"""The daemon's configuration and its checks: a mistake anywhere refuses it as a whole."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from stallward.actuator.kernel.process_spec import check_target
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.runtime.addresses import parse_address
 
+_PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonConfig:
-    """What the user asked of the daemon."""
+    """The whole configuration of a daemon, checked when it is made."""
 
     protected: ProtectedConfig
     background: tuple[SlotConfig, ...]
@@ -36,24 +38,24 @@ class DaemonConfig:
     journal: JournalConfig
     node: NodeConfig = field(default_factory=NodeConfig)
     latency: LatencyConfig | None = None
+    """The source of request latencies; ``None`` for none."""
     control: ControlConfig = field(default_factory=ControlConfig)
     guard: Budgets = field(default_factory=Budgets)
     record: RecordConfig | None = None
+    """Where tick records are written; ``None`` for nowhere."""
     policy: PolicyConfig | None = None
+    """A folder with policies, in addition to the shipped ones; ``None`` for none."""
     restart: RestartConfig = field(default_factory=RestartConfig)
 
     def __post_init__(self) -> None:
         check_config(self)
 
 
-_PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
-
-
 def check_config(config: DaemonConfig) -> None:
-    """Check everything that one value alone does not show.
+    """Check the ranges of values and how they fit together; types were checked before.
 
     Raises:
-        ConfigError: Naming the first thing that is wrong.
+        ConfigError: If something is wrong; it names the first mistake.
     """
     _check_groups(config)
     _check_numbers(config)
@@ -62,6 +64,7 @@ def check_config(config: DaemonConfig) -> None:
 
 
 def _inside(inner: str, outer: str) -> bool:
+    """Whether the group ``inner`` is ``outer`` or below it."""
     return outer in {"", inner} or inner.startswith(f"{outer}/")
 
 
@@ -82,24 +85,24 @@ def _check_groups(config: DaemonConfig) -> None:
         protected[f"protected.groups[{i}]"] = _group(f"protected.groups[{i}]", name)
     if "" in protected.values():
         raise ConfigError("config.protected: the whole machine cannot be the protected group.")
-    seen: dict[str, str] = {}
+    earlier: dict[str, str] = {}
     for i, slot in enumerate(config.background):
         check_target(f"background[{i}]", slot.group, slot.processes)
         if slot.group is None:
-            continue  # which processes a tree has is known on the node only
+            continue  # the processes of a tree are known only on the node
         place = f"background[{i}].group"
         group = _group(place, slot.group)
         if not group or not _inside(group, zone) or group == zone:
             raise ConfigError(
                 f"config.{place} is {slot.group!r}, not below the zone {config.node.zone!r}."
             )
-        for other_place, other in {**protected, **seen}.items():
+        for other_place, other in {**protected, **earlier}.items():
             if _inside(group, other) or _inside(other, group):
                 raise ConfigError(
                     f"config.{place} ({slot.group!r}) and config.{other_place} overlap.",
                     next_step="Put the background into groups of its own.",
                 )
-        seen[place] = group
+        earlier[place] = group
     names = [slot.name for slot in config.background]
     for i, name in enumerate(names):
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in names[:i]:
@@ -155,7 +158,7 @@ def _check_names(config: DaemonConfig) -> None:
 
 
 def _check_paths(config: DaemonConfig) -> None:
-    lines = config.latency
+    latency = config.latency
     paths: list[tuple[str, Path | None]] = [
         ("node.proc", config.node.proc),
         ("node.cgroup", config.node.cgroup),
@@ -164,7 +167,7 @@ def _check_paths(config: DaemonConfig) -> None:
         ("journal.path", config.journal.path),
         ("record.dir", config.record.dir if config.record else None),
         ("policy.dir", config.policy.dir if config.policy else None),
-        ("latency.path", lines.path if isinstance(lines, LinesLatency) else None),
+        ("latency.path", latency.path if isinstance(latency, LinesLatency) else None),
     ]
     for name, path in paths:
         if path is not None and not path.is_absolute():

@@ -1,4 +1,4 @@
-"""From a TOML file to a checked configuration, and back."""
+"""Reads a TOML file into a checked configuration, and writes one as TOML."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def parse_config(text: str, name: str = "config") -> DaemonConfig:
     """Parse a configuration.
 
     Args:
-        text: TOML.
-        name: What messages call it, e.g. the file's path.
+        text: The configuration as TOML.
+        name: Its name in messages, e.g. the path of the file.
 
     Raises:
-        ConfigError: If anything is unknown, missing, mistyped or out of range.
+        ConfigError: If a key is unknown or missing, or a value has a wrong type or range.
     """
     try:
         table = read_toml(text)
@@ -46,5 +46,5 @@ def load_config(path: Path) -> DaemonConfig:
 
 
 def config_toml(config: DaemonConfig) -> str:
-    """The file of a configuration; parsing it gives the same value."""
+    """The configuration as TOML; parsing it gives an equal configuration."""
     return to_toml(config)

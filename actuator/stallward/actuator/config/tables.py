@@ -14,16 +14,16 @@ from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """Where the protected application and the background share memory."""
+    """The zone in which the applications share memory, and the kernel's files on the node."""
 
     zone: str = "/"
-    """Group that contains all the others; ``/`` is the whole machine."""
+    """The group that contains all other groups; ``/`` is the whole machine."""
     proc: Path = DEFAULT_PATHS.proc
     cgroup: Path = DEFAULT_PATHS.cgroup
     sys: Path = DEFAULT_PATHS.sys
     page_cache: str = "off"
-    """``auto`` or ``ebpf``: count page-cache hits and misses by eBPF where the kernel allows it;
-    with ``ebpf`` the daemon does not start where it does not."""
+    """Whether page-cache hits and misses are counted by eBPF: ``off`` for never, ``auto`` if the
+    kernel allows it; with ``ebpf`` the daemon does not start if it does not."""
 
     @classmethod
     def at(cls, paths: Paths, *, zone: str) -> Self:
@@ -38,65 +38,73 @@ class NodeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedConfig:
-    """What is never paused, limited or killed."""
+    """The protected application, and other groups and processes that are never touched.
+
+    Either ``group`` or ``processes`` names the application.
+    """
 
     group: str | None = None
-    """The latency-critical application; or:"""
+    """The group of the latency-critical application."""
     processes: ProcessesConfig | None = None
-    """The tree of its processes."""
+    """The process tree of the latency-critical application."""
     groups: tuple[str, ...] = ()
-    """Further groups."""
+    """Further groups that are left alone."""
     pids: tuple[int, ...] = ()
-    """Further processes."""
+    """Further processes that are left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotConfig:
-    """One background group or process tree; the first listed is acted on first."""
+    """One background group or process tree; the first in the file is acted on first."""
 
     name: str
     group: str | None = None
     processes: ProcessesConfig | None = None
     """A process tree instead of a group."""
     floor_bytes: int = DEFAULT_FLOOR_BYTES
-    """The lowest limit it is ever given."""
+    """The lowest limit that it ever gets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlConfig:
-    """Who decides, and how often."""
+    """Which controller decides, and how often."""
 
     controller: str = "rule"
-    """``NAME`` or ``NAME:key=value,...``; a policy starts active. ``none`` only watches. The tuned
-    rule is the default because live no policy is certainly better yet."""
+    """``NAME`` or ``NAME:key=value,...``; a policy starts active, and ``none`` only watches. The
+    tuned rule is the default, because no policy is certainly better on live nodes yet."""
     default_controller: str = "rule"
-    """Takes over when the controller's decision cannot be used, or the policy is off; nobody does
-    where the controller is ``none``."""
+    """The controller that decides when the other's decision cannot be used or the policy is off;
+    not used if ``controller`` is ``none``."""
     slo_ms: float = 100.0
+    """The latency target of the protected application."""
     tick_period_s: float = 0.1
-    """Between two ticks under pressure, and while anything is held."""
+    """The time between two ticks under pressure, and while any setting is held."""
     calm_tick_period_s: float = 0.5
-    """Between two ticks of a calm node; the same as ``tick_period_s`` for an even rhythm."""
+    """The time between two ticks of a calm node; ``tick_period_s`` for a constant period."""
     calm_after_s: float = 2.0
-    """How long without pressure a node counts as calm."""
+    """The time without pressure after which a node counts as calm."""
     watch_period_s: float = 0.025
-    """At most between two looks at the protected application's stall, soon after pressure."""
+    """The longest time between two checks of the protected application's stall, soon after
+    pressure."""
     calm_watch_period_s: float = 0.039
-    """The same long after."""
+    """The longest time between two such checks, long after pressure."""
     seed: int = 0
+    """The seed of a controller that decides at random."""
     read_processes: bool = False
-    """Read the background's processes even if no controller asks (a remote one may)."""
+    """Whether to read the background's processes even if the controller does not ask for them; a
+    remote one may need them."""
     dry_run: bool = False
-    """Decide and record, but change nothing: the records say what would have been done."""
+    """Whether to decide and record but change nothing; the records say what would be done."""
     foreign_wait_s: float = 60.0
-    """How long a setting that somebody else has changed is left to them, unless the controller
-    wants something else meanwhile."""
+    """How long a setting is left alone after a foreign change to it, unless the controller wants
+    something else meanwhile."""
 
     @property
-    def takes_over(self) -> str:
-        """Who decides when the controller cannot.
+    def fallback_controller(self) -> str:
+        """The controller that decides when the one in force cannot.
 
-        Who only watches a node does not want a bad sample to be the reason that it is touched.
+        A controller that only watches is not replaced: a bad sample must not be the reason for
+        changes to the node.
         """
         return self.controller if self.controller == "none" else self.default_controller
 
@@ -107,7 +115,7 @@ class ControlConfig:
 
     @property
     def rates(self) -> Rates:
-        """How often the loop looks."""
+        """The rates of ticks and checks."""
         return Rates(
             tick_s=self.tick_period_s,
             calm_tick_s=self.calm_tick_period_s,
@@ -122,15 +130,15 @@ class ServiceConfig:
     """How the daemon is reached."""
 
     socket: Path
-    """Unix socket of the gRPC service, mode 0600."""
+    """The Unix socket of the gRPC service, with mode 0600."""
     metrics: str | None = None
     """Where Prometheus metrics are served: ``HOST:PORT`` or the path of a Unix socket."""
     metrics_public: bool = False
-    """Whether other machines may reach them."""
+    """Whether other machines may reach the metrics."""
 
     @property
     def metrics_address(self) -> Address | None:
-        """Where Prometheus metrics are served, if anywhere."""
+        """Where Prometheus metrics are served; ``None`` for nowhere."""
         if self.metrics is None:
             return None
         return parse_address(self.metrics, "config.service.metrics")
@@ -138,25 +146,25 @@ class ServiceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalConfig:
-    """Where original settings are kept while they are changed."""
+    """The journal, which keeps original settings while they are changed."""
 
     path: Path
-    """Best in memory (/run): what it undoes does not survive a power cut either."""
+    """The file, best in memory (/run): the changes that it undoes are lost in a power cut, too."""
     memory_only: bool = False
-    """Change things even while the file cannot be written: then the death of guardian and loop
-    together leaves them changed."""
+    """Whether to change settings even if the file cannot be written. Then nothing undoes them if
+    guardian and loop die together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordConfig:
-    """Where tick records go."""
+    """Where tick records are written."""
 
     dir: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
-    """Where ``Load`` looks for policies given by name."""
+    """The folder in which the call ``Load`` finds policies by name, besides the shipped ones."""
 
     dir: Path
 
@@ -166,23 +174,25 @@ class RestartConfig:
     """What the guardian does when a process of the daemon dies."""
 
     delay_s: float = 0.1
-    """Before the first restart; doubled, up to ``max_delay_s``, when it died young."""
+    """The delay before a restart; it doubles, up to ``max_delay_s``, each time the process dies
+    soon after its start."""
     max_delay_s: float = 5.0
     max_per_minute: int = 20
-    """After so many the daemon gives up, everything restored."""
+    """The most deaths in a minute; after more, the daemon restores everything and gives up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """How often the loop looks."""
+    """The rates of the loop's ticks, and of its checks for pressure between them."""
 
     tick_s: float = 0.1
-    """Between two ticks under pressure."""
+    """The time between two ticks under pressure."""
     calm_tick_s: float = 0.5
-    """Between two ticks of a calm node."""
+    """The time between two ticks of a calm node."""
     calm_after_s: float = 2.0
-    """How long a node shows no sign of pressure before it counts as calm."""
+    """The time without a sign of pressure after which a node counts as calm."""
     watch_s: float = 0.025
-    """At most between two looks at the protected application's stall after recent pressure."""
+    """The longest time between two checks of the protected application's stall, soon after
+    pressure."""
     calm_watch_s: float = 0.039
-    """The same long after."""
+    """The longest time between two such checks, long after pressure."""

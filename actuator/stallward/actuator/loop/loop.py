@@ -171,7 +171,7 @@ class Loop:
 
 
 def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
-    default = config.control.takes_over
+    default = config.control.fallback_controller
     is_policy = isinstance(controller, PolicyController)
     rule = make_controller(default) if is_policy else controller
     family = frozenset({os.getpid(), os.getppid()})
