@@ -77,51 +77,54 @@ class ActuatorServiceServicer(object):
     """
 
     def Status(self, request, context):
-        """What the daemon is doing now.
+        """The daemon's status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Tick records as they happen. A slow reader loses records (counted), never delays the loop.
+        """Tick records as they happen. A slow reader loses records, which are counted; it never delays
+        the loop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Apply(self, request, context):
-        """Hold a desired state for lease_s seconds. INVALID_ARGUMENT: not expressible here;
-        FAILED_PRECONDITION: somebody else holds the lease; UNAVAILABLE: the loop is restarting.
+        """Put a desired state in force for lease_s seconds. INVALID_ARGUMENT: it cannot be expressed on
+        this node; FAILED_PRECONDITION: another client holds the lease; UNAVAILABLE: the loop is
+        restarting.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """Give the lease back; the daemon's own controller takes over at the next tick.
+        """Release the lease; the daemon's own controller decides from the next tick on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Load(self, request, context):
-        """Load a policy; it starts off. NOT_FOUND: no such file; FAILED_PRECONDITION: its schema
-        differs (the message names the first difference) or it does not run.
+        """Load a policy; its mode is off at first. NOT_FOUND: there is no such file;
+        FAILED_PRECONDITION: its schema differs (the message names the first difference) or it does
+        not run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetMode(self, request, context):
-        """Turn the loaded policy active, shadow or off. FAILED_PRECONDITION: none is loaded.
+        """Set the mode of the loaded policy: active, shadow or off. FAILED_PRECONDITION: none is loaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Report(self, request_iterator, context):
-        """The protected application's latencies, as its requests end. FAILED_PRECONDITION: latencies
+        """Report the protected application's latencies as its requests end. FAILED_PRECONDITION: they
         are configured to come from elsewhere; RESOURCE_EXHAUSTED: too many streams;
         INVALID_ARGUMENT: too many requests in one message.
         """
