@@ -273,7 +273,7 @@ EVERYTHING = DesiredState(
         ("limit:other", []),
     ],
 )
-def test_what_somebody_else_has_set_is_not_granted(lever: str, fields: list[str]) -> None:
+def test_what_another_program_has_set_is_not_granted(lever: str, fields: list[str]) -> None:
     guard = _guard()
     sample = replace(_sample(), processes=make_sample().processes)
     foreign = replace(sample, levers=(LeverState(lever=lever, value="1", foreign=True),))

@@ -197,7 +197,7 @@ class GuardedNode(RuleBasedStateMachine):
         back=st.booleans(),
         frozen=st.booleans(),
     )
-    def somebody_else_moves(self, lever: str, back: bool, frozen: bool) -> None:
+    def another_program_moves(self, lever: str, back: bool, frozen: bool) -> None:
         slot = self.kernel.slots[0]
         if back:
             self.kernel.foreign.discard(lever)

@@ -128,7 +128,7 @@ def test_releasing_never_waits() -> None:
         entry = Stopped(999_999, 1)
         theirs.send(b"ok")
         link.hold(entry)
-        link.release(entry)  # nobody answers
+        link.release(entry)  # it gets no answer
         theirs.send(b"ok")  # to the release, late
         with pytest.raises(JournalError):
             link.hold(entry)

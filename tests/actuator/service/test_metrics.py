@@ -157,7 +157,7 @@ def test_ticks_are_counted(link: LoopLink) -> None:
         "stallward_tick_phase_seconds_bucket,0.0025,apply": 0,
     }
     assert {name: shown.get(name) for name in expected} == expected
-    # 0.2 s before the loop was started again, 0.1 s after: the gap is nobody's.
+    # 0.2 s before the loop was started again, 0.1 s after: the gap does not count.
     assert shown["stallward_slot_paused_seconds_total,hog0"] == pytest.approx(0.3)
     assert shown["stallward_start_time_seconds"] == pytest.approx(time.time() - 5.0, abs=2.0)
     assert "stallward_slot_limit_bytes,hog1" not in shown, "no limit is absent, not zero"
