@@ -13,10 +13,8 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record import wire
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.controller import Decision, NodeContext
-from stallward.agent.desired import DesiredState
-from stallward.agent.sample import (
-    Sample,
-)
+from stallward.agent.desired import RELEASED, DesiredState
+from stallward.agent.sample import Sample
 from stallward.agent.testing import CONTEXT, make_sample
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -26,14 +24,16 @@ class Scripted:
 
     needs_processes = False
 
-    def __init__(self, name: str, answer: Any = None) -> None:
+    def __init__(self, name: str, answer: Any = RELEASED) -> None:
         self.name = name
-        self.answer = DesiredState() if answer is None else answer
+        self.answer = answer
+        self.decisions = 0
 
     def reset(self, context: NodeContext) -> None:
         pass
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        self.decisions += 1
         if isinstance(self.answer, Exception):
             raise self.answer
         if isinstance(self.answer, DesiredState):
@@ -49,8 +49,10 @@ class ScriptedPolicy(Scripted):
     ood_limit = 0.2
 
 
-def scripted_engine(rule: Scripted, default: Scripted | None = None) -> Engine:
-    settings = EngineSettings(context=CONTEXT, budgets=Budgets(), late_s=1.0)
+def scripted_engine(
+    rule: Scripted, default: Scripted | None = None, budgets: Budgets | None = None
+) -> Engine:
+    settings = EngineSettings(context=CONTEXT, budgets=budgets or Budgets(), late_s=1.0)
     return Engine(settings=settings, rule=rule, default=default or Scripted("default"))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scripted_engine import tick_record
 
 from stallward.actuator.engine.engine import Engine, EngineSettings
 from stallward.actuator.engine.replay import replay
@@ -151,20 +152,7 @@ def _samples(ticks: int) -> list[Sample]:
 
 
 def _record(engine: Engine, sample: Sample, remote: DesiredState | None = None) -> TickRecord:
-    outcome = engine.step(sample, remote=remote)
-    return TickRecord(
-        sequence=sample.sequence,
-        time_s=sample.time_s,
-        wall_time_s=0.0,
-        sample=sample,
-        observation=tuple(outcome.observation.tolist()),
-        decision=outcome.decision,
-        granted=outcome.granted,
-        reasons=outcome.reasons,
-        mode=outcome.mode,
-        shadow=outcome.shadow,
-        fallback=outcome.fallback,
-    )
+    return tick_record(sample, engine.step(sample, remote=remote))
 
 
 def _over_the_wire(record: TickRecord) -> TickRecord:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from scripted_engine import Scripted, scripted_engine, tick_record
 
 from stallward.actuator.engine.engine import Engine, EngineSettings
 from stallward.actuator.engine.fallback import MAX_DOUBLINGS, STEADY_TICKS, Trust
@@ -17,8 +17,8 @@ from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record import wire
 from stallward.actuator.record.reasons import Fault, FaultKind, NoSample, SignalLost
-from stallward.actuator.record.tick_record import Circumstances, Mode, TickRecord
-from stallward.agent.controller import Decision, NodeContext
+from stallward.actuator.record.tick_record import Circumstances, Mode
+from stallward.agent.controller import Decision
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
 from stallward.agent.sample import PsiTotals, Sample, SlotState
 from stallward.agent.testing import CONTEXT, make_sample
@@ -28,34 +28,9 @@ LIMIT = DesiredState(slots=(SlotDesire(limit_bytes=240 << 20), SlotDesire()))
 WAIT = 3
 
 
-class Scripted:
-    """Answers what it is told to."""
-
-    needs_processes = False
-
-    def __init__(self, name: str, answer: Any) -> None:
-        self.name = name
-        self.answer = answer
-        self.asked = 0
-
-    def reset(self, context: NodeContext) -> None:
-        pass
-
-    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
-        self.asked += 1
-        answer = self.answer
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, DesiredState):
-            return Decision(desired=answer)
-        return answer  # type: ignore[no-any-return]
-
-
 def _engine(rule: Scripted, default: Any = LIMIT) -> Engine:
-    settings = EngineSettings(
-        context=CONTEXT, budgets=Budgets(return_after_ticks=WAIT), late_s=1.0
-    )
-    return Engine(settings=settings, rule=rule, default=Scripted("default", default))
+    budgets = Budgets(return_after_ticks=WAIT)
+    return scripted_engine(rule, Scripted("default", default), budgets)
 
 
 def _kind(outcome: TickOutcome) -> FaultKind | None:
@@ -96,7 +71,7 @@ def test_an_unusable_answer_is_not_followed(answer: Any, fault: FaultKind) -> No
     assert (outcome.fallback, outcome.fault.controller) == (True, "rule")
     assert outcome.fault.kind is fault
     assert outcome.decision.controller == "default"
-    wire.record_to_wire(_record(make_sample(), outcome)).SerializeToString()
+    wire.record_to_wire(tick_record(make_sample(), outcome)).SerializeToString()
 
 
 def test_a_reason_that_the_wire_does_not_take_is_cleaned() -> None:
@@ -162,9 +137,9 @@ def test_a_sample_that_makes_no_sense_is_not_decided_on(
     rule = Scripted("rule", PAUSE)
     engine = _engine(rule)
     engine.step(make_sample(1, some_us=5))
-    asked = rule.asked
+    asked = rule.decisions
     outcome = engine.step(replace(make_sample(2, some_us=5), **change))
-    assert (_kind(outcome), rule.asked) == (fault, asked)
+    assert (_kind(outcome), rule.decisions) == (fault, asked)
     assert np.isfinite(outcome.observation).all()
     assert outcome.decision.controller == "default"
 
@@ -271,23 +246,6 @@ def test_other_faults_are_no_reason_to_be_lenient() -> None:
     assert _late(engine, ".") == [WAITING]
 
 
-def _record(sample: Sample, outcome: Any) -> TickRecord:
-    return TickRecord(
-        sequence=sample.sequence,
-        time_s=sample.time_s,
-        wall_time_s=0.0,
-        sample=sample,
-        observation=tuple(outcome.observation.tolist()),
-        decision=outcome.decision,
-        granted=outcome.granted,
-        reasons=outcome.reasons,
-        mode=outcome.mode,
-        shadow=outcome.shadow,
-        fallback=outcome.fallback,
-        circumstances=outcome.circumstances,
-    )
-
-
 def test_a_lease_is_not_followed_on_a_stale_sample_and_says_so() -> None:
     engine = _engine(Scripted("rule", RELEASED))
     held = engine.step(make_sample(1), remote=PAUSE)
@@ -319,7 +277,7 @@ def test_fallbacks_replay_bit_for_bit() -> None:
         )
         remote = LIMIT if 16 <= tick < 24 else None
         outcome = engine.step(sample, remote=remote, late=tick == 28, circumstances=about)
-        records.append(_record(sample, outcome))
+        records.append(tick_record(sample, outcome))
     assert {record.decision.controller for record in records} == {"policy", "default", "remote"}
     found = replay(
         records,
