@@ -21,7 +21,7 @@ from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.latency.line_format import LineFormat
 from stallward.actuator.latency.line_source import LineSource
-from stallward.actuator.loop.commands import CommandDesk
+from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.record.wire import (
     desired_from_wire,
@@ -149,11 +149,11 @@ def _commands() -> tuple[Target, ...]:
         leases = Leases()
         loader = PolicyLoader(Path("/nonexistent"))
         loader.start = lambda name, ticket: None  # type: ignore[method-assign]
-        desk = CommandDesk(engine=engine, leases=leases, loader=loader)
-        answer = desk.handle(content, 5.0)
+        commands = CommandHandler(engine=engine, leases=leases, loader=loader)
+        answer = commands.handle(content, 5.0)
         lease = leases.current(5.0)
         outcome = engine.step(make_sample(), remote=None if lease is None else lease.desired)
-        return answer, outcome.granted, desk.after_tick(outcome, 5.0)
+        return answer, outcome.granted, commands.after_tick(outcome, 5.0)
 
     def check(content: bytes, value: Any) -> None:
         answer, granted, later = value

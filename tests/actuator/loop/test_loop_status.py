@@ -23,7 +23,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.ipc.channels import GuardianLink
 from stallward.actuator.journal.entries import Stopped
 from stallward.actuator.kernel.cgroups import Hierarchy
-from stallward.actuator.loop.commands import CommandDesk
+from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.loop.status import MISSING_S, LoopStatus, StatusSources
 from stallward.actuator.node.node import Node
@@ -73,11 +73,11 @@ class Case:
                 node=cast("Node", self.node),
                 engine=self.engine,
                 leases=self.leases,
-                desk=CommandDesk(
+                commands=CommandHandler(
                     engine=self.engine, leases=self.leases, loader=PolicyLoader(None)
                 ),
                 link=link,
-                outlets=(),
+                senders=(),
                 restarts=2,
                 daemon_start_s=0.0,
             )

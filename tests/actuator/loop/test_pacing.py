@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stallward.actuator.config.tables import Rates
-from stallward.actuator.loop.pacing import Pacer, Rhythm
+from stallward.actuator.loop.pacing import Pacer, TickRate
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, LatencySample, NodeSample, PsiTotals, Sample
 
@@ -47,10 +47,10 @@ def sample(
 
 
 class Run:
-    """A rhythm fed ten times a second."""
+    """A rate fed ten times a second."""
 
     def __init__(self) -> None:
-        self.rhythm = Rhythm(Rates(), slo_ms=100.0)
+        self.rate = TickRate(Rates(), slo_ms=100.0)
         self.time_s = 1000.0
         self.total_us = 0
 
@@ -67,7 +67,7 @@ class Run:
         for _ in range(round(seconds / 0.1)):
             self.time_s += 0.1
             self.total_us += round(share * 1e5)
-            self.rhythm.after_tick(
+            self.rate.after_tick(
                 sample(self.time_s, self.total_us, p95_ms=p95_ms),
                 granted,
                 held=held,
@@ -78,11 +78,11 @@ class Run:
 def test_a_node_without_pressure_becomes_calm_after_a_while() -> None:
     run = Run()
     run.ticks(1.5)
-    assert not run.rhythm.calm
-    assert run.rhythm.tick_s == 0.1
+    assert not run.rate.calm
+    assert run.rate.tick_s == 0.1
     run.ticks(1.0)
-    assert run.rhythm.calm
-    assert run.rhythm.tick_s == 0.5
+    assert run.rate.calm
+    assert run.rate.tick_s == 0.5
 
 
 @pytest.mark.parametrize(
@@ -99,44 +99,44 @@ def test_a_node_without_pressure_becomes_calm_after_a_while() -> None:
 def test_any_sign_of_pressure_ends_the_calm_at_once(pressed: dict[str, Any]) -> None:
     run = Run()
     run.ticks(3.0)
-    assert run.rhythm.calm
+    assert run.rate.calm
     run.ticks(0.1, **pressed)
-    assert not run.rhythm.calm
+    assert not run.rate.calm
     run.ticks(5.0, **pressed)
-    assert not run.rhythm.calm
+    assert not run.rate.calm
     run.ticks(2.3)
-    assert run.rhythm.calm
+    assert run.rate.calm
 
 
 def test_slots_that_are_named_and_left_alone_do_not_count() -> None:
     run = Run()
     run.ticks(3.0, granted=DesiredState(slots=(SlotDesire(), SlotDesire())))
-    assert run.rhythm.calm
+    assert run.rate.calm
 
 
 def test_a_little_stall_and_a_good_latency_leave_a_node_calm() -> None:
     run = Run()
     run.ticks(3.0, share=0.004, p95_ms=60.0)
-    assert run.rhythm.calm
+    assert run.rate.calm
 
 
 def test_a_stall_is_looked_for_more_often_after_pressure() -> None:
     run = Run()
     run.ticks(0.2, share=0.5)
-    assert not run.rhythm.quiet
+    assert not run.rate.quiet
     run.ticks(0.1, p95_ms=500.0)  # requests that stalled before still complete
-    assert run.rhythm.quiet
-    assert run.rhythm.watch_s(run.time_s) == Rates().watch_s
-    assert run.rhythm.watch_s(run.time_s + 11.0) == Rates().calm_watch_s
+    assert run.rate.quiet
+    assert run.rate.watch_s(run.time_s) == Rates().watch_s
+    assert run.rate.watch_s(run.time_s + 11.0) == Rates().calm_watch_s
 
 
 def test_the_machine_stands_in_where_the_application_has_no_psi() -> None:
-    rhythm = Rhythm(Rates(), slo_ms=100.0)
+    rate = TickRate(Rates(), slo_ms=100.0)
     for i in range(30):
-        rhythm.after_tick(sample(i * 0.1, None, node_us=0), RELEASED, held=False, leased=False)
-    assert rhythm.calm
-    rhythm.after_tick(sample(3.1, None, node_us=50_000), RELEASED, held=False, leased=False)
-    assert not rhythm.calm
+        rate.after_tick(sample(i * 0.1, None, node_us=0), RELEASED, held=False, leased=False)
+    assert rate.calm
+    rate.after_tick(sample(3.1, None, node_us=50_000), RELEASED, held=False, leased=False)
+    assert not rate.calm
 
 
 def test_a_new_rhythm_counts_from_its_start() -> None:

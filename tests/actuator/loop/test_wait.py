@@ -14,11 +14,11 @@ import pytest
 
 from stallward.actuator.config.tables import Rates
 from stallward.actuator.ipc.channels import GuardianLink
-from stallward.actuator.loop.pacing import Rhythm
+from stallward.actuator.loop.pacing import TickRate
 from stallward.actuator.loop.wait import Waiter, Woken
 from stallward.actuator.node.stall_watch import StallWatch
 
-RHYTHM = Rhythm(Rates(), slo_ms=100.0)
+RATE = TickRate(Rates(), slo_ms=100.0)
 
 
 class Desk:
@@ -49,7 +49,7 @@ class Desk:
 
     def until(self, seconds: float, *, watching: bool = True) -> tuple[Woken, float]:
         start_s = time.monotonic()
-        woken = self.waiter.until(start_s + seconds, RHYTHM, watching=watching)
+        woken = self.waiter.until(start_s + seconds, RATE, watching=watching)
         return woken, time.monotonic() - start_s
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from stallward.actuator.loop import policy_loader
-from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
+from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
 from stallward.actuator.runtime.process_setup import raise_priority
 
 PROGRAM = """
@@ -60,9 +60,9 @@ def test_a_policy_is_loaded_at_the_priority_of_the_ticks(monkeypatch: pytest.Mon
     def note_priority() -> None:
         seen.append(os.sched_getscheduler(0))
 
-    def load(*_: object) -> Loaded:
+    def load(*_: object) -> LoadResult:
         note_priority()
-        return Loaded(ticket=7)
+        return LoadResult(ticket=7)
 
     def go_first() -> None:
         raise_priority()
@@ -77,5 +77,5 @@ def test_a_policy_is_loaded_at_the_priority_of_the_ticks(monkeypatch: pytest.Mon
     deadline_s = time.monotonic() + 5.0
     while (loaded := loader.collect()) is None and time.monotonic() < deadline_s:
         time.sleep(0.01)
-    assert loaded == Loaded(ticket=7)
+    assert loaded == LoadResult(ticket=7)
     assert seen[0] == seen[1]

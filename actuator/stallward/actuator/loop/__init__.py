@@ -1,1 +1,1 @@
-"""The loop process: reads, decides, applies, records, sleeps."""
+"""The loop process, which runs the ticks: it reads, decides, applies and records."""

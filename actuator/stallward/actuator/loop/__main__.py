@@ -1,4 +1,4 @@
-"""``python -m stallward.actuator.loop OPTIONS``: the loop process."""
+"""``python -m stallward.actuator.loop OPTIONS`` runs the loop process."""
 
 import sys
 
@@ -11,6 +11,6 @@ from stallward.actuator.runtime.process_start import (
 
 if __name__ == "__main__":
     require_environment(SINGLE_THREADED_MATHS, "loop")
-    from stallward.actuator.loop.loop import main  # what follows imports numpy
+    from stallward.actuator.loop.loop import main  # imports numpy
 
     sys.exit(run_process("loop", LoopOptions, main))

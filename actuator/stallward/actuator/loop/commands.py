@@ -1,4 +1,4 @@
-"""What the service asks of the loop, and the answers. No sockets here: bytes in, bytes out."""
+"""The loop's answers to the commands of the service, as bytes; sockets are elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from stallward.actuator.engine.engine import Engine, TickOutcome
 from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, Leases
 from stallward.actuator.errors import DaemonError, GuardError
-from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
+from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
 from stallward.actuator.record.reasons_text import problem_text
 from stallward.actuator.record.reasons_wire import reasons_to_wire
 from stallward.actuator.record.tick_record import Mode
@@ -35,13 +35,13 @@ class _Refusal(Exception):  # noqa: N818 - it never leaves this module
 
 
 def _result(ticket: int, **answer: Any) -> bytes:
-    """A serialised CommandResult inside a LoopMessage."""
+    """Return a serialised LoopMessage with a CommandResult."""
     result = pb.CommandResult(id=ticket, **answer)
     return pb.LoopMessage(result=result).SerializeToString()
 
 
 def policy_status(policy: PolicyController) -> pb.PolicyStatus:
-    """What a client is told of a loaded policy."""
+    """Return the status of a loaded policy for clients."""
     return pb.PolicyStatus(
         name=policy.path.stem,
         path=str(policy.path),
@@ -50,12 +50,12 @@ def policy_status(policy: PolicyController) -> pb.PolicyStatus:
     )
 
 
-class CommandDesk:
-    """Answers the service's commands between ticks.
+class CommandHandler:
+    """Answers the commands of the service between ticks.
 
     Args:
-        engine: What decides.
-        leases: Who holds a desired state from outside.
+        engine: The engine, which decides.
+        leases: The leases of clients.
         loader: Loads policies beside the ticks.
     """
 
@@ -70,13 +70,15 @@ class CommandDesk:
         self._leases = leases
         self._loader = loader
         self._applies: list[int] = []
+        """The ids of the Apply commands that wait for the next tick."""
         self.policy: pb.PolicyStatus | None = None
+        """The loaded policy; ``None`` if there is none."""
 
     def handle(self, message: bytes, now_s: float) -> bytes | None:
-        """Answer one command; ``None`` if the answer comes with a later tick."""
+        """Return the answer to a command; ``None`` if it comes with a later tick."""
         try:
             command = pb.Command.FromString(message)
-        except Exception:  # protobuf's own error; our service never sends such a thing
+        except Exception:  # protobuf's own error; our service never sends this
             return None
         try:
             answer = self._answer(command, now_s)
@@ -87,7 +89,7 @@ class CommandDesk:
         return None if answer is None else _result(command.id, **answer)
 
     def after_tick(self, outcome: TickOutcome, now_s: float) -> tuple[bytes, ...]:
-        """Answers that waited for a tick: desired states applied, policies loaded."""
+        """Return the answers that waited for a tick: to Apply, and to Load once it is done."""
         answers = [self._applied(ticket, outcome, now_s) for ticket in self._applies]
         self._applies.clear()
         loaded = self._loader.collect()
@@ -109,11 +111,13 @@ class CommandDesk:
             case "set_mode":
                 return {"set_mode": self._set_mode(command.set_mode.mode)}
             case _:
-                raise _Refusal(code="UNIMPLEMENTED", message="The loop does not know this.")
+                raise _Refusal(
+                    code="UNIMPLEMENTED", message="The loop does not know this command."
+                )
 
     def _apply(self, ticket: int, request: pb.ApplyRequest, now_s: float) -> None:
         if not request.holder:
-            raise _Refusal(code=INVALID, message="Apply needs a holder: who asks.")
+            raise _Refusal(code=INVALID, message="Apply needs a holder: the client's name.")
         if not MIN_LEASE_S <= request.lease_s <= MAX_LEASE_S:
             bounds = f"{MIN_LEASE_S:g}..{MAX_LEASE_S:g}"
             raise _Refusal(
@@ -122,8 +126,8 @@ class CommandDesk:
         desired = desired_from_wire(request.desired)
         problem = self._engine.invalid(desired)
         if problem is not None:
-            said = problem_text(problem)
-            raise _Refusal(code=INVALID, message=f"Not expressible on this node: {said}.")
+            text = problem_text(problem)
+            raise _Refusal(code=INVALID, message=f"Not expressible on this node: {text}.")
         self._leases.take(request.holder, desired, request.lease_s, now_s)
         self._applies.append(ticket)
 
@@ -136,19 +140,23 @@ class CommandDesk:
         )
         return _result(ticket, apply=answer)
 
-    def _loaded(self, loaded: Loaded) -> bytes:
-        if loaded.controller is None:
-            code = NOT_FOUND if loaded.missing else PRECONDITION
-            return _result(loaded.ticket, code=code, message=str(loaded.error))
-        self.adopt(loaded)
-        return _result(loaded.ticket, load=pb.LoadResponse(policy=self.policy))
+    def _loaded(self, result: LoadResult) -> bytes:
+        if result.controller is None:
+            code = NOT_FOUND if result.missing else PRECONDITION
+            return _result(result.ticket, code=code, message=str(result.error))
+        self.install(result)
+        return _result(result.ticket, load=pb.LoadResponse(policy=self.policy))
 
-    def adopt(self, loaded: Loaded) -> None:
-        """Install a loaded policy, off."""
-        if loaded.controller is None:
-            raise loaded.error or StallwardError("The policy was not loaded.")
-        self._engine.install(loaded.controller)
-        self.policy = policy_status(loaded.controller)
+    def install(self, result: LoadResult) -> None:
+        """Install a loaded policy, in ``Mode.OFF``.
+
+        Raises:
+            StallwardError: If it was not loaded.
+        """
+        if result.controller is None:
+            raise result.error or StallwardError("The policy was not loaded.")
+        self._engine.install(result.controller)
+        self.policy = policy_status(result.controller)
 
     def _set_mode(self, wire: pb.Mode) -> pb.SetModeResponse:
         mode = mode_from_wire(wire)

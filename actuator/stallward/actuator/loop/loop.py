@@ -1,10 +1,10 @@
-"""The loop process: sense, observe, decide, guard, apply, record.
+"""The loop process: at each tick it reads, observes, decides, guards, applies and records.
 
-Ten times a second under pressure, twice while the node is calm, and at once when the protected
-application begins to stall. The guardian starts it as ``python -m stallward.actuator.loop
-OPTIONS``. On its tick path nothing waits for a disk, a log or another process. It restores
-everything when it is told to stop, when its guardian dies and when it fails; when it is killed,
-the guardian restores.
+It ticks ten times a second under pressure, twice while the node is calm, and at once when the
+protected application begins to stall. The guardian starts it as
+``python -m stallward.actuator.loop OPTIONS``. Nothing in a tick waits for a disk, a log or another
+process. The loop restores everything when it is stopped, when its guardian dies and when it fails;
+when it is killed, the guardian restores.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, MessageSock
 from stallward.actuator.ipc.options import LoopOptions
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.ipc.shared_memory import SharedMemory
-from stallward.actuator.loop.commands import CommandDesk
+from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.orphan import end_and_restore
-from stallward.actuator.loop.policy_loader import Loaded, PolicyLoader
+from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
 from stallward.actuator.loop.tick import Ticker
 from stallward.actuator.loop.wait import Waiter
 from stallward.actuator.node.node import Node
@@ -45,8 +45,9 @@ from stallward.agent.inference import import_runtime
 from stallward.agent.registry import make_controller
 
 EXIT_FAILED: Final = 1
+"""The exit status after a failure, or when not everything could be restored."""
 _JOURNAL_START_S: Final = 10.0
-"""How long the guardian's disk may take for the originals, before the first tick."""
+"""How long the guardian may take to write the originals to disk, before the first tick."""
 
 
 class Loop:
@@ -54,7 +55,7 @@ class Loop:
 
     Args:
         config: The daemon's configuration.
-        options: What the guardian hands over.
+        options: The options from the guardian.
     """
 
     def __init__(self, config: DaemonConfig, options: LoopOptions) -> None:
@@ -88,20 +89,20 @@ class Loop:
         self._node.remember_pauses(pauses, time.monotonic(), after_restart=inherited.after_restart)
         engine = _engine(config, self._node, controller)
         leases = Leases()
-        desk = CommandDesk(
+        commands = CommandHandler(
             engine=engine,
             leases=leases,
             loader=PolicyLoader(config.policy.dir if config.policy else None),
         )
         if isinstance(controller, PolicyController):
-            desk.adopt(Loaded(ticket=0, controller=controller))
+            commands.install(LoadResult(ticket=0, controller=controller))
             engine.set_mode(Mode.ACTIVE)
         self._ticker = Ticker(
             config=config,
             node=self._node,
             engine=engine,
             leases=leases,
-            desk=desk,
+            commands=commands,
             link=self._link,
             service=self._service,
             recorder=self._recorder,
@@ -110,10 +111,10 @@ class Loop:
         )
 
     def run(self) -> bool:
-        """Tick until told to stop; everything is put back whatever happens.
+        """Tick until stopped, and then restore everything, also after a failure.
 
         Returns:
-            Whether all is back; if not, the guardian does it.
+            Whether everything is restored; if not, the guardian restores the rest.
         """
         restored = False
         wake_read, wake_write = os.pipe()
@@ -140,10 +141,10 @@ class Loop:
         return restored
 
     def _close(self) -> bool:
-        """Put everything back; a loop without a guardian ends here."""
+        """Restore everything; a loop without a guardian ends here."""
         if self._link.orphaned:
-            ends = (self._link.connection, self._service.connection)
-            sockets = [end.fileno() for end in ends]
+            connections = (self._link.connection, self._service.connection)
+            sockets = [connection.fileno() for connection in connections]
             sockets += [self._recorder.connection.fileno()] if self._recorder else []
             config = self._config
             paths, journal = config.node.paths, config.journal.path
@@ -153,7 +154,7 @@ class Loop:
         return self._node.close()
 
     def _journal_originals(self) -> None:
-        """Have every original in the journal; what cannot be noted is not changed.
+        """Put every original into the journal; a setting that cannot be noted is never changed.
 
         Raises:
             JournalError: If the guardian is gone.
@@ -163,7 +164,7 @@ class Loop:
         except JournalError:
             if self._link.gone:
                 raise
-            # A full disk must not end the watching; each change asks the journal again.
+            # A full disk must not end the loop: each change asks the journal again.
             self._node.levers.uncover()
 
     def _stop(self, number: int, _frame: object) -> None:
@@ -174,24 +175,24 @@ def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
     default = config.control.fallback_controller
     is_policy = isinstance(controller, PolicyController)
     rule = make_controller(default) if is_policy else controller
-    family = frozenset({os.getpid(), os.getppid()})
-    return Engine(settings=node.settings(family), rule=rule, default=make_controller(default))
+    own_pids = frozenset({os.getpid(), os.getppid()})
+    return Engine(settings=node.settings(own_pids), rule=rule, default=make_controller(default))
 
 
 def _warm_up_runtime() -> None:
-    """Import ONNX Runtime now: doing it at the first ``Load`` would hold up ticks."""
+    """Import ONNX Runtime now: an import at the first ``Load`` would delay ticks."""
     with contextlib.suppress(ImportError):  # optional
         import_runtime()
 
 
 def _read_config(fd: int) -> DaemonConfig:
-    """The configuration in a file that the guardian hands to each of its loops."""
-    text = os.pread(fd, os.fstat(fd).st_size, 0)  # earlier loops have the same file position
+    """Read the configuration from a file that the guardian passes to each of its loops."""
+    text = os.pread(fd, os.fstat(fd).st_size, 0)  # earlier loops have moved the file position
     return parse_config(text.decode())
 
 
 def main(options: LoopOptions) -> int:
-    """The loop process; returns its exit status."""
+    """Run the loop process; return its exit status."""
     try:
         config = _read_config(options.config_fd)
         _warm_up_runtime()

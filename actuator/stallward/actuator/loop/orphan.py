@@ -1,9 +1,9 @@
-"""What a loop does that has lost its guardian: it ends at once, and a child of it restores.
+"""Ends a loop whose guardian is dead: a child of the loop restores everything.
 
-The loop itself may be in the middle of writing a limit, and the kernel reclaims in the writer,
-perhaps for seconds. Only a fatal signal ends that. So the loop forks a child, which waits until
-the loop is dead with all its threads, so that nothing is changed any more, and then undoes what
-the journal would.
+A thread of the loop may be writing a limit, for which the kernel makes it reclaim, perhaps for
+seconds. Only a fatal signal ends that. So the loop forks a child and kills itself. The child
+waits until all threads of the loop are dead, so that they change nothing any more, and then undoes
+what the guardian would.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.stderr_line import say
 
 _DEATH_S: Final = 5.0
-"""A thread that sits in the kernel for longer is not waited for."""
+"""How long to wait for the death of a thread that is busy in the kernel."""
 
-Chosen = Callable[[Iterable[JournalEntry]], Iterable[JournalEntry]]
+SelectInForce = Callable[[Iterable[JournalEntry]], Iterable[JournalEntry]]
+"""Selects, of the entries of a journal, those that must be undone."""
 
 
 def end_and_restore(
@@ -35,22 +36,22 @@ def end_and_restore(
     paths: Paths,
     journal: Path,
     sockets: Iterable[int],
-    unfinished: Chosen | None = None,
+    unfinished: SelectInForce | None = None,
 ) -> None:
-    """End this process by SIGKILL and have everything undone; returns only if that failed.
+    """Kill this process by SIGKILL, and undo everything in a child; return only on failure.
 
     Args:
-        entries: What the dead guardian would undo now; asked again when the loop is dead, since
-            its threads may move something until then.
+        entries: Returns the entries that the dead guardian would undo. It is called again when
+            the loop is dead, since its threads may change settings until then.
         paths: The kernel's files.
-        journal: The journal's file, removed when all is back.
-        sockets: Descriptors that others take for a sign of life; the child closes them. It
-            keeps the locks: no other daemon starts before everything is back.
-        unfinished: Given if the guardian could not undo all that an earlier loop had left; says
-            what is in force of what the journal's file holds.
+        journal: The journal's file, which is removed when everything is restored.
+        sockets: Descriptors that other processes take for a sign of life; the child closes them.
+            It keeps the locks, so that no other daemon starts before everything is restored.
+        unfinished: Given if the guardian could not undo all changes of an earlier loop; selects
+            the entries in the journal's file that must be undone.
 
     Raises:
-        OSError: If no child can be made.
+        OSError: If the child cannot be started.
     """
     read, write = os.pipe()
     if os.fork() == 0:
@@ -59,11 +60,11 @@ def end_and_restore(
             os.close(write)
             for fd in sockets:
                 os.close(fd)
-            with contextlib.suppress(Exception):  # it is tried once more below
-                restore(entries(), paths)  # what is paused must not wait for a thread to die
-            ended = select.poll()  # the last thread to end closes the other end
-            ended.register(read)
-            ended.poll(_DEATH_S * 1e3)
+            with contextlib.suppress(Exception):  # it is tried again below
+                restore(entries(), paths)  # paused groups must not wait for a thread to die
+            poller = select.poll()  # the last thread of the loop closes the other end
+            poller.register(read)
+            poller.poll(_DEATH_S * 1e3)
             status = _undo(entries(), paths, journal, unfinished)
         finally:
             os._exit(status)
@@ -72,7 +73,7 @@ def end_and_restore(
 
 
 def _undo(
-    entries: Iterable[JournalEntry], paths: Paths, journal: Path, unfinished: Chosen | None
+    entries: Iterable[JournalEntry], paths: Paths, journal: Path, unfinished: SelectInForce | None
 ) -> int:
     problems: tuple[str, ...] = ()
     earlier: Iterable[JournalEntry] = ()

@@ -1,6 +1,6 @@
 """When the next tick is due: seldom while the node is calm, at the full rate otherwise.
 
-Deadlines are absolute, so that lateness never adds up. Pure: time comes in.
+Deadlines are absolute, so that lateness never adds up. Pure: the time is an argument.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from stallward.agent.desired import DesiredState, does_nothing
 from stallward.agent.sample import Sample
 
 _STALL_SHARE: Final = 0.005
-"""Share of a tick for which a calm protected application may wait for memory."""
+"""The share of a tick for which a calm protected application may wait for memory."""
 _SLO_SHARE: Final = 0.8
-"""Share of the SLO that its p95 may reach while it is calm."""
+"""The share of the SLO that the p95 of a calm protected application may reach."""
 _WATCHED_AFTER_S: Final = 10.0
-"""How long after the last sign of pressure a stall is looked for more often."""
+"""For how long after the last sign of pressure the loop checks for stalls more often."""
 
 
 class Pacer:
@@ -25,7 +25,7 @@ class Pacer:
 
     Args:
         start_s: The first deadline, CLOCK_MONOTONIC.
-        period_s: Between two deadlines.
+        period_s: The time between two deadlines.
     """
 
     def __init__(self, start_s: float, period_s: float) -> None:
@@ -33,7 +33,7 @@ class Pacer:
         self._period_s = period_s
         self._count = 0
         self.missed = 0
-        """Deadlines that passed while a tick was still running."""
+        """How many deadlines passed while a tick was still running."""
 
     @property
     def due_s(self) -> float:
@@ -41,33 +41,35 @@ class Pacer:
         return self._start_s + self._count * self._period_s
 
     def advance(self, now_s: float) -> None:
-        """Go to the first deadline after the present one that is not past: no bursts."""
+        """Go to the next deadline that is not past, so that missed ticks cause no burst."""
         target = max(self._count + 1, math.ceil((now_s - self._start_s) / self._period_s))
         self.missed += target - self._count - 1
         self._count = target
 
     def restart(self, start_s: float, period_s: float) -> None:
-        """Deadlines from ``start_s`` on, ``period_s`` apart."""
+        """Start again with deadlines from ``start_s`` on, ``period_s`` apart."""
         self._start_s, self._period_s, self._count = start_s, period_s, 0
 
 
-class Rhythm:
-    """Decides tick by tick whether the node is calm.
+class TickRate:
+    """Sets how often to tick: less often while the node is calm.
 
-    A node is calm when nothing is held, nobody holds a lease, and for ``calm_after_s`` the
-    protected application has neither waited for memory nor come near its SLO. The averages of
-    the observation know how much time has passed, so fewer ticks change no feature's meaning.
+    A node is calm when no lever holds a setting, no client holds a lease, and for
+    ``calm_after_s`` the protected application has neither waited for memory nor come near its
+    SLO. The averages of the observation depend on the time that has passed, so that fewer ticks
+    change the meaning of no feature.
 
     Args:
-        rates: How often to look.
+        rates: The configured rates.
         slo_ms: The latency target.
     """
 
     def __init__(self, rates: Rates, slo_ms: float) -> None:
         self._rates = rates
         self._slo_ms = slo_ms
-        self._stalled: tuple[float, int | None] | None = None
-        self._pressed_s = -math.inf
+        self._last_stall: tuple[float, int | None] | None = None
+        """The time and the stall total of the last sample."""
+        self._pressure_s = -math.inf
         self._calm = False
         self._quiet = False
 
@@ -78,48 +80,48 @@ class Rhythm:
 
     @property
     def quiet(self) -> bool:
-        """Whether the application did not stall in the last tick: a stall now is a new one."""
+        """Whether the application did not stall at the last tick, so that a stall now is new."""
         return self._quiet
 
     @property
     def tick_s(self) -> float:
-        """Between two ticks now."""
+        """The time between two ticks now."""
         rates = self._rates
         return max(rates.calm_tick_s, rates.tick_s) if self._calm else rates.tick_s
 
     def watch_s(self, now_s: float) -> float:
-        """At most between two looks at the stall now."""
-        recent = now_s - self._pressed_s < _WATCHED_AFTER_S
+        """Return the longest time between two checks for a stall now."""
+        recent = now_s - self._pressure_s < _WATCHED_AFTER_S
         return self._rates.watch_s if recent else self._rates.calm_watch_s
 
     def after_tick(
         self, sample: Sample, granted: DesiredState, *, held: bool, leased: bool
     ) -> None:
-        """Take in one tick.
+        """Update the rate after a tick.
 
         Args:
-            sample: What was read.
-            granted: What the guard let through.
-            held: Whether any lever is not at its original.
-            leased: Whether a remote controller holds a lease.
+            sample: The sample of the tick.
+            granted: The state that the guard granted.
+            held: Whether any setting may not have its original value.
+            leased: Whether a client holds a lease.
         """
         now_s = sample.time_s
         stalls = self._stalls(sample)
         slow = sample.latency is not None and (
             (sample.latency.p95_ms or 0.0) > _SLO_SHARE * self._slo_ms
         )
-        wants = held or leased or not does_nothing(granted)
+        acts = held or leased or not does_nothing(granted)
         if stalls or slow:
-            self._pressed_s = now_s
+            self._pressure_s = now_s
         self._quiet = not stalls
-        if self._pressed_s == -math.inf:
-            self._pressed_s = now_s  # what was before the first tick is not known
-        self._calm = not wants and now_s - self._pressed_s >= self._rates.calm_after_s
+        if self._pressure_s == -math.inf:
+            self._pressure_s = now_s  # there may have been pressure before the first tick
+        self._calm = not acts and now_s - self._pressure_s >= self._rates.calm_after_s
 
     def _stalls(self, sample: Sample) -> bool:
         psi = sample.protected.psi.memory_some_us
         total_us = sample.node.psi.memory_some_us if psi is None else psi
-        before, self._stalled = self._stalled, (sample.time_s, total_us)
+        before, self._last_stall = self._last_stall, (sample.time_s, total_us)
         if before is None or before[1] is None or total_us is None:
             return False
         passed_us = (sample.time_s - before[0]) * 1e6

@@ -1,4 +1,4 @@
-"""What the service is told once a second of what only the loop knows."""
+"""The status that the loop sends to the service once a second."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.ipc.channels import GuardianLink, MessageSocket
-from stallward.actuator.loop.commands import CommandDesk
+from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.node.node import Node
 from stallward.actuator.record import wire
 from stallward.proto.v1 import stallward_pb2 as pb
 
 MISSING_S: Final = 5.0
-"""How old the list of what is missing may be: going through every signal takes 0.4 ms."""
+"""How old the list of missing signals and levers may be: making it takes 0.4 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSources:
-    """What a status is made of; see :class:`stallward.actuator.loop.tick.Ticker`."""
+    """The sources of a status; see :class:`stallward.actuator.loop.tick.Ticker`."""
 
     config: DaemonConfig
     node: Node
     engine: Engine
     leases: Leases
-    desk: CommandDesk
+    commands: CommandHandler
     link: GuardianLink
-    outlets: tuple[MessageSocket, ...]
+    senders: tuple[MessageSocket, ...]
     restarts: int
     daemon_start_s: float
 
@@ -38,7 +38,7 @@ class LoopStatus:
     """Makes the status of one loop.
 
     Args:
-        sources: Where it is found.
+        sources: The sources of the status.
     """
 
     def __init__(self, sources: StatusSources) -> None:
@@ -46,44 +46,44 @@ class LoopStatus:
         self._slots = [slot.name for slot in sources.config.background]
         self._missing: tuple[str, ...] = ()
         self._missing_until_s = float("-inf")
-        self._troubles: tuple[str, ...] = ()
+        self._faults: tuple[str, ...] = ()
 
     def make(self, *, ticks: int, calm: bool) -> pb.StatusResponse:
-        """The status now.
+        """Make the present status.
 
         Args:
-            ticks: How many there were.
-            calm: Whether the node is.
+            ticks: How many ticks there were.
+            calm: Whether the node is calm.
         """
-        found = self._sources
+        sources = self._sources
         now_s = time.monotonic()
-        lease = found.leases.current(now_s)
-        engine, counts = found.engine, found.engine.counts
+        lease = sources.leases.current(now_s)
+        engine, counts = sources.engine, sources.engine.counts
         return pb.StatusResponse(
-            node_kind=found.node.hierarchy.kind,
+            node_kind=sources.node.hierarchy.kind,
             controller="remote" if lease else engine.in_force.name,
             mode=wire.mode_to_wire(engine.mode),
-            policy=found.desk.policy,
+            policy=sources.commands.policy,
             slots=self._slots,
             lease_held=lease is not None,
-            lease_remaining_s=found.leases.remaining_s(now_s),
+            lease_remaining_s=sources.leases.remaining_s(now_s),
             ticks=ticks,
-            records_dropped=sum(outlet.dropped for outlet in found.outlets),
+            records_dropped=sum(sender.dropped for sender in sources.senders),
             missing=self._missing_now(now_s),
-            uptime_s=now_s - found.daemon_start_s,
-            loop_restarts=found.restarts,
+            uptime_s=now_s - sources.daemon_start_s,
+            loop_restarts=sources.restarts,
             calm=calm,
             fallbacks=counts.fallbacks,
             stepped_aside=counts.stepped_aside,
-            latency_source=wire.latency_status(found.config.latency, found.node.latency),
+            latency_source=wire.latency_status(sources.config.latency, sources.node.latency),
         )
 
     def _missing_now(self, now_s: float) -> tuple[str, ...]:
-        """What is missing and why; what comes and goes with the journal and latency, at once."""
-        troubles = (self._sources.link.problem, *self._sources.node.passing_faults())
-        if now_s >= self._missing_until_s or troubles != self._troubles:
-            self._troubles, self._missing_until_s = troubles, now_s + MISSING_S
+        """Return what is missing, and why; a fault that comes or goes shows at once."""
+        faults = (self._sources.link.problem, *self._sources.node.passing_faults())
+        if now_s >= self._missing_until_s or faults != self._faults:
+            self._faults, self._missing_until_s = faults, now_s + MISSING_S
             problem = self._sources.link.problem
-            said = f"journal: {problem} Nothing new is changed until it can be."
-            self._missing = (*([said] if problem else ()), *self._sources.node.missing())
+            text = f"journal: {problem} Nothing new is changed until it can be."
+            self._missing = (*([text] if problem else ()), *self._sources.node.missing())
         return self._missing

@@ -1,4 +1,4 @@
-"""One tick after the other: read, decide, apply, record, and answer what was asked meanwhile."""
+"""Runs the ticks: reads, decides, applies, records, and answers commands between them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.engine import Engine, TickOutcome
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.ipc.channels import GuardianLink, MessageSocket, frame_status, frame_tick
-from stallward.actuator.loop.commands import CommandDesk
-from stallward.actuator.loop.pacing import Pacer, Rhythm
+from stallward.actuator.loop.commands import CommandHandler
+from stallward.actuator.loop.pacing import Pacer, TickRate
 from stallward.actuator.loop.status import LoopStatus, StatusSources
 from stallward.actuator.loop.wait import Waiter, Woken
 from stallward.actuator.node.node import Node
@@ -23,31 +23,33 @@ from stallward.agent.errors import StallwardError
 from stallward.agent.sample import Sample
 
 _BEAT_S: Final = 1.0
-"""How often the guardian is told that the loop has ticked; from the first tick on."""
+"""How often the loop tells the guardian that it has ticked, from the first tick on."""
 _STATUS_S: Final = 1.0
-"""How often the service is told what only the loop knows; and after each command."""
+"""How often the loop sends its status to the service; it also does so after a command."""
 _COMMANDS_AT_ONCE: Final = 8
-"""More wait: a tick that is due goes first."""
+"""How many commands are answered in a row; further ones wait for a tick that is due."""
 _COLLECT_EVERY_TICKS: Final = 300
+"""How often garbage is collected."""
 _COLLECT_SPARE_S: Final = 0.03
+"""The time until the next tick that collecting garbage needs."""
 _MAX_BLIND_TICKS: Final = 50
-"""Ticks without a readable sample after which the loop gives up (and is started again)."""
+"""After so many ticks without a readable sample the loop ends, and is started again."""
 
 
 class Ticker:
     """Runs the ticks of one loop.
 
     Args:
-        config: What the user asked for.
-        node: Its sensors and levers.
-        engine: What decides.
-        leases: Who holds a desired state from outside.
-        desk: Answers the service's commands.
-        link: The line to the guardian.
-        service: The line to the service.
-        recorder: The line to the recorder; ``None`` if nothing is recorded.
+        config: The daemon's configuration.
+        node: The sensors and levers.
+        engine: The engine, which decides.
+        leases: The leases of clients.
+        commands: Answers the commands of the service.
+        link: The connection to the guardian.
+        service: The connection to the service.
+        recorder: The connection to the recorder; ``None`` if nothing is recorded.
         restarts: How many loops of this daemon there were before.
-        daemon_start_s: When the daemon was started, CLOCK_MONOTONIC.
+        daemon_start_s: When the daemon was started (CLOCK_MONOTONIC).
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Ticker:
         node: Node,
         engine: Engine,
         leases: Leases,
-        desk: CommandDesk,
+        commands: CommandHandler,
         link: GuardianLink,
         service: MessageSocket,
         recorder: MessageSocket | None,
@@ -68,7 +70,7 @@ class Ticker:
         self._node = node
         self._engine = engine
         self._leases = leases
-        self._desk = desk
+        self._commands = commands
         self._link = link
         self._service = service
         self._recorder = recorder
@@ -78,46 +80,46 @@ class Ticker:
                 node=node,
                 engine=engine,
                 leases=leases,
-                desk=desk,
+                commands=commands,
                 link=link,
-                outlets=(service,) if recorder is None else (service, recorder),
+                senders=(service,) if recorder is None else (service, recorder),
                 restarts=restarts,
                 daemon_start_s=daemon_start_s,
             )
         )
-        self._rhythm = Rhythm(config.control.rates, config.control.slo_ms)
+        self._rate = TickRate(config.control.rates, config.control.slo_ms)
         self._sequence = 0
         self._blind_ticks = 0
         self._beat_at_s = self._status_at_s = float("-inf")
 
     def run(self, waiter: Waiter, stopping: Callable[[], bool]) -> None:
-        """Tick until ``stopping`` says so or the guardian is gone."""
-        rhythm = self._rhythm
-        pacer = Pacer(time.monotonic(), rhythm.tick_s)
+        """Tick until ``stopping`` returns true or the guardian is gone."""
+        rate = self._rate
+        pacer = Pacer(time.monotonic(), rate.tick_s)
         while not stopping():
-            watching = rhythm.quiet and self._node.background_runs()
-            woken = waiter.until(pacer.due_s, rhythm, watching=watching)
+            watching = rate.quiet and self._node.background_runs()
+            woken = waiter.until(pacer.due_s, rate, watching=watching)
             if woken is Woken.STOPPED or (self._link.overdue and self._link.gone):
                 break
             if woken is Woken.STALLED:
-                pacer.restart(time.monotonic(), rhythm.tick_s)
-            period_s, due_s = rhythm.tick_s, pacer.due_s
+                pacer.restart(time.monotonic(), rate.tick_s)
+            period_s, due_s = rate.tick_s, pacer.due_s
             self._tick(due_s)
             self._beat()
-            if rhythm.tick_s != period_s:
-                pacer.restart(due_s, rhythm.tick_s)
+            if rate.tick_s != period_s:
+                pacer.restart(due_s, rate.tick_s)
             pacer.advance(time.monotonic())
             self._between_ticks(pacer.due_s)
 
     def answer_commands(self) -> None:
-        """Answer what the service asked, but not so much that a tick must wait."""
+        """Answer commands of the service, but not so many that a tick must wait."""
         for _ in range(_COMMANDS_AT_ONCE):
             message = self._service.receive()
             if message is None:
                 return
-            answer = self._desk.handle(message, time.monotonic())
+            answer = self._commands.handle(message, time.monotonic())
             if answer is not None:
-                self._tell_status()  # first: who has the answer must not see older facts
+                self._tell_status()  # first: a client with the answer must not see an older status
                 self._service.send(answer)
 
     def _tick(self, due_s: float) -> None:
@@ -133,9 +135,11 @@ class Ticker:
             self._blind_tick()
             return
         sensed_s = time.monotonic()
-        about = Circumstances(sample_age_s=sensed_s - sample.time_s, blind_ticks=self._blind_ticks)
+        circumstances = Circumstances(
+            sample_age_s=sensed_s - sample.time_s, blind_ticks=self._blind_ticks
+        )
         outcome = self._engine.step(
-            sample, remote=lease.desired if lease else None, circumstances=about
+            sample, remote=lease.desired if lease else None, circumstances=circumstances
         )
         decided_s = time.monotonic()
         applied = self._node.apply(outcome.granted, sample, decided_s)
@@ -149,18 +153,18 @@ class Ticker:
         )
         self._blind_ticks = 0
         self._record(start_s, sample, outcome, applied, timings)
-        self._rhythm.after_tick(
+        self._rate.after_tick(
             sample, outcome.granted, held=self._node.anything_held(), leased=lease is not None
         )
         now_s = time.monotonic()
-        answers = self._desk.after_tick(outcome, now_s)
+        answers = self._commands.after_tick(outcome, now_s)
         if answers or now_s >= self._status_at_s:
             self._tell_status()
         for answer in answers:
             self._service.send(answer)
 
     def _blind_tick(self) -> None:
-        """Without a readable sample nothing may be held: run everything."""
+        """Release everything: without a readable sample nothing may be held."""
         self._sequence += 1
         self._blind_ticks += 1
         self._node.release(time.monotonic())
@@ -209,6 +213,6 @@ class Ticker:
             gc.collect()
 
     def _tell_status(self) -> None:
-        status = self._status.make(ticks=self._sequence, calm=self._rhythm.calm)
+        status = self._status.make(ticks=self._sequence, calm=self._rate.calm)
         self._service.send(frame_status(status.SerializeToString()))
         self._status_at_s = time.monotonic() + _STATUS_S

@@ -1,4 +1,4 @@
-"""What the loop does between two ticks: it waits for whatever comes first."""
+"""Waits between two ticks: for the next tick, a stall, a command or a signal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from stallward.actuator.ipc.channels import GuardianLink
-from stallward.actuator.loop.pacing import Rhythm
+from stallward.actuator.loop.pacing import TickRate
 from stallward.actuator.node.stall_watch import StallWatch
 
 
@@ -17,22 +17,22 @@ class Woken(enum.Enum):
     """Why the waiting ended."""
 
     DUE = 1
-    """It is time for the next tick."""
+    """The next tick is due."""
     STALLED = 2
-    """The protected application stalls: tick now."""
+    """The protected application stalls, which calls for a tick now."""
     STOPPED = 3
     """A signal came, or the guardian is gone."""
 
 
 class Waiter:
-    """Waits for the next tick; commands are answered and a stall is noticed meanwhile.
+    """Waits for the next tick, and meanwhile answers commands and watches for a stall.
 
     Args:
-        link: The line to the guardian.
-        wake_fd: Readable when a signal came.
-        command_fd: Readable when the service asks something.
-        answer: Answers what was asked.
-        watch: Sees the protected application stall.
+        link: The connection to the guardian.
+        wake_fd: A descriptor that is readable when a signal has come.
+        command_fd: A descriptor that is readable when the service has sent a command.
+        answer: Answers the commands.
+        watch: Detects stalls of the protected application.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class Waiter:
         self._command_fd = command_fd
         self._answer = answer
         self._watch = watch
-        self._poller = select.poll()  # not select(2): a big node has descriptors beyond 1023
+        self._poller = select.poll()  # select(2) takes no descriptors beyond 1023
         for fd in (wake_fd, command_fd):
             self._poller.register(fd, select.POLLIN)
-        # Only its end, which is always told: its answers are no reason to wake up.
+        # With 0, only the end of the guardian wakes the loop, and none of its answers.
         self._poller.register(self._guardian_fd, 0)
         self._trigger_fd = -1
-        """As it is registered, whatever has become of it."""
+        """The trigger that is registered, whether or not it is still open."""
         self._follow_trigger()
 
     def _follow_trigger(self) -> None:
-        """Wait for the trigger that the watch has now: a group made anew has another."""
+        """Register the trigger that the watch has now: a group made anew has a new one."""
         if self._trigger_fd != self._watch.trigger_fd:
             if self._trigger_fd >= 0:
                 self._poller.unregister(self._trigger_fd)
@@ -68,36 +68,36 @@ class Waiter:
             if self._trigger_fd >= 0:
                 self._poller.register(self._trigger_fd, select.POLLPRI)
 
-    def until(self, due_s: float, rhythm: Rhythm, *, watching: bool) -> Woken:
-        """Wait until ``due_s`` at the latest; what has come in is seen even if that is past.
+    def until(self, due_s: float, rate: TickRate, *, watching: bool) -> Woken:
+        """Wait until ``due_s`` at the latest; commands and signals are seen even if that is past.
 
-        A wake-up costs more than what it is for, so looks are spread evenly: none is just
-        before the tick.
+        A wake-up costs more than a check for a stall, so checks are spread evenly, and none is
+        just before the tick.
 
         Args:
-            due_s: When the next tick is due, CLOCK_MONOTONIC.
-            rhythm: Says how often to look for a stall.
-            watching: Whether a stall is to end the waiting.
+            due_s: When the next tick is due (CLOCK_MONOTONIC).
+            rate: Tells how often to check for a stall.
+            watching: Whether a stall ends the waiting.
         """
         has_stalled, poll, clock_s = self._watch.has_stalled, self._poller.poll, time.monotonic
         now_s = clock_s()
         self._watch.reopen(now_s)
         self._follow_trigger()
         left_s = max(due_s - now_s, 0.0)
-        looks = 1
+        checks = 1
         if watching:
             has_stalled()  # the tick has seen the stall until now
-            looks = max(math.ceil(left_s / rhythm.watch_s(now_s)), 1)
+            checks = max(math.ceil(left_s / rate.watch_s(now_s)), 1)
         while True:
-            found = poll(math.ceil(left_s / looks * 1e3))
-            if found:
-                ready = dict(found)
+            events = poll(math.ceil(left_s / checks * 1e3))
+            if events:
+                ready = dict(events)
                 if self._stopped(ready):
                     return Woken.STOPPED
                 if self._triggered(ready) and watching:
                     return Woken.STALLED
             else:
-                looks = max(looks - 1, 1)
+                checks = max(checks - 1, 1)
             left_s = due_s - clock_s()
             if left_s <= 0.0:
                 return Woken.DUE
@@ -105,14 +105,16 @@ class Waiter:
                 return Woken.STALLED
 
     def _stopped(self, ready: dict[int, int]) -> bool:
+        """Answer commands; return whether a signal has come or the guardian is gone."""
         if self._command_fd in ready:
             self._answer()
         return self._wake_fd in ready or (self._guardian_fd in ready and self._link.gone)
 
     def _triggered(self, ready: dict[int, int]) -> bool:
-        """Whether the kernel reports a stall; a trigger whose group is gone is given up.
+        """Return whether the kernel reports a stall; detach from a trigger whose group is gone.
 
-        It would be ready for ever, and the loop, which goes before everything else, never wait.
+        Such a trigger would be ready for ever, so that the loop, at its high priority, would
+        never wait.
         """
         event = ready.get(self._trigger_fd, 0)
         if event & ~select.POLLPRI:
