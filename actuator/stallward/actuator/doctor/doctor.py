@@ -28,6 +28,10 @@ from stallward.actuator.kernel.privileges import (
 )
 from stallward.actuator.node.stall_watch import StallWatch
 
+_LOOKED_AT: Final = "the loop looks at the file itself, 26 to 50 times a second"
+_HOLD_BACK: Final = "hold back"
+_ESSENTIAL: Final = frozenset({_HOLD_BACK})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
@@ -73,11 +77,6 @@ def examine(paths: Paths, config: DaemonConfig | None = None) -> Diagnosis:
         findings=tuple(findings),
         obstacles=tuple(dict.fromkeys(obstacles)),
     )
-
-
-_LOOKED_AT: Final = "the loop looks at the file itself, 26 to 50 times a second"
-_HOLD_BACK: Final = "hold back"
-_ESSENTIAL: Final = frozenset({_HOLD_BACK})
 
 
 def _pressure(paths: Paths) -> Iterable[Finding]:

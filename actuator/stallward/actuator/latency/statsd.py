@@ -1,4 +1,4 @@
-"""StatsD timings in a datagram: ``name:12.5|ms|@0.1|#env:prod``, one a line.
+"""Latencies from StatsD: timings in datagrams, ``name:12.5|ms|@0.1|#env:prod``, one a line.
 
 The types ``ms`` (StatsD), ``h`` and ``d`` (Datadog's histogram and distribution, several values
 as ``name:1:2|d``), sample rates and tags are understood. Lines of other types and other names are
@@ -24,6 +24,13 @@ from typing import Final
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.runtime.addresses import Address
 
+DATAGRAM_BYTES: Final = 1 << 16
+STEP_DATAGRAMS: Final = 2000
+"""The most datagrams per step (20,000 a second), so that a flood costs less than half a core."""
+_BUFFER_BYTES: Final = 1 << 20
+_SO_RXQ_OVFL: Final = 40
+"""The socket option by which the kernel reports how many datagrams it dropped (socket(7))."""
+_ANY_USER_WRITES: Final = 0o666
 _NUMBER: Final = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _MIN_RATE: Final = 1e-6
 _NOT_TIMES: Final = (b"_e{", b"_sc|")
@@ -90,23 +97,6 @@ def _take_line(line: bytes, wanted: StatsdFilter, add: Callable[[float, float], 
 
 def _number(text: bytes) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
-
-
-DATAGRAM_BYTES: Final = 1 << 16
-
-
-STEP_DATAGRAMS: Final = 2000
-"""The most datagrams per step (20,000 a second), so that a flood costs less than half a core."""
-
-
-_BUFFER_BYTES: Final = 1 << 20
-
-
-_SO_RXQ_OVFL: Final = 40
-"""The socket option by which the kernel reports how many datagrams it dropped (socket(7))."""
-
-
-_ANY_USER_WRITES: Final = 0o666
 
 
 class StatsdReceiver:

@@ -39,6 +39,8 @@ TURN_TICKS: Final = 10
 PROTECTED_SLOT: Final = -1
 """The slot number of the protected application's processes, which are never acted on."""
 _FILES_PER_PROCESS: Final = 5
+_OTHER_FILES: Final = 256
+"""Room for the sockets, levers and other files that the process opens."""
 
 
 def _every_tick(number: int) -> EveryTick:
@@ -245,14 +247,10 @@ class Sampler:
             self.latency_source.close()
 
 
-_OTHERS: Final = 256
-"""Room for the sockets, levers and other files that the process opens."""
-
-
 def allow_open_files(count: int) -> None:
     """Raise the soft limit of open files for ``count`` files, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + _OTHERS
+    wanted = count + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     if hard != resource.RLIM_INFINITY:

@@ -21,6 +21,7 @@ from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import Setting
 
 _NOT_TAKEN: Final = "took {taken!r} instead of {asked!r}"
+_CHANGES_NOTHING: Final = ABSENT | {errno.EINVAL, errno.EPERM, errno.EACCES, errno.EROFS}
 
 
 class HeldSetting:
@@ -207,6 +208,3 @@ class HeldSetting:
             return self.setting.path.stat().st_ino
         except OSError:
             return None
-
-
-_CHANGES_NOTHING: Final = ABSENT | {errno.EINVAL, errno.EPERM, errno.EACCES, errno.EROFS}

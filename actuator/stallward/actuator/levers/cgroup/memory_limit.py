@@ -33,6 +33,8 @@ from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState
 
 _MOST_STEPS: Final = 2000
+_RESCUE_S: Final = 0.5
+"""How long the thread may take that writes the original beside a hanging one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +292,3 @@ class MemoryLimitLever(LeverDefaults):
             return False
         self._in_force = step
         return step == wanted
-
-
-_RESCUE_S: Final = 0.5
-"""How long the thread may take that writes the original beside a hanging one."""

@@ -21,6 +21,7 @@ from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import PairFile, PlainFile
 from stallward.agent.desired import DesiredState
 
+_PLAIN: Final = ("swappiness", "overcommit_memory")
 _PAIRS: Final = ("dirty_background", "dirty")
 _LEAST_DIRTY_BYTES: Final = 2 * 65536
 """The kernel takes no vm.dirty_bytes below two pages (of up to 64 KiB)."""
@@ -53,9 +54,6 @@ def vm_levers(
     zone_bytes = None if zone.is_root else zone_limit_bytes
     specs += [_pair(vm, pair, zone_bytes) for pair in _PAIRS]
     return tuple(FileLever(spec, originals, aside_s=aside_s) for spec in specs)
-
-
-_PLAIN: Final = ("swappiness", "overcommit_memory")
 
 
 def _tuning(name: str, granted: DesiredState) -> str | None:
