@@ -153,7 +153,8 @@ FAULTS: tuple[tuple[Any, Cause, str], ...] = (
     (
         _unscored,
         OutsideTraining(score=None, limit=0.2),
-        "fallback, outside the training range: rule: score None, limit 0.2: it cannot be told",
+        "fallback, outside the training range: rule: score None, limit 0.2: "
+        "they cannot be compared",
     ),
     (
         _waiting,

@@ -122,7 +122,7 @@ class Engine:
 
     @property
     def counts(self) -> EngineCounts:
-        """How often things have happened so far."""
+        """The counts of ticks and of events so far."""
         return EngineCounts(
             ticks=self._ticks,
             fallbacks=dict(self._fallbacks),

@@ -62,7 +62,7 @@ class TickOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCounts:
-    """How often things have happened since the engine was made, for metrics."""
+    """Counts of ticks and of events since the engine was made, for metrics."""
 
     ticks: int
     fallbacks: Mapping[str, int]

@@ -88,7 +88,7 @@ class NotObservable:
     """No observation can be computed from the sample."""
 
     error: str
-    """What the exception said."""
+    """The message of the exception."""
     kind: ClassVar = FaultKind.INVALID
 
 
@@ -113,7 +113,7 @@ class ControllerRaised:
     """The controller raised an exception."""
 
     error: str
-    """What the exception said."""
+    """The message of the exception."""
     kind: ClassVar = FaultKind.RAISED
 
 

@@ -97,7 +97,7 @@ def cause_text(cause: Cause) -> str:  # noqa: PLR0911, PLR0912 - one sentence fo
 
 def _outside_training_text(cause: OutsideTraining) -> str:
     if cause.score is None or not math.isfinite(cause.limit):
-        return f"score {cause.score}, limit {cause.limit}: it cannot be told"
+        return f"score {cause.score}, limit {cause.limit}: they cannot be compared"
     return f"score {cause.score:.3f} above {cause.limit:g}"
 
 
