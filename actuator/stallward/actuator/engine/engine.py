@@ -16,12 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.engine.ask_controller import (
-    Decider,
-    Observer,
-    record_text,
-    unfit_decision,
-)
+from stallward.actuator.engine.ask_controller import Decider, Observer, record_text, unfit_decision
 from stallward.actuator.engine.fallback import Trust
 from stallward.actuator.engine.interface import EngineCounts, EngineSettings, TickOutcome
 from stallward.actuator.engine.sample_check import SampleMemory, check_sample
