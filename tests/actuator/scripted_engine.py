@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.engine.engine import Engine, EngineSettings, TickOutcome
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record import wire
 from stallward.actuator.record.tick_record import TickRecord

@@ -38,7 +38,7 @@ from stallward.actuator.config.tables import (
     ServiceConfig,
     SlotConfig,
 )
-from stallward.actuator.engine.engine import EngineSettings
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.errors import (
     DaemonError,

@@ -11,7 +11,8 @@ from fuzz_target import Folder, Target, sound
 from fuzz_targets_files import ENTRIES
 from fuzz_targets_kernel import sample
 
-from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import FramesError, GroupError
 from stallward.actuator.guard.budgets import Budgets

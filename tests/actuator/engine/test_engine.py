@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from scripted_engine import tick_record
 
-from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record import wire

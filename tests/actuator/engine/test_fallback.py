@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scripted_engine import Scripted, scripted_engine, tick_record
 
-from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.fallback import MAX_DOUBLINGS, STEADY_TICKS, Trust
-from stallward.actuator.engine.interface import TickOutcome
+from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record import wire

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scripted_engine import Scripted, ScriptedPolicy, scripted_engine, wire_record
 
 from stallward.actuator.engine import ask_controller
-from stallward.actuator.engine.engine import Engine, EngineSettings, TickOutcome
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.problem import Flaw, Problem
 from stallward.actuator.record.reasons import (

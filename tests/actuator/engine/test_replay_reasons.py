@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scripted_engine import Scripted, scripted_engine, tick_record
 
-from stallward.actuator.engine.engine import EngineSettings
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardRule, Wish

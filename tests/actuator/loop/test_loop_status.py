@@ -16,7 +16,8 @@ from stallward.actuator.config.tables import (
     ServiceConfig,
     SlotConfig,
 )
-from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import JournalError
 from stallward.actuator.guard.budgets import Budgets

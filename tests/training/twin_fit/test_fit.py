@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.registry import make_controller
 from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording

@@ -35,8 +35,6 @@ from stallward.agent.controller import Controller, Decision
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
 
-__all__ = ["REMOTE", "Engine", "EngineSettings", "TickOutcome"]
-
 REMOTE: Final = "remote"
 """The name under which the decisions of a client are recorded."""
 
@@ -177,9 +175,8 @@ class Engine:
         if cause is None:
             candidate, cause = self._candidate(sample, observation, remote, late)
         cause = self._update_trust(controller, cause)
-        fault = None
-        if cause is not None:
-            fault = Fault(controller=record_text(controller), cause=cause)
+        name = record_text(controller)
+        fault = None if cause is None else Fault(controller=name, cause=cause)
         default, default_fault = self._ask_default(sample, observation)
         followed = default if fault is not None or candidate is None else candidate
         shadow, shadow_fault = (

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 
-from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.record.reasons import Fault, FaultKind, NoDetails, Reasons
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.controller import Controller

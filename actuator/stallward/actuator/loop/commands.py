@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stallward.actuator.engine.engine import Engine, TickOutcome
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import TickOutcome
 from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, Leases
 from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader

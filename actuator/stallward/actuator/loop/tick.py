@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.engine.engine import Engine, TickOutcome
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import TickOutcome
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.ipc.channels import GuardianLink, MessageSocket, frame_status, frame_tick
 from stallward.actuator.loop.commands import CommandHandler

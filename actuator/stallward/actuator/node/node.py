@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.engine.engine import EngineSettings
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import PauseMemory

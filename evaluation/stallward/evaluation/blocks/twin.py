@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stallward.actuator.engine.engine import Engine, EngineSettings
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import TickRecord
