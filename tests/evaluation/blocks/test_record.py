@@ -24,7 +24,7 @@ from stallward.evaluation.blocks import live
 from stallward.evaluation.blocks.live import open_session
 from stallward.evaluation.blocks.record import ORDER_NAME, record_all, record_one
 from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
-from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -85,13 +85,13 @@ class KnownSession:
     node: NodeInfo
     scratch: Path
     ran: list[RunRequest] = field(default_factory=list)
-    troubles: list[Troubles] = field(default_factory=list)
+    disturbances: list[Disturbances] = field(default_factory=list)
 
     @property
     def facts(self) -> NodeInfo:
         return self.node
 
-    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+    def run_block(self, request: RunRequest, out: Path) -> Disturbances:
         self.ran.append(request)
         at_s = np.arange(0.0, request.burn_in_s + request.duration_s, 0.1)
         sojourn_s = np.full(at_s.size, 0.01 * len(self.ran))
@@ -119,7 +119,7 @@ class KnownSession:
             ),
             units=Units.empty(),
         )
-        return self.troubles.pop(0) if self.troubles else Troubles()
+        return self.disturbances.pop(0) if self.disturbances else Disturbances()
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_a_failed_run_leaves_the_old_recording(
     out = tmp_path / "out"
     record_all(plan, out)
     before = sorted(out.rglob("*"))
-    session.troubles[:] = [Troubles(oom_kills=1)] * 4
+    session.disturbances[:] = [Disturbances(oom_kills=1)] * 4
     with pytest.raises(ComparisonError, match="OOM kills"):
         record_all(plan, out, only=["*-none-*"], replace=True)
     assert sorted(out.rglob("*")) == before
@@ -258,10 +258,10 @@ def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_stays(
     out = tmp_path / "out"
     record_all(plan, out)
     before = len(session.ran)
-    session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(stolen_share=0.019)]
+    session.disturbances[:] = [Disturbances(steal_share=0.1), Disturbances(steal_share=0.019)]
     record_all(plan, out, only=["*-none-*"], replace=True)
     assert len(session.ran) == before + 2
-    session.troubles[:] = [Troubles(stolen_share=0.1)] * 9
+    session.disturbances[:] = [Disturbances(steal_share=0.1)] * 9
     record_all(plan, out, only=["*-none-*"], replace=True)
     assert len(session.ran) == before + 2 + 4
 
@@ -269,14 +269,14 @@ def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_stays(
 def test_a_target_of_a_busy_host_is_measured_again(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
-    session.troubles[:] = [Troubles(stolen_share=0.1), Troubles(oom_kills=1)]
+    session.disturbances[:] = [Disturbances(steal_share=0.1), Disturbances(oom_kills=1)]
     record_all(plan, tmp_path / "out")
     conditions = [run.condition for run in session.ran]
     assert conditions[:3] == ["ample"] * 3
     # The n-th block of this session takes 10 ms times n.
     assert session.ran[-1].slo_ms == pytest.approx(1.5 * 30.0, rel=1e-3)
     session.ran.clear()
-    session.troubles[:] = [Troubles(oom_kills=1)] * 4
+    session.disturbances[:] = [Disturbances(oom_kills=1)] * 4
     with pytest.raises(ComparisonError, match="for the target was invalid 4 times"):
         record_all(plan, tmp_path / "none")
     assert len(session.ran) == 4

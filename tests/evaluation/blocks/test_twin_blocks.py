@@ -14,7 +14,7 @@ from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, Slo
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.blocks.twin import TwinRunner, open_twin
 from stallward.evaluation.comparison.compare import run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
@@ -126,7 +126,7 @@ def test_every_condition_leaves_a_recording(
         burn_in_s=1.0,
         seed=1,
     )
-    assert runner.run_block(request, tmp_path / "block") == Troubles()
+    assert runner.run_block(request, tmp_path / "block") == Disturbances()
     found = load_recording(tmp_path / "block")
     assert found.run.condition == condition
     assert len(found.ticks["time_s"]) == 50
@@ -160,6 +160,6 @@ def test_a_policy_arm_says_which_policy_it_ran_and_is_refused_without(
         runner.run_block(request, tmp_path / "block")
     assert not (tmp_path / "block").exists()
     policy = Path(find_policy("default"))
-    assert runner.run_block(replace(request, policy=policy), tmp_path / "block") == Troubles()
+    assert runner.run_block(replace(request, policy=policy), tmp_path / "block") == Disturbances()
     ran = load_recording(tmp_path / "block").run
     assert ran.policy_sha256 == hashlib.sha256(policy.read_bytes()).hexdigest()

@@ -17,7 +17,7 @@ from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.plan import Settings, plan_blocks
-from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.blocks.store import BlockStore
 from stallward.evaluation.comparison.compare import Comparison, run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
@@ -43,7 +43,7 @@ class KnownRunner:
     def facts(self) -> NodeInfo:
         return replace(NODE, kernel=self.kernel)
 
-    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+    def run_block(self, request: RunRequest, out: Path) -> Disturbances:
         name = request.arm.label if request.condition == "together" else request.condition
         if len(self.ran) == self.interrupt_at:
             out.mkdir()
@@ -57,7 +57,7 @@ class KnownRunner:
         _record(out, request, name, share)
         left = self.oom_first.get(name, 0)
         self.oom_first[name] = max(left - 1, 0)
-        return Troubles(oom_kills=int(left > 0), stolen_share=share)
+        return Disturbances(oom_kills=int(left > 0), steal_share=share)
 
 
 def _record(out: Path, request: RunRequest, name: str, stolen_share: float) -> None:
@@ -150,7 +150,7 @@ def _run(comparison: Comparison, runner: KnownRunner, scenario: Scenario) -> Non
 def test_the_result_has_the_form_and_the_numbers(tmp_path: Path, scenario: Scenario) -> None:
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner()
     _run(comparison, runner, scenario)
-    result = comparison.compared(scenario).result
+    result = comparison.outcome(scenario).result
     assert (result.schema, result.mode, result.scenario) == (1, "twin", "detector-anon")
     assert list(result.table.arms) == ["none", "latd"]
     assert [arm.blocks for arm in result.table.arms.values()] == [2, 2]
@@ -190,7 +190,7 @@ def test_interrupted_comparisons_run_only_what_is_missing(
     straight = _comparison(tmp_path / "straight")
     _run(straight, whole, scenario)
     assert first.ran + second.ran == whole.ran
-    assert resumed.compared(scenario).result == straight.compared(scenario).result
+    assert resumed.outcome(scenario).result == straight.outcome(scenario).result
 
 
 def test_more_rounds_reuse_the_finished_ones(tmp_path: Path, scenario: Scenario) -> None:
@@ -205,7 +205,7 @@ def test_blocks_with_oom_kills_are_counted_and_run_again(
 ) -> None:
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner(oom_first={"none": 2})
     _run(comparison, runner, scenario)
-    arms = comparison.compared(scenario).result.table.arms
+    arms = comparison.outcome(scenario).result.table.arms
     assert arms["none"].facts.invalid_blocks == 2
     assert arms["none"].blocks == 2
     assert arms["latd"].facts.invalid_blocks == 0
@@ -217,7 +217,7 @@ def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_stays(
     busy = {"none": [0.05, 0.0], "latd": [0.021, 0.03, 0.04, 0.05], "ample": [0.019]}
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner(stolen_shares=busy)
     _run(comparison, runner, scenario)
-    arms = comparison.compared(scenario).result.table.arms
+    arms = comparison.outcome(scenario).result.table.arms
     none, latd = arms["none"].facts, arms["latd"].facts
     assert (none.invalid_blocks, none.stolen_share_worst) == (1, 0.0)
     assert (latd.invalid_blocks, latd.stolen_share_worst) == (3, 0.05)
@@ -248,7 +248,7 @@ def test_a_comparison_that_never_got_further_than_kills_can_be_taken_up(
     resumed = _comparison(tmp_path / "out")
     assert resumed.store.spoiled(resumed.blocks[0]) == 1
     _run(resumed, KnownRunner(), scenario)
-    assert resumed.compared(scenario).result.table.arms["none"].blocks == 2
+    assert resumed.outcome(scenario).result.table.arms["none"].blocks == 2
 
 
 def test_blocks_of_another_machine_are_told_apart(tmp_path: Path, scenario: Scenario) -> None:
@@ -256,7 +256,7 @@ def test_blocks_of_another_machine_are_told_apart(tmp_path: Path, scenario: Scen
     other = KnownRunner(kernel="another")
     more = _comparison(tmp_path / "out", rounds=3)
     _run(more, other, scenario)
-    result = more.compared(scenario).result
+    result = more.outcome(scenario).result
     assert result.node.kernel == "test"
     assert [node.kernel for node in result.other_nodes] == ["another"]
 

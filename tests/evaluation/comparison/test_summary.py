@@ -65,7 +65,7 @@ def summarise(
 ) -> Table:
     found = estimate(blocks, arms, slo_ms=slo_ms, seed=seed, slo_quantile=slo_quantile)
     facts = {arm: ArmFacts(controller=arm) for arm in arms}
-    return tabulate(found, facts, told=slo_ms is not None)
+    return tabulate(found, facts, target_given=slo_ms is not None)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_windows_longer_than_a_second_are_fewer_units() -> None:
     long = {name: [_thinned(one[0])] for name, one in blocks.items()}
     found = summarise(long, ["none", "latd"], slo_ms=60.0, seed=1)
     estimated = estimate(long, ["none", "latd"], slo_ms=60.0, seed=1)
-    assert len(estimated.known["none"].met[0]) == 5, "of two seconds"
+    assert len(estimated.figures["none"].met[0]) == 5, "of two seconds"
     (contrast,) = found.contrasts
     assert contrast.p95_ratio.low is not None, "two runs of five seconds"
     assert contrast.slo_attainment_difference.low is None, "one run of five windows"

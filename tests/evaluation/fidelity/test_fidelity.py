@@ -195,10 +195,10 @@ def test_a_target_is_met_up_to_its_bound_or_to_the_floor_where_that_is_larger() 
     [
         ('figure = "p95_error_median"\nat_mots = 1', "unknown key 'at_mots'"),
         ("at_most = 1", "figure is missing"),
-        ('figure = "p95"\nat_most = 1', "'p95', which is no figure"),
-        ('figure = "spearman"\nat_least = 1\nfloor = "x"', "'x', which is no figure"),
-        ('figure = "spearman"', "has not one bound"),
-        ('figure = "spearman"\nat_least = 1\nat_most = 1', "has not one bound"),
+        ('figure = "p95"\nat_most = 1', "'p95', which is not a figure"),
+        ('figure = "spearman"\nat_least = 1\nfloor = "x"', "'x', which is not a figure"),
+        ('figure = "spearman"', "exactly one bound"),
+        ('figure = "spearman"\nat_least = 1\nat_most = 1', "exactly one bound"),
         ('figure = "spearman"\nat_least = "1"', "at_least is '1', not a number"),
     ],
 )
@@ -405,7 +405,7 @@ def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_i
     one = measure_fidelity(made, twins=[twin], arm="none", workers=1)
     assert [row.arm for row in one.table.arms] == ["none"], "one arm is enough"
     for twins, arm in (([other], ""), ([twin], "latd-grow")):
-        with pytest.raises(EvaluationError, match="can be laid beside the twins of"):
+        with pytest.raises(EvaluationError, match="can be compared with the twins of"):
             measure_fidelity(made, twins=twins, arm=arm, workers=1)
 
 
@@ -510,7 +510,7 @@ def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
     assert len(fitted_to) == 3 + 2, "the one that was under way, and one that cannot be read"
     assert fitted_to[3] in fitted_to[:2]
     assert fitted_to[4] == fitted_to[2]
-    fits.forget()
+    fits.remove()
     assert not (tmp_path / "fits").exists(), "nothing of it is taken for the next measure's"
     assert found == perfect.result, "as if it had not been interrupted"
 

@@ -16,26 +16,26 @@ from stallward.agent.errors import ControllerError
 from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.comparison.compare import Compared
+from stallward.evaluation.comparison.compare import ComparisonOutcome
 from stallward.evaluation.comparison.oracle import Setting
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, EvaluationError, PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures
-from stallward.evaluation.measures.estimates import Estimated, estimate
+from stallward.evaluation.measures.estimates import ComparisonEstimates, estimate
 from stallward.evaluation.results.comparison import ArmFacts, ArmResult
 from stallward.evaluation.results.oracle import Hindsight
 from stallward.evaluation.results.serialise import save
 from stallward.evaluation.verdict import verdict
-from stallward.evaluation.verdict.figures import Scene, judge
+from stallward.evaluation.verdict.figures import ScenarioComparison, judge
 from stallward.evaluation.verdict.plan import VerdictPlan, load_verdict_plan
 from stallward.evaluation.verdict.result import (
     JudgedFigure,
+    RunProvenance,
     ScenarioVerdict,
     Shipped,
     Verdict,
-    WhatWasRun,
     load_verdict,
-    what_was_run,
+    provenance_of,
 )
 from stallward.evaluation.verdict.score import score
 from stallward.evaluation.verdict.tables import verdict_tables
@@ -81,7 +81,7 @@ def scene(
     without: str = "",
     odd: Mapping[int, Level] | None = None,
     **changed: Level,
-) -> Scene:
+) -> ScenarioComparison:
     """A comparison; ``odd`` are the rounds in which ``ppo`` did otherwise."""
     levels = {**LEVELS, **changed}
     levels.pop(without, None)
@@ -94,7 +94,9 @@ def scene(
     }
     arms = [arm for arm in ARMS if arm in levels]
     roles = {arm: arm for arm in arms if not arm.startswith("static")}
-    return Scene(found=estimate(blocks, arms, slo_ms=None, seed=1), roles=roles, oracle=oracle)
+    return ScenarioComparison(
+        estimates=estimate(blocks, arms, slo_ms=None, seed=1), roles=roles, oracle=oracle
+    )
 
 
 def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() -> None:
@@ -270,7 +272,7 @@ def test_the_score_takes_off_what_is_suffered_beyond_what_is_allowed() -> None:
 def test_a_score_varies_with_what_is_usual() -> None:
     """Where only ample varies from round to round, so does what is held against an arm."""
 
-    def varied(spread: float) -> Estimated:
+    def varied(spread: float) -> ComparisonEstimates:
         rng = np.random.default_rng(5)
         factors = np.exp(spread * rng.standard_normal(6))
         levels = {"alone": 10.0, "background": 1.0, "ppo": 13.0}
@@ -284,11 +286,11 @@ def test_a_score_varies_with_what_is_usual() -> None:
         found = varied(spread)
         got = score(found, "ppo")
         ms = found.conditions["ppo"].blocks[0].latency_ms
-        usual = found.known["ample"].estimates.mean_ms.value
-        tail = 1.15 * found.known["ample"].estimates.p99_ms.value
+        usual = found.figures["ample"].estimates.mean_ms.value
+        tail = 1.15 * found.figures["ample"].estimates.p99_ms.value
         slow = 10.0 * max(float(np.mean(ms > tail)) - 0.01, 0.0)
         excess = 2.0 * max(float(ms.mean()) / usual - 1.05, 0.0)
-        work = found.known["ppo"].estimates.background_work.value
+        work = found.figures["ppo"].estimates.background_work.value
         assert got.value == pytest.approx(work - slow - excess, abs=1e-9)
         assert (got.draws.std() > 0.02) == (spread > 0.0)
 
@@ -349,8 +351,8 @@ def test_other_seeds_count_in_the_spread_over_seeds() -> None:
         for k, (name, level) in enumerate(levels.items())
     }
     arms = list(levels)[3:]
-    both = Scene(
-        found=estimate(blocks, arms, slo_ms=None, seed=1), roles={arm: arm for arm in arms}
+    both = ScenarioComparison(
+        estimates=estimate(blocks, arms, slo_ms=None, seed=1), roles={arm: arm for arm in arms}
     )
     figures = judge({"s": both}, TARGETS).arms["ppo"]
     # Eight ratios of p99, four of about 1.05 and four of 1.57.
@@ -460,9 +462,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[ComparisonRequest]:
     """The comparisons that a verdict asks for, which come to nothing."""
     asked: list[ComparisonRequest] = []
 
-    def compare(request: ComparisonRequest, *_: object) -> Compared:
+    def compare(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
         asked.append(request)
-        return Compared(result=comparison({}), found=scene().found)
+        return ComparisonOutcome(result=comparison({}), estimates=scene().estimates)
 
     monkeypatch.setattr(verdict, "run_comparison", compare)
     return asked
@@ -509,12 +511,14 @@ def test_what_is_measured_does_not_choose_another_oracle(
         {taken: static(taken, 0.3), lucky: static(lucky, 0.6)},
         ample=metrics(slo_attainment=exactly(1.0)),
     )
-    judged: list[Mapping[str, Scene]] = []
+    judged: list[Mapping[str, ScenarioComparison]] = []
     monkeypatch.setattr(
-        verdict, "run_comparison", lambda *_: Compared(result=result, found=scene().found)
+        verdict,
+        "run_comparison",
+        lambda *_: ComparisonOutcome(result=result, estimates=scene().estimates),
     )
 
-    def keep(scenes: Mapping[str, Scene], *_: object) -> Verdict:
+    def keep(scenes: Mapping[str, ScenarioComparison], *_: object) -> Verdict:
         judged.append(dict(scenes))
         return verdict_on(scenes)
 
@@ -553,10 +557,10 @@ def test_scenarios_take_turns_and_hindsight_is_decided_once(
 def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:
-    def compare(request: ComparisonRequest, *_: object) -> Compared:
+    def compare(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
         if request.scenario == "redis-mix":
             raise ComparisonError("killed four times")
-        return Compared(result=comparison({}), found=scene().found)
+        return ComparisonOutcome(result=comparison({}), estimates=scene().estimates)
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
@@ -574,11 +578,11 @@ def test_going_on_shows_at_once_what_there_was(
     out, plan = staged
     ran: list[tuple[str, int]] = []
 
-    def compare(request: ComparisonRequest, *_: object) -> Compared:
+    def compare(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
         ran.append((request.scenario, request.rounds))
-        return Compared(result=comparison({}), found=scene().found)
+        return ComparisonOutcome(result=comparison({}), estimates=scene().estimates)
 
-    def interrupted(request: ComparisonRequest, *_: object) -> Compared:
+    def interrupted(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
         if (request.scenario, request.rounds) == ("redis-mix", 3):
             raise KeyboardInterrupt
         return compare(request)
@@ -598,10 +602,10 @@ def test_going_on_shows_at_once_what_there_was(
 def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:
-    def compare(request: ComparisonRequest, *_: object) -> Compared:
+    def compare(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
         if (request.scenario, request.rounds) == ("redis-mix", 2):
             raise ComparisonError("killed four times")
-        return Compared(result=comparison({}), found=scene().found)
+        return ComparisonOutcome(result=comparison({}), estimates=scene().estimates)
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
@@ -609,29 +613,29 @@ def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
     assert list(found.scenarios) == ["redis-sort"], "fewer rounds of one would be those of all"
 
 
-def test_what_was_run_again_and_ended_is_said_of_every_arm() -> None:
+def test_what_was_run_again_and_terminated_is_said_of_every_arm() -> None:
     troubled = replace(
         scene(),
         spoiled={"ppo": 2, "rule": 0},
-        ended={"latd": 3},
-        stolen={"ppo": 0.01, "rule": 0.05},
+        terminated={"latd": 3},
+        steal_shares={"ppo": 0.01, "rule": 0.05},
         nodes=2,
     )
     found = judge({"s": troubled}, TARGETS)
     assert found.scenarios["s"].spoiled_blocks == {"ppo": 2}
     assert found.scenarios["s"].ended_programs == {"latd": 3}
     title = verdict_tables(found)[0].title
-    assert "on 2 machines, run again: ppo 2, ended: latd 3" in title
+    assert "on 2 machines, run again: ppo 2, terminated: latd 3" in title
     assert title.endswith(", disturbed by the host: rule 5 %)")
     assert found.scenarios["s"].stolen_share_worst == {"ppo": 0.01, "rule": 0.05}
 
 
 def test_a_verdict_says_what_was_judged_and_where() -> None:
-    said = what_was_run(comparison({}))
-    assert said == WhatWasRun(
+    said = provenance_of(comparison({}))
+    assert said == RunProvenance(
         node=NODE, block_s=60.0, burn_in_s=12.0, seed=30, files_sha256={"ppo": "ab12"}
     )
-    assert judge({"s": replace(scene(), run=said)}, TARGETS).scenarios["s"].run == said
+    assert judge({"s": replace(scene(), provenance=said)}, TARGETS).scenarios["s"].run == said
 
 
 def test_a_setting_that_is_two_things_is_run_once(
@@ -639,9 +643,9 @@ def test_a_setting_that_is_two_things_is_run_once(
 ) -> None:
     ran: list[tuple[str, ...]] = []
 
-    def compare(request: ComparisonRequest, *_: object) -> Compared:
+    def compare(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
         ran.append(request.arms)  # type: ignore[arg-type]
-        return Compared(result=comparison({}), found=scene().found)
+        return ComparisonOutcome(result=comparison({}), estimates=scene().estimates)
 
     out, plan = staged
     fixed = Setting(levels=(LIMIT_RATIOS.index(0.6), 3, 3, 3))

@@ -1,9 +1,9 @@
-"""What controllers are told the target is, where a scenario leaves it to be measured.
+"""The target that controllers are given if a scenario does not state one.
 
-One number per scenario and node: recordings and blocks of which each was told another target
-cannot be compared. It comes from one block with ample memory, as long as the scenario says (its
-p99 must be more than one request's bad luck, and the detector answers 15 a second), or from
-recordings that were told it before.
+There is one target for each scenario and node, because runs with different targets cannot be
+compared. It comes from one block with ample memory, or from recordings that were made with it
+before. The scenario states the length of that block: its p99 must not depend on a single slow
+request, and the detector answers only 15 requests a second.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from stallward.evaluation.measures.block_measures import measure_recording
 from stallward.evaluation.measures.estimates import auto_target_ms
 
 UNCALIBRATED_SLO_MS: Final = 100.0
-"""What the daemon of the calibration block itself is told; nobody acts on it."""
+"""The target of the daemon in the calibration block itself; no controller acts on it."""
 _BURN_IN_S: Final = 3.0
 
 
 def target_ms(ample: Path) -> float:
-    """The target that a recording with ample memory gives: 1.5 x its p99.
+    """The target from a recording with ample memory: 1.5 x its p99.
 
     Raises:
         ComparisonError: If no request was answered in it.
     """
-    found_ms = auto_target_ms([measure_recording(ample)])
-    if found_ms is None:
+    slo_ms = auto_target_ms([measure_recording(ample)])
+    if slo_ms is None:
         raise ComparisonError(
             "No request was answered with ample memory.",
             next_step="Check that the load generator of the scenario runs.",
         )
-    return found_ms
+    return slo_ms
 
 
 def calibrate_ms(runner: Runner, calibration_s: float, seed: int, scratch: Path) -> float:
     """Measure the target with a block of its own.
 
     Args:
-        runner: Runs it.
-        calibration_s: Its measured length.
-        seed: Of the block.
-        scratch: Folder for its recording, which is removed again.
+        runner: Runs the block.
+        calibration_s: The measured length of the block.
+        seed: The seed of the block.
+        scratch: Folder for the recording, which is removed afterwards.
 
     Raises:
-        StallwardError: If the block fails or answers nothing.
+        StallwardError: If the block fails, or no request was answered.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         out = Path(folder) / "ample"
@@ -69,16 +69,16 @@ def calibrate_ms(runner: Runner, calibration_s: float, seed: int, scratch: Path)
 def recorded_ms(
     directories: Iterable[Path], *, scenario: str, parameters: Mapping[str, Any], node: NodeInfo
 ) -> float | None:
-    """The target that recordings of the same scenario on the same node were told.
+    """The target that recordings of the same scenario on the same node were made with.
 
     Args:
-        directories: Recordings; anything else is passed over.
-        scenario: Its name.
-        parameters: The contents of its file: after a change its latencies are others.
-        node: The machine; another one has another target.
+        directories: Recordings; any other directory is skipped.
+        scenario: The scenario's name.
+        parameters: The content of the scenario's file, since a change of it changes latencies.
+        node: The machine, since each machine has its own target.
 
     Returns:
-        The target of the first that fits, or ``None``.
+        The target of the first recording that matches, or ``None``.
     """
     for directory in directories:
         try:

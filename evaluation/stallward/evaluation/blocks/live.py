@@ -1,4 +1,4 @@
-"""One live block under one arm, recorded: the daemon is set up the way the arm asks for."""
+"""Live blocks: one block of one arm is run and recorded, with the daemon that the arm needs."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ from stallward.env.sandbox.daemon_config import site_config
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.scenario.scenario import Scenario
-from stallward.evaluation.blocks.request import RunRequest, Troubles
+from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.remote import remote_controller
 from stallward.proto.v1 import stallward_pb2 as pb
 
 OnDaemon = Callable[[Daemon], None]
-"""Called with the running daemon of a block, before the load starts; must return soon."""
+"""A function that is called with the daemon of a block before the load starts; it must return
+soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSession:
-    """A sandbox with a scenario's programs at hand; blocks run in it one after another."""
+    """A sandbox with a scenario's programs prepared; blocks run in it one after another."""
 
     scenario: Scenario
     sandbox: Sandbox
@@ -52,18 +53,18 @@ class LiveSession:
 
     @property
     def facts(self) -> NodeInfo:
-        """The node, as ``result.json`` says it."""
+        """The node, as ``result.json`` describes it."""
         return self.node
 
     @property
     def scratch(self) -> Path:
-        """A temporary folder that is gone with the session, however that ends."""
+        """A temporary folder that is removed with the session, however that ends."""
         return self.sandbox.folder
 
-    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+    def run_block(self, request: RunRequest, out: Path) -> Disturbances:
         """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""
         result = self.run(request, out)
-        return Troubles(oom_kills=result.oom_kills, stolen_share=result.stolen_share)
+        return Disturbances(oom_kills=result.oom_kills, steal_share=result.stolen_share)
 
     def run(self, run: RunRequest, out: Path, on_daemon: OnDaemon | None = None) -> BlockResult:
         """Run one block and write its recording to ``out``, which must not exist yet.
@@ -72,11 +73,11 @@ class LiveSession:
             StallwardError: If a program, the sandbox or the daemon fails.
         """
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
-            place = Path(folder)
+            files = Path(folder)
 
             @contextmanager
             def daemon(site: BlockSite) -> Iterator[object]:
-                with _controlled(site, run, place) as running:
+                with _controlled(site, run, files) as running:
                     if on_daemon is not None:
                         on_daemon(running)
                     yield running
@@ -89,13 +90,13 @@ class LiveSession:
                 workplace=self.workplace,
                 duration_s=run.duration_s,
                 burn_in_s=run.burn_in_s,
-                out_dir=place,
+                out_dir=files,
                 seed=run.seed,
             )
             write_recording(
                 out,
                 run=self._info(run, result),
-                ticks=_without_timings(_ticks(place)) if run.for_training else _ticks(place),
+                ticks=_without_timings(_ticks(files)) if run.for_training else _ticks(files),
                 requests=result.requests,
                 units=result.units,
             )
@@ -130,12 +131,12 @@ class LiveSession:
 def open_session(
     scenario: Scenario, cache_dir: Path | None = None, paths: Paths = DEFAULT_PATHS
 ) -> Iterator[LiveSession]:
-    """Prepare a scenario's programs and data and make a sandbox for them.
+    """Prepare a scenario's programs and data, and make a sandbox for them.
 
     Raises:
-        StallwardError: If this user or machine cannot hold it; the message says why.
+        StallwardError: If this user or machine cannot have the sandbox; the message says why.
     """
-    require(paths)  # preparing takes minutes and much disk
+    require(paths)  # first, because preparing takes minutes and much disk space
     cache_dir = cache_dir or default_cache_dir()
     workplace = make_workplace(scenario, cache_dir)
     with open_sandbox(
@@ -153,7 +154,7 @@ def open_session(
         )
 
 
-def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
+def _config(site: BlockSite, run: RunRequest, folder: Path) -> DaemonConfig:
     control = ControlConfig(
         controller="none" if run.arm.runs_policy else run.arm.spec,
         slo_ms=run.slo_ms,
@@ -163,22 +164,22 @@ def _config(site: BlockSite, run: RunRequest, place: Path) -> DaemonConfig:
         control = replace(control, calm_tick_period_s=control.tick_period_s)
     return site_config(
         site,
-        place,
+        folder,
         control=control,
         guard=Budgets(
             lift_budgets=run.lift_budgets or run.arm.lifts_budgets,
             allow_terminate=run.arm.lifts_budgets,
         ),
-        record=RecordConfig(dir=place),
+        record=RecordConfig(dir=folder),
     )
 
 
 @contextmanager
-def _controlled(site: BlockSite, run: RunRequest, place: Path) -> Iterator[Daemon]:
-    """The daemon of a block, with its arm in force."""
+def _controlled(site: BlockSite, run: RunRequest, folder: Path) -> Iterator[Daemon]:
+    """Run the daemon of a block, controlled by its arm."""
     if run.arm.runs_policy and run.policy is None:
         raise ComparisonError(f"The arm {run.arm.label!r} has no policy file.")
-    config = _config(site, run, place)
+    config = _config(site, run, folder)
     with Daemon(config, owned=site.sandbox.folder) as daemon:
         if run.policy is None or not run.arm.runs_policy:
             yield daemon
@@ -197,22 +198,22 @@ def _controlled(site: BlockSite, run: RunRequest, place: Path) -> Iterator[Daemo
 
 
 def activate(client: ActuatorClient, policy: Path) -> None:
-    """Load a policy into a daemon and turn it on."""
+    """Load a policy into a daemon and activate it."""
     client.load(str(policy.resolve()))
     client.set_mode(Mode.ACTIVE)
 
 
 def _without_timings(ticks: Iterator[pb.TickRecord]) -> Iterator[pb.TickRecord]:
-    """Ticks without what is random and nothing is learned from: a fifth of a recording."""
+    """The ticks without timings and wall time: they are random, and a fifth of a recording."""
     for tick in ticks:
         tick.ClearField("timings")
         tick.ClearField("wall_time_s")
         yield tick
 
 
-def _ticks(place: Path) -> Iterator[pb.TickRecord]:
-    """The tick records that the daemon of a block left."""
-    files = sorted(place.rglob(FRAMES_NAME))
+def _ticks(folder: Path) -> Iterator[pb.TickRecord]:
+    """The tick records that the daemon of a block wrote."""
+    files = sorted(folder.rglob(FRAMES_NAME))
     if not files:
         raise ComparisonError(
             "The daemon recorded no tick.", next_step="Check free space in the temporary folder."

@@ -1,9 +1,9 @@
-"""Which block runs when, and which are done already.
+"""The plan of a comparison: its blocks and their order.
 
 Every round holds one block of every condition (alone, ample, the background by itself, and
-every arm) in an order drawn from the seed, so that slow drifts of the machine reach all of
-them alike. A block that is done is a directory that was renamed into place; whatever else lies
-about was interrupted and is thrown away.
+every arm) in an order drawn from the seed, so that slow drifts of the machine affect all of
+them alike. A finished block is a directory with its final name; any other directory was
+interrupted and is removed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from stallward.evaluation.arms import REFERENCES, Arm
 from stallward.evaluation.errors import PlanError
 
 CALIBRATION_ROUND: Final = 0
-"""The round of the block that only tells controllers their target; the others count from 1."""
+"""The round of the block that only measures the target; the others count from 1."""
 
-_ANOTHER: Final = "Repeat its settings to resume it, or name another directory."
+RESUME_OR_RENAME: Final = "Repeat its settings to resume it, or name another directory."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What defines a comparison; a directory can only be resumed with the same ones.
+    """The settings of a comparison; a directory can only be resumed with the same settings.
 
-    The number of rounds is not among them: more may be added to a finished comparison.
+    The number of rounds is not one of them: rounds can be added to a finished comparison.
     """
 
     scenario: str
@@ -41,7 +41,7 @@ class Settings:
     seed: int
     policy_sha256: str = ""
     twin_sha256: str = ""
-    """Of the fitted twin's file; empty for live comparisons."""
+    """Digest of the fitted twin's file; empty for live comparisons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class PlannedBlock:
 
     round: int
     position: int
-    """Place in its round, from 0."""
+    """Position in its round, from 0."""
     condition: str
     """``alone``, ``ample``, ``background`` or the label of an arm."""
     slug: str
@@ -65,17 +65,17 @@ class PlannedBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedBlock:
-    """What is written beside the recording of a finished block: which it was, and where it ran."""
+    """A finished block and the node that it ran on: the content of ``block.json``."""
 
     block: Flat[PlannedBlock]
     node: NodeInfo
 
 
 def plan_blocks(arms: Sequence[Arm], rounds: int, seed: int) -> tuple[PlannedBlock, ...]:
-    """Plan ``rounds`` rounds; the first rounds of a longer plan are those of a shorter one.
+    """Plan ``rounds`` rounds; a longer plan begins with the rounds of a shorter one.
 
     Raises:
-        PlanError: If there is no round or an arm has the name of a reference condition.
+        PlanError: If there is no round, or an arm has the name of a reference condition.
     """
     if rounds < 1:
         raise PlanError(

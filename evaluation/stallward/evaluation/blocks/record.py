@@ -1,11 +1,11 @@
-"""``stallward record``: one live run, or all of a plan (see ``record_plan``).
+"""``stallward record``: one live run, or all runs of a plan (see ``record_plan``).
 
-A plan can be interrupted and taken up again: runs that are there and whole, of the scenario as
-it is now, are kept. The order is drawn from the plan's seed and each run is noted in
-``order.jsonl`` beside the recordings when it is done.
+A plan can be interrupted and resumed: complete runs of the scenario as it is now are kept. The
+order is drawn from the plan's seed. Each finished run is noted in ``order.jsonl`` beside the
+recordings.
 
-Runs of one scenario are told one target: that of the recordings of it that lie beside them and
-stay, or else one that is measured once, before the first.
+All runs of one scenario have one target. It is taken from recordings of the scenario that are
+kept in the same directory, or else measured once before the first run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 ORDER_NAME: Final = "order.jsonl"
 _OVERHEAD_S: Final = 8.0
-"""What a run takes beside burn-in and measurement, until that is known: start, load, writing."""
+"""A first guess of the time that a run takes besides burn-in and measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """A run to be made, with where it goes and what its order came from."""
+    """A run to be made, with its directory and its position in the order."""
 
     request: RecordRequest
     out: Path
@@ -71,28 +71,29 @@ def record_all(
     only: Sequence[str] = (),
     replace: bool = False,
 ) -> list[Path]:
-    """Record the runs of a plan that are not in ``out``, or not as they would be made now.
+    """Record the runs of a plan that are missing in ``out``, or no longer current.
 
     Args:
         plan: A plan file; ``None`` takes the shipped one.
-        out: Where the recordings go, new or with recordings in it.
-        report: Told how far it is.
-        only: Patterns of names (``*`` matches anything); others of the plan are left out.
-        replace: Record again what exists; an old recording stays until the new one is whole.
+        out: Directory of the recordings, new or with recordings in it.
+        report: Called with the progress.
+        only: Patterns of names (``*`` matches anything); other runs of the plan are left out.
+        replace: Whether to record existing runs again; an old recording stays until the new one
+            is complete.
 
     Returns:
-        The recordings made, in their order.
+        The recordings made, in the order of their runs.
 
     Raises:
-        StallwardError: If the plan has a mistake, a pattern matches none of it, or this machine
-            cannot run it.
+        StallwardError: If the plan has a mistake, a pattern matches no run, or this machine
+            cannot run them.
     """
-    wanted = load_plan(plan)
+    loaded = load_plan(plan)
     jobs = [
-        _Job(request=request, out=out / request.name, order_seed=wanted.order_seed, position=place)
-        for place, request in enumerate(in_blocks(wanted.runs, wanted.order_seed))
+        _Job(request=request, out=out / request.name, order_seed=loaded.order_seed, position=place)
+        for place, request in enumerate(in_blocks(loaded.runs, loaded.order_seed))
     ]
-    chosen = set(choose(wanted.runs, only))
+    chosen = set(choose(loaded.runs, only))
     missing = [
         job
         for job in jobs
@@ -103,10 +104,10 @@ def record_all(
 
 
 def _is_current(request: RecordRequest, path: Path) -> bool:
-    """Whether a recording is there, whole, as long as planned, and of the scenario as it is now.
+    """Whether a recording exists, complete, as long as planned, and of the scenario as it is now.
 
     Raises:
-        RecordingError: If something else is in its place, which is never replaced.
+        RecordingError: If the path holds anything else, which is never replaced.
     """
     if not path.exists():
         return False
@@ -117,42 +118,42 @@ def _is_current(request: RecordRequest, path: Path) -> bool:
         return False
     try:
         load_recording(path)
-    except RecordingError:  # torn, as a copy can be
+    except RecordingError:  # incomplete, as a copy can be
         return False
     return True
 
 
 def _record(jobs: Sequence[_Job], report: Report) -> None:
-    """Record runs, one sandbox for all of a scenario; what is in the way is replaced."""
-    from stallward.evaluation.blocks.live import open_session  # noqa: PLC0415 - gRPC
+    """Record runs, with one sandbox for each scenario; existing recordings are replaced."""
+    from stallward.evaluation.blocks.live import open_session  # noqa: PLC0415 - needs grpc
 
-    left = _TimeLeft(jobs)
+    time_left = _TimeLeft(jobs)
     done = 0
     made = {job.out for job in jobs}
     for scenario in dict.fromkeys(job.request.scenario for job in jobs):
         report(f"preparing {scenario}", done / len(jobs))
-        mine = [job for job in jobs if job.request.scenario == scenario]
+        of_scenario = [job for job in jobs if job.request.scenario == scenario]
         with open_session(load_scenario(scenario)) as session:
-            beside = {path for job in mine for path in job.out.parent.glob("*")}
+            beside = {path for job in of_scenario for path in job.out.parent.glob("*")}
             report(f"looking for the target of {scenario}", done / len(jobs))
-            slo_ms = _target_ms(session, sorted(beside - made), mine[0].request.seed)
-            for job in mine:
+            slo_ms = _target_ms(session, sorted(beside - made), of_scenario[0].request.seed)
+            for job in of_scenario:
                 step = part(report, done / len(jobs), (done + 1) / len(jobs))
-                with timed(step, f"{job.request.name}, {left.text(done)}", job.nominal_s):
+                with timed(step, f"{job.request.name}, {time_left.text(done)}", job.nominal_s):
                     _record_in(session, job, slo_ms)
                 done += 1
     report("done", 1.0)
 
 
 class _TimeLeft:
-    """How long the rest of some runs will take, from how long those before took."""
+    """The time that the remaining runs will take, estimated from the finished ones."""
 
     def __init__(self, jobs: Sequence[_Job]) -> None:
         self._nominal_s = [job.nominal_s for job in jobs]
         self._began_s = time.monotonic()
 
     def text(self, done: int) -> str:
-        """``3 of 80, about 65 min left`` once so many are done."""
+        """The text ``3 of 80, about 65 min left``, after ``done`` runs."""
         extra_s = _OVERHEAD_S
         if done:
             spent_s = time.monotonic() - self._began_s
@@ -165,7 +166,7 @@ class _TimeLeft:
 def _record_in(session: LiveSession, job: _Job, slo_ms: float) -> None:
     request, out = job.request, job.out
     arm = parse_arms(request.arm)[0]
-    wanted = RunRequest(
+    block = RunRequest(
         condition=request.condition,  # type: ignore[arg-type]
         arm=arm,
         policy=find_policy_of(arm, request.policy, session.scenario.name),
@@ -178,7 +179,7 @@ def _record_in(session: LiveSession, job: _Job, slo_ms: float) -> None:
     building = out.with_name(f".{out.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     try:
-        run_undisturbed(session, wanted, building, request.name)
+        run_undisturbed(session, block, building, request.name)
         shutil.rmtree(out, ignore_errors=True)
         building.rename(out)
         _note_order(job)
@@ -187,7 +188,7 @@ def _record_in(session: LiveSession, job: _Job, slo_ms: float) -> None:
 
 
 def _note_order(job: _Job) -> None:
-    """Append when and in which place of which order a run was made."""
+    """Append to ``order.jsonl`` when a run was made, and its position in the order."""
     if job.order_seed is None:
         return
     line = {
@@ -201,16 +202,16 @@ def _note_order(job: _Job) -> None:
 
 
 def _target_ms(session: LiveSession, beside: Iterable[Path], seed: int) -> float:
-    """The scenario's target, that of recordings ``beside``, or a measured one."""
+    """The target: the scenario's, that of the recordings ``beside``, or a measured one."""
     scenario = session.scenario
-    known = scenario.protected.slo.latency_ms
-    if known is None:
-        known = recorded_ms(
+    slo_ms = scenario.protected.slo.latency_ms
+    if slo_ms is None:
+        slo_ms = recorded_ms(
             beside,
             scenario=scenario.name,
             parameters=scenario.content,
             node=session.node,
         )
-    if known is None:
-        known = calibrate_ms(session, scenario.protected.slo.calibration_s, seed, session.scratch)
-    return known
+    if slo_ms is None:
+        slo_ms = calibrate_ms(session, scenario.protected.slo.calibration_s, seed, session.scratch)
+    return slo_ms

@@ -1,4 +1,4 @@
-"""Plans of recordings: which runs there are, and in which order they are made.
+"""Plans of recordings: the runs and their order.
 
 A plan file is TOML: ``seconds``, ``burn_in_s`` and ``seed`` for all, ``order_seed``, and one
 ``[[runs]]`` table for each group of runs with ``scenarios`` and ``arms`` (lists), and optionally
@@ -46,7 +46,7 @@ class RecordRequest:
     policy: str = "default"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse a run that cannot be made."""
         if self.condition not in get_args(Condition):
             raise UsageError(
                 f"There is no condition {self.condition!r}.",
@@ -66,30 +66,27 @@ class RecordRequest:
 
     @property
     def name(self) -> str:
-        """A directory name that says what it holds."""
+        """The name of the recording's directory, made from the request."""
         what = self.arm if self.condition == "together" else self.condition
         return re.sub(r"[^A-Za-z0-9.]+", "-", f"{Path(self.scenario).stem}-{what}-s{self.seed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Runs to be recorded.
-
-    Args:
-        runs: The runs, as the file lists them.
-        order_seed: Seeds the order they are made in.
-    """
+    """The runs to be recorded."""
 
     runs: tuple[RecordRequest, ...]
+    """The runs, as the file lists them."""
     order_seed: int = 1
+    """Seeds the order in which they are made."""
 
 
 def in_blocks(runs: Sequence[RecordRequest], seed: int) -> list[RecordRequest]:
-    """The runs in the order they are made.
+    """The runs in the order in which they are made.
 
-    Scenarios follow one another, in a random order. The runs of one scenario with one seed are
-    a block: within it, arms and conditions are in a random order, so that what changes on the
-    machine meanwhile favours none of them.
+    Scenarios follow one another in a random order. The runs of one scenario with one seed are a
+    block. Within it, arms and conditions are in a random order, so that changes of the machine
+    over time favour none of them.
     """
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     scenarios = sorted({run.scenario for run in runs})
@@ -97,17 +94,17 @@ def in_blocks(runs: Sequence[RecordRequest], seed: int) -> list[RecordRequest]:
     ordered: list[RecordRequest] = []
     for scenario in scenarios:
         for block in sorted({run.seed for run in runs if run.scenario == scenario}):
-            mine = [run for run in runs if (run.scenario, run.seed) == (scenario, block)]
-            rng.shuffle(mine)
-            ordered += mine
+            in_block = [run for run in runs if (run.scenario, run.seed) == (scenario, block)]
+            rng.shuffle(in_block)
+            ordered += in_block
     return ordered
 
 
 def choose(runs: Sequence[RecordRequest], only: Sequence[str]) -> list[RecordRequest]:
-    """The runs with a name that matches one of the patterns; all of them without a pattern.
+    """The runs whose names match one of the patterns; without patterns, all runs.
 
     Raises:
-        UsageError: If a pattern matches none.
+        UsageError: If a pattern matches no run.
     """
     for pattern in only:
         if not any(fnmatchcase(run.name, pattern) for run in runs):
@@ -148,7 +145,7 @@ def load_plan(path: Path | None) -> Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RunsTable:
-    """One group of runs; ``None`` is what the plan says for all."""
+    """One group of runs; ``None`` stands for the value that the plan gives for all groups."""
 
     scenarios: tuple[str, ...]
     arms: tuple[str, ...] = ()
@@ -159,7 +156,7 @@ class _RunsTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlanTable:
-    """The file of a plan."""
+    """The content of a plan file."""
 
     runs: tuple[_RunsTable, ...]
     seconds: float = 60.0

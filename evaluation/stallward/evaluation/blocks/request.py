@@ -1,4 +1,4 @@
-"""What is asked of whatever runs blocks: a live sandbox or the twin."""
+"""The request for a block, and the interface of what runs it: a live sandbox or a twin."""
 
 from __future__ import annotations
 
@@ -13,67 +13,62 @@ from stallward.evaluation.arms import Arm
 Condition = Literal["alone", "together", "ample", "background"]
 
 NO_ARM: Final = Arm(label="none", spec="none")
-"""What controls the reference conditions: the daemon watches and does nothing."""
+"""The arm of the reference conditions: the daemon watches and does nothing."""
 
-MOST_STOLEN_SHARE: Final = 0.02
-"""A quiet host takes 0 to 0.7 %, a busy one 2 to 15 % for half a minute, in which latencies grow
-tenfold with every arm (measured on a virtual machine with two processors)."""
+MOST_STEAL_SHARE: Final = 0.02
+"""The largest steal time of a valid block, as a share. A quiet host takes 0 to 0.7 %. A busy one
+takes 2 to 15 % for half a minute, in which latencies grow tenfold with every arm (measured on a
+virtual machine with two processors)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """One block to be run.
-
-    Args:
-        condition: What runs, and with how much memory.
-        arm: Who controls it.
-        policy: The policy file of arms that run one.
-        slo_ms: What controllers are told the target is.
-        duration_s: Measured length.
-        burn_in_s: Length before that.
-        seed: Seeds the arrivals, the background and the controller.
-        lift_budgets: Lift the guard's pause budgets, whatever the arm.
-        for_training: Tick at the full rate also while the node is calm, and keep nothing of what
-            the loop says of itself.
-    """
+    """The request for one block."""
 
     condition: Condition
+    """Which programs run, and with how much memory."""
     arm: Arm = NO_ARM
+    """The arm that controls the node."""
     policy: Path | None = None
+    """The policy file, for arms that run one."""
     slo_ms: float
+    """The target that controllers are given."""
     duration_s: float
+    """The measured length."""
     burn_in_s: float
+    """The length of the burn-in before it."""
     seed: int
+    """Seeds the arrivals, the background and the controller."""
     lift_budgets: bool = False
+    """Whether the guard's pause budgets are lifted, whatever the arm."""
     for_training: bool = False
+    """Whether to tick at the full rate even while the node is calm, and to leave out the timings
+    of the loop."""
 
     @property
     def policy_sha256(self) -> str:
-        """Which policy, or twin to plan with, the arm runs; empty for none."""
+        """The digest of the policy, or of the twin to plan with; empty for none."""
         return file_sha256(self.policy) if self.policy else ""
 
 
 def file_sha256(path: Path) -> str:
-    """The digest by which a policy, or a twin to plan with, is told from others."""
+    """The digest that identifies a policy, or a twin to plan with."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Troubles:
-    """What speaks against a block that ran to its end.
-
-    Args:
-        oom_kills: Memory-group OOM kills; not 0 means that the block is invalid.
-        stolen_share: Share of the processors' time that the host gave to others.
-    """
+class Disturbances:
+    """The disturbances of a block that ran to its end."""
 
     oom_kills: int = 0
-    stolen_share: float = 0.0
+    """Number of OOM kills in the memory group; any makes the block invalid."""
+    steal_share: float = 0.0
+    """Share of steal time."""
 
     @property
-    def stolen(self) -> bool:
-        """Whether so much was stolen that the block says more of the host than of its arm."""
-        return self.stolen_share > MOST_STOLEN_SHARE
+    def by_host(self) -> bool:
+        """Whether the host took so much time that the block says more of it than of the arm."""
+        return self.steal_share > MOST_STEAL_SHARE
 
 
 class Runner(Protocol):
@@ -81,7 +76,7 @@ class Runner(Protocol):
 
     @property
     def facts(self) -> NodeInfo:
-        """Where blocks run, the node or the twin, as ``result.json`` says it."""
+        """The node or the twin that blocks run on, as ``result.json`` describes it."""
 
-    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+    def run_block(self, request: RunRequest, out: Path) -> Disturbances:
         """Run one block and write its recording to ``out``, which does not exist yet."""

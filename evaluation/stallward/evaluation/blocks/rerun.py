@@ -1,4 +1,4 @@
-"""Blocks that say more of the kernel or of the host than of their arm are run again."""
+"""Invalid blocks are run again: those with OOM kills, or with too much steal time."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from stallward.evaluation.blocks.request import Runner, RunRequest, Troubles
+from stallward.evaluation.blocks.request import Disturbances, Runner, RunRequest
 from stallward.evaluation.errors import ComparisonError
 
 ATTEMPTS: Final = 4
-"""After so many the last one stays where the host is never quiet."""
+"""How often a block is tried. If only steal time is too high, the last attempt is kept."""
 
 
-def is_spoiled(troubles: Troubles, attempt: int) -> bool:
-    """Whether a block has to be run again, or given up, after its ``attempt``, the first is 1."""
-    # A host that is never quiet is measured all the same; what is written says so.
-    return troubles.oom_kills > 0 or (troubles.stolen and attempt < ATTEMPTS)
+def is_spoiled(disturbances: Disturbances, attempt: int) -> bool:
+    """Whether a block is invalid after its ``attempt``, counted from 1: it must not be kept."""
+    # On a host that is always busy the last attempt is kept; the recording has its steal time.
+    return disturbances.oom_kills > 0 or (disturbances.by_host and attempt < ATTEMPTS)
 
 
-def given_up(name: str) -> ComparisonError:
-    """What is said of a block that was spoiled every time."""
+def never_valid(name: str) -> ComparisonError:
+    """The error for a block that was invalid at every attempt."""
     return ComparisonError(
         f"{name} was invalid {ATTEMPTS} times, the last time for memory-group OOM kills.",
         next_step="Give the sandbox of the scenario more memory or swap.",
@@ -28,14 +28,14 @@ def given_up(name: str) -> ComparisonError:
 
 
 def run_undisturbed(runner: Runner, request: RunRequest, out: Path, name: str) -> None:
-    """Run a block until it is valid and leave its recording in ``out``, which must not exist.
+    """Run a block until it is valid, and keep that recording in ``out``, which must not exist.
 
     Raises:
-        ComparisonError: If it never was; ``name`` says which.
-        StallwardError: If it cannot be run.
+        ComparisonError: If no attempt is valid; the message calls the block ``name``.
+        StallwardError: If the block cannot be run.
     """
     for attempt in range(1, ATTEMPTS + 1):
         if not is_spoiled(runner.run_block(request, out), attempt):
             return
         shutil.rmtree(out)
-    raise given_up(name)
+    raise never_valid(name)

@@ -1,4 +1,4 @@
-"""A directory of blocks: claimed, written and read again."""
+"""The directory of a comparison: it belongs to one comparison, and holds its blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from stallward.env.recording.run_info import NodeInfo
-from stallward.evaluation.blocks.plan import _ANOTHER, FinishedBlock, PlannedBlock, Settings
+from stallward.evaluation.blocks.plan import (
+    RESUME_OR_RENAME,
+    FinishedBlock,
+    PlannedBlock,
+    Settings,
+)
 from stallward.evaluation.errors import PlanError, ResultError
 from stallward.evaluation.results.serialise import holds_object, load, load_if_there, save
 
@@ -19,7 +24,8 @@ BLOCK_FILE: Final = "block.json"
 
 
 SPOILED_FILE: Final = "spoiled.json"
-"""How often each block was thrown away (see ``rerun``), by its directory."""
+"""The file that counts how often each block was discarded as invalid (see ``rerun``), by the
+name of the block's directory."""
 
 
 RUN_FILE: Final = "run.json"
@@ -29,11 +35,11 @@ class BlockStore:
     """The directory of a comparison.
 
     Args:
-        root: ``--out`` of the comparison; made if it is not there.
-        settings: What is being compared.
+        root: The comparison's ``--out``; it is made if it does not exist.
+        settings: The settings of the comparison.
 
     Raises:
-        PlanError: If the directory holds another comparison, or something that is none.
+        PlanError: If the directory holds another comparison, or anything else.
     """
 
     def __init__(self, root: Path, settings: Settings) -> None:
@@ -42,11 +48,11 @@ class BlockStore:
         self._made = [folder for folder in (root, *root.parents) if not folder.exists()]
         _claim(root, settings)
         self.blocks.mkdir(exist_ok=True)
-        for left in self.blocks.glob("*.partial"):
-            shutil.rmtree(left)
+        for partial in self.blocks.glob("*.partial"):
+            shutil.rmtree(partial)
 
     def path(self, block: PlannedBlock) -> Path:
-        """Where the finished block lies."""
+        """The directory of the finished block."""
         return self.blocks / block.directory
 
     def done(self, block: PlannedBlock) -> bool:
@@ -56,36 +62,36 @@ class BlockStore:
         return recorded and finished is not None and finished.block.seed == block.seed
 
     def open(self, block: PlannedBlock) -> Path:
-        """Where the block's recording is to be written; it does not count until committed.
+        """The directory for the block's recording, which does not count until it is committed.
 
-        Nothing is there yet: a recording makes its own directory.
+        The directory does not exist yet: writing a recording makes it.
         """
         self.discard(block)
         return self.blocks / f"{block.directory}.partial"
 
     def discard(self, block: PlannedBlock) -> None:
-        """Throw away what an interrupted or invalid block left."""
+        """Remove the files of an interrupted or invalid block."""
         shutil.rmtree(self.blocks / f"{block.directory}.partial", ignore_errors=True)
 
     def spoiled(self, block: PlannedBlock) -> int:
-        """How often the block was thrown away as invalid, in earlier runs of the plan, too."""
+        """How often the block was discarded as invalid, including earlier runs of the plan."""
         return self._spoiled().get(block.directory, 0)
 
     def _spoiled(self) -> Mapping[str, int]:
         return load_if_there(dict[str, int], self.root / SPOILED_FILE) or {}
 
     def note_spoiled(self, block: PlannedBlock) -> None:
-        """Throw an invalid block away and remember it, whatever becomes of the next attempt."""
+        """Discard an invalid block and count it, whatever the result of the next attempt."""
         counts = {**self._spoiled(), block.directory: self.spoiled(block) + 1}
         save(self.root / SPOILED_FILE, counts)
         self.discard(block)
 
     def commit(self, block: PlannedBlock, node: NodeInfo) -> Path:
-        """Finish a block: it is written what it was, and its directory takes its final name.
+        """Finish a block: write its description, and give its directory the final name.
 
         Args:
-            block: Which block.
-            node: Where it ran.
+            block: The block.
+            node: The node that it ran on.
         """
         partial = self.blocks / f"{block.directory}.partial"
         save(partial / BLOCK_FILE, FinishedBlock(block=block, node=node))
@@ -95,7 +101,7 @@ class BlockStore:
         return final
 
     def forget_if_empty(self) -> None:
-        """Take the plan and the directories made for it away again if no block was finished."""
+        """Remove the plan and the directories made for it if no block was finished."""
         if any(self.blocks.iterdir()) or (self.root / SPOILED_FILE).exists():
             return
         self.blocks.rmdir()
@@ -106,7 +112,7 @@ class BlockStore:
             folder.rmdir()
 
     def node(self, block: PlannedBlock) -> NodeInfo:
-        """Where a finished block ran.
+        """The node that a finished block ran on.
 
         Raises:
             ResultError: If its file cannot be read.
@@ -130,12 +136,13 @@ def _claim(root: Path, settings: Settings) -> None:
         existing = load(Settings, root / PLAN_FILE)
     except ResultError as error:
         raise PlanError(
-            f"{root} holds another comparison: {error.cause}", next_step=_ANOTHER
+            f"{root} holds another comparison: {error.cause}", next_step=RESUME_OR_RENAME
         ) from error
     for key in Settings.__dataclass_fields__:
-        there, wanted = getattr(existing, key), getattr(settings, key)
-        if there != wanted:
+        existing_value, value = getattr(existing, key), getattr(settings, key)
+        if existing_value != value:
             raise PlanError(
-                f"{root} holds another comparison: its {key} is {there!r}, not {wanted!r}.",
-                next_step=_ANOTHER,
+                f"{root} holds another comparison: its {key} is "
+                f"{existing_value!r}, not {value!r}.",
+                next_step=RESUME_OR_RENAME,
             )

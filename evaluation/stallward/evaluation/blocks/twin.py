@@ -1,4 +1,4 @@
-"""Blocks on the twin: the same engine, guard and controllers as on a node, no node needed."""
+"""Blocks on a twin, with the engine, guard and controllers of a node; no node is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
-from stallward.evaluation.blocks.request import Condition, RunRequest, Troubles
+from stallward.evaluation.blocks.request import Condition, Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.mpc.controller import MpcController
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -38,7 +38,7 @@ _NEVER_LATE_S = 1e9
 class TwinRunner:
     """Runs blocks on a fitted twin of a scenario.
 
-    A block draws its parameters with its seed, so that all arms of a round meet the same node.
+    A block draws the twin's parameters with its seed, so all arms of a round have the same node.
     """
 
     twin: FittedTwin
@@ -47,15 +47,15 @@ class TwinRunner:
 
     @property
     def facts(self) -> NodeInfo:
-        """The machine the twin ran on, and that it is a twin."""
+        """The machine that the twin runs on, with the kind ``twin``."""
         return replace(self.node, kind="twin")
 
-    def run_block(self, request: RunRequest, out: Path) -> Troubles:
+    def run_block(self, request: RunRequest, out: Path) -> Disturbances:
         """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""
-        world = self._world(request.condition, request.slo_ms)
+        exogenous = self._exogenous(request.condition, request.slo_ms)
         rng = np.random.default_rng(request.seed)
         draw = self.twin.draws[int(self.twin.choose(rng, 1)[0])]
-        node = TwinNode(world, draw, seed=request.seed)
+        node = TwinNode(exogenous, draw, seed=request.seed)
         length_s = request.burn_in_s + request.duration_s
         ticks = list(run_ticks(node, request, length_s))
         units = node.units()
@@ -69,13 +69,13 @@ class TwinRunner:
                 start_s=0.0,
                 end_s=length_s,
                 burn_in_s=request.burn_in_s,
-                sandbox_bytes=world.zone_bytes,
+                sandbox_bytes=exogenous.zone_bytes,
                 slo_ms=request.slo_ms,
                 node=replace(self.node, kind="none"),
-                request_rate_per_s=world.protected.request_rate_per_s,
-                swap_bytes=world.swap_bytes,
-                slot_names=tuple(slot.name for slot in world.slots),
-                slot_floors_bytes=tuple(slot.floor_bytes for slot in world.slots),
+                request_rate_per_s=exogenous.protected.request_rate_per_s,
+                swap_bytes=exogenous.swap_bytes,
+                slot_names=tuple(slot.name for slot in exogenous.slots),
+                slot_floors_bytes=tuple(slot.floor_bytes for slot in exogenous.slots),
                 scenario_parameters=self.scenario.content,
                 versions=versions(),
                 policy_sha256=request.policy_sha256,
@@ -84,35 +84,36 @@ class TwinRunner:
             requests=Requests.empty() if request.condition == "background" else node.requests(),
             units=units,
         )
-        return Troubles()
+        return Disturbances()
 
-    def _world(self, condition: Condition, slo_ms: float) -> Exogenous:
-        world = replace(self.twin.scenario, slo_ms=slo_ms)
+    def _exogenous(self, condition: Condition, slo_ms: float) -> Exogenous:
+        """The exogenous part of the twin in a condition."""
+        exogenous = replace(self.twin.scenario, slo_ms=slo_ms)
         if condition == "alone":
-            world = replace(world, slots=())
+            exogenous = replace(exogenous, slots=())
         if condition in ("ample", "background"):
-            world = replace(world, zone_bytes=self.scenario.sandbox.ample_bytes)
+            exogenous = replace(exogenous, zone_bytes=self.scenario.sandbox.ample_bytes)
         if condition == "background":
             idle = replace(
-                world.protected,
+                exogenous.protected,
                 request_rate_per_s=0.0,
                 anon_pages=0.0,
                 file_pages=0.0,
                 cold_pages=0.0,
             )
-            world = replace(world, protected=idle)
-        return world
+            exogenous = replace(exogenous, protected=idle)
+        return exogenous
 
 
 def open_twin(scenario: Scenario, named: str) -> TwinRunner:
-    """The runner of a scenario's twin.
+    """Make the runner for a scenario's twin.
 
     Args:
-        scenario: What is compared.
+        scenario: The scenario of the comparison.
         named: File of a fitted twin, or ``default`` for the shipped one of the scenario.
 
     Raises:
-        ComparisonError: If the twin is that of another scenario.
+        ComparisonError: If the twin was fitted to another scenario.
         TwinError: If it cannot be read.
     """
     path = find_twin_of(scenario.name, named)
@@ -126,7 +127,7 @@ def open_twin(scenario: Scenario, named: str) -> TwinRunner:
 
 
 def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[pb.TickRecord]:
-    """Step a twin node under a controller behind the guard; yields the record of every tick."""
+    """Step a twin node under a controller and the guard; yields the record of every tick."""
     context = node.context(seed=request.seed)
     engine = Engine(
         settings=EngineSettings(
@@ -153,7 +154,7 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
                 decision=outcome.decision,
                 granted=outcome.granted,
                 reasons=outcome.reasons,
-                applied=_ended(outcome.granted),
+                applied=_terminations(outcome.granted),
                 mode=outcome.mode,
                 fallback=outcome.fallback,
             )
@@ -161,8 +162,8 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
         node.step(outcome.granted)
 
 
-def _ended(granted: DesiredState) -> tuple[LeverResult, ...]:
-    """What a node would report of a termination; the twin's other levers are in the samples."""
+def _terminations(granted: DesiredState) -> tuple[LeverResult, ...]:
+    """The results that a node would report for a termination; other levers are in the samples."""
     if granted.terminate is None:
         return ()
     return (LeverResult(lever=f"terminate:{granted.terminate.pid}", value="SIGTERM"),)

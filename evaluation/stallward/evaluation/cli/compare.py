@@ -208,7 +208,7 @@ def fidelity(
     out.mkdir(parents=True, exist_ok=True)
     save(out / "fidelity.json", found)
     write_page(found, out / "fidelity.html")
-    fits.forget()
+    fits.remove()
     if as_json:
         output.print_json(to_json(found))
         return

@@ -1,1 +1,1 @@
-"""One comparison from request to table, and the hindsight oracle."""
+"""Comparisons, from the request to the table, and the search for the oracle."""

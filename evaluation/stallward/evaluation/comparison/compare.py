@@ -1,4 +1,4 @@
-"""Comparisons: run the blocks of a plan, live or on the twin, and write ``result.json``."""
+"""Comparisons: they run the blocks of a plan, live or on a twin, and write ``result.json``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, Arm,
 from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_ms
 from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, plan_blocks
 from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
-from stallward.evaluation.blocks.rerun import ATTEMPTS, given_up, is_spoiled
+from stallward.evaluation.blocks.rerun import ATTEMPTS, is_spoiled, never_valid
 from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
 from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
-from stallward.evaluation.measures.estimates import Estimated, estimate
+from stallward.evaluation.measures.estimates import ComparisonEstimates, estimate
 from stallward.evaluation.results.comparison import (
     RESULT_FILE,
     ArmFacts,
@@ -38,34 +38,34 @@ _CONDITIONS: Final[Mapping[str, Condition]] = {
 
 
 OpenRunner = Callable[[], AbstractContextManager[Runner]]
-"""Makes the context manager of a :class:`Runner`."""
+"""A function that opens a :class:`Runner` for the time of a context."""
 
 
-def run_comparison(request: ComparisonRequest, report: Report = silent) -> Compared:
-    """Run what is missing of a comparison and write its result and report.
+def run_comparison(request: ComparisonRequest, report: Report = silent) -> ComparisonOutcome:
+    """Run the missing blocks of a comparison, and write its result and report.
 
     Raises:
-        StallwardError: If it cannot be planned, resumed or run; finished blocks are kept.
+        StallwardError: If it cannot be planned, resumed or run. Finished blocks are kept.
     """
     scenario = load_scenario(request.scenario)
     comparison = _open(request, scenario)
     try:
         comparison.run(lambda: open_runner(request, scenario), scenario, part(report, 0.0, 0.98))
     finally:
-        # What could not begin must not stand in the way of another try.
+        # A comparison that could not begin must not block the directory for the next one.
         comparison.store.forget_if_empty()
-    compared = comparison.compared(scenario)
-    save(request.out / RESULT_FILE, compared.result)
-    from stallward.evaluation.report.html import write_report  # noqa: PLC0415 - only here
+    outcome = comparison.outcome(scenario)
+    save(request.out / RESULT_FILE, outcome.result)
+    from stallward.evaluation.report.html import write_report  # noqa: PLC0415 - needed only here
 
     report("report", 0.98)
     write_report(request.out)
     report("done", 1.0)
-    return compared
+    return outcome
 
 
 def rounds_done(request: ComparisonRequest) -> int:
-    """How many rounds from the first on are there already, of those asked for.
+    """How many of the requested rounds are finished, counted from the first without a gap.
 
     Raises:
         StallwardError: As :func:`run_comparison`.
@@ -78,28 +78,30 @@ def rounds_done(request: ComparisonRequest) -> int:
 
 
 def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
-    """A comparison and its directory, new or of the same settings."""
+    """Open a comparison in its directory, which is new or has the same settings."""
     policies = {
         arm.label: find_policy_of(arm, request.policy, scenario.name) for arm in request.arms
     }
-    blocks = plan_blocks(request.arms, request.rounds, request.seed)  # before there is a directory
+    blocks = plan_blocks(
+        request.arms, request.rounds, request.seed
+    )  # checked before the directory is made
     store = BlockStore(request.out, settings_of(request, scenario, policies))
     return Comparison(request=request, store=store, blocks=blocks, policies=policies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """What a comparison came to."""
+class ComparisonOutcome:
+    """The outcome of a comparison."""
 
     result: ComparisonResult
-    """What is written to ``result.json``."""
-    found: Estimated
-    """The estimates that it was made of, with their resamples."""
+    """The content of ``result.json``."""
+    estimates: ComparisonEstimates
+    """The estimates behind the result, with their resamples."""
 
 
 @contextmanager
 def open_runner(request: ComparisonRequest, scenario: Scenario) -> Iterator[Runner]:
-    """What runs the blocks of a comparison."""
+    """Open the runner for the blocks of a comparison."""
     if request.mode == "live":
         from stallward.evaluation.blocks.live import open_session  # noqa: PLC0415 - needs grpc
 
@@ -113,7 +115,7 @@ def open_runner(request: ComparisonRequest, scenario: Scenario) -> Iterator[Runn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A planned comparison and where its blocks go."""
+    """A planned comparison with the directory of its blocks."""
 
     request: ComparisonRequest
     store: BlockStore
@@ -121,9 +123,9 @@ class Comparison:
     policies: Mapping[str, Path | None]
 
     def run(self, opened: OpenRunner, scenario: Scenario, report: Report) -> None:
-        """Run every block that is not done yet."""
-        wanted = (*self._calibration(scenario), *self.blocks)
-        missing = [block for block in wanted if not self.store.done(block)]
+        """Run every block that is not finished yet."""
+        planned = (*self._calibration(scenario), *self.blocks)
+        missing = [block for block in planned if not self.store.done(block)]
         if not missing:
             return
         report("preparing programs and data", 0.0)
@@ -135,9 +137,9 @@ class Comparison:
                     self._run_block(runner, block, scenario)
 
     def _calibration(self, scenario: Scenario) -> tuple[PlannedBlock, ...]:
-        """A first block with ample memory, where controllers need to be told a target.
+        """A first block with ample memory that measures the target, if the scenario states none.
 
-        It is no part of any round, and lasts long enough for its p99 however short those are.
+        It belongs to no round, and is long enough for its p99 even if other blocks are short.
         """
         if scenario.protected.slo.latency_ms is not None:
             return ()
@@ -152,10 +154,10 @@ class Comparison:
         )
 
     def controller_slo_ms(self, scenario: Scenario) -> float:
-        """The target that controllers are told: the scenario's, or from the first ample block."""
-        known = scenario.protected.slo.latency_ms
-        if known is not None:
-            return known
+        """The target that controllers are given: the scenario's, or that of the calibration."""
+        slo_ms = scenario.protected.slo.latency_ms
+        if slo_ms is not None:
+            return slo_ms
         block = self._calibration(scenario)[0]
         if not self.store.done(block):
             return UNCALIBRATED_SLO_MS
@@ -170,7 +172,7 @@ class Comparison:
     def _run_block(self, runner: Runner, block: PlannedBlock, scenario: Scenario) -> None:
         arms = {arm.label: arm for arm in self.request.arms}
         reference = block.condition in REFERENCES
-        wanted = RunRequest(
+        run_request = RunRequest(
             condition=_CONDITIONS[block.condition] if reference else "together",
             arm=NO_ARM if reference else arms[block.condition],
             policy=None if reference else self.policies[block.condition],
@@ -179,29 +181,30 @@ class Comparison:
             burn_in_s=self.request.burn_in_s,
             seed=block.seed,
         )
-        while (before := self.store.spoiled(block)) < ATTEMPTS:
+        while (spoiled := self.store.spoiled(block)) < ATTEMPTS:
             try:
-                troubles = runner.run_block(wanted, self.store.open(block))
+                disturbances = runner.run_block(run_request, self.store.open(block))
             except BaseException:
-                self.store.discard(block)  # Ctrl-C too: the directory stays resumable
+                self.store.discard(block)  # on Ctrl-C, too, so that the directory can be resumed
                 raise
-            if not is_spoiled(troubles, before + 1):
+            if not is_spoiled(disturbances, spoiled + 1):
                 self.store.commit(block, runner.facts)
                 return
             self.store.note_spoiled(block)
-        raise given_up(f"The block {block.directory}")
+        raise never_valid(f"The block {block.directory}")
 
     def measures(self) -> dict[str, list[BlockMeasures]]:
-        """Every block, by condition, in the order of rounds."""
-        found: dict[str, list[BlockMeasures]] = {}
+        """The measures of all blocks, by condition, in the order of rounds."""
+        measures: dict[str, list[BlockMeasures]] = {}
         for block in self.blocks:
-            found.setdefault(block.condition, []).append(measure_recording(self.store.path(block)))
-        return found
+            measured = measure_recording(self.store.path(block))
+            measures.setdefault(block.condition, []).append(measured)
+        return measures
 
-    def compared(self, scenario: Scenario) -> Compared:
-        """What the blocks come to."""
+    def outcome(self, scenario: Scenario) -> ComparisonOutcome:
+        """The outcome of the finished blocks."""
         measures = self.measures()
-        found = estimate(
+        estimates = estimate(
             measures,
             [arm.label for arm in self.request.arms],
             slo_ms=scenario.protected.slo.latency_ms,
@@ -210,20 +213,20 @@ class Comparison:
         )
         facts = {arm.label: self._facts(arm, measures[arm.label]) for arm in self.request.arms}
         nodes = list(dict.fromkeys(self.store.node(block) for block in self.blocks))
-        return Compared(
+        return ComparisonOutcome(
             result=ComparisonResult(
                 mode=self.request.mode,
                 scenario=scenario.name,
                 node=nodes[0],
                 other_nodes=tuple(nodes[1:]),
                 table=tabulate(
-                    found,
+                    estimates,
                     facts,
-                    told=scenario.protected.slo.latency_ms is not None,
+                    target_given=scenario.protected.slo.latency_ms is not None,
                 ),
                 method=self._method(scenario),
             ),
-            found=found,
+            estimates=estimates,
         )
 
     def _facts(self, arm: Arm, measures: Sequence[BlockMeasures]) -> ArmFacts:

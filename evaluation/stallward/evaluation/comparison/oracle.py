@@ -1,10 +1,10 @@
-"""The hindsight oracle: the best static setting, found by trying a grid of them.
+"""The oracle: the static setting that is best in hindsight, found by searching a grid.
 
-A static setting that was chosen after seeing how the scenario goes is the ceiling for whatever
-does not change with time, and the measure of what does. The grid is screened on the scenario's
-twin; the verdict is a live comparison of what is left (``stallward compare``), of which
-:func:`best_meeting_target` takes the one that does most work among those that keep the target as
-well as ample memory does.
+A static setting that is chosen with the scenario's results at hand is an upper bound for all
+static settings, and the yardstick for controllers that change over time. The grid is screened on
+the scenario's twin, and the best settings are compared live (``stallward compare``). From that
+comparison, :func:`best_meeting_target` takes the arm that does most work among those that keep the
+target as well as ample memory does.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _SETTINGS: Final = SimulationSettings(episode_s=1e6, nuisance=NO_NUISANCE)
 _BURN_IN_STEPS: Final = 40
 _STEP_S: Final = 0.2
 _MOST_SLOTS: Final = 2
-"""With more slots the later ones share a level: the grid would grow sixfold with each."""
+"""How many slots have a limit level of their own; the later ones share the last one's, because the
+grid would grow sixfold with each."""
 SLACK: Final = 0.005
-"""Share of windows by which a setting may miss the target more often than ample memory."""
+"""By how much a setting's share of missed windows may exceed that of ample memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +44,14 @@ class Setting:
     """One point of the grid."""
 
     levels: tuple[int, ...]
-    """Limit level of each slot, see ``LIMIT_RATIOS``."""
+    """The limit level of each slot; see ``LIMIT_RATIOS``."""
     paused: tuple[int, ...] = ()
-    """Slots paused as much as the guard allows."""
+    """The slots that are paused as much as the guard allows."""
     profile: int = 0
 
     @property
     def spec(self) -> str:
-        """The arm: a spec of the controller ``static``."""
+        """The setting as an arm: a spec of the controller ``static``."""
         parts = []
         if any(self.levels):
             parts.append("limit=" + "+".join(f"{LIMIT_RATIOS[v]:g}" for v in self.levels))
@@ -62,7 +63,7 @@ class Setting:
 
     @classmethod
     def of_action(cls, action: Sequence[int]) -> Setting:
-        """The setting of an entry of the action table."""
+        """The setting that equals an action."""
         slots = range(len(action) // 2)
         return cls(
             levels=tuple(int(action[2 * slot + 1]) for slot in slots),
@@ -71,7 +72,7 @@ class Setting:
         )
 
     def for_slots(self, slots: int) -> Setting:
-        """What is left of it where there are so many groups."""
+        """The setting for a node with only the first ``slots`` slots."""
         return replace(
             self,
             levels=self.levels[:slots],
@@ -79,7 +80,7 @@ class Setting:
         )
 
     def action(self) -> NDArray[np.int64]:
-        """As an entry of the action table."""
+        """The action that equals the setting."""
         action = np.zeros(len(ACTION_SIZES), dtype=np.int64)
         action[1 : 2 * len(self.levels) : 2] = self.levels
         action[[2 * slot for slot in self.paused]] = 1
@@ -93,7 +94,7 @@ def grid(slots: int) -> tuple[Setting, ...]:
     The slots after the second share the second one's level.
 
     Args:
-        slots: Background groups, 1 to 4.
+        slots: Number of background groups, 1 to 4.
     """
     free = min(slots, _MOST_SLOTS)
     shapes = [
@@ -109,13 +110,13 @@ def grid(slots: int) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """What a setting did on the twin, means over nodes drawn from it."""
+    """The results of a setting on the twin, as means over nodes drawn from it."""
 
     setting: Setting
     background_work: float
-    """Share of full speed."""
+    """Background work as a share of full speed."""
     violated: float
-    """Share of windows over the target."""
+    """Share of windows that missed the target."""
 
 
 def screen(
@@ -129,11 +130,11 @@ def screen(
     """Run every setting on nodes drawn from a twin, all side by side.
 
     Args:
-        twin: Of the scenario.
+        twin: The scenario's twin.
         settings: The grid.
-        nodes: Drawn for each.
-        seconds: After a burn-in of 8 s.
-        seed: Everything random follows from it.
+        nodes: How many nodes are drawn for each setting.
+        seconds: The measured length, after a burn-in of 8 s.
+        seed: Seeds everything random.
     """
     simulation = Simulation([twin], nodes * len(settings), _SETTINGS, seed=seed, draws=nodes)
     simulation.reset(np.ones(simulation.batch, dtype=bool))
@@ -152,17 +153,18 @@ def screen(
 
 
 def shortlist(screened: Sequence[Screened], *, allowed: float, count: int) -> list[Screened]:
-    """The settings worth running live: those that do most work for how often they miss the target.
+    """The settings worth running live, chosen by their background work and missed windows.
 
-    The twin is off, so not only its own winner is taken: half of the list are the best that keep
-    the target on it, the rest the best that miss it up to thrice as often, or, where there are
-    none, those that miss it least. Of the same limits and pauses only the best profile is taken:
-    profiles differ by less than the twin is off, and a list of them would be one setting.
+    The twin has errors, so more than its best setting is taken. Half of the list are the best
+    settings that keep the target on the twin. The rest are the best of those that miss it up to
+    three times as often as allowed, or if there are not enough, those that miss it least. Of
+    settings that differ only in the profile, the best one is taken, because profiles differ by
+    less than the error of the twin.
 
     Args:
         screened: The whole grid.
         allowed: Share of windows that may miss the target.
-        count: Settings wanted.
+        count: How many settings to choose.
     """
 
     def best(among: list[Screened], number: int) -> list[Screened]:
@@ -171,29 +173,29 @@ def shortlist(screened: Sequence[Screened], *, allowed: float, count: int) -> li
     profiles: dict[Setting, list[Screened]] = {}
     for one in screened:
         profiles.setdefault(replace(one.setting, profile=0), []).append(one)
-    differing = [
-        min(some, key=lambda s: (max(s.violated, allowed), -s.background_work))
-        for some in profiles.values()
+    best_profiles = [
+        min(same, key=lambda s: (max(s.violated, allowed), -s.background_work))
+        for same in profiles.values()
     ]
-    keeping = best([s for s in differing if s.violated <= allowed], (count + 1) // 2)
-    near = [s for s in differing if allowed < s.violated <= 3.0 * allowed]
+    keeping = best([s for s in best_profiles if s.violated <= allowed], (count + 1) // 2)
+    near = [s for s in best_profiles if allowed < s.violated <= 3.0 * allowed]
     chosen = keeping + best(near, count - len(keeping))
-    rest = sorted((s for s in differing if s not in chosen), key=lambda s: s.violated)
+    rest = sorted((s for s in best_profiles if s not in chosen), key=lambda s: s.violated)
     return chosen + rest[: count - len(chosen)]
 
 
 def best_meeting_target(
     result: ComparisonResult, *, slack: float = SLACK, chosen: str = ""
 ) -> Hindsight:
-    """The oracle of a live comparison: most work among the static arms that keep the target.
+    """The oracle of a live comparison: the static arm with most work that keeps the target.
 
     Args:
-        result: The comparison; its arms that run ``static`` are the grid.
-        slack: Share of windows by which an arm may keep the target less often than ample memory.
-        chosen: The label that was chosen elsewhere: only whether it keeps the target is asked.
+        result: The comparison; its arms with the controller ``static`` are the candidates.
+        slack: By how much an arm's share of windows that met the target may be below ample's.
+        chosen: The label of an oracle that was chosen elsewhere, the only candidate then.
 
     Raises:
-        EvaluationError: If there is no static arm in it.
+        EvaluationError: If the comparison has no static arm.
     """
     arms = {
         label: arm.metrics
@@ -207,12 +209,12 @@ def best_meeting_target(
         )
     ample = _value(result.table.references.ample.slo_attainment)
 
-    def kept(label: str) -> float:
+    def attainment(label: str) -> float:
         return _value(arms[label].slo_attainment)
 
-    keeping = [label for label in arms if kept(label) >= ample - slack]
+    keeping = [label for label in arms if attainment(label) >= ample - slack]
     if not keeping:
-        return Hindsight(arm=max(arms, key=kept), meets_target=False)
+        return Hindsight(arm=max(arms, key=attainment), meets_target=False)
     best = max(keeping, key=lambda label: _value(arms[label].background_work))
     return Hindsight(arm=best, meets_target=True)
 
@@ -221,7 +223,7 @@ def oracle_of(file: Path, scenario: str) -> Hindsight:
     """:func:`best_meeting_target` of the result of a comparison of ``scenario``.
 
     Raises:
-        EvaluationError: If it cannot be read, or is of another scenario.
+        EvaluationError: If the file cannot be read, or is of another scenario.
     """
     try:
         result = load(ComparisonResult, file)
@@ -247,10 +249,10 @@ def screen_scenario(
     """Screen the whole grid of a scenario on its twin.
 
     Args:
-        twin: Of the scenario.
-        count: Settings to run live.
-        seconds: On each node.
-        seed: Everything random follows from it.
+        twin: The scenario's twin.
+        count: How many settings to choose for running live.
+        seconds: The measured length on each node.
+        seed: Seeds everything random.
     """
     settings = grid(max(len(twin.scenario.slots), 1))
     allowed = float(measure_ample([twin], _SETTINGS, seed=seed).windows[0]) + SLACK

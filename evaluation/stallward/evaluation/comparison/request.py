@@ -1,4 +1,4 @@
-"""What a comparison depends on, hashed: a directory is resumed with nothing else."""
+"""The request for a comparison, and its settings with hashes of all files it depends on."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def settings_of(
     """The settings of a comparison.
 
     Args:
-        request: What the user asked for.
-        scenario: What it runs.
-        policies: The policy file of each arm.
+        request: The request of the user.
+        scenario: The scenario that it names.
+        policies: Label of an arm -> its policy file.
 
     Raises:
-        StallwardError: If its twin is not there.
+        StallwardError: If there is no such twin.
     """
     content = json.dumps(scenario.content, sort_keys=True)
     files = arm_files(request.arms, policies)
@@ -49,11 +49,11 @@ def settings_of(
 
 
 def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[str, Path]:
-    """The file that an arm does what it does by: a policy, a twin, or a rule's thresholds.
+    """Label of an arm -> the file that it decides by: a policy, a twin, or a rule's thresholds.
 
     Args:
         arms: All arms.
-        policies: The policy file of each, or its twin.
+        policies: Label of an arm -> its policy file, or its twin.
 
     Raises:
         RegistryError: If there are no such thresholds.
@@ -78,40 +78,36 @@ _DAY_S: Final = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRequest:
-    """What the user asked for.
-
-    Args:
-        scenario: Name or file.
-        arms: Controllers to compare.
-        mode: On this machine, or on its twin.
-        rounds: Blocks per condition.
-        block_s: Measured seconds per block.
-        burn_in_s: Seconds before that, after every switch.
-        seed: Seeds order, load and resampling.
-        out: Directory, new or resumable.
-        policy: File or name for the arms that run a policy and name none.
-        twin: Fitted twin, file or name.
-        calibration_s: Least length of the block that gives the target that controllers are told;
-            ``None`` means the scenario's.
-    """
+    """The request of the user."""
 
     scenario: str
+    """Name or file of the scenario."""
     arms: tuple[Arm, ...]
+    """The controllers to compare."""
     mode: Literal["live", "twin"]
+    """Whether blocks run on this machine or on its twin."""
     rounds: int
+    """Number of blocks of each condition."""
     block_s: float
+    """Measured length of a block."""
     burn_in_s: float
+    """Length of the burn-in before each block."""
     seed: int
+    """Seeds the order, the load and the resampling."""
     out: Path
+    """Directory of the comparison, new or to be resumed."""
     policy: str = "default"
+    """File or name of the policy for arms that run one and name none."""
     twin: str = "default"
+    """Fitted twin, file or name."""
     calibration_s: float | None = None
+    """Least length of the block that measures the target; ``None`` means the scenario's."""
 
     def __post_init__(self) -> None:
         """Refuse lengths that cannot be measured.
 
         Raises:
-            PlanError: If a length makes no sense.
+            PlanError: If a length is out of range.
         """
         if not 2.0 <= self.block_s <= _DAY_S or not 0.0 <= self.burn_in_s <= _DAY_S:
             raise PlanError(

@@ -1,7 +1,7 @@
-"""From the measures of all blocks to the table of a comparison. Pure.
+"""The table of a comparison, from the estimates of all conditions. Pure.
 
-What is resampled, and how, is in ``stallward.evaluation.measures.estimates``; with one round the
-result says ``"resampled": "windows"``, and its intervals miss what differs from block to block.
+Resampling is described in ``stallward.evaluation.measures.estimates``. With one round the result
+says ``"resampled": "windows"``, and its intervals miss the variation between blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND
 from stallward.evaluation.measures.block_measures import Array
 from stallward.evaluation.measures.bootstrap import RUN_WINDOWS
 from stallward.evaluation.measures.contrasts import Estimate, Estimates, contrasts, spread
-from stallward.evaluation.measures.estimates import Condition, Estimated, Known
+from stallward.evaluation.measures.estimates import (
+    ComparisonEstimates,
+    Condition,
+    ConditionFigures,
+)
 from stallward.evaluation.measures.intervals import (
     Scale,
     impact_interval,
@@ -35,39 +39,44 @@ from stallward.evaluation.results.comparison import (
 from stallward.evaluation.results.interval import Interval
 
 
-def tabulate(found: Estimated, facts: Mapping[str, ArmFacts], *, told: bool) -> Table:
-    """The figures of a comparison.
+def tabulate(
+    estimates: ComparisonEstimates, facts: Mapping[str, ArmFacts], *, target_given: bool
+) -> Table:
+    """Make the table of a comparison.
 
     Args:
-        found: The estimates.
-        facts: What else is to be said of each arm, by its label.
-        told: Whether the scenario says what the target is.
+        estimates: The estimates of all conditions.
+        facts: Label of an arm -> further facts about it.
+        target_given: Whether the scenario states the target.
     """
-    conditions, known = found.conditions, found.known
+    conditions, figures = estimates.conditions, estimates.figures
     own, ample = conditions[BACKGROUND].rates("units"), conditions[AMPLE].rates("units")
-    metrics = {name: _metrics(conditions[name], known, known[name]) for name in known}
+    metrics = {name: _metrics(conditions[name], figures, figures[name]) for name in figures}
     return Table(
-        slo_ms=found.target.ms,
-        slo_quantile=found.target.quantile,
-        slo_source="scenario" if told else "1.5 x p99 ample",
-        resampled="windows" if found.rounds == 1 else "blocks",
-        alone=_reference(conditions[ALONE], known[ALONE].estimates, own[0]),
-        ample=_reference(conditions[AMPLE], known[AMPLE].estimates, ample[0]),
+        slo_ms=estimates.target.ms,
+        slo_quantile=estimates.target.quantile,
+        slo_source="scenario" if target_given else "1.5 x p99 ample",
+        resampled="windows" if estimates.rounds == 1 else "blocks",
+        alone=_reference(conditions[ALONE], figures[ALONE].estimates, own[0]),
+        ample=_reference(conditions[AMPLE], figures[AMPLE].estimates, ample[0]),
         references=References(alone=metrics[ALONE], ample=metrics[AMPLE]),
         arms={
             arm: ArmResult(
                 blocks=len(conditions[arm].blocks),
                 metrics=metrics[arm],
-                spread=_spread(conditions[arm], conditions[AMPLE], known[arm].met),
+                spread=_spread(conditions[arm], conditions[AMPLE], figures[arm].met),
                 facts=facts[arm],
             )
-            for arm in found.arms
+            for arm in estimates.arms
         },
         contrasts=contrasts(
-            {arm: known[arm].estimates for arm in found.arms},
-            found.units,
-            min((_attainment_units(conditions[arm], known[arm]) for arm in found.arms), default=0),
-            jointly=found.rounds > 1,
+            {arm: figures[arm].estimates for arm in estimates.arms},
+            estimates.units,
+            min(
+                (_attainment_units(conditions[arm], figures[arm]) for arm in estimates.arms),
+                default=0,
+            ),
+            jointly=estimates.rounds > 1,
         ),
     )
 
@@ -93,9 +102,11 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _metrics(arm: Condition, all_known: Mapping[str, Known], known: Known) -> Metrics:
-    mine = known.estimates
-    alone, ample = all_known[ALONE].estimates, all_known[AMPLE].estimates
+def _metrics(
+    arm: Condition, all_figures: Mapping[str, ConditionFigures], figures: ConditionFigures
+) -> Metrics:
+    own = figures.estimates
+    alone, ample = all_figures[ALONE].estimates, all_figures[AMPLE].estimates
 
     def level(one: Estimate) -> Interval:
         return interval(one.value, one.draws, blocks=arm.units, scale=Scale.LOG)
@@ -108,18 +119,18 @@ def _metrics(arm: Condition, all_known: Mapping[str, Known], known: Known) -> Me
         return interval(rate[0], draws[:, 0], blocks=arm.units, scale=Scale.SHARE)
 
     return Metrics(
-        p50_ms=level(mine.p50_ms),
-        p95_ms=level(mine.p95_ms),
-        p99_ms=level(mine.p99_ms),
-        mean_ms=level(mine.mean_ms),
-        impact_mean=impact(mine.mean_ms, alone.mean_ms),
-        impact_p95=impact(mine.p95_ms, alone.p95_ms),
-        impact_p99=impact(mine.p99_ms, alone.p99_ms),
-        impact_ample_mean=impact(mine.mean_ms, ample.mean_ms),
-        impact_ample_p95=impact(mine.p95_ms, ample.p95_ms),
-        impact_ample_p99=impact(mine.p99_ms, ample.p99_ms),
-        slo_attainment=_attainment(arm, known),
-        background_work=level(mine.background_work),
+        p50_ms=level(own.p50_ms),
+        p95_ms=level(own.p95_ms),
+        p99_ms=level(own.p99_ms),
+        mean_ms=level(own.mean_ms),
+        impact_mean=impact(own.mean_ms, alone.mean_ms),
+        impact_p95=impact(own.p95_ms, alone.p95_ms),
+        impact_p99=impact(own.p99_ms, alone.p99_ms),
+        impact_ample_mean=impact(own.mean_ms, ample.mean_ms),
+        impact_ample_p95=impact(own.p95_ms, ample.p95_ms),
+        impact_ample_p99=impact(own.p99_ms, ample.p99_ms),
+        slo_attainment=_attainment(arm, figures),
+        background_work=level(own.background_work),
         psi_some_share=share("psi_some_s"),
         paused_share=share("paused_s"),
     )
@@ -130,16 +141,16 @@ def _spread(arm: Condition, ample: Condition, met: Sequence[Array]) -> Spread:
     return spread(arm.p99s_ms(), ample.p99s_ms(), shares)
 
 
-def _attainment(arm: Condition, known: Known) -> Interval:
-    windows = sum(m.size for m in known.met)
+def _attainment(arm: Condition, figures: ConditionFigures) -> Interval:
+    windows = sum(m.size for m in figures.met)
     return share_interval(
-        int(sum(m.sum() for m in known.met)),
+        int(sum(m.sum() for m in figures.met)),
         windows,
-        known.estimates.slo_attainment.draws,
-        units=_attainment_units(arm, known),
+        figures.estimates.slo_attainment.draws,
+        units=_attainment_units(arm, figures),
     )
 
 
-def _attainment_units(arm: Condition, known: Known) -> int:
-    """Independent units of attainment: blocks, or runs of the windows in the only one."""
-    return sum(m.size for m in known.met) // RUN_WINDOWS if arm.single else arm.units
+def _attainment_units(arm: Condition, figures: ConditionFigures) -> int:
+    """The independent units of attainment: blocks, or runs of windows of a single block."""
+    return sum(m.size for m in figures.met) // RUN_WINDOWS if arm.single else arm.units

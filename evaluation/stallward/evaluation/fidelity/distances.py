@@ -1,7 +1,7 @@
-"""How far a twin's blocks are from live ones: pure functions of measured blocks.
+"""The errors and distances of a twin's blocks from live ones: functions of measured blocks. Pure.
 
-Errors are ``|ln(twin/live)|``: 0.1 is about 10 %. What is unknown or nothing on one side alone is
-off by a factor without bound, which counts as 10.
+Errors are ``|ln(twin/live)|``: 0.1 is about 10 %. If a figure is unknown or 0 on one side only,
+the factor has no bound and counts as 10.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNKNOWN_ERROR: Final = float(np.log(10.0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmErrors:
-    """Errors of latency and work; NaN where both sides are unknown."""
+    """Errors of latency and work; NaN if both sides are unknown."""
 
     p50: float
     p95: float
@@ -39,7 +39,7 @@ class ArmErrors:
     work: float
 
     def known(self) -> Errors:
-        """These errors as results show them: what is not known is ``None``."""
+        """These errors as results hold them: ``None`` for what is unknown."""
         return Errors(
             p50=finite(self.p50),
             p95=finite(self.p95),
@@ -50,20 +50,20 @@ class ArmErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmFidelity:
-    """Twin against live for one arm that the fit did not see."""
+    """Twin against live for one arm, which a fit may have left out."""
 
     scenario: str
     arm: str
     live: Observed
     twin: Observed
     replay: Signals | None = None
-    """What naive replay says of this arm: what was recorded under ``none``, whatever is done."""
+    """The prediction of naive replay: what was recorded under ``none``, whatever the arm does."""
     scales: Mapping[str, float] = field(default_factory=dict)
-    """How much each signal varies over the scenario's live runs."""
+    """The variation of each signal over the scenario's live runs."""
 
     @property
     def errors(self) -> ArmErrors:
-        """How far the twin is off."""
+        """The errors of the twin."""
         return _errors(
             Half(latency_ms=self.twin.latency_ms, work=self.twin.work),
             Half(latency_ms=self.live.latency_ms, work=self.live.work),
@@ -71,24 +71,24 @@ class ArmFidelity:
 
     @property
     def floor(self) -> ArmErrors:
-        """The same of live against live: two recordings, or the halves of the only one."""
+        """The errors of live against live: two recordings, or the halves of a single one."""
         return noise_floor(self.live)
 
     @property
     def twin_distances(self) -> dict[str, float]:
-        """Of each signal, twin against live."""
+        """Name of a signal -> distance of the twin from live."""
         return distances(pooled(self.live.signals), pooled(self.twin.signals), self.scales)
 
     @property
     def replay_distances(self) -> dict[str, float]:
-        """Of each signal, naive replay against live; none for the arm that is replayed."""
+        """Name of a signal -> distance of naive replay from live; empty for the replayed arm."""
         if self.replay is None:
             return {}
         return distances(pooled(self.live.signals), self.replay, self.scales)
 
     @property
     def floor_distances(self) -> dict[str, float]:
-        """Of each signal, live against live: two recordings, or the halves of the only one."""
+        """Name of a signal -> distance of live from live: two recordings, or the halves of one."""
         runs = self.live.signals
         if not runs:
             return {}
@@ -97,22 +97,22 @@ class ArmFidelity:
 
     @property
     def covered(self) -> dict[str, bool]:
-        """Whether what was seen live is among what the twin's blocks say, from least to most."""
+        """Figure -> whether its live value lies within the range of the twin's blocks."""
         live, blocks = self.live.latency_ms, self.twin.blocks
-        said = [quantiles_ms([block.latency_ms]) for block in blocks]
-        found = {
-            "p50": _among(live.p50, [one.p50 for one in said]),
-            "p95": _among(live.p95, [one.p95 for one in said]),
-            "p99": _among(live.p99, [one.p99 for one in said]),
+        predicted = [quantiles_ms([block.latency_ms]) for block in blocks]
+        inside = {
+            "p50": _within_range(live.p50, [one.p50 for one in predicted]),
+            "p95": _within_range(live.p95, [one.p95 for one in predicted]),
+            "p99": _within_range(live.p99, [one.p99 for one in predicted]),
         }
         if self.live.own_units_per_s is not None:
-            found["work"] = _among(
+            inside["work"] = _within_range(
                 float(self.live.work[0]), [self.twin.work_of(block.units) for block in blocks]
             )
-        return found
+        return inside
 
     def row(self) -> ArmRow:
-        """The arm as results show it."""
+        """The arm as results hold it."""
         relative = self.live.own_units_per_s is not None
         return ArmRow(
             scenario=self.scenario,
@@ -133,12 +133,12 @@ class ArmFidelity:
 
 
 def noise_floor(live: Observed) -> ArmErrors:
-    """Live against live: between two recordings, or between the halves of the only one."""
+    """The errors of live against live: two recordings, or the halves of a single one."""
     return _errors(*live.halves())
 
 
 def summarise_fidelity(arms: Sequence[ArmFidelity]) -> FidelitySummary:
-    """Errors, distances and coverage over all arms, signs of effects, ranks per scenario."""
+    """Summarise all arms: errors, distances, coverage, signs of effects, ranks per scenario."""
     errors, floors = [arm.errors for arm in arms], [arm.floor for arm in arms]
     scenarios = {
         name: _scenario([arm for arm in arms if arm.scenario == name])
@@ -180,7 +180,7 @@ def _scenario(arms: Sequence[ArmFidelity]) -> ScenarioFidelity:
 
 
 def _ratio(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:
-    """Median over arms of mean distance over mean distance, of the signals that both have."""
+    """The median over arms of the ratio of mean distances, over the signals that both have."""
     ratios = []
     for one, two in pairs:
         both = [name for name in one if name in two]
@@ -190,9 +190,9 @@ def _ratio(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> 
     return float(np.median(ratios)) if ratios else None
 
 
-def _among(value: float, said: Sequence[float]) -> bool:
-    """Whether ``value`` lies among what was said."""
-    return bool(min(said) <= value <= max(said)) if len(said) else False
+def _within_range(value: float, others: Sequence[float]) -> bool:
+    """Whether ``value`` lies between the smallest and the largest of ``others``."""
+    return bool(min(others) <= value <= max(others)) if len(others) else False
 
 
 def _median(errors: Sequence[float]) -> float | None:
@@ -214,18 +214,19 @@ def _errors(one: Half, two: Half) -> ArmErrors:
 
 
 def _work_error(twin: Array, live: Array) -> float:
-    """Mean of the errors of each entry, so that opposite errors do not cancel."""
+    """The mean of the errors of all entries, so that opposite errors do not cancel."""
     if twin.shape != live.shape:
         return float("nan")
     errors = [
-        _log_error(float(here), float(there)) for here, there in zip(twin, live, strict=True)
+        _log_error(float(on_twin), float(on_node))
+        for on_twin, on_node in zip(twin, live, strict=True)
     ]
     known = [error for error in errors if np.isfinite(error)]
     return float(np.mean(known)) if known else float("nan")
 
 
 def _log_error(twin: float, live: float) -> float:
-    """``|ln(twin/live)|``; a factor of 10 where only one of them is known or above 0."""
+    """``|ln(twin/live)|``; the logarithm of 10 if only one of them is known and above 0."""
     usable = [bool(np.isfinite(value) and value > 0) for value in (twin, live)]
     if not all(usable):
         return _UNKNOWN_ERROR if any(usable) else float("nan")
@@ -239,5 +240,5 @@ def _latencies(latency_ms: QuantilesMs) -> Latencies:
 
 
 def finite(value: float) -> float | None:
-    """``value``, or ``None`` where it is unknown."""
+    """``value``, or ``None`` if it is unknown."""
     return float(value) if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Effects between arms, and whether the twin has their signs right. Pure."""
+"""The effects between arms, and whether their signs on the twin are right. Pure."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from stallward.evaluation.measures.bootstrap import (
 )
 
 _RESAMPLES: Final = 400
-_SURE: Final = (0.025, 0.975)
+_INTERVAL: Final = (0.025, 0.975)
 
 
 def count_signs(arms: Sequence[tuple[Observed, Observed]]) -> tuple[int, int]:
-    """Effects on p95 and on background work, between all pairs of arms.
+    """Count the effects on p95 and on background work between all pairs of arms.
 
-    An effect is certain if its live interval excludes zero: 95 %, seconds of all blocks of an arm
-    resampled in runs.
+    An effect is certain if its live 95 % interval excludes zero. The interval comes from
+    resampling the seconds of all blocks of an arm, in runs.
 
     Args:
-        arms: What each did live and on the twin.
+        arms: The blocks of each arm, live and on the twin.
 
     Returns:
         How many certain effects have the right sign on the twin, and how many there are.
     """
     rng = np.random.default_rng(0)
     draws = [_draws(live, rng) for live, _ in arms]
-    said = [_said(twin) for _, twin in arms]
+    predicted = [_predicted(twin) for _, twin in arms]
     right = counted = 0
     for one, two in combinations(range(len(arms)), 2):
-        for measure in range(len(said[one])):
+        for measure in range(len(predicted[one])):
             sign = _sure_sign(draws[one][measure] - draws[two][measure])
             if sign:
                 counted += 1
-                # A twin that does not know has no sign right: NaN equals nothing.
-                right += bool(np.sign(said[one][measure] - said[two][measure]) == sign)
+                # An unknown figure of the twin counts as a wrong sign: NaN equals nothing.
+                difference = predicted[one][measure] - predicted[two][measure]
+                right += bool(np.sign(difference) == sign)
     return right, counted
 
 
 def _draws(live: Observed, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Resamples of the logarithm of p95 and of the background work."""
+    """Bootstrap draws of the logarithm of p95, and of the background work."""
     windows = [pool for block in live.blocks for pool in block.latency_windows()]
     counts = moving_block_counts(len(windows), RUN_WINDOWS, _RESAMPLES, rng)
     with np.errstate(divide="ignore"):
@@ -57,16 +58,16 @@ def _draws(live: Observed, rng: np.random.Generator) -> tuple[Array, Array]:
     return p95, np.array([live.work_of(np.repeat(units, row, axis=0)) for row in counts])
 
 
-def _said(twin: Observed) -> tuple[float, float]:
-    """Logarithm of p95, and background work, on the twin."""
+def _predicted(twin: Observed) -> tuple[float, float]:
+    """The logarithm of p95 and the background work on the twin."""
     units = np.concatenate([block.units for block in twin.blocks])
     return float(np.log(twin.latency_ms.p95)), twin.work_of(units)
 
 
 def _sure_sign(differences: Array) -> int:
-    """The sign of an effect; 0 where its interval holds zero, or nothing is known."""
+    """The sign of an effect; 0 if its interval contains zero, or too little is known."""
     known = differences[np.isfinite(differences)]
     if len(known) < len(differences) / 2:
         return 0
-    low, high = np.quantile(known, _SURE)
+    low, high = np.quantile(known, _INTERVAL)
     return int(np.sign(low)) if low * high > 0.0 else 0

@@ -1,4 +1,4 @@
-"""The fits that fidelity is measured with, kept until it is: all of them take hours."""
+"""The fits for a measurement of fidelity. They take hours, so they are kept until it is done."""
 
 from __future__ import annotations
 
@@ -20,31 +20,28 @@ from stallward.training.progress import Report, silent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fits:
-    """How twins are fitted, and where they are kept so that an interrupted measure goes on.
-
-    Args:
-        generations: Of each fit: the same on any machine.
-        seed: Of each search.
-        directory: Where they and nothing else are kept; ``None`` for nowhere.
-    """
+    """How twins are fitted, and where they are kept so that an interrupted measure goes on."""
 
     generations: int = 100
+    """Generations of each fit; with the same number, a fit is the same on any machine."""
     seed: int = 1
+    """Seeds each search."""
     directory: Path | None = None
+    """A directory for the fits and nothing else; with ``None`` they are not kept."""
 
     def fit(self, recordings: Sequence[Path], report: Report = silent) -> FittedTwin:
-        """Fit a twin to ``recordings`` of one scenario, or take what was fitted to the same.
+        """Fit a twin to ``recordings`` of one scenario, or load the fit that was kept.
 
         Raises:
-            EvaluationError: If there is none, or they are of several scenarios.
-            DatasetError: If they cannot describe the scenario.
-            TwinError: If it cannot be written down.
+            EvaluationError: If there is no recording, or they are of several scenarios.
+            DatasetError: If the scenario cannot be described from them.
+            TwinError: If the fit cannot be saved.
         """
         kept = None if self.directory is None else self._place(self.directory, recordings)
         if kept is not None:
             try:
                 return load_fitted(kept)
-            except TwinError:  # there is none, or one that an older version left
+            except TwinError:  # there is none, or it is from an older version
                 pass
         twin = fit_recordings(
             recordings, generations=self.generations, seed=self.seed, report=report
@@ -53,13 +50,13 @@ class Fits:
             save_fitted(kept, twin)
         return twin
 
-    def forget(self) -> None:
-        """Remove them: what they were for is written, and the next version may fit otherwise."""
+    def remove(self) -> None:
+        """Remove the kept fits: once the result is written, nothing needs them any more."""
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _place(self, directory: Path, recordings: Sequence[Path]) -> Path:
-        """Named after all that a fit follows from, the twin's own code among it."""
+        """The file of a fit, named by a hash of everything it depends on, including the code."""
         digest = hashlib.sha256(repr((_code(), self.generations, self.seed)).encode())
         for recording in sorted(recordings):
             for file in sorted(p for p in recording.rglob("*") if p.is_file()):
@@ -70,7 +67,7 @@ class Fits:
 
 @functools.cache
 def _code() -> str:
-    """A digest of what computes a twin and of what fits it."""
+    """A digest of the code that computes twins and fits them."""
     digest = hashlib.sha256()
     for package in (stallward.env.twin, stallward.training):
         for folder in package.__path__:
@@ -79,4 +76,4 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-USUAL_FITS: Final = Fits()
+DEFAULT_FITS: Final = Fits()

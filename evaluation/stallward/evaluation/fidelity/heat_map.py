@@ -1,4 +1,4 @@
-"""Where a twin is off: a cell for every signal of every arm, laid out for the page. Pure."""
+"""The heat map of a twin's distances: a cell for every signal of every arm. Pure."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ _COLUMN: Final = 34.0
 _LEFT: Final = 330.0
 _TOP: Final = 190.0
 _GAP: Final = 10.0
-"""Between scenarios."""
+"""Space between two scenarios, in pixels."""
 _FULL: Final = 0.5
-"""Distance, in units of how much a signal varies live, from which a cell is as dark as can be."""
+"""The distance, in units of a signal's variation live, at which a cell is fully dark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """How far the twin is off in one signal of one arm.
-
-    Attributes:
-        x, y, width, height: Its place.
-        opacity: How dark it is.
-        framed: Whether live is as far from live.
-        hint: What a pointer resting on it is told.
-    """
+    """The cell for the distance of one signal of one arm."""
 
     x: float
+    """The left edge, in pixels."""
     y: float
+    """The upper edge."""
     width: float
+    """The width."""
     height: float
+    """The height."""
     opacity: str
+    """How dark the cell is."""
     framed: bool
+    """Whether live is at least as far from live."""
     hint: str
+    """The text shown when a pointer rests on the cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnName:
-    """The name of a signal, and where it begins."""
+    """The name of a signal, and the position where it begins."""
 
     x: float
     y: float
@@ -49,7 +49,7 @@ class ColumnName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatRow:
-    """An arm: its name, where that ends, and a cell for every signal that is known."""
+    """An arm: its name, the position where that ends, and a cell for every known signal."""
 
     x: float
     y: float
@@ -59,7 +59,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """The whole map; ``full`` is the distance from which a cell is as dark as can be."""
+    """The whole map; ``full`` is the distance at which a cell is fully dark."""
 
     width: float
     height: float
@@ -69,7 +69,7 @@ class HeatMap:
 
 
 def heat_map(arms: Sequence[ArmRow]) -> HeatMap:
-    """The twin's distance of every signal of every arm."""
+    """Lay out the twin's distance of every signal of every arm."""
     names = list(dict.fromkeys(name for arm in arms for name in arm.distances.twin))
     rows: list[HeatRow] = []
     y, before = _TOP, None
@@ -102,7 +102,7 @@ def _cell(arm: ArmRow, name: str, x: float, y: float) -> Cell | None:
     twin, floor = arm.distances.twin.get(name), arm.distances.floor.get(name)
     if twin is None:
         return None
-    said = f"{arm.scenario} {arm.arm}, {name}: {twin:.3f}"
+    words = f"{arm.scenario} {arm.arm}, {name}: {twin:.3f}"
     return Cell(
         x=x + 1.5,
         y=y + 1.5,
@@ -110,5 +110,5 @@ def _cell(arm: ArmRow, name: str, x: float, y: float) -> Cell | None:
         height=_ROW - 3.0,
         opacity=f"{min(twin / _FULL, 1.0):.2f}",
         framed=floor is not None and twin <= floor,
-        hint=said if floor is None else f"{said}, live from live {floor:.3f}",
+        hint=words if floor is None else f"{words}, live from live {floor:.3f}",
     )

@@ -1,18 +1,19 @@
-"""``stallward fidelity``: how far the twin is off from live runs that no fit has seen.
+"""``stallward fidelity``: the errors of twins against live runs that no fit has seen.
 
-*Arms left out*: for every scenario and arm that was recorded, a twin is fitted to the scenario's
-other recordings. *Scenarios left out*: for every scenario that policies are not trained on (to
-choose by, or held out for the end, ``stallward.env.recording.split``), a twin gets the sizes and
-full speeds from its references, and the parameters from the fits of others, of those most like it
-first (:mod:`stallward.training.twin_fit.transfer`), none its own.
+*Arms left out*: for every scenario and every recorded arm, a twin is fitted to the other
+recordings of the scenario. *Scenarios left out*: for every scenario that policies are not trained
+on (the parts for validation and test, ``stallward.env.recording.split``), a twin takes the sizes
+and full speeds from the scenario's references. Its parameters come from the fits of other
+scenarios, the most similar ones first (:mod:`stallward.training.twin_fit.transfer`).
 
-That twin runs the arm (the controller itself, closed loop, not a replay), and what came of it is
-laid beside the recordings (``stallward.evaluation.fidelity.distances``). Beside each figure stands
-the noise floor: the same between two live recordings of the arm, or the halves of the only one.
+The twin runs the arm: the controller itself in a closed loop, not a replay. The result is compared
+with the recordings (``stallward.evaluation.fidelity.distances``). Each figure comes with its noise
+floor: the same figure between two live recordings of the arm, or between the halves of a single
+one.
 
-*Twins as they are*: the same for twins that were fitted before, each beside all recordings of its
-scenario. What a policy that was trained on them does live shows whether they agree with the node
-where it goes.
+*Twins as they are*: the same for twins that were fitted before, each against all recordings of its
+scenario. Recordings of a policy that was trained on them show whether they agree with the node in
+the states that the policy visits.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from stallward.evaluation.blocks.request import NO_ARM, Condition, RunRequest, f
 from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.fidelity.distances import ArmFidelity, summarise_fidelity
-from stallward.evaluation.fidelity.fits import USUAL_FITS, Fits
+from stallward.evaluation.fidelity.fits import DEFAULT_FITS, Fits
 from stallward.evaluation.fidelity.observed import Observed
 from stallward.evaluation.fidelity.recorded import (
-    ByScenario,
-    Recorded,
-    _divided,
-    _recorded,
-    load_recorded,
+    MeasuredRun,
+    RunsByScenario,
+    load_measured_runs,
+    measure_run,
+    training_and_held_out,
 )
 from stallward.evaluation.fidelity.result import FidelityResult, FidelityTable
 from stallward.evaluation.fidelity.signals import pooled, scales_of
@@ -56,17 +57,17 @@ from stallward.training.twin_fit.exogenous import estimate_exogenous
 from stallward.training.twin_fit.transfer import transfer
 
 _TWIN_BLOCKS: Final = 12
-"""Twin blocks per arm: so many draws of parameters and arrivals."""
+"""Twin blocks per arm; each draws its own parameters and arrivals."""
 _REPLAYED: Final = "none"
-"""Naive replay plays back what was recorded under this arm."""
+"""Naive replay plays back the recordings of this arm."""
 _OWN_BLOCKS: Final = 2
-"""Of the background by itself, which varies little."""
+"""Twin blocks of the background by itself; it varies little."""
 
 
 def measure_fidelity(
     recordings: Path,
     *,
-    fits: Fits = USUAL_FITS,
+    fits: Fits = DEFAULT_FITS,
     scenario: str = "",
     arm: str = "",
     twins: Sequence[FittedTwin] = (),
@@ -76,26 +77,29 @@ def measure_fidelity(
     """Measure the fidelity of twins fitted to ``recordings``, or of twins as they are.
 
     Args:
-        recordings: Directory of them.
-        fits: How they are fitted, and where they are kept until all is measured. Its seed
-            seeds the twins' runs, too.
-        scenario: Only this one; empty for all.
-        arm: Only this one is left out and predicted; empty for each in turn.
-        twins: Take these, each for its scenario, and fit none; without any, fit.
-        workers: Fits at once, as many as there are processors by default.
-        report: Told how far it is.
+        recordings: Directory of recordings.
+        fits: How twins are fitted, and where the fits are kept until the measurement is done. Its
+            seed also seeds the twins' runs.
+        scenario: The only scenario to measure; empty for all.
+        arm: The only arm to leave out and predict; empty for each in turn.
+        twins: Fitted twins to measure as they are, each for its scenario; if empty, twins are
+            fitted.
+        workers: How many fits run at once; by default, one for each processor.
+        report: Called with the progress.
 
     Raises:
-        EvaluationError: If there are not two arms of any scenario, or none of a twin's.
+        EvaluationError: If no scenario has two arms, or no recording fits one of ``twins``.
         RecordingError: If a recording cannot be opened.
     """
-    by_scenario: dict[str, list[Recorded]] = {}
-    for recorded in load_recorded(recordings, scenario):
-        by_scenario.setdefault(recorded.run.scenario, []).append(recorded)
+    by_scenario: dict[str, list[MeasuredRun]] = {}
+    for measured in load_measured_runs(recordings, scenario):
+        by_scenario.setdefault(measured.run.scenario, []).append(measured)
     if twins:
-        return _of_twins(by_scenario, twins, arm, fits.seed, workers=workers, report=report)
-    learned, strange = _divided(by_scenario)
-    arms = {name: _arms(mine) for name, mine in learned.items()}
+        return _measure_as_they_are(
+            by_scenario, twins, arm, fits.seed, workers=workers, report=report
+        )
+    training, held_out = training_and_held_out(by_scenario)
+    arms = {name: _arms(runs) for name, runs in training.items()}
     jobs = [
         (name, one)
         for name, all_arms in arms.items()
@@ -110,23 +114,23 @@ def measure_fidelity(
             next_step="Record some with `stallward record`, or name another directory.",
         )
     rows = run_in_parallel(
-        [partial(_left_out, learned[name], one, fits) for name, one in jobs],
+        [partial(_left_out, training[name], one, fits) for name, one in jobs],
         part(report, 0.0, 0.9),
         workers=workers,
     )
     others = _scenarios_left_out(
-        learned, strange, arm, fits, workers=workers, report=part(report, 0.9, 1.0)
+        training, held_out, arm, fits, workers=workers, report=part(report, 0.9, 1.0)
     )
     report("done", 1.0)
     return FidelityResult(
         twins="fitted without the arm",
-        table=_table(rows, _not_run(learned, arm)),
-        left_out_scenarios=_table(others, _not_run(strange, arm)) if others else None,
+        table=_table(rows, _not_run(training, arm)),
+        left_out_scenarios=_table(others, _not_run(held_out, arm)) if others else None,
     )
 
 
-def _of_twins(
-    by_scenario: ByScenario,
+def _measure_as_they_are(
+    by_scenario: RunsByScenario,
     twins: Sequence[FittedTwin],
     arm: str,
     seed: int,
@@ -134,30 +138,30 @@ def _of_twins(
     workers: int | None,
     report: Report,
 ) -> FidelityResult:
-    """Lay twins as they are beside all recorded arms of their scenarios."""
+    """Compare twins as they are with all recorded arms of their scenarios."""
     jobs = [
-        (mine, one, twin)
+        (runs, one, twin)
         for twin in twins
-        for mine in [by_scenario.get(twin.scenario.name, ())]
-        for one in _arms(mine)
+        for runs in [by_scenario.get(twin.scenario.name, ())]
+        for one in _arms(runs)
         if arm in ("", one)
     ]
     if not jobs:
         names = ", ".join(twin.scenario.name for twin in twins)
         raise EvaluationError(
-            f"No recording{f' of {arm!r}' if arm else ''} can be laid beside the twins of {names}:"
-            " none is of their scenarios, or of an arm that can still be run.",
+            f"No recording{f' of {arm!r}' if arm else ''} can be compared with the twins of "
+            f"{names}: none is of their scenarios, or of an arm that can still be run.",
             next_step="Record some with `stallward record`, or name other twins.",
         )
     rows = run_in_parallel(
-        [partial(_as_it_is, mine, one, twin, seed) for mine, one, twin in jobs],
+        [partial(_as_it_is, runs, one, twin, seed) for runs, one, twin in jobs],
         report,
         workers=workers,
     )
     report("done", 1.0)
-    mine = {twin.scenario.name: by_scenario.get(twin.scenario.name, ()) for twin in twins}
+    used = {twin.scenario.name: by_scenario.get(twin.scenario.name, ()) for twin in twins}
     return FidelityResult(
-        twins="as they are", table=_table(rows, _not_run(mine, arm)), left_out_scenarios=None
+        twins="as they are", table=_table(rows, _not_run(used, arm)), left_out_scenarios=None
     )
 
 
@@ -171,35 +175,35 @@ def _table(arms: Sequence[ArmFidelity], not_run: Sequence[str]) -> FidelityTable
     )
 
 
-def _not_run(by_scenario: ByScenario, arm: str) -> list[str]:
-    """Recorded arms that cannot be run any more, each with its scenario."""
+def _not_run(by_scenario: RunsByScenario, arm: str) -> list[str]:
+    """The recorded arms that cannot be run any more, each with its scenario."""
     return [
         f"{name} {one}"
-        for name, mine in by_scenario.items()
-        for one in _together(mine)
-        if arm in ("", one) and one not in _arms(mine)
+        for name, runs in by_scenario.items()
+        for one in _together(runs)
+        if arm in ("", one) and one not in _arms(runs)
     ]
 
 
 def _as_it_is(
-    mine: Sequence[Recorded], arm: str, twin: FittedTwin, seed: int, report: Report
+    runs: Sequence[MeasuredRun], arm: str, twin: FittedTwin, seed: int, report: Report
 ) -> ArmFidelity:
     report(f"{twin.scenario.name}, {arm}", 0.0)
-    return _compared(mine, arm, twin, seed)
+    return _compared(runs, arm, twin, seed)
 
 
-def _arms(mine: Sequence[Recorded]) -> list[str]:
-    """Arms of a scenario that ran together with the background and can be run on the twin."""
-    return [name for name, run in _together(mine).items() if _can_run(run)]
+def _arms(runs: Sequence[MeasuredRun]) -> list[str]:
+    """The arms of a scenario that ran together with the background and can run on the twin."""
+    return [name for name, run in _together(runs).items() if _can_run(run)]
 
 
-def _together(mine: Sequence[Recorded]) -> dict[str, RunInfo]:
-    """Arms of a scenario that ran together with the background, and the last run of each."""
-    return {r.run.arm: r.run for r in mine if r.run.condition == "together"}
+def _together(runs: Sequence[MeasuredRun]) -> dict[str, RunInfo]:
+    """The arms of a scenario that ran together with the background -> the last run of each."""
+    return {r.run.arm: r.run for r in runs if r.run.condition == "together"}
 
 
 def _can_run(run: RunInfo) -> bool:
-    """Whether the arm of a recording can be run: not a policy that has been replaced since."""
+    """Whether the arm of a recording can still be run; a policy that was replaced cannot."""
     try:
         arm = make_arms([run.arm])[0]
         policy = find_policy_of(arm, "default", run.scenario)
@@ -210,18 +214,18 @@ def _can_run(run: RunInfo) -> bool:
     return run.policy_sha256 in ("", file_sha256(policy))
 
 
-def _left_out(mine: Sequence[Recorded], arm: str, fits: Fits, report: Report) -> ArmFidelity:
+def _left_out(runs: Sequence[MeasuredRun], arm: str, fits: Fits, report: Report) -> ArmFidelity:
     """Fit a scenario's twin without ``arm`` and run it there."""
-    rest = [r.path for r in mine if r.run.arm != arm or r.run.condition != "together"]
+    rest = [r.path for r in runs if r.run.arm != arm or r.run.condition != "together"]
     twin = fits.fit(rest, lambda message, share: report(f"without {arm}, {message}", share))
-    return _compared(mine, arm, twin, fits.seed)
+    return _compared(runs, arm, twin, fits.seed)
 
 
-def _compared(mine: Sequence[Recorded], arm: str, twin: FittedTwin, seed: int) -> ArmFidelity:
-    """Run an arm on a twin and lay it beside the recordings of its scenario."""
-    together = [r for r in mine if r.run.condition == "together"]
+def _compared(runs: Sequence[MeasuredRun], arm: str, twin: FittedTwin, seed: int) -> ArmFidelity:
+    """Run an arm on a twin and compare it with the recordings of its scenario."""
+    together = [r for r in runs if r.run.condition == "together"]
     live = [r for r in together if r.run.arm == arm]
-    own = [r for r in mine if r.run.condition == "background"]
+    own = [r for r in runs if r.run.condition == "background"]
     run = live[0].run
     simulated = run_on_twin(twin, run, make_arms([arm])[0], blocks=_TWIN_BLOCKS, seed=seed)
     own_simulated = (
@@ -242,7 +246,7 @@ def _compared(mine: Sequence[Recorded], arm: str, twin: FittedTwin, seed: int) -
     )
 
 
-def _observed(blocks: Sequence[Recorded], own: Sequence[Recorded]) -> Observed:
+def _observed(blocks: Sequence[MeasuredRun], own: Sequence[MeasuredRun]) -> Observed:
     return Observed(
         blocks=tuple(r.measures for r in blocks),
         own_units_per_s=_units_per_s([r.measures for r in own]),
@@ -251,45 +255,45 @@ def _observed(blocks: Sequence[Recorded], own: Sequence[Recorded]) -> Observed:
 
 
 def _scenarios_left_out(
-    learned: ByScenario,
-    strange: ByScenario,
+    training: RunsByScenario,
+    held_out: RunsByScenario,
     arm: str,
     fits: Fits,
     *,
     workers: int | None,
     report: Report,
 ) -> list[ArmFidelity]:
-    """Run the arms of held-out scenarios on twins whose parameters others were fitted for."""
+    """Run the arms of held-out scenarios on twins with parameters fitted to other scenarios."""
     jobs = [
-        (name, one) for name, mine in strange.items() for one in _arms(mine) if arm in ("", one)
+        (name, one) for name, runs in held_out.items() for one in _arms(runs) if arm in ("", one)
     ]
     if not jobs:
         return []
     fitted = run_in_parallel(
-        [partial(fits.fit, [r.path for r in mine]) for mine in learned.values()],
+        [partial(fits.fit, [r.path for r in runs]) for runs in training.values()],
         part(report, 0.0, 0.6),
         workers=workers,
     )
     return run_in_parallel(
-        [partial(_transferred, strange[name], one, fitted, fits.seed) for name, one in jobs],
+        [partial(_transferred, held_out[name], one, fitted, fits.seed) for name, one in jobs],
         part(report, 0.6, 1.0),
         workers=workers,
     )
 
 
 def _transferred(
-    mine: Sequence[Recorded], arm: str, fitted: Sequence[FittedTwin], seed: int, _report: Report
+    runs: Sequence[MeasuredRun], arm: str, fitted: Sequence[FittedTwin], seed: int, _report: Report
 ) -> ArmFidelity:
     """Run an arm of a scenario that no fit has seen."""
-    references = [load_recording(r.path) for r in mine if r.run.condition != "together"]
-    pressed = next(r.run for r in mine if r.run.condition == "together")
-    described = estimate_exogenous(pressed.scenario, references)
-    twin = transfer(replace(described, zone_bytes=pressed.sandbox_bytes), fitted)
-    return _compared(mine, arm, twin, seed)
+    references = [load_recording(r.path) for r in runs if r.run.condition != "together"]
+    under_pressure = next(r.run for r in runs if r.run.condition == "together")
+    described = estimate_exogenous(under_pressure.scenario, references)
+    twin = transfer(replace(described, zone_bytes=under_pressure.sandbox_bytes), fitted)
+    return _compared(runs, arm, twin, seed)
 
 
 def _units_per_s(blocks: Sequence[BlockMeasures]) -> Array | None:
-    """Each group's rate; ``None`` without blocks."""
+    """The rate of each group; ``None`` if there are no blocks."""
     if not blocks:
         return None
     return np.asarray(np.concatenate([block.units for block in blocks]).mean(axis=0))
@@ -303,12 +307,12 @@ def run_on_twin(
     blocks: int,
     seed: int,
     condition: Condition = "together",
-) -> list[Recorded]:
-    """Run an arm on a twin as it was run live: same target, same length, ``blocks`` times."""
+) -> list[MeasuredRun]:
+    """Run ``blocks`` blocks of an arm on a twin, with the target and the length of a live run."""
     scenario = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
     runner = TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
     policy = find_policy_of(arm, "default", run.scenario)
-    found = []
+    measured = []
     with temporary_folder("twin") as folder:
         for block in range(blocks):
             out = folder / f"{block}"
@@ -322,5 +326,5 @@ def run_on_twin(
                 seed=seed + block,
             )
             runner.run_block(request, out)
-            found.append(_recorded(out, load_run(out)))
-    return found
+            measured.append(measure_run(out, load_run(out)))
+    return measured

@@ -1,4 +1,4 @@
-"""What an arm did on the node, or on the twin: its blocks and what they come to. Pure."""
+"""The blocks of an arm on the node or on the twin, and their figures. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantilesMs:
-    """Quantiles of latency in milliseconds; NaN without any request."""
+    """Quantiles of latency in milliseconds; NaN if there was no request."""
 
     p50: float
     p95: float
@@ -28,7 +28,7 @@ class QuantilesMs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Half:
-    """Latency and work of one of two parts of what was observed."""
+    """Latency and work of one half of the observations of an arm."""
 
     latency_ms: QuantilesMs
     work: Array
@@ -40,32 +40,33 @@ class Observed:
 
     blocks: tuple[BlockMeasures, ...]
     own_units_per_s: Array | None
-    """Each group's rate with the node (or the twin) to itself; ``None`` if not measured."""
+    """The rate of each group when the background has the node (or the twin) to itself; ``None`` if
+    that was not measured."""
     signals: tuple[Signals, ...] = ()
-    """Of each block."""
+    """The signals of each block."""
 
     @property
     def latency_ms(self) -> QuantilesMs:
-        """Quantiles of the pooled requests."""
+        """Quantiles of the requests of all blocks together."""
         return quantiles_ms([block.latency_ms for block in self.blocks])
 
     @property
     def work(self) -> Array:
-        """``(1,)``: background work, the mean of the groups' shares of their own rates.
+        """Background work, ``(1,)``: the mean over groups of rate over own rate.
 
-        Without own rates ``(G,)``: the groups' units/s.
+        Without own rates: the units per second of each group, ``(G,)``.
         """
         rate = np.concatenate([block.units for block in self.blocks]).mean(axis=0)
         return self._relative(np.asarray(rate, dtype=np.float64))
 
     def work_of(self, windows: Array) -> float:
-        """Background work in some seconds, rows of units ``(W, G)``; NaN without own rates."""
+        """Background work in some windows, given as units ``(W, G)``; NaN without own rates."""
         if self.own_units_per_s is None or not len(windows):
             return float("nan")
         return float(self._relative(windows.mean(axis=0))[0])
 
     def halves(self) -> tuple[Half, Half]:
-        """Latencies and work of the first two blocks, or of the halves of the only one."""
+        """Latency and work of the first two blocks, or of the two halves of a single block."""
         if len(self.blocks) >= 2:
             one, two = (replace(self, blocks=(block,)) for block in self.blocks[:2])
             return (
@@ -93,6 +94,6 @@ class Observed:
 
 
 def quantiles_ms(pools: Sequence[Array]) -> QuantilesMs:
-    """The quantiles of all latencies together."""
+    """The quantiles of all latencies of the pools together."""
     p50, p95, p99 = (float(value) for value in pooled_quantiles(pools, QUANTILES))
     return QuantilesMs(p50=p50, p95=p95, p99=p99)

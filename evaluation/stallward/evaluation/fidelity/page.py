@@ -1,4 +1,4 @@
-"""The page of ``stallward fidelity``: twin against live as pictures, in one file."""
+"""The page of ``stallward fidelity``: twin against live in charts, in one file."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _SIZE: Final = 500.0
 _LEFT: Final = 56.0
 _BOTTOM: Final = _SIZE - 44.0
 _BAND: Final = 0.15
-"""The target of the median error, drawn beside the diagonal."""
+"""The target of the median error; the band around the diagonal is this wide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioColour:
-    """A scenario, and the colour of its dots."""
+    """A scenario and the colour of its dots."""
 
     name: str
     colour: str
@@ -49,7 +49,7 @@ class ScenarioColour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What the page shows of some arms."""
+    """One part of the page, about a group of arms."""
 
     title: str
     scenarios: tuple[ScenarioColour, ...]
@@ -62,21 +62,21 @@ class Part:
     rows: tuple[tuple[str, ...], ...]
 
 
-def write_page(found: FidelityResult, path: Path) -> None:
-    """Write the page of what ``measure_fidelity`` found."""
-    put_page(path, render_page(found))
+def write_page(result: FidelityResult, path: Path) -> None:
+    """Write the page of a fidelity result."""
+    put_page(path, render_page(result))
 
 
-def render_page(found: FidelityResult) -> str:
+def render_page(result: FidelityResult) -> str:
     """The whole page. Pure."""
-    parts = [_part(f"Twins {found.twins}", found.table)]
-    if found.left_out_scenarios is not None:
-        parts.append(_part("Scenarios left out of every fit", found.left_out_scenarios))
+    parts = [_part(f"Twins {result.twins}", result.table)]
+    if result.left_out_scenarios is not None:
+        parts.append(_part("Scenarios left out of every fit", result.left_out_scenarios))
     return render_template(
         "fidelity.html.j2",
-        arms=len(found.table.arms),
-        twins=found.twins,
-        headline=_headline(found.table.summary),
+        arms=len(result.table.arms),
+        twins=result.twins,
+        headline=_headline(result.table.summary),
         parts=parts,
     )
 
@@ -85,20 +85,20 @@ def _headline(summary: FidelitySummary) -> str:
     error = summary.p95_error_median
     if error is None:
         return "No arm has a p95 both live and on the twin"
-    return f"The twin's p95 is off by {100 * np.expm1(error):.0f} % in the median"
+    return f"The median error of the twin's p95 is {100 * np.expm1(error):.0f} %"
 
 
-def _part(title: str, found: FidelityTable) -> Part:
-    names = dict.fromkeys(arm.scenario for arm in found.arms)
+def _part(title: str, table: FidelityTable) -> Part:
+    names = dict.fromkeys(arm.scenario for arm in table.arms)
     colours = {name: f"var(--c{k % COLOURS})" for k, name in enumerate(names)}
-    headers, rows, notes = fidelity_rows(found)
+    headers, rows, notes = fidelity_rows(table)
     return Part(
         title=title,
         scenarios=tuple(ScenarioColour(name=n, colour=c) for n, c in colours.items()),
-        latency_chart=_latency_scatter(found.arms, colours),
-        work_chart=_work_scatter(found.arms, colours),
-        distance_chart=_distances(found.arms),
-        heat_map=heat_map(found.arms),
+        latency_chart=_latency_scatter(table.arms, colours),
+        work_chart=_work_scatter(table.arms, colours),
+        distance_chart=_distances(table.arms),
+        heat_map=heat_map(table.arms),
         notes=tuple(notes),
         headers=headers,
         rows=tuple(rows),
@@ -115,7 +115,7 @@ class _Point:
 
 
 def _latency_scatter(arms: Sequence[ArmRow], colours: Mapping[str, str]) -> str:
-    """The p95 on the twin over live, both on logarithmic axes."""
+    """The p95 on the twin against the p95 live, on logarithmic axes."""
     points = [
         _Point(arm=arm, live=arm.live_ms.p95, twin=arm.twin_ms.p95)
         for arm in arms
@@ -138,10 +138,11 @@ def _latency_scatter(arms: Sequence[ArmRow], colours: Mapping[str, str]) -> str:
     factor = float(np.exp(_BAND))
     band = _band(x, y, [(low, low * factor), (high / factor, high)],
                  [(low * factor, low), (high, high / factor)])  # fmt: skip
-    return _square(x, y, log_ticks(low, high), band, dots, "p95 on the twin over live")
+    return _square(x, y, log_ticks(low, high), band, dots, "p95 on the twin against p95 live")
 
 
 def _work_scatter(arms: Sequence[ArmRow], colours: Mapping[str, str]) -> str:
+    """Background work on the twin against background work live."""
     points = [
         _Point(arm=arm, live=arm.live_work, twin=arm.twin_work)
         for arm in arms
@@ -163,13 +164,13 @@ def _work_scatter(arms: Sequence[ArmRow], colours: Mapping[str, str]) -> str:
     factor = float(np.exp(_BAND))
     band = _band(x, y, [(0.0, 0.0), (top / factor, top)], [(0.0, 0.0), (top, top / factor)])
     ticks = linear_ticks(0.0, top, 5)
-    return _square(x, y, ticks, band, dots, "background work on the twin over live")
+    return _square(x, y, ticks, band, dots, "background work on the twin against live")
 
 
-def _dot(x: float, y: float, colour: str, said: str) -> str:
+def _dot(x: float, y: float, colour: str, description: str) -> str:
     return tag(
         "circle",
-        hint(said),
+        hint(description),
         cx=x,
         cy=y,
         r=5.5,
@@ -204,11 +205,11 @@ def _square(
 
 
 def _distances(arms: Sequence[ArmRow]) -> str:
-    """Bars of each signal's mean distance: the twin's and naive replay's."""
+    """The mean distance of each signal as bars: the twin's, and naive replay's."""
     means = mean_distances(arms)
-    every = [*means.twin.values(), *means.replay.values(), *means.floor.values()]
+    values = [*means.twin.values(), *means.replay.values(), *means.floor.values()]
     width, height, left = 1040.0, 26.0 * len(means.twin) + 40.0, 220.0
-    top = max([0.1, *every])
+    top = max([0.1, *values])
     x = Scale(low=0.0, high=top, start=left, end=width - 20)
     parts = []
     for value in linear_ticks(0.0, top, 6):
@@ -229,5 +230,5 @@ def _distances(arms: Sequence[ArmRow]) -> str:
     return svg(width, height, parts, label="Distance of each signal, twin and replay")
 
 
-def _bar(said: str, x: float, y: float, width: float, colour: str) -> str:
-    return tag("rect", hint(said), x=x, y=y, width=width, height=8.0, fill=colour)
+def _bar(description: str, x: float, y: float, width: float, colour: str) -> str:
+    return tag("rect", hint(description), x=x, y=y, width=width, height=8.0, fill=colour)

@@ -1,4 +1,4 @@
-"""The recordings that a measure of fidelity lays twins beside."""
+"""The recordings that fidelity is measured against."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stallward.training.pipeline.recordings import recordings_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A live recording of an arm."""
+class MeasuredRun:
+    """A recording of an arm, live or on the twin, with its measures and signals."""
 
     path: Path
     run: RunInfo
@@ -25,14 +25,14 @@ class Recorded:
     signals: Signals
 
 
-ByScenario = Mapping[str, Sequence[Recorded]]
+RunsByScenario = Mapping[str, Sequence[MeasuredRun]]
 
 
-def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:
-    """All recordings below ``directory``, measured.
+def load_measured_runs(directory: Path, scenario: str = "") -> list[MeasuredRun]:
+    """Load and measure all recordings below ``directory``.
 
     Raises:
-        EvaluationError: If there is none.
+        EvaluationError: If there is no recording.
         RecordingError: If one cannot be opened.
     """
     if not directory.is_dir():
@@ -47,22 +47,25 @@ def load_recorded(directory: Path, scenario: str = "") -> list[Recorded]:
             f"There is no recording{what} below {directory}.",
             next_step="Record some with `stallward record`.",
         )
-    return [_recorded(path, run) for path, run in chosen]
+    return [measure_run(path, run) for path, run in chosen]
 
 
-def _recorded(path: Path, run: RunInfo) -> Recorded:
+def measure_run(path: Path, run: RunInfo) -> MeasuredRun:
+    """Load and measure the recording at ``path``."""
     recording = load_recording(path)
     measures = reduce(series_of(recording))
-    return Recorded(path=path, run=run, measures=measures, signals=signals_of(recording, measures))
+    return MeasuredRun(
+        path=path, run=run, measures=measures, signals=signals_of(recording, measures)
+    )
 
 
-def _divided(found: ByScenario) -> tuple[ByScenario, ByScenario]:
-    """The scenarios that twins may be fitted to, and held-out ones that have references."""
+def training_and_held_out(by_scenario: RunsByScenario) -> tuple[RunsByScenario, RunsByScenario]:
+    """The scenarios that twins may be fitted to, and the held-out ones that have references."""
     split = load_split()
-    learned = {n: mine for n, mine in found.items() if split.part_of_name(n) == "train"}
-    strange = {
-        name: mine
-        for name, mine in found.items()
-        if name not in learned and any(r.run.condition == "ample" for r in mine)
+    training = {n: runs for n, runs in by_scenario.items() if split.part_of_name(n) == "train"}
+    held_out = {
+        name: runs
+        for name, runs in by_scenario.items()
+        if name not in training and any(r.run.condition == "ample" for r in runs)
     }
-    return learned, strange
+    return training, held_out

@@ -1,6 +1,6 @@
-"""What the fidelity of twins comes to: what ``fidelity.json`` holds.
+"""The result of a measurement of fidelity: the content of ``fidelity.json``.
 
-The names of the fields are the keys of the file. What is not known is ``None``.
+The names of the fields are the keys of the file. Unknown values are ``None``.
 """
 
 from __future__ import annotations
@@ -35,100 +35,95 @@ class Errors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distances:
-    """Name of a signal -> its distance from live, in units of how much it varies live.
-
-    Attributes:
-        twin: The twin's.
-        replay: Naive replay's; empty for the arm that is replayed.
-        floor: Live from live.
-    """
+    """Name of a signal -> its distance from live, in units of its variation live."""
 
     twin: Mapping[str, float]
+    """Distance of the twin."""
     replay: Mapping[str, float]
+    """Distance of naive replay; empty for the arm that is replayed."""
     floor: Mapping[str, float]
+    """Distance of live from live."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRow:
-    """One arm, twin beside live.
-
-    Attributes:
-        scenario, arm: Which arm.
-        live_ms, twin_ms: Latencies of all requests.
-        live_work, twin_work: Background work as a share of its own rate.
-        errors: How far the twin is off.
-        floor: The same of live against live.
-        covered: Figure -> whether what was seen live lies among what the twin's blocks say.
-        distances: Of each signal.
-    """
+    """One arm, twin beside live."""
 
     scenario: str
+    """The scenario's name."""
     arm: str
+    """The arm's label."""
     live_ms: Latencies
+    """Latencies of all requests live."""
     twin_ms: Latencies
+    """Latencies of all requests on the twin."""
     live_work: float | None
+    """Background work live; ``None`` if the own rate of the background was not measured."""
     twin_work: float | None
+    """Background work on the twin."""
     errors: Errors
+    """The errors of the twin."""
     floor: Errors
+    """The errors of live against live."""
     covered: Mapping[str, bool]
+    """Figure -> whether its live value lies within the range of the twin's blocks."""
     distances: Distances
+    """The distances of all signals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioFidelity:
-    """Ranks and effects between the arms of one scenario.
-
-    Attributes:
-        spearman: Rank correlation of p95 over the arms.
-        effects_right: Certain effects whose sign the twin has right.
-        effects_counted: Certain effects.
-    """
+    """Ranks and effects between the arms of one scenario."""
 
     spearman: float | None
+    """Rank correlation of p95 over the arms."""
     effects_right: int
+    """How many certain effects have the right sign on the twin."""
     effects_counted: int
+    """How many certain effects there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelitySummary:
-    """What all arms together come to.
-
-    Attributes:
-        p95_error_median, p95_error_worst: Of p95, over all arms.
-        p99_error_median, p99_error_worst: Of p99.
-        background_error_median, background_error_worst: Of background work.
-        p95_floor_median, p99_floor_median: The same errors of live against live.
-        effect_signs_right: Share of certain effects whose sign the twin has right.
-        effects_counted: Certain effects.
-        spearman, spearman_worst: Rank correlation of p95, the median of the scenarios' and the
-            lowest.
-        distance_vs_replay: The twin's mean distance by that of naive replay, median over arms.
-        distance_vs_noise_floor: The same by the distance of live from live.
-        covered: Share of live figures that lie among those of the twin's blocks.
-        scenarios: Name -> ranks and effects.
-    """
+    """The summary over all arms."""
 
     p95_error_median: float | None
+    """The median over arms of the error of p95."""
     p95_error_worst: float | None
+    """The largest error of p95."""
     p99_error_median: float | None
+    """The median over arms of the error of p99."""
     p99_error_worst: float | None
+    """The largest error of p99."""
     background_error_median: float | None
+    """The median over arms of the error of background work."""
     background_error_worst: float | None
+    """The largest error of background work."""
     p95_floor_median: float | None
+    """The median over arms of the error of p95, live against live."""
     p99_floor_median: float | None
+    """The median over arms of the error of p99, live against live."""
     effect_signs_right: float | None
+    """Share of the certain effects whose sign on the twin is right."""
     effects_counted: int
+    """How many certain effects there are."""
     spearman: float | None
+    """Rank correlation of p95: the median over scenarios."""
     spearman_worst: float | None
+    """The lowest rank correlation of p95 of any scenario."""
     distance_vs_replay: float | None
+    """The twin's mean distance over that of naive replay: the median over arms."""
     distance_vs_noise_floor: float | None
+    """The twin's mean distance over that of live from live: the median over arms."""
     covered: float | None
+    """Share of live figures that lie within the range of the twin's blocks."""
     scenarios: Mapping[str, ScenarioFidelity]
+    """Name of a scenario -> its ranks and effects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedTarget:
-    """A figure beside what it has to reach; ``met`` is ``None`` where the figure is unknown."""
+    """A figure with its target; ``met`` is ``None`` if the figure is unknown."""
 
     value: float | None
     target: float
@@ -137,33 +132,27 @@ class JudgedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityTable:
-    """Some arms, and what they come to together.
-
-    Attributes:
-        arms: Each of them.
-        not_run: Recorded arms that cannot be run any more.
-        summary: All of them together.
-        targets: Key of the summary -> the figure beside its target.
-    """
+    """A group of arms with their summary."""
 
     arms: tuple[ArmRow, ...]
+    """The arms."""
     not_run: tuple[str, ...]
+    """Recorded arms that cannot be run any more."""
     summary: Flat[FidelitySummary]
+    """The summary over these arms."""
     targets: Mapping[str, JudgedTarget]
+    """Key of a figure of the summary -> the figure with its target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityResult:
-    """The whole measure.
-
-    Attributes:
-        schema: Version of the file.
-        twins: Which twins were measured.
-        table: Arms of the scenarios that twins are fitted to, or of the given twins.
-        left_out_scenarios: Arms of scenarios that no fit has seen; ``None`` where there are none.
-    """
+    """The whole result."""
 
     schema: int = SCHEMA
+    """Version of the file."""
     twins: Literal["fitted without the arm", "as they are"]
+    """Whether twins were fitted without the arm, or taken as they are."""
     table: Flat[FidelityTable]
+    """Arms of the scenarios that twins are fitted to, or of the given twins."""
     left_out_scenarios: FidelityTable | None
+    """Arms of scenarios that no fit has seen; ``None`` if there are none."""

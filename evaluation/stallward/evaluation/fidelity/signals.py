@@ -1,10 +1,11 @@
-"""How far apart two runs are, signal by signal: earth mover's distances of their seconds.
+"""The distance between two runs, signal by signal: the earth mover's distance of their values.
 
-A signal is a series of one value a second (of latency: one a request), of which the distribution
-is compared and not the order: when a burst comes is luck. Each distance is in units of how much
-the signal varies over all live runs of the scenario, so that signals can be averaged.
+A signal is a series with one value a second (for latency, one a request). Distributions are
+compared, not the order of values, because the time of a burst is luck. Each distance is divided by
+the variation of the signal over all live runs of the scenario, so that signals can be averaged.
 
-Earth mover's distance in one dimension: the area between the quantile functions (Vallender 1973).
+In one dimension, the earth mover's distance is the area between the quantile functions
+(Vallender 1973).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from stallward.env.recording.recording import Recording
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
 
 Signals = Mapping[str, Array]
-"""Name -> values; a signal that a run does not have is missing."""
+"""Name of a signal -> its values; signals that a run does not have are left out."""
 
 _GRID: Final = (np.arange(200) + 0.5) / 200.0
 _LEAST_VALUES: Final = 5
@@ -42,34 +43,35 @@ _LEVELS: Final = {
     **{f"slot {i} memory": f"slot{i}_memory_usage_bytes" for i in range(SLOTS)},
 }
 _LEAST_SPAN: Final = {**dict.fromkeys(_STALLS, 0.005), **dict.fromkeys(_LEVELS, float(4 << 20))}
-"""Stalls in seconds a second, levels in bytes: what varies less does not vary. In units of a few
-pages the handful of files of a memcached would outweigh everything else."""
+"""A signal that varies less than this counts as constant: stalls in seconds a second, levels in
+bytes. Otherwise a distance of a few pages, as in the few files of a memcached, would outweigh
+everything else."""
 
 
 def signals_of(recording: Recording, measures: BlockMeasures) -> Signals:
     """The signals of a recording, after its burn-in.
 
     Args:
-        recording: Whose ticks are read.
-        measures: What it was reduced to: latencies and work.
+        recording: The recording, for its ticks.
+        measures: Its measures, for latencies and work.
     """
-    found: dict[str, Array] = {"latency": np.log(np.maximum(measures.latency_ms, 1e-3))}
+    signals: dict[str, Array] = {"latency": np.log(np.maximum(measures.latency_ms, 1e-3))}
     for slot in range(measures.units.shape[1]):
-        found[f"slot {slot} work"] = measures.units[:, slot]
+        signals[f"slot {slot} work"] = measures.units[:, slot]
     seconds = np.arange(recording.run.measured_from_s, recording.run.end_s, 1.0)
     for name, column in _STALLS.items():
-        found[name] = 1e-6 * _grown(recording, (column,), seconds)
+        signals[name] = 1e-6 * _growth(recording, (column,), seconds)
     for name, columns in _RATES.items():
-        found[name] = np.log1p(np.maximum(_grown(recording, columns, seconds), 0.0))
+        signals[name] = np.log1p(np.maximum(_growth(recording, columns, seconds), 0.0))
     for name, column in _LEVELS.items():
         values = recording.tick(column)
-        found[name] = values[recording.tick("time_s") >= recording.run.measured_from_s]
-    kept = {name: values[np.isfinite(values)] for name, values in found.items()}
+        signals[name] = values[recording.tick("time_s") >= recording.run.measured_from_s]
+    kept = {name: values[np.isfinite(values)] for name, values in signals.items()}
     return {name: values for name, values in kept.items() if len(values) >= _LEAST_VALUES}
 
 
-def _grown(recording: Recording, columns: Sequence[str], seconds: Array) -> Array:
-    """Growth in each second of the sum of counters; those that were never read count nothing."""
+def _growth(recording: Recording, columns: Sequence[str], seconds: Array) -> Array:
+    """The growth per second of a sum of counters; a counter that was never read counts as 0."""
     time_s, total = recording.tick("time_s"), np.zeros(len(seconds))
     read = False
     for column in columns:
@@ -82,22 +84,22 @@ def _grown(recording: Recording, columns: Sequence[str], seconds: Array) -> Arra
 
 
 def pooled(runs: Sequence[Signals]) -> Signals:
-    """The signals of several runs together."""
+    """The signals of several runs, joined."""
     names = dict.fromkeys(name for run in runs for name in run)
     return {name: np.concatenate([run[name] for run in runs if name in run]) for name in names}
 
 
 def halves(run: Signals) -> tuple[Signals, Signals]:
-    """The first and the second half of a run, its values being in the order of time."""
+    """The first and the second half of a run, whose values are in the order of time."""
     parts = {name: np.array_split(values, 2) for name, values in run.items()}
     first, second = ({name: part[k] for name, part in parts.items()} for k in (0, 1))
     return first, second
 
 
 def scales_of(live: Sequence[Signals]) -> dict[str, float]:
-    """How much each signal varies over live runs: between their 5th and 95th percentile.
+    """The variation of each signal over live runs: from the 5th to the 95th percentile.
 
-    Signals that hardly vary are left out: there is nothing to predict.
+    Signals that hardly vary are left out, because there is nothing to predict.
     """
     spans = {
         name: float(np.subtract(*np.quantile(values, [0.95, 0.05])))
@@ -107,7 +109,7 @@ def scales_of(live: Sequence[Signals]) -> dict[str, float]:
 
 
 def distances(one: Signals, two: Signals, scales: Mapping[str, float]) -> dict[str, float]:
-    """Earth mover's distance of each signal that both have, in units of ``scales``."""
+    """The earth mover's distance of each signal that both runs have, in units of ``scales``."""
     return {
         name: float(np.abs(_quantiles(one[name]) - _quantiles(two[name])).mean()) / scale
         for name, scale in scales.items()

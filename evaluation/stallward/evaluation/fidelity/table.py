@@ -9,9 +9,9 @@ from stallward.evaluation.fidelity.result import ArmRow, Distances, FidelityTabl
 from stallward.evaluation.report.text import number
 
 _DISTANCES: Final = ("distance", "replay's", "live's own")
-"""Heads of the columns for the twin, for naive replay and for live against live."""
+"""Headers of the columns for the twin, for naive replay, and for live against live."""
 _NOMINAL: Final = 11.0 / 13.0
-"""A thirteenth draw lies between the least and the largest of twelve so often."""
+"""How often a thirteenth draw lies between the smallest and the largest of twelve."""
 _HEADERS: Final = (
     "scenario",
     "arm",
@@ -32,10 +32,10 @@ _HEADERS: Final = (
 
 
 def fidelity_rows(
-    found: FidelityTable,
+    table: FidelityTable,
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """Headers, rows and closing lines of the table."""
-    return _HEADERS, [_row(arm) for arm in found.arms], fidelity_notes(found)
+    return _HEADERS, [_row(arm) for arm in table.arms], fidelity_notes(table)
 
 
 def _row(arm: ArmRow) -> tuple[str, ...]:
@@ -55,21 +55,21 @@ def _row(arm: ArmRow) -> tuple[str, ...]:
 
 
 def _mean(distances: Mapping[str, float]) -> float | None:
-    """Mean over signals."""
+    """The mean over signals."""
     return sum(distances.values()) / len(distances) if distances else None
 
 
-def fidelity_notes(found: FidelityTable) -> list[str]:
-    """What all arms together come to, each figure beside its target."""
-    summary = found.summary
+def fidelity_notes(table: FidelityTable) -> list[str]:
+    """The summary over all arms in words, each figure with its target."""
+    summary = table.summary
 
     def aimed(key: str, value: float | None) -> str:
-        """A figure, its target, if it has one, and whether it is met."""
-        aim = found.targets.get(key)
+        """A figure; if it has a target, also the target and whether it is met."""
+        aim = table.targets.get(key)
         if aim is None:
             return _error(value)
-        said = {True: "met", False: "missed", None: "unknown"}[aim.met]
-        return f"{_error(aim.value)} (target {aim.target:.2f}: {said})"
+        words = {True: "met", False: "missed", None: "unknown"}[aim.met]
+        return f"{_error(aim.value)} (target {aim.target:.2f}: {words})"
 
     return [
         f"p95: median error {aimed('p95_error_median', summary.p95_error_median)}, "
@@ -85,9 +85,9 @@ def fidelity_notes(found: FidelityTable) -> list[str]:
         f"{_error(summary.spearman_worst)}",
         f"distance: {aimed('distance_vs_replay', summary.distance_vs_replay)} of naive replay's, "
         f"{_error(summary.distance_vs_noise_floor)} times live against live",
-        f"coverage: {number(summary.covered, 'share')} of live figures lie among those of the "
-        f"twin's blocks ({number(_NOMINAL, 'share')} would, were they drawn alike)",
-        *(_replaced(found.not_run) if found.not_run else ()),
+        f"coverage: {number(summary.covered, 'share')} of live figures lie in the range of the "
+        f"twin's blocks ({number(_NOMINAL, 'share')} would if both had one distribution)",
+        *(_replaced(table.not_run) if table.not_run else ()),
     ]
 
 
@@ -96,10 +96,10 @@ def _replaced(not_run: Sequence[str]) -> list[str]:
 
 
 def signal_rows(
-    found: FidelityTable,
+    table: FidelityTable,
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headers and rows of the distances of every signal, means over arms."""
-    means = mean_distances(found.arms)
+    """Headers and rows with the distance of every signal, as means over arms."""
+    means = mean_distances(table.arms)
     rows: list[tuple[str, ...]] = [
         (name, _error(twin), _error(means.replay.get(name)), _error(means.floor.get(name)))
         for name, twin in means.twin.items()
@@ -108,7 +108,7 @@ def signal_rows(
 
 
 def mean_distances(arms: Sequence[ArmRow]) -> Distances:
-    """Means over arms of each signal's distance."""
+    """The mean over arms of each signal's distance."""
     return Distances(
         twin=_means([arm.distances.twin for arm in arms]),
         replay=_means([arm.distances.replay for arm in arms]),
@@ -117,11 +117,11 @@ def mean_distances(arms: Sequence[ArmRow]) -> Distances:
 
 
 def _means(distances: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    by_signal: dict[str, list[float]] = {}
     for one in distances:
         for name, value in one.items():
-            found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            by_signal.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in by_signal.items()}
 
 
 def _error(value: float | None) -> str:

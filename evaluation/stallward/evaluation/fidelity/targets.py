@@ -1,4 +1,4 @@
-"""What a twin has to reach before it is trusted: read from a file that is apart from measuring."""
+"""The targets of a twin: what it has to reach before it is trusted, read from a file."""
 
 from __future__ import annotations
 
@@ -21,28 +21,24 @@ _FIGURES: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityTarget:
-    """What one figure has to reach: an entry of the file's ``targets``.
-
-    Args:
-        figure: The figure, a key of the summary.
-        at_most: Largest value that meets the target, where less is better.
-        at_least: Smallest value that meets it, where more is better.
-        floor: The key of the same of live against live, which takes the place of ``at_most``
-            where it is larger.
-    """
+    """The target of one figure: an entry of the file's ``targets``."""
 
     figure: str
+    """The figure, by its key in the summary."""
     at_most: float | None = None
+    """The largest value that meets the target, for figures where less is better."""
     at_least: float | None = None
+    """The smallest value that meets it, for figures where more is better."""
     floor: str | None = None
+    """Key of the same figure of live against live; it replaces ``at_most`` if it is larger."""
 
     def judge(self, summary: FidelitySummary) -> JudgedTarget:
-        """The figure beside the target."""
+        """Judge the figure by this target."""
         value = _figure(summary, self.figure)
         if self.at_least is not None:
             met = None if value is None else value >= self.at_least
             return JudgedTarget(value=value, target=self.at_least, met=met)
-        assert self.at_most is not None  # one bound of the two is there
+        assert self.at_most is not None  # exactly one of the two bounds is given
         floor = None if self.floor is None else _figure(summary, self.floor)
         bound = self.at_most if floor is None else max(self.at_most, floor)
         met = None if value is None else value <= bound
@@ -51,43 +47,44 @@ class FidelityTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityTargets:
-    """All of them."""
+    """All targets of a file."""
 
     targets: tuple[FidelityTarget, ...]
 
     def judge(self, summary: FidelitySummary) -> Mapping[str, JudgedTarget]:
-        """Key of a figure -> the figure beside its target."""
+        """Key of a figure -> the figure with its target."""
         return {target.figure: target.judge(summary) for target in self.targets}
 
 
 def load_fidelity_targets(path: Path | None = None) -> FidelityTargets:
-    """Read a file of targets; without a path the shipped one.
+    """Read a file of targets; without a path, the shipped one.
 
     Raises:
         PlanError: If it cannot be read, a key is missing, unknown or of the wrong type, or a
-            target is about no figure or has not one bound.
+            target names no figure or does not have exactly one bound.
     """
     folder = Path(str(resources.files("stallward.evaluation.fidelity")))
     file = path or folder / "fidelity_targets.toml"
     try:
-        found = read(FidelityTargets, read_toml(file.read_text(encoding="utf-8")))
+        targets = read(FidelityTargets, read_toml(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise PlanError(f"The targets {file} cannot be read: {error}.") from error
     except SchemaError as error:
         raise PlanError(f"{file}: {error.cause}", next_step=error.next_step) from error
-    for target in found.targets:
+    for target in targets.targets:
         where = f"{file}: The target of {target.figure!r:.80}"
         for figure in (target.figure, target.floor):
             if figure is not None and figure not in _FIGURES:
                 raise PlanError(
-                    f"{where} names {figure!r:.80}, which is no figure of the fidelity.",
+                    f"{where} names {figure!r:.80}, which is not a figure of the fidelity result.",
                     next_step=f"Choose one of: {', '.join(_FIGURES)}.",
                 )
         if (target.at_most is None) == (target.at_least is None):
             raise PlanError(
-                f"{where} has not one bound.", next_step="Give it at_most or at_least."
+                f"{where} does not have exactly one bound.",
+                next_step="Give it at_most or at_least.",
             )
-    return found
+    return targets
 
 
 def _figure(summary: FidelitySummary, key: str) -> float | None:

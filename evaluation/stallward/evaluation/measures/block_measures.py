@@ -1,9 +1,9 @@
-"""From what one block left behind to the numbers a comparison needs. Pure.
+"""The measures of one block, from its recording. Pure.
 
 A block is cut into windows of one second, and every additive quantity is kept per window, so
 that a single block can still be resampled (``stallward.evaluation.measures.bootstrap``).
 
-A request that was not answered never helps an arm: it misses the target, and one that failed
+A request that was not answered never helps an arm: it misses the target, and a failed request
 counts as slower than every answered one.
 """
 
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 WINDOW_S: Final = 1.0
 _CUT_OFF_S: Final = 0.1
-"""What is given up this close to the end of a block was cut off by it and did not fail."""
+"""A request that ends unanswered this close to the end of its block was cut off and did not
+fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What one background group had done when; both arrays of the same length, times rising."""
+    """The progress of one background group; arrays of the same length, in the order of time."""
 
     time_s: Array
     units: Array
@@ -52,48 +53,49 @@ class BlockSeries:
     """NaN for a request that had not ended when the block did."""
     ok: NDArray[np.bool_]
     progress: tuple[Progress, ...]
-    """One per background group; empty where no background ran."""
+    """One for each background group; empty if no background ran."""
     tick_s: Array
     protected_psi_some_us: Array
     """Cumulative memory ``some`` stall of the protected group at each tick; NaN if unknown."""
     paused: Array
     """Shape ``(ticks, groups)``: the share of each group that was paused, 0..1."""
     terminated: int = 0
-    """Background processes that the arm ended, burn-in included."""
+    """How many background processes the arm terminated, including the burn-in."""
     fallback_share: float = 0.0
-    """Of the ticks, in which the default controller decided for the arm, burn-in included."""
+    """Share of ticks at which the default controller decided, including the burn-in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockMeasures:
-    """One block, reduced. ``W`` windows of one second, ``G`` background groups."""
+    """The measures of one block, with ``W`` windows of one second and ``G`` background groups."""
 
     duration_s: float
     scheduled_s: Array
     """Scheduled times of the requests, seconds since the start of the measured part."""
     latency_ms: Array
-    """Sojourn from the scheduled arrival. Of a request that failed: the length of the block, so
-    that failing at once is not fast. Of one that was still waiting when the block ended: how long
-    it had, a lower bound."""
+    """Time from the scheduled arrival to the answer. For a failed request it is at least the
+    length of the block, so that failing at once is not fast. For a request that still waited at
+    the end of the block it is the time waited, a lower bound."""
     ok: NDArray[np.bool_]
     units: Array
     """Units done, shape ``(W, G)``."""
     psi_some_s: Array
     """Stalled seconds of the protected group, shape ``(W,)``; NaN if unknown."""
     paused_s: Array
-    """Group seconds paused divided by the number of groups, shape ``(W,)``."""
+    """Seconds paused, as the mean over groups, shape ``(W,)``."""
     terminated: int = 0
-    """Background processes that the arm ended, burn-in included: they stay away."""
+    """How many background processes the arm terminated, including the burn-in: they do not come
+    back."""
     fallback_share: float = 0.0
-    """Of the ticks, in which the default controller decided for the arm, burn-in included."""
+    """Share of ticks at which the default controller decided, including the burn-in."""
 
     @property
     def windows(self) -> int:
-        """Whole one-second windows of the block."""
+        """How many whole windows of one second the block has."""
         return int(self.psi_some_s.size)
 
     def latency_windows(self) -> tuple[Array, ...]:
-        """The latencies of the requests scheduled in each window; the last takes the rest."""
+        """The latencies of the requests scheduled in each window; the last takes the remainder."""
         window = np.minimum(self.scheduled_s.astype(np.int64), self.windows - 1)
         return tuple(self.latency_ms[window == w] for w in range(self.windows))
 
@@ -118,24 +120,24 @@ def reduce(series: BlockSeries) -> BlockMeasures:
     waited_s = np.where(ended, finished, series.end_s) - scheduled
     failed = ~ok & ended & (finished < series.end_s - _CUT_OFF_S)
     edges = series.start_s + WINDOW_S * np.arange(windows + 1, dtype=np.float64)
-    units = [_gained(edges, p.time_s, p.units) for p in series.progress]
+    units = [_growth(edges, p.time_s, p.units) for p in series.progress]
     return BlockMeasures(
         duration_s=duration_s,
         scheduled_s=scheduled - series.start_s,
         latency_ms=1e3 * np.where(failed, np.maximum(waited_s, duration_s), waited_s),
         ok=ok,
         units=np.stack(units, axis=1) if units else np.zeros((windows, 0)),
-        psi_some_s=1e-6 * _gained(edges, series.tick_s, series.protected_psi_some_us),
+        psi_some_s=1e-6 * _growth(edges, series.tick_s, series.protected_psi_some_us),
         paused_s=_paused_s(edges, series.tick_s, series.paused),
         terminated=series.terminated,
         fallback_share=series.fallback_share,
     )
 
 
-def _gained(edges: Array, time_s: Array, cumulative: Array) -> Array:
-    """Growth of a cumulative counter between ``edges``, linear between readings.
+def _growth(edges: Array, time_s: Array, cumulative: Array) -> Array:
+    """The growth of a cumulative counter between ``edges``, linear between readings.
 
-    A counter with no reading, or with fewer than two known ones, grew by an unknown amount.
+    It is unknown (NaN) for a counter with fewer than two known readings.
     """
     known = np.isfinite(cumulative)
     if known.sum() < 2:
@@ -144,7 +146,7 @@ def _gained(edges: Array, time_s: Array, cumulative: Array) -> Array:
 
 
 def _paused_s(edges: Array, tick_s: Array, paused: Array) -> Array:
-    """Seconds paused in each window, averaged over groups; a tick's state holds to the next."""
+    """Seconds paused in each window, mean over groups; a state holds until the next tick."""
     if tick_s.size < 2 or paused.shape[1] == 0:
         return np.zeros(edges.size - 1)
     held_s = np.diff(tick_s, append=tick_s[-1])
@@ -174,14 +176,14 @@ def series_of(recording: Recording) -> BlockSeries:
 
 
 def _progress(recording: Recording, slot: int) -> Progress:
-    """A group's work over the whole block, none at its start.
+    """The progress of a group over the whole block, from 0 at its start.
 
-    A group that was ended or paused before it reported has done nothing; if that were unknown,
-    an arm's work would be the mean of the groups it left alone.
+    A group that was terminated or paused before its first report has done nothing. If that counted
+    as unknown, an arm's work would be the mean of the groups that it did not touch.
     """
     run, units = recording.run, recording.units
-    mine = units.slot == slot
-    time_s, done = units.time_s[mine], units.units[mine]
+    in_slot = units.slot == slot
+    time_s, done = units.time_s[in_slot], units.units[in_slot]
     first_s, last_s = min([run.start_s, *time_s[:1]]), max([run.end_s, *time_s[-1:]])
     total = done[-1] if done.size else 0.0
     return Progress(
@@ -191,7 +193,7 @@ def _progress(recording: Recording, slot: int) -> Progress:
 
 
 def terminated_processes(recording: Recording) -> int:
-    """How many background processes the arm ended."""
+    """How many background processes the arm terminated."""
     changes = (json.loads(text) for text in recording.actions.get("applied", ()) if text)
     return sum(
         str(lever).startswith("terminate:") and bool(ok)
@@ -201,13 +203,13 @@ def terminated_processes(recording: Recording) -> int:
 
 
 def fallback_share(recording: Recording) -> float:
-    """In how many of the ticks the default controller decided in place of the one in force."""
-    taken = np.asarray(recording.actions.get("fallback", ()), dtype=np.float64)
-    return float(taken.mean()) if taken.size else 0.0
+    """Share of ticks at which the default controller decided in place of the one in force."""
+    fallbacks = np.asarray(recording.actions.get("fallback", ()), dtype=np.float64)
+    return float(fallbacks.mean()) if fallbacks.size else 0.0
 
 
 def paused_share(recording: Recording, slot: int) -> Array:
-    """How much of a group was paused at each tick: all of it, or the processes stopped."""
+    """The share of a group that was paused at each tick: all of it, or its stopped processes."""
     whole = np.nan_to_num(recording.tick(f"slot{slot}_state_paused"))
     stopped = recording.tick(f"slot{slot}_stopped_processes")
     processes = recording.tick(f"slot{slot}_processes")
@@ -223,7 +225,7 @@ def measure_recording(path: Path) -> BlockMeasures:
         RecordingError: If it cannot be opened.
         MeasureError: If it is too short to be measured.
     """
-    # pyarrow costs a quarter of a second, which only those who measure should pay.
+    # pyarrow takes a quarter of a second to import, so it is imported only where it is used.
     from stallward.env.recording.recording import load_recording  # noqa: PLC0415
 
     return reduce(series_of(load_recording(path)))

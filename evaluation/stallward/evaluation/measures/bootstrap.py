@@ -1,13 +1,13 @@
 """Resampling of a comparison's blocks: pure functions of arrays.
 
-The unit of a comparison is the *block* (one switch-on of one arm), because requests inside a
-block share its luck. Everything is therefore resampled by block: a resample is a row of counts,
-saying how often each block was drawn, and every estimate is computed from the same rows, so that
-a ratio to ``alone`` carries the variation of ``alone`` too. What the draws say of an estimate is
-in ``stallward.evaluation.measures.intervals``.
+The unit of a comparison is the *block* (one run of one arm), because all requests of a block share
+its luck. Everything is therefore resampled by block: a resample is a row of counts, which say how
+often each block was drawn. Every estimate is computed from the same rows, so that a ratio to
+``alone`` includes the variation of ``alone``. ``stallward.evaluation.measures.intervals`` turns
+the draws of an estimate into an interval.
 
-With a single block there is nothing to resample between blocks: windows inside the block are,
-in runs (moving blocks, Künsch 1989), which misses the variation between blocks; results say so.
+With a single block, windows inside the block are resampled instead, in runs (moving blocks, Künsch
+1989). That misses the variation between blocks, and results say so.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Counts = NDArray[np.int64]
 
 RESAMPLES: Final = 2000
 RUN_WINDOWS: Final = 5
-"""Windows drawn together where one block must do: stalls last a few seconds."""
+"""How many windows of a single block are drawn together: stalls last a few seconds."""
 _GRID: Final = 8192
-"""Order statistics kept per pool when bootstrapping quantiles of very many requests."""
+"""How many order statistics are kept when the quantiles of very many requests are resampled."""
 
 
 def block_counts(blocks: int, resamples: int, rng: np.random.Generator) -> Counts:
@@ -101,7 +101,7 @@ def bootstrap_quantiles(
 
 
 def _grid(size: int) -> NDArray[np.int64]:
-    """Which order statistics to keep: all, or half of them in the top tenth."""
+    """The order statistics to keep: all, or ``_GRID`` of them, half from the top tenth."""
     if size <= _GRID:
         return np.arange(size)
     tail = int(size * 0.9)
@@ -126,15 +126,15 @@ def _weighted_quantiles(values: Array, cumulative: Array, quantiles: Sequence[fl
 
 
 def bootstrap_ratio(numerators: Array, denominators: Array, counts: Counts) -> Array:
-    """Sum of ``numerators`` over sum of ``denominators`` in every resample, shape ``(B,)``."""
+    """The sum of ``numerators`` over that of ``denominators`` in every resample, ``(B,)``."""
     below = counts @ np.asarray(denominators, dtype=np.float64)
     above = counts @ np.asarray(numerators, dtype=np.float64)
     return np.asarray(np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0))
 
 
 def spearman(x: Array, y: Array) -> float:
-    """Rank correlation of the pairs that are known; NaN for fewer than 3 or no variation."""
-    from scipy.stats import spearmanr  # noqa: PLC0415 - takes a second, and few ask for it
+    """The rank correlation of the known pairs; NaN for fewer than 3, or without variation."""
+    from scipy.stats import spearmanr  # noqa: PLC0415 - takes a second to import
 
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]

@@ -1,7 +1,8 @@
-"""Arms against each other, and how much each varies from round to round. Pure.
+"""Contrasts between arms, and the variation of each arm from round to round. Pure.
 
-Two intervals that overlap do not say that two arms are alike, for both carry the luck of the same
-rounds. A contrast is resampled jointly: each resample takes the same rounds of both.
+Overlapping intervals do not mean that two arms are alike, because both include the luck of the
+same rounds. A contrast is therefore resampled jointly: each resample takes the same rounds of both
+arms.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
-    """The figures that arms are compared with each other by, for one arm."""
+    """The estimates of one arm that arms are compared by."""
 
     p50_ms: Estimate
     p95_ms: Estimate
@@ -41,12 +42,13 @@ class Estimates:
 def contrasts(
     arms: Mapping[str, Estimates], units: int, attainment_units: int, *, jointly: bool
 ) -> tuple[Contrast, ...]:
-    """Every pair of arms, the first against the second.
+    """The contrast of every pair of arms, the first against the second.
 
     Args:
-        arms: Their estimates, with the same resamples in the same rows.
+        arms: Label -> estimates; the same rows of draws are the same resamples.
         units: How many rounds (or runs of seconds) were resampled.
-        attainment_units: The same of attainment, whose windows may be longer than a second.
+        attainment_units: The same number for attainment, whose windows may be longer than a
+            second.
         jointly: Whether a row of draws holds the same rounds of every arm.
     """
 
@@ -76,7 +78,7 @@ def contrasts(
 
 
 def _paired(one: Array, two: Array, *, jointly: bool, ratio: bool) -> Array:
-    """Draws of the contrast; of independent resamples, the rows of one are turned."""
+    """The draws of a contrast; for independent resamples, the rows of one arm are shifted."""
     other = two if jointly else np.roll(two, two.size // 2)
     return np.asarray(one / other if ratio else one - other)
 
@@ -85,9 +87,9 @@ def spread(p99_ms: Array, ample_p99_ms: Array, met: Sequence[float]) -> Spread:
     """How much an arm varies over its rounds.
 
     Args:
-        p99_ms: Of each round.
-        ample_p99_ms: Of each round with ample memory.
-        met: Share of windows in which the target was met, of each round.
+        p99_ms: The p99 of each round.
+        ample_p99_ms: The p99 with ample memory of each round.
+        met: The share of windows that met the target, of each round.
     """
     impacts = p99_ms / ample_p99_ms - 1.0
     known = impacts[np.isfinite(impacts)]

@@ -1,9 +1,9 @@
-"""From the blocks of a comparison to estimates with their bootstrap draws. Pure.
+"""Estimates with bootstrap draws, from the blocks of a comparison. Pure.
 
 With two rounds or more, rounds are resampled: a resample takes the same rounds for an arm, for
-``alone``, for ``ample`` and for the background by itself, so that an impact carries the
+``alone``, for ``ample`` and for the background by itself, so that an impact includes the
 variation of its references. With one round, windows inside each block are resampled instead,
-which misses what differs from block to block.
+which misses the variation between blocks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Blocks = Sequence[BlockMeasures]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a window is held against."""
+    """The target of each window."""
 
     ms: float
     quantile: float
@@ -47,7 +47,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Latency of all requests of one condition."""
+    """The latency of all requests of one condition."""
 
     p50_ms: Estimate
     p95_ms: Estimate
@@ -57,25 +57,25 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """All blocks of one condition with the resamples of their units."""
+    """All blocks of one condition, with the resamples of their units."""
 
     blocks: tuple[BlockMeasures, ...]
     counts: Counts
-    """Draws of blocks, or of windows where there is one block."""
+    """How often each resample draws each block, or each window of a single block."""
     rng: np.random.Generator
 
     @property
     def single(self) -> bool:
-        """Whether windows are resampled, not blocks."""
+        """Whether there is one block, so that windows are resampled."""
         return len(self.blocks) == 1
 
     @property
     def units(self) -> int:
-        """Independent units: blocks, or runs of windows."""
+        """The number of independent units: blocks, or runs of windows."""
         return self.counts.shape[1] // RUN_WINDOWS if self.single else len(self.blocks)
 
     def latencies(self) -> tuple[Array, ...]:
-        """The requests of each unit."""
+        """The latencies of the requests of each unit."""
         if self.single:
             return self.blocks[0].latency_windows()
         return tuple(block.latency_ms for block in self.blocks)
@@ -85,7 +85,7 @@ class Condition:
         return np.array([pooled_quantiles([b.latency_ms], [0.99])[0] for b in self.blocks])
 
     def additive(self, name: str) -> tuple[Array, Array]:
-        """A per-window quantity summed per unit, and each unit's seconds."""
+        """The sum of a per-window quantity in each unit, and the seconds of each unit."""
         per_block = [np.asarray(getattr(block, name)) for block in self.blocks]
         if self.single:
             return per_block[0], np.ones(per_block[0].shape[0])
@@ -93,7 +93,7 @@ class Condition:
         return np.stack([windows.sum(axis=0) for windows in per_block]), seconds
 
     def latency(self) -> Latency:
-        """Quantiles and mean of the latency of all requests."""
+        """The quantiles and the mean of the latency of all requests."""
         pools = self.latencies()
         values = pooled_quantiles(pools, QUANTILES)
         draws = bootstrap_quantiles(pools, QUANTILES, self.counts)
@@ -110,7 +110,7 @@ class Condition:
         return Latency(p50_ms=p50, p95_ms=p95, p99_ms=p99, mean_ms=mean)
 
     def rates(self, name: str) -> tuple[Array, Array]:
-        """Estimate and draws of an additive quantity per second; ``(G,)`` and ``(B, G)``."""
+        """The estimate ``(G,)`` and draws ``(B, G)`` of an additive quantity per second."""
         amounts, seconds = self.additive(name)
         amounts = amounts.reshape(seconds.size, -1)
         draws = [bootstrap_ratio(column, seconds, self.counts) for column in amounts.T]
@@ -119,10 +119,10 @@ class Condition:
         return estimate, stacked
 
     def mean(self, values: Sequence[Array]) -> Estimate:
-        """The mean of what there is for each request or window.
+        """The mean of a quantity that has one value per request or window.
 
         Args:
-            values: Those of each block, in the order of time.
+            values: The values of each block, in the order of time.
         """
         sums, sizes = (
             np.array([v.sum() for v in values]),
@@ -139,39 +139,36 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What the figures of a condition are made of, computed once."""
+class ConditionFigures:
+    """The figures of one condition, computed once."""
 
     estimates: Estimates
-    """What arms are compared with each other by."""
+    """The estimates that arms are compared by."""
     met: tuple[Array, ...]
-    """For each window of each block 1 if it met the target, else 0."""
+    """For each block: for each window, 1 if it met the target, else 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimated:
-    """All conditions of a comparison.
-
-    Args:
-        target: What windows were held against.
-        arms: Labels.
-        conditions: ``alone``, ``ample``, ``background`` and the arms.
-        known: The same without ``background``.
-    """
+class ComparisonEstimates:
+    """The estimates of all conditions of a comparison."""
 
     target: Target
+    """The target of each window."""
     arms: tuple[str, ...]
+    """Labels of the arms."""
     conditions: Mapping[str, Condition]
-    known: Mapping[str, Known]
+    """``alone``, ``ample``, ``background`` and the arms."""
+    figures: Mapping[str, ConditionFigures]
+    """The figures of all conditions but ``background``."""
 
     @property
     def units(self) -> int:
-        """Independent units of every condition: rounds, or runs of windows."""
+        """The number of independent units of every condition: rounds, or runs of windows."""
         return self.conditions[ALONE].units
 
     @property
     def rounds(self) -> int:
-        """Blocks of every condition."""
+        """The number of blocks of every condition."""
         return len(self.conditions[ALONE].blocks)
 
 
@@ -182,39 +179,41 @@ def estimate(
     slo_ms: float | None,
     seed: int,
     slo_quantile: float = 0.95,
-) -> Estimated:
+) -> ComparisonEstimates:
     """Estimate everything a comparison measures.
 
     Args:
-        blocks: Blocks of every condition, in the order of rounds.
+        blocks: The blocks of every condition, in the order of rounds.
         arms: Labels of the arms.
         slo_ms: The target; ``None`` means :func:`auto_target_ms`.
-        seed: Seeds the resampling. Comparisons with the same seed and as many rounds are
-            resampled alike, row by row.
-        slo_quantile: The quantile that is held against the target in each window.
+        seed: Seeds the resampling. Comparisons with the same seed and the same number of rounds
+            have the same resamples in the same rows.
+        slo_quantile: The quantile that has to meet the target in each window.
 
     Raises:
-        MeasureError: If a condition has no block, or nothing was answered alone or ample.
+        MeasureError: If a condition has no block, or no request was answered alone or ample.
     """
-    found = _conditions(blocks, arms, seed)
+    conditions = _conditions(blocks, arms, seed)
     for name in (ALONE, AMPLE):
-        if not any(block.ok.any() for block in found[name].blocks):
+        if not any(block.ok.any() for block in conditions[name].blocks):
             raise MeasureError(
                 f"No request was answered in the blocks of {name!r}.",
                 next_step="Check that the application and its load generator run.",
             )
-    ms = slo_ms if slo_ms is not None else auto_target_ms(found[AMPLE].blocks)
-    assert ms is not None  # something was answered ample
+    ms = slo_ms if slo_ms is not None else auto_target_ms(conditions[AMPLE].blocks)
+    assert ms is not None  # a request was answered with ample memory, as checked above
     slo = Target(ms=ms, quantile=slo_quantile)
-    own = found[BACKGROUND].rates("units")
-    known = {name: _known(found[name], own, slo) for name in (ALONE, AMPLE, *arms)}
-    return Estimated(target=slo, arms=tuple(arms), conditions=found, known=known)
+    own = conditions[BACKGROUND].rates("units")
+    figures = {name: _figures(conditions[name], own, slo) for name in (ALONE, AMPLE, *arms)}
+    return ComparisonEstimates(
+        target=slo, arms=tuple(arms), conditions=conditions, figures=figures
+    )
 
 
 def auto_target_ms(ample: Blocks) -> float | None:
-    """The target that blocks with ample memory give: 1.5 x the p99 of their answered requests.
+    """The target from blocks with ample memory: 1.5 x the p99 of their answered requests.
 
-    Failed requests are left out: they must not make the target easier.
+    Failed requests are left out, because they would make the target easier.
 
     Returns:
         ``None`` if no request was answered.
@@ -233,17 +232,17 @@ def _conditions(
     rng = np.random.default_rng(seed)
     rounds = min(len(blocks[name]) for name in names)
     joint = block_counts(rounds, RESAMPLES, rng)
-    found = {}
+    conditions = {}
     for name in names:
         own = tuple(blocks[name][:rounds])
         counts = joint
         if rounds == 1:
             counts = moving_block_counts(own[0].windows, RUN_WINDOWS, RESAMPLES, rng)
-        found[name] = Condition(blocks=own, counts=counts, rng=rng)
-    return found
+        conditions[name] = Condition(blocks=own, counts=counts, rng=rng)
+    return conditions
 
 
-def _known(condition: Condition, own: tuple[Array, Array], slo: Target) -> Known:
+def _figures(condition: Condition, own: tuple[Array, Array], slo: Target) -> ConditionFigures:
     latency, met = condition.latency(), _met(condition, slo)
     estimates = Estimates(
         p50_ms=latency.p50_ms,
@@ -253,7 +252,7 @@ def _known(condition: Condition, own: tuple[Array, Array], slo: Target) -> Known
         background_work=_work(condition, own),
         slo_attainment=condition.mean(met),
     )
-    return Known(estimates=estimates, met=met)
+    return ConditionFigures(estimates=estimates, met=met)
 
 
 def _met(arm: Condition, slo: Target) -> tuple[Array, ...]:
@@ -272,7 +271,7 @@ def _met(arm: Condition, slo: Target) -> tuple[Array, ...]:
 
 
 def _work(arm: Condition, own: tuple[Array, Array]) -> Estimate:
-    """Mean over groups of units per second over units per second with the node to itself."""
+    """The mean over groups of their rate, relative to their rate with the node to themselves."""
     rate, draws = arm.rates("units")
     usable = known_groups(rate, own[0]) if rate.size == own[0].size else np.zeros(0, dtype=bool)
     if not usable.any():  # alone: no background ran
@@ -283,5 +282,5 @@ def _work(arm: Condition, own: tuple[Array, Array]) -> Estimate:
 
 
 def known_groups(rate_per_s: Array, own_per_s: Array) -> NDArray[np.bool_]:
-    """The groups of which a share of their own rate can be said."""
+    """The groups whose rate and own rate are known, so that their ratio is."""
     return np.isfinite(rate_per_s) & np.isfinite(own_per_s) & (own_per_s > 0)

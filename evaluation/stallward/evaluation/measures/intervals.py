@@ -1,10 +1,11 @@
 """95 % intervals of an estimate from its bootstrap draws. Pure.
 
-Percentile intervals from a handful of blocks are too narrow: where blocks differ by 20 %, those
-of a p95 from 3 blocks cover the truth 71 times in 100. Intervals here are the estimate plus or
-minus ``t(n - 1) * sqrt(n / (n - 1))`` bootstrap standard errors (the factor undoes the shrinking
-of a resampled spread; Hesterberg, The American Statistician 69(4), 2015), taken on the logarithm
-where a quantity varies by factors; the same simulation then covers 93 to 97 times in 100.
+Percentile intervals from a few blocks are too narrow: where blocks differ by 20 %, the intervals
+of a p95 from 3 blocks cover the true value 71 times in 100. Intervals here are the estimate plus
+or minus ``t(n - 1) * sqrt(n / (n - 1))`` bootstrap standard errors (the factor corrects that a
+resampled spread is too small; Hesterberg, The American Statistician 69(4), 2015), taken on the
+logarithm where a quantity varies by factors; the same simulation then covers 93 to 97 times in
+100.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 
 _LEFT_OUT: Final = 0.025
+"""The share of draws that an interval leaves out on each side."""
 
 
 class Scale(StrEnum):
@@ -38,7 +40,7 @@ def student_975(degrees: int) -> float:
 
 
 def half_width(blocks: int) -> float:
-    """How many bootstrap standard errors an interval from ``blocks`` blocks reaches."""
+    """Half the width of an interval from ``blocks`` blocks, in bootstrap standard errors."""
     return student_975(blocks - 1) * float(np.sqrt(blocks / (blocks - 1)))
 
 
@@ -52,9 +54,9 @@ def interval(value: float, draws: Array, *, blocks: int, scale: Scale) -> Interv
         scale: The scale on which the interval is symmetric.
 
     Returns:
-        ``value`` alone (no interval) when fewer than 2 units were resampled, or when more draws
-        than an interval leaves out on one side are not finite (a ratio to what was 0 in some
-        blocks); nothing at all when ``value`` is not finite.
+        ``value`` without an interval if fewer than 2 units were resampled, or if more than 2.5 %
+        of the draws are not finite (as in a ratio to a quantity that was 0 in some blocks);
+        ``UNKNOWN`` if ``value`` is not finite.
     """
     if not np.isfinite(value):
         return UNKNOWN
@@ -77,31 +79,33 @@ def interval(value: float, draws: Array, *, blocks: int, scale: Scale) -> Interv
 
 def impact_interval(ratio: float, draws: Array, *, blocks: int) -> Interval:
     """The interval of an impact ``ratio - 1``; it is symmetric on the ratio's logarithm."""
-    found = interval(ratio, draws, blocks=blocks, scale=Scale.LOG)
-    if found.value is None:
+    of_ratio = interval(ratio, draws, blocks=blocks, scale=Scale.LOG)
+    if of_ratio.value is None:
         return UNKNOWN
     return Interval(
-        value=found.value - 1.0,
-        low=None if found.low is None else found.low - 1.0,
-        high=None if found.high is None else found.high - 1.0,
+        value=of_ratio.value - 1.0,
+        low=None if of_ratio.low is None else of_ratio.low - 1.0,
+        high=None if of_ratio.high is None else of_ratio.high - 1.0,
     )
 
 
 def share_interval(successes: int, trials: int, draws: Array, *, units: int) -> Interval:
-    """The interval of a share; where nothing varied, the rule of three over its trials.
+    """The interval of a share; if the draws do not vary, by the rule of three over its trials.
 
     Args:
-        successes: Trials that succeeded.
-        trials: All trials; 0 gives an unknown share.
+        successes: How many trials succeeded.
+        trials: How many trials there were; with 0 the share is unknown.
         draws: Bootstrap draws of the share.
         units: How many independent units were resampled.
     """
     if trials == 0:
         return UNKNOWN
-    found = interval(successes / trials, draws, blocks=units, scale=Scale.SHARE)
-    if found.low is None or found.high is None or found.low < found.high:
-        return found
-    margin = min(3.0 / trials, 1.0)  # 95 % bound on what never happened in that many trials
+    share = interval(successes / trials, draws, blocks=units, scale=Scale.SHARE)
+    if share.low is None or share.high is None or share.low < share.high:
+        return share
+    margin = min(
+        3.0 / trials, 1.0
+    )  # the 95 % bound on an event that never happened in that many trials
     if successes == trials:
         return Interval(value=1.0, low=1.0 - margin, high=1.0)
-    return Interval(value=found.value, low=found.low, high=min(found.high + margin, 1.0))
+    return Interval(value=share.value, low=share.low, high=min(share.high + margin, 1.0))

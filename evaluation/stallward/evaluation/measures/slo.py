@@ -1,4 +1,4 @@
-"""When a target is met: windows of a block, and which of them met it. Pure."""
+"""The windows of a block, and which of them met the target. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MIN_WINDOW_REQUESTS: Final = 20
 
 
 def window_requests(quantile: float) -> int:
-    """How many requests a window must hold for its ``quantile`` to be one: 20, or 100 for p99."""
+    """How many requests a window needs for its ``quantile`` to make sense: 20, or 100 for p99."""
     return max(_MIN_WINDOW_REQUESTS, math.ceil(round(1.0 / (1.0 - quantile), 6)))
 
 
@@ -23,14 +23,14 @@ def slo_windows(
 ) -> NDArray[np.int64]:
     """Cut a block into windows of whole seconds that hold enough scheduled requests.
 
-    A window closes at the first whole second at which it holds enough; what is left at the end
-    joins the last window.
+    A window closes at the first whole second at which it holds enough requests; the remainder at
+    the end joins the last window.
 
     Args:
         scheduled_s: Scheduled times of the requests, any order.
         start_s: Start of the measured part of the block.
-        end_s: Its end.
-        quantile: What is judged in each window; see :func:`window_requests`.
+        end_s: End of the measured part.
+        quantile: The quantile that is judged in each window; see :func:`window_requests`.
 
     Returns:
         The window of each request, shape ``(requests,)``.
@@ -61,11 +61,11 @@ def slo_windows_met(
 ) -> NDArray[np.bool_]:
     """Which windows of a block met the SLO.
 
-    A window meets it when at least the share ``quantile`` of the requests scheduled in it ended
-    well within ``slo_ms``; requests that failed or never ended are violations.
+    A window meets it if at least the share ``quantile`` of the requests scheduled in it were
+    answered within ``slo_ms``; requests that failed or never ended count as violations.
 
     Returns:
-        One entry per window; empty when no request was scheduled.
+        One entry per window; empty if no request was scheduled.
     """
     if scheduled_s.size == 0:
         return np.zeros(0, dtype=bool)

@@ -1,1 +1,1 @@
-"""What comparisons come to, as values, and the JSON files that hold such values."""
+"""The results of comparisons as values, and the JSON files that hold them."""

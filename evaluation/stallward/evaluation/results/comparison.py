@@ -1,4 +1,4 @@
-"""The result of a comparison: what ``result.json`` holds.
+"""The result of a comparison: the content of ``result.json``.
 
 The names of the fields are the keys of the file. Fields with a default were added after the first
 version: files that lack them still open.
@@ -24,38 +24,41 @@ RESULT_FILE: Final = "result.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """The figures of one condition, each with its 95 % interval.
-
-    Attributes:
-        p50_ms, p95_ms, p99_ms, mean_ms: Latency from the scheduled arrival.
-        impact_mean, impact_p95, impact_p99: How much longer than alone, as a share of it.
-        impact_ample_mean, impact_ample_p95, impact_ample_p99: The same against ample memory.
-        slo_attainment: Share of the windows that met the target.
-        background_work: Mean over the groups of their rate, as a share of the rate with the node
-            to itself.
-        psi_some_share: Share of time in which a protected task stalled for memory.
-        paused_share: Share of group time spent paused.
-    """
+    """The figures of one condition, each with its 95 % interval."""
 
     p50_ms: Interval
+    """Median latency from the scheduled arrival."""
     p95_ms: Interval
+    """The p95 of the latency."""
     p99_ms: Interval
+    """The p99 of the latency."""
     mean_ms: Interval
+    """Mean latency."""
     impact_mean: Interval
+    """Growth of the mean latency against alone: (arm - alone) / alone."""
     impact_p95: Interval
+    """Growth of the p95 against alone."""
     impact_p99: Interval
+    """Growth of the p99 against alone."""
     impact_ample_mean: Interval
+    """Growth of the mean latency against ample memory."""
     impact_ample_p95: Interval
+    """Growth of the p95 against ample memory."""
     impact_ample_p99: Interval
+    """Growth of the p99 against ample memory."""
     slo_attainment: Interval
+    """Share of windows that met the target."""
     background_work: Interval
+    """Mean over groups of their rate, relative to their rate with the node to themselves."""
     psi_some_share: Interval
+    """Share of time in which a protected task stalled for memory."""
     paused_share: Interval
+    """Share of group time spent paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How much an arm varies over its rounds; ``None`` where that is not known."""
+    """The variation of an arm over its rounds; ``None`` for what is unknown."""
 
     impact_ample_p99_sd: float | None = None
     impact_ample_p99_worst: float | None = None
@@ -64,30 +67,27 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmFacts:
-    """What an arm was, and what happened in its blocks.
-
-    Attributes:
-        controller: The arm as it was asked for.
-        budgets_lifted: Whether the guard's budgets were lifted for it.
-        invalid_blocks: How many blocks were thrown away and run again.
-        terminated_processes: How many background processes the arm ended.
-        requests: How many requests were measured.
-        stolen_share_worst: Share of processor time that the host took, in the worst block.
-        fallback_share_worst: Share of ticks decided by the default controller, in the worst block.
-    """
+    """Facts about an arm and its blocks, beside the figures."""
 
     controller: str
+    """The spec of the arm."""
     budgets_lifted: bool = False
+    """Whether the guard's budgets were lifted for it."""
     invalid_blocks: int = 0
+    """How many blocks were discarded and run again."""
     terminated_processes: int = 0
+    """How many background processes the arm terminated."""
     requests: int = 0
+    """How many requests were measured."""
     stolen_share_worst: float = 0.0
+    """Share of steal time in the worst block."""
     fallback_share_worst: float = 0.0
+    """Share of ticks at which the default controller decided, in the worst block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
-    """What one arm came to: its figures over ``blocks`` blocks, and how they vary by round."""
+    """The result of one arm: its figures over ``blocks`` blocks, and their variation by round."""
 
     blocks: int
     metrics: Flat[Metrics]
@@ -108,7 +108,7 @@ class ProtectedTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundTotals:
-    """Rates of the background in a reference condition; ``None`` where units are not counted."""
+    """Rates of the background in a reference condition; ``None`` if units are not counted."""
 
     units_per_s: float | None
     units_per_s_by_group: tuple[float | None, ...]
@@ -124,7 +124,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """The figures of the conditions that arms are held against."""
+    """The figures of the conditions that arms are compared with."""
 
     alone: Metrics
     ample: Metrics
@@ -146,33 +146,30 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """How a comparison was run.
-
-    Attributes:
-        summary: The scenario in one sentence.
-        rounds: Blocks of each condition.
-        block_s: Measured length of a block.
-        burn_in_s: Its length before that.
-        seed: What the order, the load and the resampling were drawn from.
-        controller_slo_ms: The target that controllers were told.
-        groups: Names of the background groups.
-        units: What each of ``groups`` counts as work, in the same order.
-        sandbox_limit_bytes: Memory of the sandbox.
-        policies: Label of an arm -> the file of its policy.
-        files_sha256: Label of an arm -> digest of the file that it took its decisions by.
-    """
+    """How a comparison was run."""
 
     summary: str
+    """The scenario in one sentence."""
     rounds: int
+    """Number of blocks of each condition."""
     block_s: float
+    """Measured length of a block."""
     burn_in_s: float
+    """Length of the burn-in before each block."""
     seed: int
+    """The seed of the order, the load and the resampling."""
     controller_slo_ms: float
+    """The target that controllers were given."""
     groups: tuple[str, ...]
+    """Names of the background groups."""
     units: tuple[str, ...]
+    """The unit of work of each of ``groups``, in the same order."""
     sandbox_limit_bytes: int
+    """The memory limit of the sandbox."""
     policies: Mapping[str, str]
+    """Label of an arm -> the file of its policy."""
     files_sha256: Mapping[str, str] = field(default_factory=dict)
+    """Label of an arm -> digest of the file that it decides by."""
 
     def __post_init__(self) -> None:
         """Refuse groups and units that do not belong together.
@@ -187,64 +184,59 @@ class Method:
 
     @property
     def unit_of_group(self) -> Mapping[str, str]:
-        """Name of a background group -> what it counts as work."""
+        """Name of a background group -> the unit of its work."""
         return dict(zip(self.groups, self.units, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The figures of all conditions.
-
-    Attributes:
-        slo_ms: The target of each window.
-        slo_quantile: The quantile that has to meet it; older results judge the p95.
-        slo_source: Where the target comes from, in words.
-        resampled: What intervals come from: blocks, or the windows of the only one.
-        alone, ample: The reference conditions in absolute figures.
-        references: The reference conditions in the figures of arms.
-        arms: Label -> what the arm came to.
-        contrasts: Every pair of arms.
-    """
+    """The figures of all conditions."""
 
     slo_ms: float
+    """The target of each window."""
     slo_quantile: float = 0.95
+    """The quantile of each window that has to meet the target; older results judge the p95."""
     slo_source: str
+    """The origin of the target, in words."""
     resampled: Literal["blocks", "windows"]
+    """What was resampled for the intervals: blocks, or the windows of a single block."""
     alone: Reference
+    """The condition ``alone`` in absolute figures."""
     ample: Reference
+    """The condition ``ample`` in absolute figures."""
     references: References
+    """The reference conditions in the same figures as the arms."""
     arms: Mapping[str, ArmResult]
+    """Label of an arm -> its result."""
     contrasts: tuple[Contrast, ...] = ()
+    """The contrasts of all pairs of arms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonResult:
-    """A whole comparison.
-
-    Attributes:
-        schema: Version of the file.
-        mode: Whether blocks ran on this machine or on its twin.
-        scenario: Which scenario ran.
-        node: The machine of the first block.
-        other_nodes: Other machines that later blocks ran on.
-        table: The figures.
-        method: How they were measured.
-    """
+    """A whole comparison."""
 
     schema: int = SCHEMA
+    """Version of the file."""
     mode: Literal["live", "twin"]
+    """Whether blocks ran on this machine or on its twin."""
     scenario: str
+    """Name of the scenario."""
     node: NodeInfo
+    """The machine of the first block."""
     other_nodes: tuple[NodeInfo, ...] = ()
+    """Other machines that later blocks ran on."""
     table: Flat[Table]
+    """The figures."""
     method: Method
+    """How they were measured."""
 
 
 def load_result(directory: Path) -> ComparisonResult:
     """Read the result of the comparison in a directory.
 
     Raises:
-        EvaluationError: If there is none, or it cannot be read.
+        EvaluationError: If there is no result, or it cannot be read.
     """
     path = directory / RESULT_FILE
     if not path.exists():

@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """An estimate and its 95 % interval; ``None`` where nothing can be said."""
+    """An estimate and its 95 % interval; ``None`` for what is unknown."""
 
     value: float | None
     low: float | None

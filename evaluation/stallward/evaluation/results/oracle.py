@@ -1,4 +1,4 @@
-"""What the search for the best static setting comes to."""
+"""The results of the search for the best static setting."""
 
 from __future__ import annotations
 
@@ -7,47 +7,37 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindsight:
-    """The oracle of a live comparison: the static arm that did best.
-
-    Attributes:
-        arm: Its label.
-        meets_target: Whether it keeps the target; if not, no static arm did, and this one did
-            most often.
-    """
+    """The oracle of a live comparison: the static arm that did best."""
 
     arm: str
+    """The arm's label."""
     meets_target: bool
+    """Whether it keeps the target. If not, no static arm does, and this one does most often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenedArm:
-    """A static setting that is worth comparing live, and what it did on the twin.
-
-    Attributes:
-        arm: The setting as an arm of a comparison.
-        background_work: Share of the background's full speed.
-        violated: Share of windows that missed the target.
-    """
+    """A static setting that is worth comparing live, with its results on the twin."""
 
     arm: str
+    """The setting as an arm of a comparison."""
     background_work: float
+    """Background work as a share of full speed."""
     violated: float
+    """Share of windows that missed the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """The grid of a scenario, tried on its twin.
-
-    Attributes:
-        scenario: Which scenario.
-        settings: How many settings the grid has.
-        allowed: Share of windows that may miss the target.
-        arms: The settings to compare live, best first.
-        spec: The same settings as ``--arms`` of a comparison takes them.
-    """
+    """The result of trying a grid of settings on a scenario's twin."""
 
     scenario: str
+    """Name of the scenario."""
     settings: int
+    """How many settings the grid has."""
     allowed: float
+    """Share of windows that may miss the target."""
     arms: tuple[ScreenedArm, ...]
+    """The settings to compare live, the best first."""
     spec: str
+    """The same settings as one value for ``--arms``."""

@@ -1,11 +1,11 @@
-"""Results to JSON and back: the only place that knows how a result lies in its file.
+"""Results to JSON and back: the only module that knows the layout of result files.
 
 A result is a dataclass of types that ``agent/schema/read.py`` can read. Its fields are the keys,
 but the keys of a ``Flat`` field stand in the object around it, and an ``Omitted`` field is left
 out of the file where it is ``None``.
 
-Files of other versions open: a missing key takes the field's default, an unknown one is passed
-over. What is there must be of the right type.
+Files of other versions can be read: a missing key takes the field's default, and an unknown key is
+ignored. Present values must have the right type.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def from_json(kind: type[T], value: object) -> T:
-    """The value that :func:`to_json` made ``value`` of.
+    """The inverse of :func:`to_json`.
 
     Args:
         kind: A dataclass, or a mapping to values of one type.
-        value: As ``json`` parsed it.
+        value: The value as parsed by ``json``.
 
     Raises:
-        ResultError: If keys are missing or hold something else; it names them.
+        ResultError: If a key is missing or has a wrong value; the message names the key.
     """
     try:
         return read(kind, value, strict=False)
@@ -68,7 +68,7 @@ def load(kind: type[T], path: Path) -> T:
     """Read the result in a file.
 
     Raises:
-        ResultError: If there is no such file, or something else is in it.
+        ResultError: If there is no such file, or it holds something else.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
@@ -82,7 +82,7 @@ def load(kind: type[T], path: Path) -> T:
 
 
 def load_if_there(kind: type[T], path: Path) -> T | None:
-    """What :func:`load` gives; ``None`` where there is no file, or one that was never finished."""
+    """Like :func:`load`, but ``None`` if there is no file or it cannot be read."""
     try:
         return load(kind, path)
     except ResultError:
@@ -90,7 +90,7 @@ def load_if_there(kind: type[T], path: Path) -> T | None:
 
 
 def holds_object(path: Path) -> bool:
-    """Whether a file holds a whole JSON object, of whatever kind."""
+    """Whether a file holds a complete JSON object of any kind."""
     try:
         return isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
     except (OSError, ValueError, RecursionError):
@@ -98,7 +98,7 @@ def holds_object(path: Path) -> bool:
 
 
 def save(path: Path, value: object) -> None:
-    """Write a result so that a reader sees all of it or the file that was there before."""
+    """Write a result so that a reader sees either all of it or the previous file."""
     text = json.dumps(to_json(value), indent=2, allow_nan=False)
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("w", encoding="utf-8") as file:

@@ -1,1 +1,1 @@
-"""Whether the policy is better than the rules, live, where none of them was tuned."""
+"""The verdict: whether the policy beats the rules, live, on scenarios that none was tuned on."""

@@ -1,4 +1,4 @@
-"""What the live verdict runs, and what has to be reached: a plan file."""
+"""The plan of a live verdict: which comparisons are run, and the targets of the policy."""
 
 from __future__ import annotations
 
@@ -16,35 +16,33 @@ from stallward.evaluation.verdict.targets import BY_NAME, Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictPlan:
-    """A plan of comparisons, one for each scenario.
-
-    Args:
-        scenarios: Their names.
-        arms: Labels of the arms that every scenario has.
-        hindsight_settings: How many static settings are added to them; 0 also leaves ``mpc`` out.
-        rounds: Blocks of each arm.
-        block_seconds: Measured length of a block.
-        burn_in_seconds: Its length before that.
-        seed: Of order, load and resampling.
-        targets: What figures have to reach; those without one are only shown.
-    """
+    """A plan of comparisons, one for each scenario."""
 
     scenarios: tuple[str, ...]
+    """The scenarios' names."""
     arms: tuple[str, ...]
+    """Labels of the arms that are run in every scenario."""
     hindsight_settings: int
+    """How many static settings are added to them as candidates for the oracle; with 0, ``mpc`` is
+    left out, too."""
     rounds: int
+    """Number of blocks of each arm."""
     block_seconds: float
+    """Measured length of a block."""
     burn_in_seconds: float
+    """Length of the burn-in before each block."""
     seed: int
+    """Seeds the order, the load and the resampling."""
     targets: tuple[Target, ...]
+    """The targets of figures; a figure without one is only shown."""
 
 
 def load_verdict_plan(path: Path | None = None) -> VerdictPlan:
-    """Read a plan; without a path the shipped one.
+    """Read a plan file; without a path, the shipped one.
 
     Raises:
         PlanError: If it cannot be read, a key is missing, unknown or of the wrong type, a target
-            says nothing, or nothing would be run.
+            has no bound, or nothing would be run.
     """
     file = path or Path(str(resources.files("stallward.evaluation.verdict"))) / "verdict.toml"
     try:

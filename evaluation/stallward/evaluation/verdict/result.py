@@ -25,25 +25,22 @@ VERDICT_FILE: Final = "verdict.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedFigure:
-    """One figure of an arm, and whether it meets its target.
-
-    Attributes:
-        interval: The value and its 95 % interval.
-        worst: The value in the worst scenario, where there are several.
-        beyond: Whether the arm did something where the other did nothing.
-        left_out_scenarios: How many scenarios the figure says nothing about.
-        target: What has to be reached, in words; empty without a target.
-        met: Whether the value meets it; ``None`` where that cannot be said.
-        surely: Whether the whole interval does.
-    """
+    """One figure of an arm, and whether it meets its target."""
 
     interval: Flat[Interval]
+    """The value and its 95 % interval."""
     worst: float | None = None
+    """The value in the worst scenario; ``None`` for a single scenario."""
     beyond: bool = False
+    """Whether the arm did something while the other one did nothing."""
     left_out_scenarios: int = 0
+    """How many scenarios the figure could not be computed for."""
     target: str = ""
+    """The target in words; empty without one."""
     met: bool | None = None
+    """Whether the value meets the target; ``None`` if that cannot be said."""
     surely: bool | None = None
+    """Whether the whole interval meets it."""
 
 
 JudgedFigures = Mapping[str, JudgedFigure]
@@ -51,52 +48,47 @@ JudgedFigures = Mapping[str, JudgedFigure]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatWasRun:
-    """Where a scenario was compared, and by which files.
-
-    Attributes:
-        node: The machine of the first block.
-        block_s: Measured length of a block.
-        burn_in_s: Its length before that.
-        seed: What the order, the load and the resampling were drawn from.
-        files_sha256: Label of an arm -> digest of the file that it took its decisions by.
-    """
+class RunProvenance:
+    """Where the blocks of a scenario ran, and with which files."""
 
     node: NodeInfo | None = None
+    """The machine of the first block."""
     block_s: float | None = None
+    """Measured length of a block."""
     burn_in_s: float | None = None
+    """Length of the burn-in before each block."""
     seed: int | None = None
+    """The seed of the order, the load and the resampling."""
     files_sha256: Mapping[str, str] | None = None
+    """Label of an arm -> digest of the file that it decides by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioVerdict:
-    """The verdict on every arm in one scenario.
-
-    Attributes:
-        rounds: Blocks of every arm.
-        slo_ms, slo_quantile: The target of each window, and the quantile that has to meet it.
-        oracle: The best static arm in hindsight; ``None`` where there was none.
-        roles: What an arm is to the verdict -> its label.
-        nodes: How many machines the blocks ran on.
-        run: Where they ran, and by which files.
-        spoiled_blocks: Role -> blocks that were run again.
-        ended_programs: Role -> programs that the arm terminated.
-        stolen_share_worst: Role -> share of processor time that the host took in the worst block.
-        arms: Role -> the figures.
-    """
+    """The verdict on every arm in one scenario."""
 
     rounds: int
+    """Number of blocks of every arm."""
     slo_ms: float
+    """The target of each window."""
     slo_quantile: float = 0.95
+    """The quantile of each window that has to meet the target."""
     oracle: Hindsight | None
+    """The best static arm in hindsight; ``None`` if there was none."""
     roles: Mapping[str, str]
+    """Role of an arm in the verdict -> its label."""
     nodes: int = 1
-    run: WhatWasRun = field(default_factory=WhatWasRun)
+    """How many machines the blocks ran on."""
+    run: RunProvenance = field(default_factory=RunProvenance)
+    """Where the blocks ran, and with which files."""
     spoiled_blocks: Mapping[str, int] = field(default_factory=dict)
+    """Role -> number of blocks that were run again."""
     ended_programs: Mapping[str, int] = field(default_factory=dict)
+    """Role -> number of programs that the arm terminated."""
     stolen_share_worst: Mapping[str, float] = field(default_factory=dict)
+    """Role -> share of steal time in the worst block."""
     arms: Mapping[str, JudgedFigures]
+    """Role -> its figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,29 +101,26 @@ class Shipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The whole verdict.
-
-    Attributes:
-        schema: Version of the file.
-        scenarios: Name -> the verdict there.
-        arms: Role -> its figures over all scenarios.
-        again: Role of an arm that was run twice -> it against itself.
-        ships: Which controller ships.
-        failed: Scenario that could not be run -> why.
-    """
+    """The whole verdict."""
 
     schema: int = SCHEMA
+    """Version of the file."""
     scenarios: Mapping[str, ScenarioVerdict]
+    """Name of a scenario -> its verdict."""
     arms: Mapping[str, JudgedFigures]
+    """Role -> its figures over all scenarios."""
     again: Mapping[str, JudgedFigures]
+    """Role of an arm that was run twice -> its comparison with itself."""
     ships: Shipped
+    """Which controller ships."""
     failed: Mapping[str, str] = field(default_factory=dict)
+    """Name of a scenario that could not be run -> why."""
 
 
-def what_was_run(result: ComparisonResult) -> WhatWasRun:
-    """What a verdict keeps of how a scenario was compared."""
+def provenance_of(result: ComparisonResult) -> RunProvenance:
+    """The provenance of a comparison, as a verdict keeps it."""
     method = result.method
-    return WhatWasRun(
+    return RunProvenance(
         node=result.node,
         block_s=method.block_s,
         burn_in_s=method.burn_in_s,
@@ -141,10 +130,10 @@ def what_was_run(result: ComparisonResult) -> WhatWasRun:
 
 
 def load_verdict(directory: Path) -> Verdict:
-    """Read what a verdict has come to so far.
+    """Read the verdict in a directory, as far as it has been run.
 
     Raises:
-        EvaluationError: If there is none, or it cannot be read.
+        EvaluationError: If there is no verdict, or it cannot be read.
     """
     path = directory / VERDICT_FILE
     if not path.exists():

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.evaluation.blocks.request import MOST_STOLEN_SHARE
+from stallward.evaluation.blocks.request import MOST_STEAL_SHARE
 from stallward.evaluation.report.text import Kind, cell
 from stallward.evaluation.verdict.result import JudgedFigure, ScenarioVerdict, Verdict
-from stallward.evaluation.verdict.targets import AGAIN, FIGURES, POLICY, Figure, How
+from stallward.evaluation.verdict.targets import FIGURES, POLICY, REPEAT_FIGURES, Figure, How
 
 _EACH: Final = (
     "impact_ample_mean", "impact_ample_p99", "slo_points", "slo_points_worst", "work",
     "work_of_oracle", "score",
 )  # fmt: skip
-"""What is shown of every arm; the rest is said of the policy alone."""
+"""Names of the figures that are shown for every arm; the others are shown for the policy only."""
 _SHARES: Final = frozenset({How.LEVEL, How.IMPACT, How.LESS, How.MORE})
 
 
@@ -28,15 +28,15 @@ class Table:
 
 
 def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
-    """The policy's figures by scenario, every arm's, and arms against themselves."""
+    """The tables: the policy by scenario, every arm, and arms compared with themselves."""
     scenarios = verdict.scenarios
-    whole = verdict.arms[POLICY]
+    overall = verdict.arms[POLICY]
     policy = [
         (
             figure.title,
-            whole[figure.name].target,
-            _cell(whole[figure.name], figure),
-            _said(whole[figure.name]),
+            overall[figure.name].target,
+            _cell(overall[figure.name], figure),
+            _met_in_words(overall[figure.name]),
             *(_cell(one.arms[POLICY][figure.name], figure) for one in scenarios.values()),
         )
         for figure in FIGURES
@@ -52,13 +52,14 @@ def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
         )
         for role, figures in verdict.arms.items()
     ]
-    again = [
-        (role, *(_cell(figures[figure.name], figure) for figure in AGAIN))
+    repeats = [
+        (role, *(_cell(figures[figure.name], figure) for figure in REPEAT_FIGURES))
         for role, figures in verdict.again.items()
     ]
+    described = ", ".join(_scenario_in_words(name, one) for name, one in scenarios.items())
     return (
         Table(
-            title=f"{POLICY}, {', '.join(_rounds(name, one) for name, one in scenarios.items())}",
+            title=f"{POLICY}, {described}",
             headers=("figure", "target", "over all", "", *scenarios),
             rows=tuple(policy),
         ),
@@ -68,14 +69,14 @@ def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
             rows=tuple(arms),
         ),
         Table(
-            title="The same twice, the second over (or less) the first",
-            headers=("arm", *(figure.title for figure in AGAIN)),
-            rows=tuple(again),
+            title="Arms run twice: the second run over (for the score: less) the first",
+            headers=("arm", *(figure.title for figure in REPEAT_FIGURES)),
+            rows=tuple(repeats),
         ),
     )
 
 
-def _said(figure: JudgedFigure) -> str:
+def _met_in_words(figure: JudgedFigure) -> str:
     """Whether a target is met, and whether that is certain."""
     if figure.met is None:
         return ""
@@ -84,21 +85,22 @@ def _said(figure: JudgedFigure) -> str:
     return "met" if figure.surely else "met, not certainly"
 
 
-def _rounds(name: str, one: ScenarioVerdict) -> str:
-    oracle = one.oracle
-    said = "no oracle" if oracle is None else f"oracle {oracle.arm}"
+def _scenario_in_words(name: str, scenario: ScenarioVerdict) -> str:
+    oracle = scenario.oracle
+    words = "no oracle" if oracle is None else f"oracle {oracle.arm}"
     if oracle is not None and not oracle.meets_target:
-        said += " misses the target"
-    if one.nodes > 1:
-        said += f", on {one.nodes} machines"
-    for what, counts in (("run again", one.spoiled_blocks), ("ended", one.ended_programs)):
+        words += " misses the target"
+    if scenario.nodes > 1:
+        words += f", on {scenario.nodes} machines"
+    counted = (("run again", scenario.spoiled_blocks), ("terminated", scenario.ended_programs))
+    for what, counts in counted:
         if counts:
-            said += f", {what}: " + ", ".join(f"{role} {n}" for role, n in counts.items())
-    disturbed = {r: s for r, s in one.stolen_share_worst.items() if s > MOST_STOLEN_SHARE}
+            words += f", {what}: " + ", ".join(f"{role} {n}" for role, n in counts.items())
+    disturbed = {r: s for r, s in scenario.stolen_share_worst.items() if s > MOST_STEAL_SHARE}
     if disturbed:
         each = ", ".join(f"{role} {100 * share:.0f} %" for role, share in disturbed.items())
-        said += f", disturbed by the host: {each}"
-    return f"{name} ({one.rounds} rounds, target {one.slo_ms:.3g} ms, {said})"
+        words += f", disturbed by the host: {each}"
+    return f"{name} ({scenario.rounds} rounds, target {scenario.slo_ms:.3g} ms, {words})"
 
 
 def _cell(judged: JudgedFigure, figure: Figure) -> str:

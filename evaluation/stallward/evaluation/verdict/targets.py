@@ -1,7 +1,7 @@
-"""What the verdict says of an arm, and what the policy has to reach.
+"""The figures of the verdict, and the targets of the policy.
 
-The bounds are those of the plan that is run (``verdict.toml``): they are set before anybody looks
-at a result. Nothing here measures.
+The bounds of the targets come from the plan (``verdict.toml``), so they are set before there is a
+result. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ORACLE: Final = "oracle"
 
 
 class How(Enum):
-    """How an arm is held against another, in one scenario and over several."""
+    """How an arm is compared with another in one scenario; how that is averaged over several."""
 
-    LEVEL = "as it is; the mean"
+    LEVEL = "no other arm; the mean"
     IMPACT = "ratio less 1; the mean"
     RATIO = "ratio; the geometric mean"
-    SHARE = "ratio; that of the sums, so that an arm that does nothing somewhere can be compared"
+    SHARE = "ratio of the sums, so that an arm that does nothing in one scenario can be compared"
     MORE = "difference; the mean"
-    LESS = "the other less the arm; the mean"
+    LESS = "difference, the other less the arm; the mean"
 
 
 class Unit(Enum):
@@ -47,47 +47,44 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One line of the verdict.
-
-    Args:
-        name: Its key.
-        title: Its name for people.
-        of: The estimate that it is made of; ``None`` for the score, which is computed of several.
-        how: What is made of it.
-        against: The role that it is held against.
-        more_is_better: Whether the worst scenario is the one with the least of it.
-        counts_windows: Whether it is a share of windows that met the target.
-        unit: How a bound of it is written.
-        condition: How the target of another figure says that this one's has to be met as well.
-    """
+    """One line of the verdict."""
 
     name: str
+    """The figure's key."""
     title: str
+    """The figure's name for people."""
     of: Callable[[Estimates], Estimate] | None
+    """Takes the estimate that the figure is made from; ``None`` for the score, which is computed
+    from several estimates."""
     how: How
+    """How the arm is compared, and how scenarios are averaged."""
     against: str | None = None
+    """The role that the arm is compared with."""
     more_is_better: bool = False
+    """Whether the worst scenario is the one with the smallest value."""
     counts_windows: bool = False
+    """Whether the figure is a share of windows that met the target."""
     unit: Unit = Unit.NUMBER
+    """How a bound of the figure is written."""
     condition: str = ""
+    """The words for "and this figure's target is met", in the target of a figure that depends on
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a figure of the policy has to reach: an entry of a plan's ``targets``.
-
-    Args:
-        figure: Name of the figure.
-        at_least, at_most: Bounds of the value that meets the target; ``None`` for none.
-        certain: Whether the whole interval has to meet it.
-        where_met: Name of the figure whose target has to be met as well.
-    """
+    """What a figure of the policy has to reach: an entry of a plan's ``targets``."""
 
     figure: str
+    """Name of the figure."""
     at_least: float | None = None
+    """The smallest value that meets the target; ``None`` for no such bound."""
     at_most: float | None = None
+    """The largest value that meets the target; ``None`` for no such bound."""
     certain: bool = False
+    """Whether the whole interval has to meet the bounds."""
     where_met: str | None = None
+    """Name of another figure whose target has to be met as well."""
 
     def in_words(self) -> str:
         """The target as a table shows it."""
@@ -105,28 +102,28 @@ class Target:
         condition = other.condition or f"where the target of {other.title} is met"
         return f"{' and '.join(parts)} {condition}"
 
-    def met(self, found: Interval, *, beyond: bool) -> bool | None:
-        """Whether a figure meets the target; ``None`` where that cannot be said.
+    def met(self, figure: Interval, *, beyond: bool) -> bool | None:
+        """Whether a figure meets the target; ``None`` if that cannot be said.
 
         Args:
-            found: The value and its interval.
-            beyond: Whether the arm did something where the other did nothing.
+            figure: The value and its interval.
+            beyond: Whether the arm did something while the other one did nothing.
         """
-        if found.value is None:
+        if figure.value is None:
             return True if beyond and self.at_least is not None else None
         if self.certain:
-            return self.surely(found, beyond=beyond)
-        above = self.at_least is None or found.value >= self.at_least
-        return above and (self.at_most is None or found.value <= self.at_most)
+            return self.surely(figure, beyond=beyond)
+        above = self.at_least is None or figure.value >= self.at_least
+        return above and (self.at_most is None or figure.value <= self.at_most)
 
-    def surely(self, found: Interval, *, beyond: bool) -> bool | None:
+    def surely(self, figure: Interval, *, beyond: bool) -> bool | None:
         """Whether the whole interval meets the target; ``None`` without a value."""
-        if found.value is None and not beyond:
+        if figure.value is None and not beyond:
             return None
-        if found.low is None or found.high is None:
+        if figure.low is None or figure.high is None:
             return False
-        above = self.at_least is None or found.low > self.at_least
-        return above and (self.at_most is None or found.high <= self.at_most)
+        above = self.at_least is None or figure.low > self.at_least
+        return above and (self.at_most is None or figure.high <= self.at_most)
 
 
 def _mean(arm: Estimates) -> Estimate:
@@ -190,12 +187,12 @@ FIGURES: Final = (
     SPREAD,
     SPREAD_OF_SEEDS,
 )  # fmt: skip
-AGAIN: Final = (
+REPEAT_FIGURES: Final = (
     Figure(name="p99_ratio", title="p99", of=_p99, how=How.RATIO),
     Figure(name="mean_ratio", title="mean latency", of=_mean, how=How.RATIO),
     Figure(name="work_ratio", title="background work", of=_work, how=How.SHARE,
            more_is_better=True),
     Figure(name="score_difference", title="score", of=None, how=How.MORE, more_is_better=True),
 )  # fmt: skip
-"""What an arm that was run twice is held against itself by."""
+"""The figures by which an arm that was run twice is compared with itself."""
 BY_NAME: Final = {figure.name: figure for figure in FIGURES}
