@@ -90,7 +90,7 @@ def test_cpu_and_memory_of_a_process() -> None:
     assert 5.0 < pss <= rss
 
 
-def test_the_share_of_the_writers_of_limits_is_told_beside_the_whole_after_the_burn_in() -> None:
+def test_cpu_shares_of_the_loop_and_of_its_limit_writers_leave_out_the_burn_in() -> None:
     watch = DaemonWatch(loop_cpu_s=[(0.0, 5.0, 0.0), (4.0, 6.0, 1.0), (14.0, 6.25, 3.0)])
     assert list(watch.loop_shares()) == pytest.approx([0.225, 0.2])
     assert DaemonWatch().loop_shares() == (None, None)

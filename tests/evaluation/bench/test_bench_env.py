@@ -1,4 +1,4 @@
-"""What `stallward bench env` says: every measure with its meaning, and plausible ones."""
+"""The figures of `stallward bench env`: every one has a meaning and is plausible."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stallward.evaluation.bench.env_steps import (
 
 @pytest.mark.slow
 def test_speeds_memory_and_where_the_time_goes() -> None:
-    found = bench_environment(seconds=0.2)
-    assert set(found) == set(MEANINGS)
-    numbers = {key: value for key, value in found.items() if value is not None}
+    figures = bench_environment(seconds=0.2)
+    assert set(figures) == set(MEANINGS)
+    numbers = {key: value for key, value in figures.items() if value is not None}
     assert set(numbers) == set(MEANINGS), "nothing is unknown"
     assert min(numbers.values()) > 0.0
     assert numbers["ppo_twin_share"] + numbers["ppo_update_share"] < 1.0
-    rows = {row[0]: row[1] for row in environment_rows(found)}
+    rows = {row[0]: row[1] for row in environment_rows(figures)}
     assert rows["ppo_twin_share"].endswith("%")
 
 

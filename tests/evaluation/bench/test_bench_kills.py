@@ -1,4 +1,4 @@
-"""The kill campaign: what it reads of a node, what it counts, and a few kills for real."""
+"""The kill campaign: the settings it reads, the figures it counts, and a few live kills."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.kernel.paths import Paths
 from stallward.evaluation.bench import kills as module
-from stallward.evaluation.bench.kernel_settings import changed, read_settings
-from stallward.evaluation.bench.kill_tally import MEANINGS, WHO, Kill, Tally
+from stallward.evaluation.bench.kernel_settings import changed_settings, read_settings
+from stallward.evaluation.bench.kill_tally import KILL_TARGETS, MEANINGS, Kill, Tally
 from stallward.evaluation.bench.kills import bench_kills
 from stallward.evaluation.cli import main
 
@@ -40,37 +40,38 @@ def test_every_writable_setting_is_read_and_counters_are_not(tmp_path: Path) -> 
     (vm / "swappiness").write_text("61")
     (group / "memory.new_limit").unlink()
     now = read_settings(["stallward-1/slot0"], [], paths)
-    assert changed(before, now) == (f"{vm}/swappiness is '61', was '60'",)
+    assert changed_settings(before, now) == (f"{vm}/swappiness is '61', was '60'",)
 
 
-def test_a_process_is_looked_at() -> None:
+def test_changed_settings_of_a_process_are_reported_until_it_ends() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         before = read_settings([], [process.pid], Paths())
         os.setpriority(os.PRIO_PROCESS, process.pid, 5)
         Path(f"/proc/{process.pid}/oom_score_adj").write_text("300")
-        found = changed(before, read_settings([], [process.pid], Paths()))
+        changes = changed_settings(before, read_settings([], [process.pid], Paths()))
         process.kill()
         process.wait()
-        assert len(found) == 2
-        assert changed(before, read_settings([], [process.pid], Paths())) == (), "it is gone"
+        assert len(changes) == 2
+        after_end = read_settings([], [process.pid], Paths())
+        assert changed_settings(before, after_end) == ()
 
 
-def test_what_is_left_is_counted_by_what_was_killed() -> None:
+def test_problems_are_counted_by_the_target_of_the_kill() -> None:
     tally = Tally(
         kills=[
-            Kill(who="loop", held=True, restore_s=0.1),
-            Kill(who="guardian", held=True, left=("x", "y")),
-            Kill(who="service", held=True, left=("the loop is gone",)),
-            Kill(who="all", held=False, restore_s=2.0),
+            Kill(target="loop", held=True, restore_s=0.1),
+            Kill(target="guardian", held=True, problems=("x", "y")),
+            Kill(target="service", held=True, problems=("the loop is gone",)),
+            Kill(target="all", held=False, restore_s=2.0),
         ]
     )
-    found = tally.figures()
-    assert found.keys() == MEANINGS.keys()
-    assert (found["kills"], found["found_held"]) == (4.0, 3.0)
-    assert (found["left_after_1_s"], found["loop_lost"]) == (1.0, 1.0)
-    assert found["restore_max_ms"] == pytest.approx(100.0)
-    assert found["restart_max_ms"] == pytest.approx(2000.0)
-    assert sum(share for share, _ in WHO.values()) == pytest.approx(1.0)
+    figures = tally.figures()
+    assert figures.keys() == MEANINGS.keys()
+    assert (figures["kills"], figures["found_held"]) == (4.0, 3.0)
+    assert (figures["left_after_1_s"], figures["loop_lost"]) == (1.0, 1.0)
+    assert figures["restore_max_ms"] == pytest.approx(100.0)
+    assert figures["restart_max_ms"] == pytest.approx(2000.0)
+    assert sum(share for share, _ in KILL_TARGETS.values()) == pytest.approx(1.0)
 
 
 class Interrupted:
@@ -80,11 +81,11 @@ class Interrupted:
         self.error = error
         self.kills = 0
 
-    def kill(self, who: str) -> Kill:
+    def kill(self, target: str) -> Kill:
         self.kills += 1
         if self.kills == 3:
             raise self.error
-        return Kill(who=who, held=True, left=("memory.high is '1'",))
+        return Kill(target=target, held=True, problems=("memory.high is '1'",))
 
 
 @pytest.mark.parametrize(
@@ -105,8 +106,8 @@ def test_what_was_counted_is_printed_however_a_campaign_ends(
     monkeypatch.setattr(module, "Campaign", lambda *_: contextlib.nullcontext(Interrupted(error)))
     assert main(["bench", "kills", "--kills", "5", "--json"]) == code
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    assert (found["interrupted"], found["kills"], found["found_held"]) == (True, 2.0, 2.0)
+    result = json.loads(printed.out)
+    assert (result["interrupted"], result["kills"], result["found_held"]) == (True, 2.0, 2.0)
     assert printed.err.count("memory.high is '1'") == 2
     assert main(["bench", "kills", "--kills", "5"]) == code
     assert "Interrupted after 2 kills." in capsys.readouterr().out.splitlines()
@@ -130,5 +131,5 @@ def test_a_campaign_that_never_began_has_nothing_to_print(
 def test_a_few_kills_under_pressure_leave_nothing() -> None:
     tally = Tally()
     bench_kills(tally, kills=4, seed=2)
-    assert [kill.left for kill in tally.kills] == [()] * 4
+    assert [kill.problems for kill in tally.kills] == [()] * 4
     assert any(kill.held for kill in tally.kills)

@@ -49,7 +49,7 @@ def test_a_peer_that_is_not_installed_is_absent(
     assert (peer.cpu_share, peer.rss_mib, peer.actions) == (None, None, None)
 
 
-def test_what_an_import_costs_ismeasure_importd_in_a_process_of_its_own() -> None:
+def test_the_memory_of_an_import_is_measured_in_a_separate_process() -> None:
     bare = measure_import("loop", "Python itself", "pass\n", 0.0)
     more = measure_import("loop", "a big list", "kept = list(range(2_000_000))\n", bare.rss_mib)
     assert 4.0 < bare.rss_mib < 40.0

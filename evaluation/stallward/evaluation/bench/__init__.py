@@ -1,1 +1,1 @@
-"""What the daemon costs and how fast it is."""
+"""Benchmarks of the daemon's cost and speed, and of the environment's speed."""

@@ -1,7 +1,7 @@
 """``stallward bench calls``: whether the loop keeps its period while the service is busy.
 
-A process of its own asks the daemon's service ``CALLS_PER_S`` times a second under real
-pressure; every tick of the block tells how late it came.
+A separate process calls the daemon's service ``CALLS_PER_S`` times a second under real pressure.
+Every tick of the block records how late it began.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
     from stallward.actuator.client.daemon_process import Daemon
 
 CALLS_PER_S: Final = 1000
-KEPT_MS: Final = 10.0
+ON_TIME_MS: Final = 10.0
+"""A tick that begins later than this after its due time is late."""
 _BURN_IN_S: Final = 4.0
-_AT_ONCE: Final = 8
+_CONCURRENT_CALLS: Final = 8
 _WAIT_S: Final = 10.0
 MEANINGS: Final = {
     "calls_per_s": f"answered Status calls per second, of {CALLS_PER_S} asked for",
-    "call_p99_ms": "time of one call, 99th percentile, seen by the client",
-    "ticks": "ticks of the loop meanwhile, under pressure",
-    "ticks_kept_share": f"ticks that came within {KEPT_MS:g} ms of their time",
-    "tick_late_worst_ms": "the latest tick",
+    "call_p99_ms": "time of one call, 99th percentile, measured by the client",
+    "ticks": "ticks of the loop in that time, under pressure",
+    "ticks_kept_share": f"share of ticks that began within {ON_TIME_MS:g} ms of their due time",
+    "tick_late_worst_ms": "delay of the latest tick",
 }
 
 
 class CallStorm:
-    """Calls a daemon's service from a process of its own until the block ends."""
+    """Calls a daemon's service from a separate process until the block ends."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -53,26 +54,26 @@ class CallStorm:
     def __call__(self, daemon: Daemon) -> None:
         """Start calling."""
         spawn = multiprocessing.get_context("spawn")
-        self._results, theirs = spawn.Pipe(duplex=False)
-        arguments = (str(daemon.config.service.socket), self._seconds, theirs)
+        self._results, sender = spawn.Pipe(duplex=False)
+        arguments = (str(daemon.config.service.socket), self._seconds, sender)
         self._process = spawn.Process(target=_call, args=arguments, daemon=True)
         self._process.start()
-        theirs.close()
+        sender.close()
 
     def finish(self) -> list[float]:
-        """How long each answered call took, in milliseconds."""
-        took_ms: list[float] = []
+        """End the process and return the duration of each answered call, in milliseconds."""
+        durations_ms: list[float] = []
         if self._results is not None and self._results.poll(_WAIT_S):
             with contextlib.suppress(EOFError):
-                took_ms = self._results.recv()
+                durations_ms = self._results.recv()
         if self._process is not None:
             self._process.join(_WAIT_S)
             self._process.kill()
-        return took_ms
+        return durations_ms
 
 
 def _call(socket: str, seconds: float, results: Connection) -> None:
-    """The calling process: paced, a few calls under way at once."""
+    """Run in the calling process: paced calls, a few of them concurrent."""
     import asyncio  # noqa: PLC0415 - only this process needs it
 
     results.send(asyncio.run(_storm(socket, seconds)))
@@ -86,31 +87,31 @@ async def _storm(socket: str, seconds: float) -> list[float]:
     from stallward.proto.v1 import stallward_pb2 as pb  # noqa: PLC0415
     from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc  # noqa: PLC0415
 
-    took_ms: list[float] = []
+    durations_ms: list[float] = []
     start_s = time.monotonic()
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
 
         async def caller(number: int) -> None:
-            due_s = start_s + number / CALLS_PER_S
+            next_s = start_s + number / CALLS_PER_S
             while (now_s := time.monotonic()) < start_s + seconds:
-                if now_s < due_s:
-                    await asyncio.sleep(due_s - now_s)
+                if now_s < next_s:
+                    await asyncio.sleep(next_s - now_s)
                 begun_s = time.monotonic()
                 with contextlib.suppress(grpc.RpcError):
                     await stub.Status(pb.StatusRequest(), timeout=5.0)
-                    took_ms.append((time.monotonic() - begun_s) * 1e3)
-                due_s += _AT_ONCE / CALLS_PER_S
+                    durations_ms.append((time.monotonic() - begun_s) * 1e3)
+                next_s += _CONCURRENT_CALLS / CALLS_PER_S
 
-        await asyncio.gather(*(caller(i) for i in range(_AT_ONCE)))
-    return took_ms
+        await asyncio.gather(*(caller(i) for i in range(_CONCURRENT_CALLS)))
+    return durations_ms
 
 
 def bench_calls(*, seconds: float = 60.0, report: Report = silent) -> dict[str, float | None]:
-    """Measure; ``None`` for what could not be measured.
+    """Measure calls and ticks; a figure that could not be measured is ``None``.
 
     Raises:
-        StallwardError: If this machine cannot hold the sandbox.
+        StallwardError: If this machine cannot have the sandbox.
     """
     scenario = load_scenario(WORST_SCENARIO)
     arm = Arm(label="ppo", spec="ppo")
@@ -134,15 +135,15 @@ def bench_calls(*, seconds: float = 60.0, report: Report = silent) -> dict[str, 
         try:
             session.run(request, Path(folder) / "block", on_daemon=storm)
         finally:
-            took_ms = storm.finish()
+            durations_ms = storm.finish()
         recording = load_recording(Path(folder) / "block")
     report("done", 1.0)
     late_ms = recording.tick("timing_late_ms")
     late_ms = late_ms[np.isfinite(late_ms)]
     return {
-        "calls_per_s": len(took_ms) / seconds,
-        "call_p99_ms": float(np.quantile(took_ms, 0.99)) if took_ms else None,
+        "calls_per_s": len(durations_ms) / seconds,
+        "call_p99_ms": float(np.quantile(durations_ms, 0.99)) if durations_ms else None,
         "ticks": float(late_ms.size),
-        "ticks_kept_share": float(np.mean(late_ms <= KEPT_MS)) if late_ms.size else None,
+        "ticks_kept_share": float(np.mean(late_ms <= ON_TIME_MS)) if late_ms.size else None,
         "tick_late_worst_ms": float(late_ms.max()) if late_ms.size else None,
     }

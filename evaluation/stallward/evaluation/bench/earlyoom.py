@@ -1,7 +1,7 @@
-"""earlyoom beside the daemon: what another daemon costs and notices on the same pressure.
+"""earlyoom run beside the daemon: the cost and the actions of another daemon on the same pressure.
 
-It only says what it would do (``--dryrun``). It looks at the memory of the whole machine, so in
-a sandbox it has nothing to say: that, too, is a result.
+It runs with ``--dryrun``, so it only reports its actions. It watches the memory of the whole
+machine, so it does not notice pressure in a sandbox, which is a result, too.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ MISSING: Final = "earlyoom is not installed (Debian package earlyoom)"
 
 
 class Earlyoom:
-    """A context manager; inside it earlyoom watches, if it is installed."""
+    """A context manager that runs earlyoom, if it is installed."""
 
     def __init__(self) -> None:
         self.cpu_share: float | None = None
-        """Of one core, while it ran."""
+        """Share of one core that it used while it ran."""
         self.rss_mib: float | None = None
+        """Its resident memory."""
         self.actions: int | None = None
-        """How often it would have ended a process."""
+        """How often it would have terminated a process."""
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -56,15 +57,15 @@ class Earlyoom:
         if process is None:
             return
         with contextlib.suppress(psutil.NoSuchProcess):
-            facts = psutil.Process(process.pid)
-            times = facts.cpu_times()
+            usage = psutil.Process(process.pid)
+            times = usage.cpu_times()
             ran_s = time.monotonic() - self._started_s
             self.cpu_share = (times.user + times.system) / ran_s
-            self.rss_mib = facts.memory_info().rss / _MIB
+            self.rss_mib = usage.memory_info().rss / _MIB
         process.terminate()
         try:
-            said, _ = process.communicate(timeout=_STOP_S)
+            output, _ = process.communicate(timeout=_STOP_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            said, _ = process.communicate()
-        self.actions = len(_ACTION.findall(said))
+            output, _ = process.communicate()
+        self.actions = len(_ACTION.findall(output))

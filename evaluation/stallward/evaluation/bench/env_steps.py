@@ -1,4 +1,4 @@
-"""``stallward bench env``: environment steps a second, alone and while training, and memory."""
+"""``stallward bench env``: environment steps per second, alone and in training, and memory."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ MEANINGS: Final = {
         key: f"decisions per second of one process, {batch} twin nodes at once"
         for key, batch in _SPEEDS.items()
     },
-    "twin_bytes_per_node": "memory that one more node takes",
+    "twin_bytes_per_node": "memory that each additional node takes",
     "ppo_steps_per_s": f"decisions per second while PPO trains on {_BATCH} nodes",
-    "ppo_twin_share": "of that time, for the twin",
-    "ppo_update_share": "for the gradient steps; the rest is for deciding and keeping rollouts",
+    "ppo_twin_share": "share of that time that the twin takes",
+    "ppo_update_share": "share of the gradient steps; the rest is for deciding and for rollouts",
 }
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def bench_twins() -> tuple[FittedTwin, ...]:
-    """The shipped twins; where none is shipped, one of plain parameters."""
+    """The shipped twins, or if none is shipped, one with default parameters."""
     try:
-        found = tuple(load_fitted(find_twin(name)) for name in twin_names())
+        twins = tuple(load_fitted(find_twin(name)) for name in twin_names())
     except StallwardError:
-        found = ()
-    return found or (_plain(),)
+        twins = ()
+    return twins or (_default_twin(),)
 
 
-def _plain() -> FittedTwin:
+def _default_twin() -> FittedTwin:
     hog = SlotProgram(name="hog", units_per_s=300.0, anon_pages=(300.0 * _PAGES_PER_MIB,))
     scenario = Exogenous(
         name="plain",
@@ -69,21 +69,21 @@ def _plain() -> FittedTwin:
 def bench_environment(
     *, seconds: float = 10.0, report: Report = silent
 ) -> dict[str, float | None]:
-    """Measure all speeds, each for about ``seconds``."""
+    """Measure all speeds, each for about ``seconds``, and the memory of a node."""
     twins = bench_twins()
-    found: dict[str, float | None] = {}
+    figures: dict[str, float | None] = {}
     for k, (key, batch) in enumerate(_SPEEDS.items()):
         report(f"twin, {batch} nodes", k / (len(_SPEEDS) + 1))
-        found[key] = twin_steps_per_s(twins, seconds, batch)
+        figures[key] = twin_steps_per_s(twins, seconds, batch)
     few, many = (
         Simulation(twins, batch, SimulationSettings(), seed=1).bytes_used
         for batch in (_FEW, _MANY)
     )
-    found["twin_bytes_per_node"] = (many - few) / (_MANY - _FEW)
+    figures["twin_bytes_per_node"] = (many - few) / (_MANY - _FEW)
     report("PPO", 1.0 - 1.0 / (len(_SPEEDS) + 1))
-    found.update(ppo_speed(twins, seconds))
+    figures.update(ppo_speed(twins, seconds))
     report("done", 1.0)
-    return found
+    return figures
 
 
 def twin_steps_per_s(twins: tuple[FittedTwin, ...], seconds: float, batch: int = _BATCH) -> float:
@@ -104,13 +104,13 @@ def twin_steps_per_s(twins: tuple[FittedTwin, ...], seconds: float, batch: int =
 
 
 class _Stopwatch:
-    """Adds up the time spent in a function."""
+    """Adds up the time that is spent in a function."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
 
-    def of(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
-        """The same function, timed."""
+    def wrap(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
+        """A function that calls ``function`` and adds the time that it takes."""
 
         def timed(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             start_s = time.perf_counter()
@@ -123,7 +123,7 @@ class _Stopwatch:
 
 
 def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float | None]:
-    """Decisions per second while stable-baselines3's PPO trains, and where its time goes."""
+    """Decisions per second while stable-baselines3's PPO trains, and shares of its time."""
     import torch  # noqa: PLC0415 - seconds and half a gigabyte that only training needs
 
     from stallward.env.gym.vec_env import TwinVec  # noqa: PLC0415
@@ -141,8 +141,8 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     model = make_model(env, args, mean, scale, seed=1, budget=budget, critic_features=env.told)
     model.learn(length * _BATCH)  # the first rollout pays for allocations
     twin, update = _Stopwatch(), _Stopwatch()
-    env.step_wait = twin.of(env.step_wait)  # type: ignore[method-assign]
-    model.train = update.of(model.train)  # type: ignore[method-assign]
+    env.step_wait = twin.wrap(env.step_wait)  # type: ignore[method-assign]
+    model.train = update.wrap(model.train)  # type: ignore[method-assign]
     start_s, steps = time.perf_counter(), 0
     while (elapsed_s := time.perf_counter() - start_s) < seconds:
         model.learn(length * _BATCH, reset_num_timesteps=False)
@@ -154,12 +154,12 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     }
 
 
-def environment_rows(found: dict[str, float | None]) -> list[tuple[str, str, str]]:
+def environment_rows(figures: dict[str, float | None]) -> list[tuple[str, str, str]]:
     """Rows of a table: measure, value, meaning."""
-    return [(key, _shown(key, value), MEANINGS[key]) for key, value in found.items()]
+    return [(key, _format(key, value), MEANINGS[key]) for key, value in figures.items()]
 
 
-def _shown(key: str, value: float | None) -> str:
+def _format(key: str, value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.0%}" if key.endswith("_share") else f"{value:,.0f}"

@@ -1,4 +1,4 @@
-"""A daemon that is killed again and again, and what is looked at after each kill."""
+"""A daemon that is killed again and again, with checks after each kill."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guardian.restore_command import RestoreOptions
 from stallward.actuator.runtime.process_start import command_line
 from stallward.env.sandbox.sandbox import Sandbox
-from stallward.evaluation.bench.kernel_settings import Settings, changed, read_settings
-from stallward.evaluation.bench.kill_tally import WHO, Kill, ends_holding
+from stallward.evaluation.bench.kernel_settings import Settings, changed_settings, read_settings
+from stallward.evaluation.bench.kill_tally import KILL_TARGETS, Kill, requires_restore
 
 CHECK_S: Final = 1.0
-"""When everything must be as it was after a kill."""
-_HELD_WAIT_S: Final = 10.0
-_LOOK_S: Final = 0.01
-_GONE_S: Final = 10.0
+"""Time after a kill within which everything must be restored."""
+_CHANGE_TIMEOUT_S: Final = 10.0
+_POLL_S: Final = 0.01
+_PROCESS_TIMEOUT_S: Final = 10.0
 _FLOOR_BYTES: Final = 4 << 20
 _RESTORE: Final = "stallward.actuator.guardian.restore_command"
 
@@ -49,9 +49,9 @@ class Campaign:
     """A daemon that is killed again and again; a context manager.
 
     Args:
-        sandbox: Its groups.
-        pids: The programs in it.
-        rng: Draws the instants.
+        sandbox: The sandbox that the daemon controls.
+        pids: The programs in the sandbox.
+        rng: Draws the order and the times of the kills.
     """
 
     def __init__(self, sandbox: Sandbox, pids: tuple[int, ...], rng: random.Random) -> None:
@@ -69,7 +69,7 @@ class Campaign:
         self._before: Settings = {}
 
     def __enter__(self) -> Campaign:
-        """Note how everything is before the daemon comes."""
+        """Read all settings before the daemon is started."""
         self._before = self._read()
         return self
 
@@ -82,13 +82,13 @@ class Campaign:
         return read_settings(self._groups, self._pids, self._paths)
 
     def _changed(self) -> tuple[str, ...]:
-        return changed(self._before, self._read())
+        return changed_settings(self._before, self._read())
 
-    def kill(self, who: str) -> Kill:
-        """Kill ``who`` at a random instant and look at what is left."""
-        daemon = self._running()
+    def kill(self, target: str) -> Kill:
+        """Kill the processes of ``target`` at a random instant and check what follows."""
+        daemon = self._running_daemon()
         self._wait_for_an_instant(daemon)
-        pids, victims = self._victims(daemon, who)
+        pids, victims = self._victims(daemon, target)
         gap_s = self._rng.choice([0.0, 0.0, self._rng.uniform(0.0, 0.005)])
         held = bool(self._changed())
         killed_s = time.monotonic()
@@ -97,96 +97,102 @@ class Campaign:
                 os.kill(pid, signal.SIGKILL)
             if gap_s:
                 time.sleep(gap_s)
-        if not ends_holding(who):
-            return Kill(who=who, held=held, left=_gone_on(pids, self._paths.proc))
-        if who == "all":
-            return self._start_after_all(pids, held=held)
-        restore_s, left = self._watch_restoring(killed_s)
-        if who == "guardian":
-            self._end(pids)
-        return Kill(who=who, held=held, left=left, restore_s=restore_s)
+        if not requires_restore(target):
+            problems = _loop_problems(pids, self._paths.proc)
+            return Kill(target=target, held=held, problems=problems)
+        if target == "all":
+            return self._restart_after_all(pids, held=held)
+        restore_s, problems = self._watch_restoring(killed_s)
+        if target == "guardian":
+            self._await_end(pids)
+        return Kill(target=target, held=held, problems=problems, restore_s=restore_s)
 
-    def _victims(self, daemon: Daemon, who: str) -> tuple[DaemonPids, list[int]]:
-        """Whom to kill, in a random order; one that is being started again is waited for."""
-        deadline_s = time.monotonic() + _GONE_S
+    def _victims(self, daemon: Daemon, target: str) -> tuple[DaemonPids, list[int]]:
+        """The processes to kill, in a random order; a process that is restarting is awaited."""
+        deadline_s = time.monotonic() + _PROCESS_TIMEOUT_S
         while True:
             pids = daemon.pids
-            found = [getattr(pids, name) for name in WHO[who][1]]
-            victims = [pid for pid in found if pid is not None]
-            if len(victims) == len(found):
+            of_target = [getattr(pids, name) for name in KILL_TARGETS[target][1]]
+            victims = [pid for pid in of_target if pid is not None]
+            if len(victims) == len(of_target):
                 self._rng.shuffle(victims)
                 return pids, victims
             if time.monotonic() > deadline_s:
-                raise DaemonError(f"No {who} to kill. {daemon.last_words()}")
-            time.sleep(_LOOK_S)
+                raise DaemonError(f"No {target} to kill. {daemon.last_words()}")
+            time.sleep(_POLL_S)
 
-    def _running(self) -> Daemon:
+    def _running_daemon(self) -> Daemon:
         if self._daemon is None:
             self._daemon = Daemon(self._config, owned=self._folder)
             self._daemon.start()
         return self._daemon
 
     def _wait_for_an_instant(self, daemon: Daemon) -> None:
-        """Mostly until something is held and a bit longer; else any time, starting included."""
+        """Wait for the time of the next kill.
+
+        Mostly it is a little after the daemon has changed a setting; else it is any time, even
+        while the daemon starts.
+        """
         if self._rng.random() < 0.85:
-            deadline_s = time.monotonic() + _HELD_WAIT_S
+            deadline_s = time.monotonic() + _CHANGE_TIMEOUT_S
             while not self._changed():
                 if time.monotonic() > deadline_s:
-                    raise DaemonError(f"The daemon holds nothing. {daemon.last_words()}")
-                time.sleep(_LOOK_S)
+                    raise DaemonError(f"The daemon changes no setting. {daemon.last_words()}")
+                time.sleep(_POLL_S)
             time.sleep(self._rng.uniform(0.0, 0.4))
         else:
             time.sleep(self._rng.uniform(0.0, 1.5))
 
     def _watch_restoring(self, killed_s: float) -> tuple[float | None, tuple[str, ...]]:
-        """When everything was as it was, and what is not so :data:`CHECK_S` after the kill."""
+        """The time until restoration, and the changes that remain after :data:`CHECK_S`."""
         restore_s = None
         while (now_s := time.monotonic()) < killed_s + CHECK_S:
-            left = self._changed()
-            restore_s = None if left else restore_s or now_s - killed_s
-            time.sleep(_LOOK_S)
-        left = self._changed()
-        if left:
-            # Late enough, it may be what the next loop does.
-            left = (*left, f"looked at until {time.monotonic() - killed_s:.2f} s after the kill")
-        return restore_s, left
+            changes = self._changed()
+            restore_s = None if changes else restore_s or now_s - killed_s
+            time.sleep(_POLL_S)
+        changes = self._changed()
+        if changes:
+            # If this is late, the next loop may have made the changes.
+            checked_s = time.monotonic() - killed_s
+            changes = (*changes, f"checked until {checked_s:.2f} s after the kill")
+        return restore_s, changes
 
-    def _end(self, pids: DaemonPids) -> None:
-        """Wait until the processes are gone, and forget the daemon."""
-        deadline_s = time.monotonic() + _GONE_S
+    def _await_end(self, pids: DaemonPids) -> None:
+        """Wait until the processes have ended, and forget the daemon."""
+        deadline_s = time.monotonic() + _PROCESS_TIMEOUT_S
         while any(_alive(pid) for pid in pids.all) and time.monotonic() < deadline_s:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         if self._daemon is not None:
             self._daemon.stop()
             self._daemon = None
 
-    def _start_after_all(self, pids: DaemonPids, *, held: bool) -> Kill:
-        self._end(pids)
+    def _restart_after_all(self, pids: DaemonPids, *, held: bool) -> Kill:
+        self._await_end(pids)
         held = held or bool(self._changed())
         began_s = time.monotonic()
         with ThreadPoolExecutor(max_workers=1) as pool:
-            again = self._restore_alone if self._rng.random() < 0.5 else self._start_calm
-            done = pool.submit(again)
+            restore = self._run_restore if self._rng.random() < 0.5 else self._run_calm_daemon
+            done = pool.submit(restore)
             while self._changed() and not done.done():
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             restore_s = time.monotonic() - began_s
             done.result()
-        return Kill(who="all", held=held, left=self._changed(), restore_s=restore_s)
+        return Kill(target="all", held=held, problems=self._changed(), restore_s=restore_s)
 
-    def _restore_alone(self) -> None:
+    def _run_restore(self) -> None:
         command = command_line(_RESTORE, RestoreOptions(config=self._config_path))
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
 
-    def _start_calm(self) -> None:
+    def _run_calm_daemon(self) -> None:
         control = replace(self._config.control, controller="none")
         with Daemon(replace(self._config, control=control), owned=self._folder):
             pass
 
 
 def campaign_config(sandbox: Sandbox) -> DaemonConfig:
-    """The daemon that is killed: a new loop acts only after the look at what is left."""
+    """The daemon that is killed; a restarted loop acts only after the checks of a kill."""
     folder = sandbox.folder
-    delay_s = CHECK_S / 4  # it takes as long to start, and then storm waits
+    delay_s = CHECK_S / 4  # starting takes as long again, and then the controller waits
     return DaemonConfig(
         node=NodeConfig.at(sandbox.paths, zone=sandbox.zone.name),
         protected=ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,)),
@@ -210,20 +216,20 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _gone_on(pids: DaemonPids, proc: Path) -> tuple[str, ...]:
-    """What is wrong with a loop beside which something was killed; empty if it goes on."""
+def _loop_problems(pids: DaemonPids, proc: Path) -> tuple[str, ...]:
+    """What is wrong with the loop after other processes were killed; empty if it runs on."""
     if pids.loop is None:
         return ()  # it was being started
-    first = _slices(proc, pids.loop)
+    first = _timeslices(proc, pids.loop)
     time.sleep(CHECK_S)
-    last = _slices(proc, pids.loop)
+    last = _timeslices(proc, pids.loop)
     if first is None or last is None:
         return (f"the loop {pids.loop} is gone",)
     return () if last > first else (f"the loop {pids.loop} does not run",)
 
 
-def _slices(proc: Path, pid: int) -> int | None:
-    """How often a process was given a CPU."""
+def _timeslices(proc: Path, pid: int) -> int | None:
+    """How many times a process was given a CPU, or ``None`` if it has ended."""
     try:
         return int((proc / str(pid) / "schedstat").read_text(encoding="ascii").split()[2])
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Kills of a daemon's processes: whose, what came of each, and what they come to together."""
+"""Kills of a daemon's processes: the targets, the outcome of each kill, and the figures of all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-WHO: Final[dict[str, tuple[float, tuple[str, ...]]]] = {
+KILL_TARGETS: Final[dict[str, tuple[float, tuple[str, ...]]]] = {
     "loop": (0.45, ("loop",)),
     "service": (0.06, ("service",)),
     "loop and service": (0.20, ("loop", "service")),
@@ -16,57 +16,63 @@ WHO: Final[dict[str, tuple[float, tuple[str, ...]]]] = {
     "guardian": (0.09, ("guardian",)),
     "all": (0.11, ("guardian", "loop", "service", "recorder")),
 }
-"""Whom to kill, and the share of the kills."""
+"""Name of a target -> its share of the kills, and the processes that are killed."""
 MEANINGS: Final = {
     "kills": "kills at random instants, under pressure",
-    "found_held": "of these, with something paused, limited or tuned at that instant",
-    "left_after_1_s": "kills of which anything was left 1 s later (all: at the next start)",
-    "loop_lost": "kills beside the loop after which the loop did not go on",
-    "restore_p50_ms": "kill to everything as it was",
-    "restore_max_ms": "the same, slowest",
-    "restart_max_ms": "all killed: start of `stallward restore` or the daemon to all as it was",
+    "found_held": "kills while a group was paused or limited, or the node was tuned",
+    "left_after_1_s": "kills with settings not restored 1 s later (all: at the next start)",
+    "loop_lost": "kills of other processes after which the loop did not run on",
+    "restore_p50_ms": "kill to complete restoration, median",
+    "restore_max_ms": "kill to complete restoration, slowest",
+    "restart_max_ms": "all killed: start of `stallward restore` or daemon to restoration, slowest",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """One kill and what came of it."""
+    """One kill and its outcome."""
 
-    who: str
+    target: str
+    """A key of :data:`KILL_TARGETS`."""
     took_s: float = 0.0
-    """Everything, from the kill before to the end of the look."""
+    """Time from the previous kill to the end of this one's checks."""
     held: bool
-    """Whether anything was changed at that instant."""
-    left: tuple[str, ...] = ()
-    """What was not as it was when it should have been."""
+    """Whether any setting was changed at that instant."""
+    problems: tuple[str, ...] = ()
+    """Settings that were not restored in time, or what is wrong with the loop; one line each."""
     restore_s: float | None = None
-    """When everything was as it was; ``None`` where nothing had to be put back."""
+    """Time until everything was restored; ``None`` if the loop was not killed, or the time is not
+    known because settings were left."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Kills so far."""
+    """The kills so far."""
 
     kills: list[Kill] = field(default_factory=list)
 
     def figures(self) -> dict[str, float | None]:
-        """What ``stallward bench kills`` prints."""
-        alive = [k.restore_s for k in self.kills if k.who != "all" and k.restore_s is not None]
-        dead = [k.restore_s for k in self.kills if k.who == "all" and k.restore_s is not None]
-        beside = [kill for kill in self.kills if not ends_holding(kill.who)]
+        """The figures that ``stallward bench kills`` prints."""
+        restores_s = [
+            k.restore_s for k in self.kills if k.target != "all" and k.restore_s is not None
+        ]
+        restarts_s = [
+            k.restore_s for k in self.kills if k.target == "all" and k.restore_s is not None
+        ]
+        loop_survives = [kill for kill in self.kills if not requires_restore(kill.target)]
         return {
             "kills": float(len(self.kills)),
             "found_held": float(sum(kill.held for kill in self.kills)),
             "left_after_1_s": float(
-                sum(bool(kill.left) for kill in self.kills if ends_holding(kill.who))
+                sum(bool(kill.problems) for kill in self.kills if requires_restore(kill.target))
             ),
-            "loop_lost": float(sum(bool(kill.left) for kill in beside)),
-            "restore_p50_ms": 1e3 * float(np.median(alive)) if alive else None,
-            "restore_max_ms": 1e3 * max(alive) if alive else None,
-            "restart_max_ms": 1e3 * max(dead) if dead else None,
+            "loop_lost": float(sum(bool(kill.problems) for kill in loop_survives)),
+            "restore_p50_ms": 1e3 * float(np.median(restores_s)) if restores_s else None,
+            "restore_max_ms": 1e3 * max(restores_s) if restores_s else None,
+            "restart_max_ms": 1e3 * max(restarts_s) if restarts_s else None,
         }
 
 
-def ends_holding(who: str) -> bool:
-    """Whether a kill ends the loop, so that everything must be put back."""
-    return not {"loop", "guardian"}.isdisjoint(WHO[who][1])
+def requires_restore(target: str) -> bool:
+    """Whether a kill of ``target`` ends the loop, so that everything must be restored."""
+    return not {"loop", "guardian"}.isdisjoint(KILL_TARGETS[target][1])

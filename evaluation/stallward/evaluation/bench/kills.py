@@ -1,10 +1,11 @@
-"""``stallward bench kills``: kill -9 at random instants under pressure, and what is left of it.
+"""``stallward bench kills``: kill -9 at random instants under pressure, and what it leaves.
 
-A daemon with a controller that moves every lever all the time runs on a small sandbox whose
-programs starve each other. Its processes are killed at random instants: the loop, the service,
-the recorder, several of them, the guardian, or all. A second later (after all: at the next
-start, or after ``stallward restore``) every setting of the groups, of the node and of the
-processes is read from the kernel and compared with what it was before the daemon came.
+A daemon with a controller that moves every lever all the time controls a small sandbox whose
+programs compete for memory. Its processes are killed at random instants: the loop, the service,
+the recorder, several of them, the guardian, or all. A second later all settings of the groups, the
+node and the processes are read from the kernel and compared with those from before the daemon's
+start. If all processes were killed, this is done after the daemon's next start or after
+``stallward restore``.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from typing import Final
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.evaluation.bench.kill_campaign import Campaign
-from stallward.evaluation.bench.kill_tally import WHO, Tally
+from stallward.evaluation.bench.kill_tally import KILL_TARGETS, Tally
 from stallward.training.progress import Report, silent
 
 _MIB: Final = 1 << 20
 _LIMIT_BYTES: Final = 112 * _MIB
 _SWAP_BYTES: Final = 512 * _MIB
 
-# Touches its memory for ever, in one read-only mapped file or in anonymous pages.
+# A program that touches its memory for ever: a file mapped read-only, or anonymous pages.
 _PROGRAM: Final = """
 import mmap, sys, time
 size, pause_s, path = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
@@ -50,20 +51,20 @@ while True:
 
 
 def bench_kills(tally: Tally, *, kills: int, seed: int = 1, report: Report = silent) -> None:
-    """Kill a daemon's processes ``kills`` times and look at what is left.
+    """Kill a daemon's processes ``kills`` times, and check after each kill what it left.
 
     Args:
-        tally: Where every kill is noted once it was looked at, so that what was done is known
-            however this ends.
-        kills: How often.
-        seed: Draws whom to kill, and when.
-        report: Is told how far it is.
+        tally: Each kill is added to it after its checks, so that the finished kills are known
+            even if the campaign is interrupted.
+        kills: The number of kills.
+        seed: Seeds the choice of targets and times.
+        report: Called with the progress.
 
     Raises:
-        StallwardError: If this machine cannot hold the sandbox, or the daemon does not start.
+        StallwardError: If this machine cannot have the sandbox, or the daemon does not start.
     """
-    rng = random.Random(seed)  # noqa: S311 - chooses whom to kill
-    names = list(WHO)
+    rng = random.Random(seed)  # noqa: S311 - chooses what to kill
+    names = list(KILL_TARGETS)
     with (
         open_sandbox(
             slots=2,
@@ -76,16 +77,16 @@ def bench_kills(tally: Tally, *, kills: int, seed: int = 1, report: Report = sil
     ):
         for number in range(kills):
             report(f"{number} kills", number / kills)
-            who = rng.choices(names, [WHO[name][0] for name in names])[0]
+            target = rng.choices(names, [KILL_TARGETS[name][0] for name in names])[0]
             began_s = time.monotonic()
-            kill = campaign.kill(who)
+            kill = campaign.kill(target)
             tally.kills.append(replace(kill, took_s=time.monotonic() - began_s))
     report("done", 1.0)
 
 
 @contextlib.contextmanager
 def _programs(sandbox: Sandbox) -> Iterator[tuple[int, ...]]:
-    """The programs that starve each other; killed with the sandbox."""
+    """Run the programs that compete for memory, and kill them at the end."""
     folder = sandbox.folder
     app, file_hog, anon_hog = folder / "app.data", folder / "hog.data", ""
     started = []
@@ -110,7 +111,7 @@ def _programs(sandbox: Sandbox) -> Iterator[tuple[int, ...]]:
 
 
 def _write_uncached(path: Path, size_mib: int) -> None:
-    """Write a file of which no page stays cached: who reads it first is charged for it."""
+    """Write a file and drop it from the cache, so that its first reader's group is charged."""
     with path.open("wb") as file:
         for _ in range(size_mib):
             file.write(bytes(_MIB))

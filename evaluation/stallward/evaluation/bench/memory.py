@@ -1,7 +1,7 @@
-"""``stallward bench memory``: what each import of the daemon costs, and what locking does.
+"""``stallward bench memory``: the memory that each import of the daemon takes, and locking.
 
-Each row is a process of its own that imports everything up to that row, so what one library
-brings along for the next counts once. Figures are of /proc/self/smaps_rollup.
+Each row is measured in a separate process that imports everything up to that row, so modules that
+several libraries share count once. The figures come from /proc/self/smaps_rollup.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOP_IMPORTS: Final = (
         "policy = OnnxController(find_policy('default'))",
     ),
     (
-        "code let go",
+        "unused code released",
         "from stallward.actuator.runtime.process_setup import release_code_pages\n"
         "release_code_pages()",
     ),
@@ -43,36 +43,37 @@ SERVICE_IMPORTS: Final = (
     ("stallward's service", "import stallward.actuator.service.server"),
 )
 LOCKS: Final = (
-    ("locked as touched (MCL_ONFAULT)", "libc.mlockall(7)"),
-    ("locked at once", "libc.mlockall(3)"),
+    ("locked page by page (MCL_ONFAULT)", "libc.mlockall(7)"),
+    ("locked completely", "libc.mlockall(3)"),
 )
-_READ: Final = """
+_PRINT_MEMORY: Final = """
 import json
-found = {}
+memory = {}
 for line in open('/proc/self/smaps_rollup'):
     name, _, rest = line.partition(':')
     if name in ('Rss', 'Pss', 'Anonymous', 'Private_Clean', 'Private_Dirty'):
-        found[name] = int(rest.split()[0]) / 1024
-print(json.dumps(found))
+        memory[name] = int(rest.split()[0]) / 1024
+print(json.dumps(memory))
 """
 _TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRow:
-    """Memory of one process after the steps up to this one, in MiB."""
+    """The memory of one process after the steps up to this one."""
 
     process: str
+    """Which process of the daemon it stands for."""
     step: str
     rss_mib: float
     added_mib: float
-    """More than after the step before."""
+    """Increase of the resident memory since the previous step."""
     private_mib: float
     anon_mib: float
 
 
 def bench_memory(*, report: Report = silent) -> tuple[MemoryRow, ...]:
-    """Measure every step, and the loop locked in two ways."""
+    """Measure every step, and the two ways of locking the loop's memory."""
     rows: list[MemoryRow] = []
     chains = (("loop", LOOP_IMPORTS), ("service", SERVICE_IMPORTS))
     total = sum(len(steps) for _, steps in chains) + len(LOCKS)
@@ -95,28 +96,28 @@ def bench_memory(*, report: Report = silent) -> tuple[MemoryRow, ...]:
 
 
 def measure_import(process: str, step: str, code: str, before_mib: float) -> MemoryRow:
-    """Measure the memory of a process of its own that has run ``code``.
+    """Measure the memory of a separate process that has run ``code``.
 
     Args:
-        process: Which process of stallward would run it.
-        step: What the code does, in words.
+        process: The process of stallward that runs this code.
+        step: What the last step of the code does, in words.
         code: Lines of Python.
         before_mib: The resident memory without this step.
     """
     done = subprocess.run(
-        [sys.executable, "-c", code + _READ],
+        [sys.executable, "-c", code + _PRINT_MEMORY],
         env={**os.environ, **SINGLE_THREADED_MATHS},
         check=True,
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,
     )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    memory: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return MemoryRow(
         process=process,
         step=step,
-        rss_mib=found["Rss"],
-        added_mib=found["Rss"] - before_mib,
-        private_mib=found["Private_Clean"] + found["Private_Dirty"],
-        anon_mib=found["Anonymous"],
+        rss_mib=memory["Rss"],
+        added_mib=memory["Rss"] - before_mib,
+        private_mib=memory["Private_Clean"] + memory["Private_Dirty"],
+        anon_mib=memory["Anonymous"],
     )

@@ -1,10 +1,11 @@
-"""How long the daemon takes from the first stall to the pause, seen from outside.
+"""The time from the first stall to the pause, measured from outside the daemon.
 
-The daemon runs a policy that pauses everything in the tick after the protected group stalled
-and releases it when it no longer does: the whole path, sensors, inference, guard and levers. A
-thread of this process polls the kernel's files every 2 ms: *onset* is when the protected group
-has stalled for a millisecond after a calm with everything running, *pause* when the kernel says
-that every background group is frozen.
+The daemon runs a policy that pauses everything in the tick after the protected group stalled, and
+releases everything when it no longer stalls. So the time covers the whole path: sensors,
+inference, guard and levers. A thread of this process polls the kernel's files every 2 ms. The
+*onset* is the time when the protected group has stalled for a millisecond, after a calm period in
+which everything ran. The *pause* is the time when the kernel reports every background group as
+frozen.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ _GIVE_UP_S: Final = 5.0
 _THRESHOLD_SHARE: Final = 0.0015
 """Share of a tick that the protected group must stall for the policy to pause.
 
-What counts as an onset must do: a millisecond is 0.2 % of the longest tick, half a second.
+It is below the stall of an onset: a millisecond is 0.2 % of the longest tick, half a second.
 """
 
 
 def write_reflex_policy(path: Path) -> None:
-    """Write the policy: pause every group while the protected one stalls, else nothing."""
+    """Write a policy that pauses every group while the protected one stalls."""
     import onnx  # noqa: PLC0415 - only the bench builds a model by hand
     from onnx import TensorProto, helper  # noqa: PLC0415
 
     index = OBSERVATION_NAMES.index("protected_psi_memory_some_share")
-    pick = np.zeros((OBSERVATION_SIZE, 1), dtype=np.float32)
-    pick[index] = 1.0
-    act = np.array([[1, 0] * SLOTS + [0]], dtype=np.int64)
+    selection = np.zeros((OBSERVATION_SIZE, 1), dtype=np.float32)
+    selection[index] = 1.0
+    pause_all = np.array([[1, 0] * SLOTS + [0]], dtype=np.int64)
     constants = [
-        helper.make_tensor("pick", TensorProto.FLOAT, pick.shape, pick.ravel()),
+        helper.make_tensor("selection", TensorProto.FLOAT, selection.shape, selection.ravel()),
         helper.make_tensor("threshold", TensorProto.FLOAT, (1, 1), [_THRESHOLD_SHARE]),
-        helper.make_tensor("act", TensorProto.INT64, act.shape, act.ravel()),
+        helper.make_tensor("pause_all", TensorProto.INT64, pause_all.shape, pause_all.ravel()),
     ]
     nodes = [
-        helper.make_node("MatMul", ["observation", "pick"], ["logits"]),
+        helper.make_node("MatMul", ["observation", "selection"], ["logits"]),
         helper.make_node("Greater", ["logits", "threshold"], ["stalled"]),
-        helper.make_node("Cast", ["stalled"], ["one"], to=TensorProto.INT64),
-        helper.make_node("Mul", ["one", "act"], ["action"]),
+        helper.make_node("Cast", ["stalled"], ["stalled_as_int"], to=TensorProto.INT64),
+        helper.make_node("Mul", ["stalled_as_int", "pause_all"], ["action"]),
     ]
     shape = [1, OBSERVATION_SIZE]
     graph = helper.make_graph(
@@ -91,13 +92,10 @@ def write_reflex_policy(path: Path) -> None:
 
 @dataclass(slots=True)
 class OnsetDetector:
-    """Finds delays from onset to pause in successive readings. Pure.
-
-    Attributes:
-        delays_ms: What was found; one that was given up counts with the time waited.
-    """
+    """Finds delays from onset to pause in successive readings. Pure."""
 
     delays_ms: list[float] = field(default_factory=list)
+    """The delays so far; if a pause never came, the delay is the time waited for it."""
     _calm_since_s: float | None = None
     _calm_total_us: int = 0
     _onset_s: float | None = None
@@ -109,7 +107,7 @@ class OnsetDetector:
             now_s: Monotonic time.
             stalled_us: Cumulative stall of the protected group.
             running: Whether no background group is frozen.
-            frozen: Whether all of them are.
+            frozen: Whether all background groups are frozen.
         """
         if self._onset_s is not None:
             waited_s = now_s - self._onset_s
@@ -117,12 +115,12 @@ class OnsetDetector:
                 self.delays_ms.append(1e3 * waited_s)
                 self._onset_s = self._calm_since_s = None
             return
-        grown = stalled_us - self._calm_total_us >= _ONSET_US
+        stalls = stalled_us - self._calm_total_us >= _ONSET_US
         if self._calm_since_s is None or not running:
             self._restart(now_s if running else None, stalled_us)
-        elif grown and now_s - self._calm_since_s >= _CALM_S:
+        elif stalls and now_s - self._calm_since_s >= _CALM_S:
             self._onset_s = now_s
-        elif grown:
+        elif stalls:
             self._restart(now_s, stalled_us)
 
     def _restart(self, since_s: float | None, stalled_us: int) -> None:
@@ -130,20 +128,20 @@ class OnsetDetector:
 
 
 class OnsetProbe:
-    """Runs the policy on a block's daemon and watches the kernel's files meanwhile."""
+    """Runs the policy on a block's daemon, and watches the kernel's files in a thread."""
 
     def __init__(self) -> None:
         self._detector = OnsetDetector()
-        self._over = Event()
+        self._stop = Event()
         self._thread: Thread | None = None
 
     @property
     def delays_ms(self) -> list[float]:
-        """Delays from onset to pause, in milliseconds."""
+        """The delays from onset to pause."""
         return self._detector.delays_ms
 
     def starter(self, session: LiveSession) -> Callable[[Daemon], None]:
-        """What is to be called with the block's daemon."""
+        """A function that starts the probe, to be called with the block's daemon."""
 
         def start(daemon: Daemon) -> None:
             with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
@@ -158,7 +156,7 @@ class OnsetProbe:
 
     def finish(self) -> None:
         """Stop watching."""
-        self._over.set()
+        self._stop.set()
         if self._thread is not None:
             self._thread.join()
 
@@ -170,7 +168,7 @@ class OnsetProbe:
             return
         events = [folder / "cgroup.events" for folder in slots if folder is not None]
         pressure = unified / "memory.pressure"
-        while not self._over.wait(_POLL_S):
+        while not self._stop.wait(_POLL_S):
             try:
                 some = pressure.read_text("ascii").splitlines()[0]
                 frozen = ["frozen 1" in file.read_text("ascii") for file in events]

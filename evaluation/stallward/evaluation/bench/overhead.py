@@ -1,9 +1,9 @@
-"""``stallward bench``: what the daemon costs, measured on the real thing.
+"""``stallward bench``: the cost of the daemon, measured in live blocks.
 
-Three blocks of the worst scenario (the shipped one whose background overfills its sandbox
-steepest): calm (the application alone), under pressure with the shipped policy, and under
-pressure with a rule that pauses as soon as the protected group stalls, for the time from onset
-to pause. The last is a property of the loop and the levers, not of a policy.
+Three blocks of the worst scenario are run, the shipped one whose latency degrades most: calm (the
+application alone), under pressure with the shipped policy, and under pressure with a policy that
+pauses as soon as the protected group stalls. The last gives the time from onset to pause, which
+depends on the loop and the levers, not on a policy.
 """
 
 from __future__ import annotations
@@ -37,58 +37,60 @@ _MIB: Final = 1 << 20
 _BURN_IN_S: Final = 4.0
 _SAMPLE_S: Final = 0.5
 _CALM_SLO_MS: Final = 10_000.0
-"""While the application is alone. A node whose requests come near the SLO is not calm, and on a
-disturbed machine the usual one is near even then."""
+"""The target while the application is alone. On a node with requests near the target, the daemon
+is not calm; on a disturbed machine they come near the scenario's target even then."""
 MEANINGS: Final = {
     "decision_p99_ms": "observe + infer + guard, under pressure",
     "tick_jitter_p99_ms": "start of a tick after its due time, under pressure",
     "loop_cpu_share_calm": "share of one core the loop's process uses, application alone",
-    "loop_cpu_share_pressure": "the same under pressure",
-    "limits_cpu_share_pressure": "of that, its other threads: those that write limits reclaim",
+    "loop_cpu_share_pressure": "share of one core the loop's process uses, under pressure",
+    "limits_cpu_share_pressure": "part of that in threads that write limits and so reclaim pages",
     "loop_rss_mib": "resident memory of the loop, with a policy loaded",
     "service_rss_mib": "resident memory of the gRPC service",
     "guardian_rss_mib": "resident memory of the guardian",
     "all_pss_mib": "proportional memory of all of the daemon's processes",
-    "onset_to_pause_p50_ms": "first stall of the protected group to everything frozen",
-    "onset_to_pause_p99_ms": "the same, 99th percentile",
-    "onsets": "how many such stalls were seen",
+    "onset_to_pause_p50_ms": "first stall of the protected group to everything frozen, median",
+    "onset_to_pause_p99_ms": "first stall to everything frozen, 99th percentile",
+    "onsets": "number of such stalls",
     **sample_cost.MEANINGS,
-    "earlyoom_cpu_share_pressure": "share of one core that earlyoom uses meanwhile",
+    "earlyoom_cpu_share_pressure": "share of one core earlyoom uses, under pressure",
     "earlyoom_rss_mib": "resident memory of earlyoom",
-    "earlyoom_actions": "how often earlyoom would have ended a process in that block",
+    "earlyoom_actions": "how often earlyoom would have terminated a process under pressure",
 }
 
 
 @dataclass(slots=True)
 class DaemonWatch:
-    """Reads a running daemon's CPU time and memory, from outside, until its block ends."""
+    """Reads a running daemon's CPU time and memory from outside, until its block ends."""
 
     loop_cpu_s: list[tuple[float, float, float]] = field(default_factory=list)
-    """Time, and CPU time of the thread that ticks and of the others."""
+    """Readings of the loop: time, CPU time of its first thread, and CPU time of its others."""
     rss_mib: dict[str, float] = field(default_factory=dict)
+    """Name of a process -> its resident memory at the last reading."""
     pss_mib: float | None = None
-    _over: Event = field(default_factory=Event)
+    """Proportional memory of all processes at the last reading."""
+    _stop: Event = field(default_factory=Event)
     _thread: Thread | None = None
 
     def __call__(self, daemon: Daemon) -> None:
-        """Start watching; a daemon is looked at until its processes are gone."""
+        """Start watching; it ends by itself when the daemon's processes are gone."""
         self._thread = Thread(target=self._watch, args=(daemon.pids,), daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
         """Stop watching."""
-        self._over.set()
+        self._stop.set()
         if self._thread is not None:
             self._thread.join()
 
     def _watch(self, pids: DaemonPids) -> None:
-        while not self._over.wait(_SAMPLE_S):
+        while not self._stop.wait(_SAMPLE_S):
             try:
-                self._look(pids)
+                self._read(pids)
             except psutil.NoSuchProcess:
                 return  # the daemon has stopped
 
-    def _look(self, pids: DaemonPids) -> None:
+    def _read(self, pids: DaemonPids) -> None:
         if pids.loop is None:
             return
         self.loop_cpu_s.append((time.monotonic(), *_cpu_s(pids.loop)))
@@ -100,9 +102,9 @@ class DaemonWatch:
         self.pss_mib = sum(pss for _, pss in memory.values())
 
     def loop_shares(self) -> tuple[float, float] | tuple[None, None]:
-        """CPU seconds per second after the burn-in: of the loop, and of its threads beside it.
+        """CPU seconds per second after the burn-in: of the loop, and of its other threads.
 
-        Those write limits, and the kernel reclaims in the writer.
+        The other threads write limits, and the kernel reclaims pages in the thread that writes.
         """
         if not self.loop_cpu_s:
             return None, None
@@ -115,7 +117,7 @@ class DaemonWatch:
 
 
 def _cpu_s(pid: int) -> tuple[float, float]:
-    """CPU time of a process: of its first thread, and of the others that live or have lived."""
+    """CPU time of a process: of its first thread, and of all others, ended ones included."""
     process = psutil.Process(pid)
     times = process.cpu_times()
     first = next(thread for thread in process.threads() if thread.id == pid)
@@ -132,57 +134,59 @@ def _memory_mib(pid: int) -> tuple[float, float]:
 def bench_node(
     *, scenario: str = "", seconds: float = 40.0, report: Report = silent
 ) -> dict[str, float | None]:
-    """Measure the daemon; ``None`` for what could not be measured.
+    """Measure the daemon; a figure that could not be measured is ``None``.
 
     Raises:
-        StallwardError: If this machine cannot hold the sandbox.
+        StallwardError: If this machine cannot have the sandbox.
     """
-    chosen = load_scenario(scenario or WORST_SCENARIO)
+    loaded = load_scenario(scenario or WORST_SCENARIO)
     policy_arm = Arm(label="ppo", spec="ppo")
     try:
         policy, arm = find_policy_of(policy_arm, "default"), policy_arm
-    except StallwardError:  # none shipped: the rule that costs most stands in
+    except StallwardError:  # no policy is shipped: the most expensive rule is taken instead
         policy, arm = None, Arm(label="latd", spec="latd")
     report("preparing programs and data", 0.0)
     with (
-        open_session(chosen) as session,
+        open_session(loaded) as session,
         tempfile.TemporaryDirectory(dir=session.scratch) as folder,
     ):
-        rig = _Rig(session=session, place=Path(folder), seconds=seconds)
+        blocks = _Blocks(session=session, folder=Path(folder), seconds=seconds)
         report("calm", 0.1)
-        _, calm = rig.run("alone", arm, policy)
+        _, calm = blocks.run("alone", arm, policy)
         report("under pressure", 0.35)
-        with Earlyoom() as peer:
-            pressed, watched = rig.run("together", arm, policy)
+        with Earlyoom() as earlyoom:
+            recording, pressure = blocks.run("together", arm, policy)
         report("onset to pause", 0.65)
         onsets = onset_to_pause_ms(session, Path(folder) / "onset", seconds=seconds)
     report("full samples", 0.9)
     samples = sample_cost.sample_costs()
     report("done", 1.0)
-    loop_share, limits_share = watched.loop_shares()
+    loop_share, limits_share = pressure.loop_shares()
     return {
-        **loop_times(pressed),
+        **loop_times(recording),
         "loop_cpu_share_calm": calm.loop_shares()[0],
         "loop_cpu_share_pressure": loop_share,
         "limits_cpu_share_pressure": limits_share,
-        "loop_rss_mib": watched.rss_mib.get("loop"),
-        "service_rss_mib": watched.rss_mib.get("service"),
-        "guardian_rss_mib": watched.rss_mib.get("guardian"),
-        "all_pss_mib": watched.pss_mib,
+        "loop_rss_mib": pressure.rss_mib.get("loop"),
+        "service_rss_mib": pressure.rss_mib.get("service"),
+        "guardian_rss_mib": pressure.rss_mib.get("guardian"),
+        "all_pss_mib": pressure.pss_mib,
         "onset_to_pause_p50_ms": _quantile(onsets, 0.5),
         "onset_to_pause_p99_ms": _quantile(onsets, 0.99),
         "onsets": float(onsets.size),
         **samples,
-        "earlyoom_cpu_share_pressure": peer.cpu_share,
-        "earlyoom_rss_mib": peer.rss_mib,
-        "earlyoom_actions": peer.actions,
+        "earlyoom_cpu_share_pressure": earlyoom.cpu_share,
+        "earlyoom_rss_mib": earlyoom.rss_mib,
+        "earlyoom_actions": earlyoom.actions,
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rig:
+class _Blocks:
+    """Runs blocks of a scenario under a watched daemon."""
+
     session: LiveSession
-    place: Path
+    folder: Path
     seconds: float
 
     def run(
@@ -200,7 +204,7 @@ class _Rig:
             seed=1,
         )
         watch = DaemonWatch()
-        out = self.place / condition
+        out = self.folder / condition
         try:
             self.session.run(request, out, on_daemon=watch)
         finally:
@@ -209,7 +213,7 @@ class _Rig:
 
 
 def loop_times(recording: Recording) -> dict[str, float | None]:
-    """Decision time and jitter of a recording's loop, after its burn-in."""
+    """Decision time and jitter of the loop in a recording, after its burn-in."""
     ticks = np.asarray(recording.ticks["time_s"], dtype=np.float64)
     steady = ticks >= recording.run.measured_from_s
     decision = sum(
@@ -228,7 +232,7 @@ def _quantile(values: Array, q: float) -> float | None:
 
 
 def onset_to_pause_ms(session: LiveSession, out: Path, *, seconds: float) -> Array:
-    """Times from the first stall of the protected group to its background being frozen.
+    """Measure the times from the protected group's first stall to the background being frozen.
 
     Raises:
         StallwardError: If the block cannot be run.
@@ -242,7 +246,7 @@ def onset_to_pause_ms(session: LiveSession, out: Path, *, seconds: float) -> Arr
         duration_s=seconds,
         burn_in_s=_BURN_IN_S,
         seed=2,
-        lift_budgets=True,  # the least run after a thaw would count as delay
+        lift_budgets=True,  # else the least time between two pauses would count as delay
     )
     try:
         session.run(request, out, on_daemon=probe.starter(session))
@@ -251,19 +255,19 @@ def onset_to_pause_ms(session: LiveSession, out: Path, *, seconds: float) -> Arr
     return np.asarray(probe.delays_ms, dtype=np.float64)
 
 
-def bench_rows(found: dict[str, float | None]) -> list[tuple[str, str, str]]:
-    """Rows of a table: measure, value, meaning."""
-    return rows_of(found, MEANINGS)
+def bench_rows(figures: dict[str, float | None]) -> list[tuple[str, str, str]]:
+    """Rows of the table of :func:`bench_node`: measure, value, meaning."""
+    return figure_rows(figures, MEANINGS)
 
 
-def rows_of(
-    found: Mapping[str, float | None], meanings: Mapping[str, str]
+def figure_rows(
+    figures: Mapping[str, float | None], meanings: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """Rows of a table: measure, value, meaning."""
-    return [(key, _shown(key, value), meanings[key]) for key, value in found.items()]
+    return [(key, _format(key, value), meanings[key]) for key, value in figures.items()]
 
 
-def _shown(key: str, value: float | None) -> str:
+def _format(key: str, value: float | None) -> str:
     if value is None:
         return "-"
     if key in {"onsets", "ticks", "earlyoom_actions"}:

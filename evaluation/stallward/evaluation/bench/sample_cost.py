@@ -1,4 +1,4 @@
-"""What one sample costs, measured with real cgroups and real processes."""
+"""The cost of reading one sample, measured with real cgroups and processes."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ _START_S: Final = 60.0
 _GROUPS_BESIDE_SLOTS: Final = 2
 """The zone and the protected application."""
 _CHILDREN: Final = "i=1; while [ $i -lt {count} ]; do (read x <&3) & i=$((i+1)); done; read x <&3"
-"""A shell and forks of it, all of which read a pipe: they end when its writer does, even if
-that is killed."""
+"""A shell and its forks, which all read from a pipe. They end when the writer of the pipe ends,
+even if it is killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleCost:
-    """Times of ``Sampler.read``."""
+    """The cost of ``Sampler.read``."""
 
     cgroups: int
     processes: int
     p50_ms: float
     p99_ms: float
     cpu_ms: float
-    """CPU time of a read, mean."""
+    """Mean CPU time of a read."""
 
 
 def sample_cost_ms(
     cgroups: int,
     processes: int,
     *,
-    asked: bool = True,
+    needs_processes: bool = True,
     period_s: float = 0.0,
     samples: int = _SAMPLES,
     paths: Paths = DEFAULT_PATHS,
 ) -> SampleCost:
-    """Measure a full sample with ``cgroups`` groups and ``processes`` sleeping processes.
+    """Measure a full sample of ``cgroups`` groups and ``processes`` sleeping processes.
 
     Args:
-        cgroups: How many groups, with the zone and the protected application; at least 3.
-        processes: How many processes there are in them.
-        asked: Whether a controller asks for processes.
-        period_s: Pause between samples: caches get cold; 0 for none.
+        cgroups: Number of groups, at least 3; it counts the zone and the protected application.
+        processes: Number of processes in all groups.
+        needs_processes: Whether a controller needs the processes.
+        period_s: Pause between samples, in which caches get cold.
         samples: How many samples are timed.
         paths: The roots of the kernel's files.
 
     Raises:
-        StallwardError: If this machine cannot hold the groups.
+        StallwardError: If this machine cannot have the groups.
     """
     slots = cgroups - _GROUPS_BESIDE_SLOTS
     if slots < 1 or processes < slots + 1:
@@ -77,14 +77,14 @@ def sample_cost_ms(
     hierarchy = require(paths)
     zone = hierarchy.group(f"stallward/{os.getpid()}-{os.urandom(3).hex()}-sample")
     groups = [zone.child("app"), *(zone.child(f"slot{i}") for i in range(slots))]
-    with _kept(zone, paths), _sleeping(groups, processes):
+    with _removed_at_end(zone, paths), _sleeping_processes(groups, processes):
         sampler = Sampler(
             paths=paths,
             hierarchy=hierarchy,
             zone=zone,
             protected=groups[0],
             slots=groups[1:],
-            needs_processes=asked,
+            needs_processes=needs_processes,
         )
         try:
             return _measure(sampler, cgroups, processes, period_s, samples)
@@ -101,9 +101,9 @@ def _measure(
         time.sleep(period_s)
         cpu_ns, start_ns = time.thread_time_ns(), time.perf_counter_ns()
         sampler.read(number, states)
-        took_ns = time.perf_counter_ns() - start_ns
+        duration_ns = time.perf_counter_ns() - start_ns
         if number >= _WARM_UP:
-            times_ms[number - _WARM_UP] = took_ns / 1e6
+            times_ms[number - _WARM_UP] = duration_ns / 1e6
             cpu_ms[number - _WARM_UP] = (time.thread_time_ns() - cpu_ns) / 1e6
     return SampleCost(
         cgroups=cgroups,
@@ -115,8 +115,8 @@ def _measure(
 
 
 @contextlib.contextmanager
-def _kept(zone: Cgroup, paths: Paths) -> Iterator[None]:
-    """Have the zone and all in it removed, whatever ends this process."""
+def _removed_at_end(zone: Cgroup, paths: Paths) -> Iterator[None]:
+    """Have a keeper remove the zone and its groups, even if this process is killed."""
     keeper = Keeper.start(paths, default_state_dir())
     try:
         keeper.hold(OwnedGroup(zone.name))
@@ -131,8 +131,8 @@ def _kept(zone: Cgroup, paths: Paths) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sleeping(groups: Sequence[Cgroup], processes: int) -> Iterator[None]:
-    """Put sleeping processes into new groups, as many into each as into the next."""
+def _sleeping_processes(groups: Sequence[Cgroup], processes: int) -> Iterator[None]:
+    """Create the groups, and spread sleeping processes evenly over them."""
     shells: list[subprocess.Popen[bytes]] = []
     read_fd, write_fd = os.pipe()
     try:
@@ -153,35 +153,34 @@ def _sleeping(groups: Sequence[Cgroup], processes: int) -> Iterator[None]:
 
 def _await(groups: Sequence[Cgroup], processes: int) -> None:
     deadline_s = time.monotonic() + _START_S
-    while (found := sum(len(group.pids()) for group in groups)) < processes:
+    while (started := sum(len(group.pids()) for group in groups)) < processes:
         if time.monotonic() > deadline_s:
-            raise BenchError(f"Only {found} of {processes} processes have started.")
+            raise BenchError(f"Only {started} of {processes} processes have started.")
         time.sleep(0.05)
 
 
-COSTS: Final = ((20, 300), (100, 2000))
-"""Groups and processes that ``stallward bench`` measures."""
+SIZES: Final = ((20, 300), (100, 2000))
+"""The numbers of groups and processes that ``stallward bench`` measures."""
 
 
 MEANINGS: Final = {
     f"sample_{cgroups}_groups_{processes}_processes_{part}_ms": (
-        f"a full sample of {cgroups} groups and {processes} processes"
-        if part == "p50"
-        else "the same, 99th percentile"
+        f"a full sample of {cgroups} groups and {processes} processes, "
+        f"{'median' if part == 'p50' else '99th percentile'}"
     )
-    for cgroups, processes in COSTS
+    for cgroups, processes in SIZES
     for part in ("p50", "p99")
 }
 
 
 def sample_costs() -> dict[str, float | None]:
-    """The figures of ``stallward bench``; ``None`` for what could not be measured."""
-    found: dict[str, float | None] = {}
-    for cgroups, processes in COSTS:
+    """The figures of ``stallward bench``; a figure that could not be measured is ``None``."""
+    figures: dict[str, float | None] = {}
+    for cgroups, processes in SIZES:
         cost: SampleCost | None = None
         with contextlib.suppress(StallwardError):
             cost = sample_cost_ms(cgroups, processes)
         for part in ("p50", "p99"):
             key = f"sample_{cgroups}_groups_{processes}_processes_{part}_ms"
-            found[key] = None if cost is None else getattr(cost, f"{part}_ms")
-    return found
+            figures[key] = None if cost is None else getattr(cost, f"{part}_ms")
+    return figures

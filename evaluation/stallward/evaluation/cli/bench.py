@@ -1,4 +1,4 @@
-"""``stallward bench``: what the daemon costs and how fast it is."""
+"""``stallward bench``: the cost of the daemon and the speed of the environment."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def daemon(
     scenario: Annotated[str, typer.Option(help="Scenario [the worst shipped one].")] = "",
     as_json: Json = False,
 ) -> None:
-    """Measure the daemon in a calm and in a starving sandbox (needs root).
+    """Measure the daemon in a sandbox, calm and under memory pressure (needs root).
 
-    It prints decision time, jitter, CPU, memory, and how long it takes from the first stall of
-    the protected application to the first pause; beside it what earlyoom costs on the same
-    pressure, where that is installed.
+    It prints decision time, jitter, CPU, memory, and the time from the first stall of the
+    protected application to the pause. If earlyoom is installed, it also prints the cost of
+    earlyoom on the same pressure.
     """
     if context.invoked_subcommand is not None:
         return
     from stallward.evaluation.bench.overhead import bench_node, bench_rows  # noqa: PLC0415
 
     with output.progress("bench") as report:
-        found = bench_node(scenario=scenario, seconds=seconds, report=report)
-    _print(found, bench_rows(found), as_json=as_json)
+        figures = bench_node(scenario=scenario, seconds=seconds, report=report)
+    _print(figures, bench_rows(figures), as_json=as_json)
 
 
 @app.command("calls", epilog="Example: stallward bench calls --seconds 60")
@@ -56,23 +56,24 @@ def calls(
     Under real pressure; needs root.
     """
     from stallward.evaluation.bench.calls import MEANINGS, bench_calls  # noqa: PLC0415
-    from stallward.evaluation.bench.overhead import rows_of  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
 
     with output.progress("bench calls") as report:
-        found = bench_calls(seconds=seconds, report=report)
-    _print(found, rows_of(found, MEANINGS), as_json=as_json)
+        figures = bench_calls(seconds=seconds, report=report)
+    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
 @app.command("kills", epilog="Example: stallward bench kills --kills 1000")
 def kills(
-    count: Annotated[int, typer.Option("--kills", min=1, help="How often.")] = 1000,
+    count: Annotated[int, typer.Option("--kills", min=1, help="Number of kills.")] = 1000,
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
-    """Kill the daemon's processes at random instants under pressure, and see what is left.
+    """Kill the daemon's processes at random instants under pressure, and check what they leave.
 
-    About 3.5 s a kill; needs root. What was left is on standard error, kill by kill; the exit
-    code is 1 if anything was. Interrupted, it prints what was found until then, marked as such.
+    A kill takes about 3.5 s; needs root. Settings that are not restored are printed on standard
+    error for each kill; the exit code is 1 if there are any. If it is interrupted, it prints the
+    figures of the finished kills and says so.
     """
     from stallward.evaluation.bench.kill_tally import Tally  # noqa: PLC0415
     from stallward.evaluation.bench.kills import bench_kills  # noqa: PLC0415
@@ -81,34 +82,34 @@ def kills(
     try:
         with output.progress("bench kills") as report:
             bench_kills(tally, kills=count, seed=seed, report=report)
-    except BaseException:  # an hour's kills are not lost with the last one
+    except BaseException:  # the kills of an hour must not be lost
         if tally.kills:
             _print_kills(tally, as_json=as_json, interrupted=True)
         raise
     _print_kills(tally, as_json=as_json, interrupted=False)
-    if any(kill.left for kill in tally.kills):
+    if any(kill.problems for kill in tally.kills):
         raise typer.Exit(1)
 
 
 def _print_kills(tally: Tally, *, as_json: bool, interrupted: bool) -> None:
     from stallward.evaluation.bench.kill_tally import MEANINGS  # noqa: PLC0415
-    from stallward.evaluation.bench.overhead import rows_of  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
 
     for number, kill in enumerate(tally.kills):
-        for line in kill.left:
-            output.note(f"kill {number} ({kill.who}): {line}")
-    found = tally.figures()
+        for line in kill.problems:
+            output.note(f"kill {number} ({kill.target}): {line}")
+    figures = tally.figures()
     if as_json:
-        output.print_json({"interrupted": interrupted, **found})
+        output.print_json({"interrupted": interrupted, **figures})
         return
     if interrupted:
         output.line(f"Interrupted after {len(tally.kills)} kills.")
-    _print(found, rows_of(found, MEANINGS), as_json=False)
+    _print(figures, figure_rows(figures, MEANINGS), as_json=False)
 
 
 @app.command("memory", epilog="Example: stallward bench memory")
 def memory(as_json: Json = False) -> None:
-    """Measure what each import of the daemon costs, and what locking does."""
+    """Measure the memory that each import of the daemon takes, and the effect of locking."""
     from dataclasses import asdict  # noqa: PLC0415
 
     from stallward.evaluation.bench.memory import bench_memory  # noqa: PLC0415
@@ -143,20 +144,20 @@ def environment(
 ) -> None:
     """Measure environment steps per second.
 
-    Of the twin alone with few and many nodes, and of PPO training on it; what a node takes in
-    memory, and where the time of a training goes.
+    It measures the twin alone, with few and many nodes, and PPO training on it. It also prints
+    the memory that a node takes, and how the time of a training is divided.
     """
     from stallward.evaluation.bench.env_steps import bench_environment, environment_rows  # noqa: PLC0415
 
     with output.progress("bench env") as report:
-        found = bench_environment(seconds=seconds, report=report)
-    _print(found, environment_rows(found), as_json=as_json)
+        figures = bench_environment(seconds=seconds, report=report)
+    _print(figures, environment_rows(figures), as_json=as_json)
 
 
 def _print(
-    found: dict[str, float | None], rows: list[tuple[str, str, str]], *, as_json: bool
+    figures: dict[str, float | None], rows: list[tuple[str, str, str]], *, as_json: bool
 ) -> None:
     if as_json:
-        output.print_json(found)
+        output.print_json(figures)
         return
     output.table(("measure", "value", "what it is"), rows)
