@@ -1,8 +1,12 @@
 """The command line: ``stallward``.
 
-Exit codes: 0 done; 1 ``ope`` refuses a candidate; 2 a mistake of the user or something this
-machine lacks, one sentence with the cause and the next step on stderr; 130 interrupted, 143
-terminated, both after cleaning up.
+Exit codes:
+
+* 0: the command is done.
+* 1: ``ope`` refuses a candidate, or ``bench kills`` found settings that were not restored.
+* 2: the user made a mistake, or this machine lacks something. One sentence on stderr has the cause
+  and the next step.
+* 130 and 143: the command was interrupted or terminated, and has cleaned up.
 """
 
 from __future__ import annotations
@@ -20,14 +24,14 @@ TERMINATED = 143
 
 
 class _Terminated(BaseException):
-    """SIGTERM arrived; unwinds the stack so that everything is cleaned up."""
+    """Raised on SIGTERM: it unwinds the stack, so that everything is cleaned up."""
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise _Terminated
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     sys.stderr.write(f"stallward: {' '.join(message.split())}\n")
 
 
@@ -35,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: Without the program's name; ``None`` takes those of the process.
+        arguments: The arguments without the program's name, by default those of the process.
 
     Returns:
         The exit code.
@@ -65,17 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _mistake(error: Exception) -> int:
-    """One sentence for what the user can do something about; anything else is raised again."""
+    """Print one sentence about an error that the user can act on; raise any other error again."""
     if isinstance(error, StallwardError):
-        _say(str(error))
+        _print_error(str(error))
     elif isinstance(error, ModuleNotFoundError):
-        _say(_missing(error))
+        _print_error(_missing(error))
     elif isinstance(error, BrokenPipeError):
-        # The reader of a pipe went away (`| head`): what it wanted it has.
+        # The reader of a pipe has ended (`| head`) and needs no more.
         sys.stderr.close()
         return 0
     elif isinstance(error, OSError) and error.filename is not None:
-        _say(f"{error.filename}: {error.strerror}. Check the path, free space and permissions.")
+        _print_error(
+            f"{error.filename}: {error.strerror}. Check the path, free space and permissions."
+        )
     else:
         raise error
     return MISTAKE
@@ -83,21 +89,21 @@ def _mistake(error: Exception) -> int:
 
 def _stopped(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
-        _say("Interrupted; nothing it started is left running or changed.")
+        _print_error("Interrupted; nothing it started is left running or changed.")
         return INTERRUPTED
-    _say("Terminated; nothing it started is left running or changed.")
+    _print_error("Terminated; nothing it started is left running or changed.")
     return TERMINATED
 
 
 def _usage(error: Exception) -> int:
-    """One sentence for a command line that does not parse."""
+    """Print one sentence about a command line that cannot be parsed."""
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or "stallward"
     if context is not None and message == context.get_help():
-        sys.stderr.write(f"{message}\n")  # nothing was asked for: the help is the answer
+        sys.stderr.write(f"{message}\n")  # without a command, the help is printed
         return MISTAKE
-    _say(f"{message.strip().rstrip('.')}. See `{path} --help`.")
+    _print_error(f"{message.strip().rstrip('.')}. See `{path} --help`.")
     return MISTAKE
 
 
@@ -109,10 +115,10 @@ _EXTRAS = {
 
 
 def _missing(error: ModuleNotFoundError) -> str:
-    """Which extra to install for a module that is not there.
+    """A sentence that names the extra to install for a missing module.
 
     Raises:
-        ModuleNotFoundError: ``error`` itself, if the module is none of an extra.
+        ModuleNotFoundError: ``error`` itself, if the module belongs to no extra.
     """
     root = (error.name or "").partition(".")[0]
     for extra, modules in _EXTRAS.items():

@@ -1,4 +1,4 @@
-"""The command tree. Importing a command's module must stay cheap: bodies import what they use."""
+"""The tree of commands. Their modules must import quickly: functions import what they use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stallward.actuator.cli.ctl import ctl
 from stallward.evaluation.cli import bench, compare, learn, off_policy, record, show, verdict
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         output.line(version("stallward"))
         raise typer.Exit
 
@@ -38,7 +38,7 @@ def stallward(
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print it."),
     ] = False,
 ) -> None:
-    """What every command takes."""
+    """Take the options that belong to no command."""
 
 
 app.command(epilog="Example: stallward demo --out build/demo")(compare.demo)

@@ -51,9 +51,9 @@ def calls(
     ] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Measure whether the loop keeps its period while the service answers 1,000 calls a second.
+    """Measure whether the loop keeps its period under many calls.
 
-    Under real pressure; needs root.
+    The service answers 1,000 calls a second under real pressure; needs root.
     """
     from stallward.evaluation.bench.calls import MEANINGS, bench_calls  # noqa: PLC0415
     from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
@@ -69,11 +69,11 @@ def kills(
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
-    """Kill the daemon's processes at random instants under pressure, and check what they leave.
+    """Kill the daemon's processes at random, and check what they leave.
 
-    A kill takes about 3.5 s; needs root. Settings that are not restored are printed on standard
-    error for each kill; the exit code is 1 if there are any. If it is interrupted, it prints the
-    figures of the finished kills and says so.
+    It kills at random instants under pressure; a kill takes about 3.5 s; needs root. Settings that
+    are not restored are printed on standard error for each kill; the exit code is 1 if there are
+    any. If it is interrupted, it prints the figures of the finished kills and says so.
     """
     from stallward.evaluation.bench.kill_tally import Tally  # noqa: PLC0415
     from stallward.evaluation.bench.kills import bench_kills  # noqa: PLC0415
@@ -109,7 +109,7 @@ def _print_kills(tally: Tally, *, as_json: bool, interrupted: bool) -> None:
 
 @app.command("memory", epilog="Example: stallward bench memory")
 def memory(as_json: Json = False) -> None:
-    """Measure the memory that each import of the daemon takes, and the effect of locking."""
+    """Measure the memory of the daemon's imports, and of locking."""
     from dataclasses import asdict  # noqa: PLC0415
 
     from stallward.evaluation.bench.memory import bench_memory  # noqa: PLC0415

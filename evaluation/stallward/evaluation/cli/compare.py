@@ -54,7 +54,7 @@ def compare(
     blocks: Annotated[int, typer.Option(help="Rounds; each has one block of everything.")] = 5,
     block_seconds: Annotated[float, typer.Option(help="Measured seconds per block.")] = 30.0,
     burn_in_seconds: Annotated[
-        float, typer.Option(help="Seconds run before measuring in each block.")
+        float, typer.Option(help="Seconds before the measured part of each block.")
     ] = 8.0,
     seed: Seed = 1,
     out: Annotated[
@@ -71,9 +71,9 @@ def compare(
     """Compare controllers in randomised blocks.
 
     It prints latency, impact and background work of each, with 95 % intervals. Every round
-    holds one block alone, one with ample memory, one of the background by itself and one of
-    every arm. The directory can be resumed after an interruption with the same command;
-    raising --blocks adds rounds.
+    has one block of the application alone, one with ample memory, one of the background by itself
+    and one of every arm. The directory can be resumed after an interruption with the same
+    command; raising --blocks adds rounds.
     """
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
     from stallward.evaluation.comparison.compare import run_comparison  # noqa: PLC0415
@@ -109,7 +109,7 @@ def oracle(
     scenario: Annotated[str, typer.Argument(help="Name of a scenario with a fitted twin.")],
     result: Annotated[
         Path | None,
-        typer.Option(help="A comparison's result.json: name the oracle among its static arms."),
+        typer.Option(help="A comparison's result.json, to name the oracle of its static arms."),
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=64, help="Settings to name.")] = 8,
     twin_file: Annotated[
@@ -120,8 +120,8 @@ def oracle(
 ) -> None:
     """Name the static settings that may be the best in hindsight.
 
-    A grid of limits, pauses and profiles is tried on the twin; compare what it prints live,
-    then ask again with --result.
+    A grid of limits, pauses and profiles is tried on the twin. Compare the printed settings live,
+    then name the best of them with --result.
     """
     from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
@@ -138,20 +138,21 @@ def oracle(
                 output.note("No static arm keeps the target; this one does most often.")
         return
     twin = load_fitted(find_twin_of(scenario, twin_file))
-    found = screen_scenario(twin, count=count, seed=seed)
+    screening = screen_scenario(twin, count=count, seed=seed)
     if as_json:
-        output.print_json(to_json(found))
+        output.print_json(to_json(screening))
         return
     rows = [
         (arm.arm, f"{100 * arm.background_work:.0f} %", f"{100 * arm.violated:.1f} %")
-        for arm in found.arms
+        for arm in screening.arms
     ]
     output.table(("arm", "background work", "windows missed"), rows)
     output.line()
     output.line(
-        f"Best of {found.settings} on the twin; {100 * found.allowed:.1f} % may miss. Next:"
+        f"Best of {screening.settings} settings on the twin; {100 * screening.allowed:.1f} % of "
+        "the windows may miss the target. Next:"
     )
-    output.line(f"stallward compare {scenario} --arms '{found.spec}'")
+    output.line(f"stallward compare {scenario} --arms '{screening.spec}'")
 
 
 def fidelity(
@@ -159,14 +160,14 @@ def fidelity(
         Path, typer.Argument(help="Directory of recordings, of several arms.")
     ] = Path("recordings"),
     generations: Annotated[
-        int, typer.Option(min=1, help="Of each fit, one per arm left out.")
+        int, typer.Option(min=1, help="Generations of each fit, one fit per arm left out.")
     ] = 100,
     scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
     arm: Annotated[str, typer.Option(help="Leave out only this arm [each in turn].")] = "",
     twin: Annotated[
         list[str] | None,
         typer.Option(
-            help="Twin as it is instead of fits, file, name or directory; may be repeated."
+            help="Measure this twin instead of fits: file, name or directory; may be repeated."
         ),
     ] = None,
     out: Annotated[
@@ -175,12 +176,12 @@ def fidelity(
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
-    """Say how far the twin is off from live runs.
+    """Measure the error of the twin against live runs.
 
-    Each arm is predicted by a twin fitted without it, each held-out scenario by the fits of the
-    others. Errors are the absolute log ratio of twin to live (0.1 is about 10 %). With --twin
-    nothing is fitted: all that was recorded is laid beside twins that there are. Interrupted, the
-    same command goes on with the fits that it has finished.
+    Each arm is predicted by a twin fitted without it, and each held-out scenario by the fits of
+    the other scenarios. Errors are the absolute log ratio of twin to live (0.1 is about 10 %).
+    With --twin nothing is fitted: all recordings are compared with the given twins. After an
+    interruption the same command resumes with the finished fits.
     """
     from stallward.evaluation.fidelity.fits import Fits  # noqa: PLC0415
     from stallward.evaluation.fidelity.measure import measure_fidelity  # noqa: PLC0415
@@ -192,12 +193,12 @@ def fidelity(
 
     check_writable(out)
     twins = load_twins(twin, None) if twin else ()
-    # Of other choices there may be some that an interrupted measure goes on with.
-    chosen = "-".join(quote(what, safe="") for what in (scenario, arm) if what) or "all"
-    kept = None if twins else out / f"fits-{chosen}-{generations}-{seed}"
-    fits = Fits(generations=generations, seed=seed, directory=kept)
+    # Interrupted measurements with other options keep their fits in other directories.
+    selection = "-".join(quote(name, safe="") for name in (scenario, arm) if name) or "all"
+    directory = None if twins else out / f"fits-{selection}-{generations}-{seed}"
+    fits = Fits(generations=generations, seed=seed, directory=directory)
     with output.progress("fidelity") as report:
-        found = measure_fidelity(
+        result = measure_fidelity(
             recordings,
             fits=fits,
             scenario=scenario,
@@ -206,21 +207,21 @@ def fidelity(
             report=report,
         )
     out.mkdir(parents=True, exist_ok=True)
-    save(out / "fidelity.json", found)
-    write_page(found, out / "fidelity.html")
+    save(out / "fidelity.json", result)
+    write_page(result, out / "fidelity.html")
     fits.remove()
     if as_json:
-        output.print_json(to_json(found))
+        output.print_json(to_json(result))
         return
-    strange = found.left_out_scenarios
-    for title, part in (("", found.table), ("Scenarios that no fit has seen:", strange)):
-        if part is None:
+    unseen = result.left_out_scenarios
+    for title, table in (("", result.table), ("Scenarios that no fit has seen:", unseen)):
+        if table is None:
             continue
         output.line(title)
-        headers, rows, notes = fidelity_rows(part)
+        headers, rows, notes = fidelity_rows(table)
         output.table(headers, rows)
         output.line()
-        output.table(*signal_rows(part))
+        output.table(*signal_rows(table))
         output.line()
         for text in notes:
             output.line(text)

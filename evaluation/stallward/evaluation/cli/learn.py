@@ -27,22 +27,24 @@ def fit(
     ] = None,
     generations: Annotated[
         int | None,
-        typer.Option(min=1, help="Of each fit: the same twin on any machine [340 at most]."),
+        typer.Option(
+            min=1, help="Generations of each fit: the same twin on any machine [340 at most]."
+        ),
     ] = None,
     leave_out: Annotated[str, typer.Option(help="Arm to leave out, to check the fit.")] = "",
     held_out: Annotated[
         bool,
-        typer.Option("--held-out", help="Fit to held-out scenarios too; not to be trained on."),
+        typer.Option("--held-out", help="Fit to held-out scenarios, too; never train on these."),
     ] = False,
     start: Annotated[
-        str, typer.Option(help="Fitted twin, file or name, at which the search begins.")
+        str, typer.Option(help="Fitted twin, file or name, from which the search begins.")
     ] = "",
     seed: Seed = 1,
 ) -> None:
     """Fit the twin to recordings.
 
-    The result is a distribution of parameters; for recordings of several scenarios one each.
-    Recordings held out for test are left out.
+    The result is a distribution of parameters for each scenario. Recordings that are held out for
+    the test are ignored.
     """
     from stallward.training.pipeline.fit import fit_twin  # noqa: PLC0415
     from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
@@ -63,22 +65,24 @@ def fit(
         output.line(f"{path}")
 
 
-Composed = Annotated[
+Synthetic = Annotated[
     int,
     typer.Option(
-        min=0, max=20, help="Scenarios of each twin's application beside other twins' programs."
+        min=0,
+        max=20,
+        help="Synthetic scenarios for each twin: its application beside programs of other twins.",
     ),
 ]
 
 Decisions = Annotated[int, typer.Option(min=1, help="Decisions on the twins, for each seed.")]
 Seconds = Annotated[
     float | None,
-    typer.Option(min=1.0, max=LONGEST_S, help="Time, where it is over sooner [no limit]."),
+    typer.Option(min=1.0, max=LONGEST_S, help="Time limit in seconds [no limit]."),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Trainings, of which the best is kept.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of trainings; the best is kept.")]
 JudgedOn = Annotated[
     list[str] | None,
-    typer.Option(help="Twin by which a seed is chosen, as --twin [shipped, held out]."),
+    typer.Option(help="Twin by which the seed is chosen, like --twin [shipped, held out]."),
 ]
 
 
@@ -100,13 +104,13 @@ def train(
         list[Path] | None,
         typer.Option(help="rule.toml or pi.toml to show on the card [the shipped ones]."),
     ] = None,
-    composed: Composed = 3,
+    composed: Synthetic = 3,
     seed: Seed = 1,
 ) -> None:
     """Train a PPO policy on fitted twins (torch, on the CPU).
 
-    The same seed gives the same policy, unless time cuts it short. An interrupted run goes on
-    with the same command. Curves: tensorboard --logdir OUT/tensorboard.
+    The same seed gives the same policy, unless a time limit ends the training. An interrupted run
+    is resumed with the same command. Curves: tensorboard --logdir OUT/tensorboard.
     """
     from stallward.training.pipeline.train import train_policy  # noqa: PLC0415
 
@@ -141,12 +145,12 @@ def tune(
     seconds: Seconds = None,
     seeds: Seeds = 5,
     judged_on: JudgedOn = None,
-    composed: Composed = 3,
+    composed: Synthetic = 3,
     seed: Seed = 1,
 ) -> None:
     """Search the thresholds of a rule on fitted twins (CMA-ES).
 
-    They are searched, scored and chosen like policies. Use them as the arm RULE:path=FILE.
+    Thresholds are scored and chosen like policies. Use them as the arm RULE:path=FILE.
     """
     from stallward.training.pipeline.train import tune_rule  # noqa: PLC0415
 
@@ -167,12 +171,12 @@ def tune(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="The directory `stallward train` wrote.")],
+    run: Annotated[Path, typer.Argument(help="A directory that `stallward train` wrote.")],
     out: Annotated[Path, typer.Option(help="The policy file.")] = Path("build/policy.onnx"),
 ) -> None:
     """Export a trained policy as one ONNX file.
 
-    Its card goes beside it, with the ending .md.
+    Its card is written beside it, with the ending .md.
     """
     from stallward.training.pipeline.train import export_policy  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""``stallward record``: recordings, of a scenario run here or of what a daemon left."""
+"""``stallward record``: record runs of scenarios, or convert the tick records of a daemon."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def record(
         float, typer.Option(min=1.0, max=LONGEST_S, help="Measured length.")
     ] = 60.0,
     burn_in_seconds: Annotated[
-        float, typer.Option(min=0.0, max=LONGEST_S, help="Run before measuring.")
+        float, typer.Option(min=0.0, max=LONGEST_S, help="Length of the burn-in before that.")
     ] = 8.0,
     seed: Seed = 1,
     condition: Annotated[
@@ -43,32 +43,34 @@ def record(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="With --all: only names like this, as '*-latd-*'; may be repeated."),
+        typer.Option(help="With --all: only names like '*-latd-*'; may be repeated."),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="With --all: record again what exists already.")
+        bool, typer.Option("--replace", help="With --all: record existing runs again.")
     ] = False,
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Run nothing: convert what a daemon left in its record.dir."),
+        typer.Option(
+            "--from", help="Run nothing: convert tick records from a daemon's record.dir."
+        ),
     ] = None,
     config: Annotated[
         Path, typer.Option(help="With --from: the daemon's configuration.")
     ] = DEFAULT_CONFIG,
     requests: Annotated[
         Path | None,
-        typer.Option(help="With --from: the application's log [the one in the configuration]."),
+        typer.Option(help="With --from: the application's log [the configured one]."),
     ] = None,
 ) -> None:
     """Record one run under one controller (needs root).
 
-    With --all, the recordings of a plan file are made, in an order drawn from its seed; those
-    that exist already, whole and of the scenario as it is now, are kept, or with --replace made
-    again. So what was interrupted goes on where it stopped. All of a scenario are told one
-    latency target: that of those that are kept, else it is measured once.
+    With --all, the recordings of a plan file are made, in an order drawn from its seed. Complete
+    recordings of the scenario as it is now are kept, or made again with --replace; so an
+    interrupted command can be repeated. All recordings of a scenario have one latency target:
+    that of the kept recordings, or else it is measured once.
 
     With --from, nothing is run and no root is needed: the tick records of a daemon become a
-    recording, with the requests of the application's log where there is one.
+    recording. It has the requests of the application's log, if there is one.
     """
     if every and (scenario or source):
         raise UsageError(
@@ -98,13 +100,13 @@ def _convert(
 
     if out is None:
         raise UsageError(
-            "Nothing says where the recording goes.", next_step="Name a new directory with --out."
+            "The recording has no directory.", next_step="Name a new directory with --out."
         )
     check_config(config)
     with output.progress("record") as report:
         report(f"reading {source}", 0.0)
-        made = convert_frames(source, out, config=config, name=name, requests=requests)
-    output.note(made.summary)
+        converted = convert_frames(source, out, config=config, name=name, requests=requests)
+    output.note(converted.summary)
     output.line(f"{out}")
 
 
@@ -133,7 +135,7 @@ def _one(
         burn_in_s=burn_in_s,
         seed=seed,
     )
-    where = out or DEFAULT_OUT / request.name
+    directory = out or DEFAULT_OUT / request.name
     with output.progress("record") as report:
-        record_one(request, where, report)
-    output.line(f"{where}")
+        record_one(request, directory, report)
+    output.line(f"{directory}")

@@ -1,4 +1,4 @@
-"""``stallward arms``, ``scenarios`` and ``describe``: what there is."""
+"""``stallward arms``, ``scenarios`` and ``describe``: lists and reference pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stallward.actuator.cli.options import Json
 def arms(as_json: Json = False) -> None:
     """List the controllers that can be compared, and their arguments.
 
-    An arm is NAME or NAME:key=value,key=value; NAME#2 is a second arm of the same kind.
+    An arm is NAME or NAME:key=value,key=value; NAME#2 is a second arm with the same controller.
     """
     from stallward.agent.registry import controllers  # noqa: PLC0415
 
@@ -38,7 +38,7 @@ def scenarios(as_json: Json = False) -> None:
     from stallward.env.recording.split import load_split  # noqa: PLC0415
     from stallward.env.scenario.file import find_scenarios  # noqa: PLC0415
 
-    found, split = find_scenarios(), load_split()
+    shipped, split = find_scenarios(), load_split()
     if as_json:
         output.print_json(
             [
@@ -52,7 +52,7 @@ def scenarios(as_json: Json = False) -> None:
                     "background": [group.name for group in s.background],
                     "needs": [need.program for need in s.needs],
                 }
-                for s in found
+                for s in shipped
             ]
         )
         return
@@ -69,7 +69,7 @@ def scenarios(as_json: Json = False) -> None:
                 ", ".join(group.name for group in s.background),
                 s.summary,
             )
-            for s in found
+            for s in shipped
         ],
     )
 
@@ -82,7 +82,7 @@ describe = typer.Typer(
 
 @describe.command(epilog="Example: stallward describe signals")
 def signals() -> None:
-    """Every signal: unit, meaning, where it comes from on each kind of node, cost."""
+    """List every signal: unit, meaning, source on each kind of node, and cost."""
     from stallward.actuator.sensors.reference_page import signals_page  # noqa: PLC0415
 
     typer.echo(signals_page(), nl=False)
@@ -90,7 +90,7 @@ def signals() -> None:
 
 @describe.command(epilog="Example: stallward describe observation")
 def observation() -> None:
-    """The observation and the action table."""
+    """List the features of the observation, and the actions."""
     from stallward.agent.reference_pages import observation_page  # noqa: PLC0415
 
     typer.echo(observation_page(), nl=False)

@@ -17,25 +17,26 @@ def verdict(
         "build/verdict"
     ),
     recordings: Annotated[
-        Path | None, typer.Option(help="Recordings from which hindsight is had [shipped].")
+        Path | None,
+        typer.Option(help="Recordings for twins fitted in hindsight [the shipped ones]."),
     ] = None,
     policy: Annotated[str, typer.Option(help="Policy file or name.")] = "default",
     oracle_of: Annotated[
         Path | None,
-        typer.Option(help="A verdict whose oracles are measured, in place of hindsight settings."),
+        typer.Option(help="A verdict whose oracles are measured, instead of hindsight settings."),
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Blocks of each arm [the plan's].")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Run nothing: what there is so far.")
+        bool, typer.Option("--show", help="Run nothing: print the figures so far.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Judge the policy live on every held-out scenario.
 
-    It is compared with every other controller, in randomised blocks. It takes hours (as root);
-    what is interrupted goes on with the same command, and --rounds may be raised.
+    It is compared with every other controller, in randomised blocks. It takes hours (as root).
+    After an interruption the same command resumes it, and --rounds may be raised.
     """
     from dataclasses import replace  # noqa: PLC0415
 
@@ -47,12 +48,12 @@ def verdict(
     from stallward.evaluation.verdict.verdict import run_verdict  # noqa: PLC0415
 
     if show:
-        found = load_verdict(out)
+        result = load_verdict(out)
     else:
-        chosen = load_verdict_plan(plan)
+        loaded = load_verdict_plan(plan)
         with output.progress("verdict") as report:
-            found = run_verdict(
-                chosen if rounds is None else replace(chosen, rounds=rounds),
+            result = run_verdict(
+                loaded if rounds is None else replace(loaded, rounds=rounds),
                 out,
                 recordings=recordings or shipped_recordings(),
                 policy=policy,
@@ -60,12 +61,12 @@ def verdict(
                 report=report,
             )
     if as_json:
-        output.print_json(to_json(found))
+        output.print_json(to_json(result))
         return
-    for table in verdict_tables(found):
+    for table in verdict_tables(result):
         output.line(table.title)
         output.table(table.headers, table.rows)
         output.line()
-    for name, why in found.failed.items():
+    for name, why in result.failed.items():
         output.note(f"{name} is left out: {why}")
-    output.line(f"Ships: {found.ships.controller}, for {found.ships.why}.")
+    output.line(f"Ships: {result.ships.controller}, for {result.ships.why}.")
