@@ -1,4 +1,4 @@
-"""Model-predictive control: it begins where the node is, and its plans are worth their cost."""
+"""Model-predictive control: predictions begin at the node's state, and plans relieve pressure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pressed(seconds: float = 8.0, granted: DesiredState = RELEASED) -> TwinNode:
 def decide_until(
     controller: PlanningController, sample: Sample, reached: Callable[[Decision], bool]
 ) -> None:
-    """Decide on the same sample, as ticks go by, until a decision is as wanted."""
+    """Decide on one sample again and again, until ``reached`` is true of the decision."""
     deadline_s = time.monotonic() + 60.0
     while not reached(controller.decide(sample, NOTHING)):
         assert time.monotonic() < deadline_s
@@ -228,10 +228,10 @@ def test_the_arm_plans_with_the_twin_of_its_scenario_or_a_file() -> None:
     arm = parse_arms("mpc")[0]
     assert arm.runs_policy
     assert arm.decides_remotely
-    found = find_policy_of(arm, "default", "detector-anon")
-    assert found is not None
-    assert found.name == "detector-anon.json"
-    named = parse_arms(f"mpc:path={found}")[0]
-    assert find_policy_of(named, "default", "elsewhere") == found
+    twin_file = find_policy_of(arm, "default", "detector-anon")
+    assert twin_file is not None
+    assert twin_file.name == "detector-anon.json"
+    named = parse_arms(f"mpc:path={twin_file}")[0]
+    assert find_policy_of(named, "default", "elsewhere") == twin_file
     with pytest.raises(ControllerError, match="does not run inside a daemon"):
         make_controller("mpc")

@@ -1,12 +1,13 @@
 """``mpc``: model-predictive control with the scenario's fitted twin.
 
-Every second it puts twins into the state of the node (``mpc_state``), lets some hundred plans of
-6 s run on them side by side, each on several draws of the fitted parameters, and takes the plan
-that does most for its mean and its worst draw. The plan's first part is in force until the next
-one is ready. Plans are the one in force moved on, everything at one rung of the staircase, a pause
-and squeeze first, and random changes of the best so far.
+Every second it sets twins to the state of the node (see ``state``) and simulates about two hundred
+plans of 6 s on them at once, each with several draws of the fitted parameters. It takes the plan
+with the best value, which weighs the mean over the draws and the worst draw. The first part of the
+plan is in force until the next plan is ready. The candidates are the plan in force, the same one
+part later, constant rungs of the staircase, rungs after a pause and squeeze, and random changes of
+the best so far.
 
-A plan takes longer than a tick, so on a node this runs as a remote controller over gRPC
+Planning takes longer than a tick, so on a node this runs as a remote controller over gRPC
 (``stallward.evaluation.remote``), never inside the daemon.
 """
 
@@ -35,50 +36,49 @@ from stallward.evaluation.mpc.state import NOMINAL, open_simulation, world_now
 
 Array = NDArray[np.float64]
 Actions = NDArray[np.int64]
-_NOTHING: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
+_NO_ACTION: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
 _DEEPEST: Final = len(LIMIT_RATIOS) - 1
 _STEP_S: Final = 0.2
 _RATE_WEIGHT: Final = 0.02
-"""How far the known request rate follows that of one tick."""
+"""Weight of one tick's request rate in the moving average of the rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpcSettings:
-    """How it plans."""
+    """The settings of the planning."""
 
     replan_s: float = 1.0
     """Least time between two plans; a slow machine takes longer."""
     parts: tuple[int, ...] = (5, 10, 15)
-    """Length of a plan's parts, in decisions of 0.2 s; each part keeps one action."""
+    """Lengths of a plan's parts, in decisions of 0.2 s; each part has one action."""
     plans: int = 96
-    """Tried each time, in two rounds of as many."""
+    """Number of plans in each of the two rounds of candidates."""
     draws: int = 4
-    """Parameter settings that each plan meets."""
+    """Number of parameter settings on which each plan is simulated."""
     price: float = 10.0
-    """Of every second missing the target by far, in units of full background speed."""
+    """Price of a second that misses the target by far, in seconds of full background speed."""
     excess_price: float = 2.0
-    """Of requests that take twice as long as with ample memory."""
+    """Price of requests that take twice as long as with ample memory."""
     slow_price: float = 5.0
-    """Of all requests being slower than 1.15 times the p99 with ample memory."""
+    """Price of all requests being slower than 1.15 times the p99 with ample memory."""
     switch_cost: float = 0.01
+    """Price of each lever that is moved."""
     worst_share: float = 0.5
-    """Weight of the worst draw; the rest is the mean's."""
+    """Weight of the worst draw; the mean has the rest."""
     change_share: float = 0.2
-    """Entries of a plan that a random change redraws."""
+    """Share of a plan's entries that a random change draws anew."""
     budgets: Budgets = field(default_factory=Budgets)
+    """The guard's budgets in the simulation."""
 
 
 class Planner:
     """Plans for one node.
 
     Args:
-        twin: Fitted to what runs on it.
+        twin: A twin that is fitted to the programs on the node.
         settings: How to plan.
-        ample: The twin's application with ample memory.
-        seed: Everything random follows from it.
-
-    Attributes:
-        took_ms: How long the last plan took.
+        ample: The measures of the twin's application with ample memory.
+        seed: Seeds everything random.
     """
 
     def __init__(self, twin: FittedTwin, settings: MpcSettings, ample: Ample, seed: int) -> None:
@@ -88,9 +88,10 @@ class Planner:
         self._rate_per_s: float | None = None
         self._late_s = 0.0
         self.took_ms = 0.0
+        """How long the last planning took."""
 
     def watch(self, sample: Sample) -> None:
-        """Learn the request rate, from ticks in which requests do not pile up."""
+        """Update the request rate, from ticks in which no requests pile up."""
         latency = sample.latency
         if latency is None:
             return
@@ -106,16 +107,16 @@ class Planner:
         self._rate_per_s = before + _RATE_WEIGHT * (rate_per_s - before)
 
     def plan(self, sample: Sample) -> Actions:
-        """The action to take now, ``(len(ACTION_SIZES),)``."""
+        """Make a new plan and return its first action, ``(len(ACTION_SIZES),)``."""
         began_s = time.perf_counter()
         settings = self._settings
         world = world_now(self._twin.scenario, sample, self.arrivals_per_s)
         slots = len(world.slots)
-        plans = self._first(slots)
+        plans = self._first_plans(slots)
         scores = self._score(plans, sample, world)
         best = plans[np.argsort(-scores)[: max(settings.plans // 8, 1)]]
-        changed = self._changed(best, settings.plans, slots)
-        plans = np.concatenate([best, changed])
+        variants = self._variants(best, settings.plans, slots)
+        plans = np.concatenate([best, variants])
         scores = self._score(plans, sample, world)
         self._plan = plans[int(np.argmax(scores))]
         self.took_ms = 1e3 * (time.perf_counter() - began_s)
@@ -123,9 +124,9 @@ class Planner:
 
     @property
     def arrivals_per_s(self) -> float:
-        """The request rate that a plan reckons with, those that wait already spread over it.
+        """The request rate that a plan assumes: waiting requests are spread over its length.
 
-        A request that took so long had as many before it as came in that time.
+        The number of waiting requests is estimated as the arrivals during the longest wait.
         """
         rate_per_s = self._rate_per_s
         if rate_per_s is None:
@@ -133,42 +134,42 @@ class Planner:
         length_s = _STEP_S * sum(self._settings.parts)
         return rate_per_s * (1.0 + min(self._late_s / length_s, 1.0))
 
-    def _first(self, slots: int) -> Actions:
-        """The plan in force, moved on; everything at one rung; a squeeze before that."""
+    def _first_plans(self, slots: int) -> Actions:
+        """The first round: the plan in force, constant actions, and these after a squeeze."""
         parts = len(self._settings.parts)
-        moved = np.concatenate([self._plan[1:], self._plan[-1:]])
-        steady = _steady(slots, int(self._plan[0, -1]))
-        squeeze = steady.copy()
+        advanced = np.concatenate([self._plan[1:], self._plan[-1:]])
+        actions = _constant_actions(slots, int(self._plan[0, -1]))
+        squeeze = actions.copy()
         squeeze[:, 0 : 2 * slots : 2] = 1
         squeeze[:, 1 : 2 * slots : 2] = _DEEPEST
-        held = np.repeat(steady[:, None], parts, axis=1)
-        after = held.copy()
-        after[:, 0] = squeeze
-        plans = np.concatenate([self._plan[None], moved[None], held, after])
+        constant = np.repeat(actions[:, None], parts, axis=1)
+        after_squeeze = constant.copy()
+        after_squeeze[:, 0] = squeeze
+        plans = np.concatenate([self._plan[None], advanced[None], constant, after_squeeze])
         missing = self._settings.plans - len(plans)
         if missing > 0:
-            plans = np.concatenate([plans, self._changed(plans, missing, slots)])
+            plans = np.concatenate([plans, self._variants(plans, missing, slots)])
         return plans
 
-    def _changed(self, plans: Actions, count: int, slots: int) -> Actions:
-        """Random changes of ``plans``; a change of a part goes on in the later ones."""
-        found = plans[self._rng.integers(len(plans), size=count)].copy()
+    def _variants(self, plans: Actions, count: int, slots: int) -> Actions:
+        """Random changes of ``plans``; a change in one part also applies to the later parts."""
+        variants = plans[self._rng.integers(len(plans), size=count)].copy()
         used = np.zeros(len(ACTION_SIZES), dtype=bool)
         used[: 2 * slots] = used[-1] = True
-        for part in range(found.shape[1]):
-            change = used & (self._rng.random(found.shape[::2]) < self._settings.change_share)
-            fresh = self._rng.integers(np.array(ACTION_SIZES), size=change.shape)
-            later = found[:, part:]
-            later[:] = np.where(change[:, None], fresh[:, None], later)
-        return found
+        for part in range(variants.shape[1]):
+            change = used & (self._rng.random(variants.shape[::2]) < self._settings.change_share)
+            drawn = self._rng.integers(np.array(ACTION_SIZES), size=change.shape)
+            later = variants[:, part:]
+            later[:] = np.where(change[:, None], drawn[:, None], later)
+        return variants
 
     def _score(self, plans: Actions, sample: Sample, world: Exogenous) -> Array:
-        """What each plan is worth, ``(len(plans),)``."""
+        """The value of each plan, ``(len(plans),)``."""
         settings, draws = self._settings, self._settings.draws
-        chosen = [self._twin.draws[i] for i in self._twin.choose(self._rng, draws)]
+        parameters = [self._twin.draws[i] for i in self._twin.choose(self._rng, draws)]
         seed = int(self._rng.integers(2**31))
         simulation = open_simulation(
-            self._twin, world, sample, chosen * len(plans), budgets=settings.budgets, seed=seed
+            self._twin, world, sample, parameters * len(plans), budgets=settings.budgets, seed=seed
         )
         set_standards(simulation, self._ample)
         value = np.zeros(simulation.batch)
@@ -184,8 +185,12 @@ class Planner:
         return np.asarray((1.0 - worst) * by_draw.mean(axis=1) + worst * by_draw.min(axis=1))
 
 
-def _steady(slots: int, profile: int) -> Actions:
-    """Every rung of the staircase, slots together and one after the other; some held back."""
+def _constant_actions(slots: int, profile: int) -> Actions:
+    """The actions of constant plans: rungs of the staircase, and pauses of any set of slots.
+
+    Each rung is taken with all slots together and with one slot after the other. A paused slot has
+    the tightest limit.
+    """
     present = np.zeros((1, SLOTS), dtype=bool)
     present[0, :slots] = True
     deepest = np.full(1, float(_DEEPEST))
@@ -196,20 +201,20 @@ def _steady(slots: int, profile: int) -> Actions:
             level = staircase.levels(np.full(1, rung), present, deepest, np.full(1, stagger))
             none = np.zeros_like(present)
             rows.append(staircase.actions(none, level, np.full(1, profile))[0])
-    for held in product((0, 1), repeat=slots):
+    for paused in product((0, 1), repeat=slots):
         row = np.zeros(len(ACTION_SIZES), dtype=np.int64)
-        row[0 : 2 * slots : 2] = held
-        row[1 : 2 * slots : 2] = _DEEPEST * np.array(held)
+        row[0 : 2 * slots : 2] = paused
+        row[1 : 2 * slots : 2] = _DEEPEST * np.array(paused)
         row[-1] = profile
         rows.append(row)
     return np.unique(np.array(rows), axis=0)
 
 
 class MpcController:
-    """Model-predictive control as a controller: plans when it is time, and waits for the plan.
+    """Model-predictive control as a controller: a decision waits until its plan is made.
 
     Args:
-        twin: Fitted to what runs on the node.
+        twin: A twin that is fitted to the programs on the node.
         settings: How to plan.
     """
 
@@ -229,14 +234,14 @@ class MpcController:
         self._planner = Planner(
             replace(self._twin, scenario=target), self._settings, self._ample, context.seed
         )
-        self._action = _NOTHING
+        self._action = _NO_ACTION
         self._next_s = float("-inf")
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
-        """The plan's present part; a new plan where the last one is old enough."""
+        """Take the action in force, after making a new plan if the last one is old enough."""
         self._planner.watch(sample)
         if all(state.reference_bytes is None for state in sample.slot_states):
-            return Decision(desired=RELEASED, reason="no background", action=_NOTHING)
+            return Decision(desired=RELEASED, reason="no background", action=_NO_ACTION)
         if sample.time_s >= self._next_s:
             self._next_s = sample.time_s + self._settings.replan_s
             self._replan(sample)
@@ -255,18 +260,18 @@ class MpcController:
 
 
 class PlanningController(MpcController):
-    """MPC in real time: the plan before stays in force while a thread makes the next one."""
+    """MPC in real time: the last plan stays in force while a thread makes the next one."""
 
     def reset(self, context: NodeContext) -> None:
-        """Forget the plan, and the one that is being made."""
+        """Forget the plan in force and the one that is being made."""
         self._next: Future[Actions] | None = None
         super().reset(context)
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
-        """The newest plan that is ready.
+        """Take the action of the newest finished plan.
 
         Raises:
-            Exception: What went wrong with the plan before.
+            Exception: If planning failed; it is the exception of the planning thread.
         """
         if self._next is not None and self._next.done():
             self._action = _as_tuple(self._next.result())
@@ -276,15 +281,15 @@ class PlanningController(MpcController):
     def _replan(self, sample: Sample) -> None:
         if self._next is None:
             self._next = Future()
-            # A daemon: nobody waits for a plan when the process ends.
+            # A daemon thread: the process does not wait for a plan when it ends.
             Thread(target=_plan, args=(self._planner, sample, self._next), daemon=True).start()
 
 
-def _plan(planner: Planner, sample: Sample, into: Future[Actions]) -> None:
+def _plan(planner: Planner, sample: Sample, future: Future[Actions]) -> None:
     try:
-        into.set_result(planner.plan(sample))
+        future.set_result(planner.plan(sample))
     except BaseException as error:
-        into.set_exception(error)
+        future.set_exception(error)
 
 
 def _as_tuple(action: Actions) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""``mpc`` in the registry: so that it is listed. Light: nothing is imported to be listed."""
+"""The entry of ``mpc`` in the registry. It imports little, because listing must stay cheap."""
 
 from __future__ import annotations
 

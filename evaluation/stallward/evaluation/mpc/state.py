@@ -1,11 +1,10 @@
-"""From a sample to twins that are in the same state: where predictions begin.
+"""Sets twins to the state of a node at one sample, from which predictions begin.
 
-What is measured is taken as it is: pages held and swapped by each group, dirty pages, levers. What
-is not is filled in by the fitted twin: how the application's file pages divide (the hot ones are
-taken to be resident first), how warm pages are (what full speed makes them). The future of the
-background is not known to a controller, so each group goes on wanting what it wants now; that
-programs come and go by a schedule is left out. Requests that wait already count as more that
-arrive (``mpc.Planner``).
+Measured values are taken as they are: resident and swapped pages of each group, dirty pages and
+levers. The fitted twin fills in the rest. Of the application's file pages, the hot ones are
+assumed to be resident first; how often pages are touched is taken from full speed. A controller
+does not know the future of the background, so each group keeps its present demand, and schedules
+of programs are left out. Waiting requests count as additional arrivals (see ``Planner``).
 """
 
 from __future__ import annotations
@@ -36,32 +35,32 @@ def _pages(size_bytes: int | None) -> float:
 
 
 def _anon(group: GroupSample) -> float:
-    """Anonymous pages in memory; what is no file page, where the kernel does not say."""
+    """Anonymous pages in memory; if the kernel does not report them, all but the file pages."""
     if group.anon_bytes is not None:
         return _pages(group.anon_bytes)
     return max(_pages(group.memory_usage_bytes) - _pages(group.file_bytes), 0.0)
 
 
 def world_now(scenario: Exogenous, sample: Sample, rate_per_s: float | None) -> Exogenous:
-    """The scenario as it is now, for ever.
+    """The scenario with the present demand of all groups, kept for ever.
 
     Args:
-        scenario: The fitted twin's.
-        sample: Of a node that runs it.
-        rate_per_s: Requests that arrive; the scenario's without.
+        scenario: The scenario of the fitted twin.
+        sample: A sample of a node that runs the scenario.
+        rate_per_s: The request rate; ``None`` takes the scenario's.
     """
     slots = []
     for program, group, state in zip(
         scenario.slots, sample.slots, sample.slot_states, strict=False
     ):
-        wanted = _anon(group) + _pages(group.swap_bytes)
-        wish = max(_pages(state.reference_bytes) - wanted, _pages(group.file_bytes))
+        anon = _anon(group) + _pages(group.swap_bytes)
+        files = max(_pages(state.reference_bytes) - anon, _pages(group.file_bytes))
         hot = max(program.file_pages, default=0.0)
         slots.append(
             replace(
                 program,
-                anon_pages=(wanted,),
-                file_pages=(min(wish, hot),),
+                anon_pages=(anon,),
+                file_pages=(min(files, hot),),
                 loop_from_s=0.0,
                 running=(float(state.reference_bytes is not None),),
             )
@@ -86,13 +85,13 @@ def open_simulation(
     budgets: Budgets,
     seed: int,
 ) -> Simulation:
-    """Nodes in the state of ``sample``, one for each entry of ``parameters``."""
+    """Open a simulation of nodes in the state of ``sample``, one for each of ``parameters``."""
     batch = len(parameters)
-    now = FittedTwin(scenario=world, draws=twin.draws, weights=twin.weights)
-    simulation = Simulation([now], batch, replace(NOMINAL, budgets=budgets), seed=seed)
-    everyone, scenario = np.ones(batch, dtype=bool), np.zeros(batch, dtype=np.int64)
-    simulation.reset(everyone)
-    simulation.twin.reset(everyone, scenario, to_array(parameters))
+    present = FittedTwin(scenario=world, draws=twin.draws, weights=twin.weights)
+    simulation = Simulation([present], batch, replace(NOMINAL, budgets=budgets), seed=seed)
+    all_nodes, scenario = np.ones(batch, dtype=bool), np.zeros(batch, dtype=np.int64)
+    simulation.reset(all_nodes)
+    simulation.twin.reset(all_nodes, scenario, to_array(parameters))
     _fill_memory(simulation, world.slots, sample)
     _fill_levers(simulation, sample)
     return simulation
