@@ -1,1 +1,1 @@
-"""stallward.evaluation."""
+"""Evaluation: comparisons of controllers, the fidelity of twins, verdicts and benchmarks."""

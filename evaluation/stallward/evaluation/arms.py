@@ -13,30 +13,28 @@ from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import PlanError
 
 POLICY_ARMS: Final = ("ppo", "onnx", "remote", "mpc")
-"""Arms that run a file: a policy loaded and activated over gRPC, or run by another process; the
-fitted twin that ``mpc`` plans with."""
+"""The controllers that need a file: a policy that is activated over gRPC or run by another
+process, or the fitted twin that ``mpc`` plans with."""
 
 REMOTE_ARMS: Final = ("remote", "mpc")
-"""Those that decide in a process of their own, and act by gRPC."""
+"""The controllers that decide in a separate process and act over gRPC."""
 
 UNBUDGETED: Final = ("latd", "latd-cgroup", "latd-grow")
-"""Published algorithms that must run as their source states them: without pause budgets, and
-allowed to terminate (at 0.1 % available memory they end their victim and themselves)."""
+"""Published algorithms, which run as published: without pause budgets, and with permission to
+terminate processes. At 0.1 % available memory they terminate their victim and stop themselves."""
 
-_CONTINUES: Final = re.compile(r"^[A-Za-z_]\w*=")
+_ARGUMENT: Final = re.compile(r"^[A-Za-z_]\w*=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One controller under test.
-
-    ``label`` is what the user wrote and what results are filed under: ``none#2`` is a second
-    arm with the controller ``none`` (an A/A comparison).
-    """
+    """One controller under test."""
 
     label: str
+    """The arm as the user wrote it, and its name in results. ``none#2`` is a second arm with the
+    controller ``none`` (an A/A comparison)."""
     spec: str
-    """Controller spec without the repeat mark, as ``make_controller`` takes it."""
+    """The spec for ``make_controller``: the label without ``#2``."""
 
     @property
     def controller(self) -> str:
@@ -45,7 +43,7 @@ class Arm:
 
     @property
     def arguments(self) -> dict[str, str]:
-        """The arguments of the spec; the registry has checked them."""
+        """The arguments of the spec, which the registry has checked."""
         rest = self.spec.partition(":")[2]
         return dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
 
@@ -56,7 +54,7 @@ class Arm:
 
     @property
     def decides_remotely(self) -> bool:
-        """Whether a process of its own decides."""
+        """Whether a separate process decides."""
         return self.controller in REMOTE_ARMS
 
     @property
@@ -73,27 +71,27 @@ class Arm:
 def parse_arms(text: str) -> tuple[Arm, ...]:
     """Parse ``none,latd,static:pause=1,limit=0.4,none#2``.
 
-    A piece of the form ``key=value`` belongs to the arm before it.
+    A part ``key=value`` is an argument of the arm before it.
 
     Raises:
-        PlanError: If nothing is named, or an arm is named twice without ``#``.
+        PlanError: If no arm is named, or an arm is named twice without ``#``.
         ControllerError: If an arm or one of its arguments is unknown.
     """
     labels: list[str] = []
-    for piece in (p.strip() for p in text.split(",")):
-        if labels and _CONTINUES.match(piece) and ":" in labels[-1]:
-            labels[-1] += f",{piece}"
-        elif piece:
-            labels.append(piece)
+    for part in (p.strip() for p in text.split(",")):
+        if labels and _ARGUMENT.match(part) and ":" in labels[-1]:
+            labels[-1] += f",{part}"
+        elif part:
+            labels.append(part)
     return tuple(make_arms(labels))
 
 
 def make_arms(labels: list[str]) -> list[Arm]:
-    """Make arms from labels, checking each.
+    """Make arms from labels, and check each arm.
 
     Raises:
-        PlanError: If there is none, or one is named twice.
-        ControllerError: If one is unknown or its arguments do not fit.
+        PlanError: If there is no label, or an arm is named twice.
+        ControllerError: If a controller is unknown, or its arguments are wrong.
     """
     if not labels:
         raise PlanError("No arm was named.", next_step="Try --arms none,latd,ppo.")
@@ -130,16 +128,16 @@ def _check(arm: Arm) -> None:
 
 
 def find_policy_of(arm: Arm, default: str, scenario: str = "") -> Path | None:
-    """The file that an arm runs, checked; ``None`` for arms that run none.
+    """Find the file that an arm needs and check it; ``None`` for arms that need no file.
 
     Args:
-        arm: A policy file is looked for, or the fitted twin that ``mpc`` plans with.
-        default: The policy of arms that name none, file or name.
-        scenario: Whose twin it is where ``mpc`` names none.
+        arm: An arm that runs a policy, or ``mpc``, which plans with a fitted twin.
+        default: File or name of the policy for arms that name none.
+        scenario: The scenario whose twin is taken if ``mpc`` names none.
 
     Raises:
-        PolicyError: If it is missing or cannot be run here.
-        TwinError: If it is no fitted twin.
+        PolicyError: If the policy is missing or cannot be run here.
+        TwinError: If the file is not a fitted twin.
         RegistryError: If there is no such file.
     """
     if not arm.runs_policy:
@@ -154,18 +152,20 @@ def find_policy_of(arm: Arm, default: str, scenario: str = "") -> Path | None:
 
     named = arm.arguments.get("path", default)
     path = Path(named) if Path(named).is_file() else Path(find_policy(named))
-    OnnxController(path)  # refuses what does not fit, before anything is started
+    OnnxController(path)  # refuses an unsuitable policy before anything is started
     return path
 
 
 ALONE: Final = "alone"
+"""The reference condition in which the application runs by itself."""
 
 
 AMPLE: Final = "ample"
+"""The reference condition with enough memory for everything."""
 
 
 BACKGROUND: Final = "background"
-"""The background with the node to itself: what its work is measured against."""
+"""The reference condition in which the background has the node to itself, for its full speed."""
 
 
 REFERENCES: Final = (ALONE, AMPLE, BACKGROUND)

@@ -4,11 +4,11 @@ The tree::
 
     StallwardError
     └── EvaluationError
-        ├── MeasureError       a block or recording that cannot be reduced to measures
+        ├── MeasureError       a block or recording that cannot be measured
         ├── PlanError          a comparison that cannot be planned or resumed
-        ├── ComparisonError    a comparison that could not be carried out
+        ├── ComparisonError    a comparison whose blocks cannot be run
         ├── ResultError        a file of results that cannot be read
-        └── UsageError         a command line that makes no sense
+        └── BenchError         a benchmark that cannot be run on this machine
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from stallward.agent.errors import StallwardError
 
 
 class EvaluationError(StallwardError):
-    """Something in an evaluation went wrong that the user can act on."""
+    """An error of an evaluation that the user can act on."""
 
 
 class MeasureError(EvaluationError):
-    """Raised when a block holds too little, or the wrong things, to be measured."""
+    """Raised when a block has too little data, or unsuitable data, to be measured."""
 
 
 class PlanError(EvaluationError):
-    """Raised when a comparison makes no sense or a directory belongs to another one."""
+    """Raised when a comparison cannot be planned, or its directory belongs to another one."""
 
 
 class ComparisonError(EvaluationError):
@@ -33,8 +33,8 @@ class ComparisonError(EvaluationError):
 
 
 class ResultError(EvaluationError):
-    """Raised when a file of results is missing, or holds something else."""
+    """Raised when a file of results is missing or has another content."""
 
 
 class BenchError(EvaluationError):
-    """Raised when something cannot be measured on this machine."""
+    """Raised when a benchmark cannot be run on this machine."""

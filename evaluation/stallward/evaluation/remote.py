@@ -1,10 +1,11 @@
-"""The arms ``remote`` and ``mpc``: a process that decides from the Watch stream, acts by Apply.
+"""The arms ``remote`` and ``mpc``: a process that reads the Watch stream and acts by Apply.
 
 ``python -m stallward.evaluation.remote --socket SOCKET --policy FILE`` runs until SIGTERM. It
-decides with the policy on the observations the daemon sends, and holds a lease that it renews with
-every tick; when it dies, the lease lapses and the node goes back to its default. With ``--twin
-FILE`` instead it plans with that twin (``stallward.evaluation.mpc.controller``), in a thread, so
-that the lease is renewed meanwhile.
+decides with the policy on the observations that the daemon sends, and holds a lease that it renews
+every tick. If it dies, the lease expires and the daemon's own controller decides again. With
+``--twin FILE`` instead of ``--policy`` it plans with that twin
+(``stallward.evaluation.mpc.controller``). It plans in a thread, so that the lease is renewed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -32,27 +33,28 @@ LEASE_S: Final = 1.0
 HOLDER: Final = "remote"
 READY: Final = "ready"
 _READY_TIMEOUT_S: Final = 20.0
-_LEAST_NICE: Final = 19
+_LOWEST_PRIORITY: Final = 19
+"""The niceness of the process while it plans."""
 
 
 class _Stop(BaseException):
-    """SIGTERM arrived."""
+    """Raised on SIGTERM."""
 
 
 @contextmanager
 def remote_controller(
     socket: Path, file: Path, *, twin: bool = False, slo_ms: float = 100.0
 ) -> Iterator[int]:
-    """Run the remote process for the time of the context; yields its pid.
+    """Run the remote process for the time of the context, and yield its pid.
 
     Args:
-        socket: The daemon's.
+        socket: The daemon's socket.
         file: A policy, or a fitted twin.
-        twin: Whether it is a twin, to plan with.
+        twin: Whether the file is a fitted twin to plan with.
         slo_ms: The target.
 
     Raises:
-        ComparisonError: If it does not come up, or ended before the context did.
+        ComparisonError: If the process does not start, or ends before the context.
     """
     command = [sys.executable, "-m", "stallward.evaluation.remote"]
     command += [
@@ -69,15 +71,17 @@ def remote_controller(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **SINGLE_THREADED_MATHS},
-        start_new_session=True,  # Ctrl-C reaches it through us, in order
+        start_new_session=True,  # so that Ctrl-C does not reach it before this process
     ) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             if line.strip() != READY:
-                raise ComparisonError(f"The remote controller did not start: {_end(process)}")
+                raise ComparisonError(
+                    f"The remote controller did not start: {_last_words(process)}"
+                )
             yield process.pid
             if process.poll() is not None:
-                raise ComparisonError(f"The remote controller ended early: {_end(process)}")
+                raise ComparisonError(f"The remote controller ended early: {_last_words(process)}")
         finally:
             process.terminate()
             try:
@@ -86,15 +90,15 @@ def remote_controller(
                 process.kill()
 
 
-def _end(process: subprocess.Popen[str]) -> str:
-    """The last line a dead or dying process said."""
+def _last_words(process: subprocess.Popen[str]) -> str:
+    """Terminate the process, and return the last line that it wrote to stderr."""
     process.terminate()
-    said = process.stderr.read().strip().splitlines() if process.stderr else []
-    return said[-1] if said else f"it said nothing (status {process.wait()})."
+    lines = process.stderr.read().strip().splitlines() if process.stderr else []
+    return lines[-1] if lines else f"it said nothing (status {process.wait()})."
 
 
 def control(client: ActuatorClient, controller: Controller, slo_ms: float) -> None:
-    """Decide for every tick the daemon reports, until the stream ends."""
+    """Decide for every tick that the daemon reports, until the stream ends."""
     started = False
     for watched in client.watch():
         record, sample = watched.record, watched.record.sample
@@ -114,12 +118,12 @@ def control(client: ActuatorClient, controller: Controller, slo_ms: float) -> No
             started = True
 
 
-def _planning(twin: Path) -> Controller:
-    """MPC that plans beside the stream, and leaves the processors to whoever else wants them."""
-    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415 - not of a policy's process
+def _planning_controller(twin: Path) -> Controller:
+    """Make the MPC that plans in a thread, and give this process the lowest CPU priority."""
+    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415 - a policy needs no twin
     from stallward.evaluation.mpc.controller import PlanningController  # noqa: PLC0415
 
-    os.nice(_LEAST_NICE)
+    os.nice(_LOWEST_PRIORITY)
     return PlanningController(load_fitted(twin))
 
 
@@ -128,16 +132,18 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the process; returns its exit code."""
+    """Run the process and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m stallward.evaluation.remote")
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--slo-ms", type=float, default=100.0)
-    runs = parser.add_mutually_exclusive_group(required=True)
-    runs.add_argument("--policy", type=Path)
-    runs.add_argument("--twin", type=Path)
+    files = parser.add_mutually_exclusive_group(required=True)
+    files.add_argument("--policy", type=Path)
+    files.add_argument("--twin", type=Path)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _stop)
-    controller = OnnxController(options.policy) if options.policy else _planning(options.twin)
+    controller = (
+        OnnxController(options.policy) if options.policy else _planning_controller(options.twin)
+    )
     with ActuatorClient(options.socket) as client:
         try:
             control(client, controller, options.slo_ms)
