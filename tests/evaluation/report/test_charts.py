@@ -27,14 +27,14 @@ def test_no_label_of_the_trade_lies_on_another_arm_s_dot() -> None:
     dots, labels = {}, {}
     for label in arms:
         group = picture[picture.index(f'data-arm="{label}"') :]
-        found = re.search(r'<circle[^>]*cx="([^"]+)" cy="([^"]+)"', group)
-        named = re.search(rf'<text x="([^"]+)" y="([^"]+)"[^>]*>{label}<', group)
-        assert found
-        assert named
-        dots[label] = float(found[1]), float(found[2])
-        labels[label] = float(named[1]), float(named[2])
+        dot = re.search(r'<circle[^>]*cx="([^"]+)" cy="([^"]+)"', group)
+        text = re.search(rf'<text x="([^"]+)" y="([^"]+)"[^>]*>{label}<', group)
+        assert dot
+        assert text
+        dots[label] = float(dot[1]), float(dot[2])
+        labels[label] = float(text[1]), float(text[2])
     (x, y), (dot_x, dot_y) = labels["latd"], dots["ppo"]
-    assert x - 8 < dot_x < x + 28, "the dot is where the letters are"
-    assert not y - 14 < dot_y < y + 5, "above it or below, then"
-    # As near to its own dot as it can be.
+    assert x - 8 < dot_x < x + 28, "the dot is in the columns of the letters"
+    assert not y - 14 < dot_y < y + 5, "so the label must be above or below it"
+    # A label without neighbours is close to its own dot.
     assert abs(labels["none"][1] - dots["none"][1]) < 10

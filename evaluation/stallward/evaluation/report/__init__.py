@@ -1,1 +1,1 @@
-"""Tables, charts and pages."""
+"""Reports of comparisons: tables, charts and pages."""

@@ -1,4 +1,4 @@
-"""The charts that compare arms: latency distributions, background work, the trade."""
+"""The charts that compare arms: latency distributions, background work, and the trade-off."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CURVE_POINTS: Final = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How a condition is drawn everywhere: a colour and, for safety, a dash of its own."""
+    """How a condition is drawn in all charts: a colour, and a dash for those who cannot see it."""
 
     label: str
     colour: str
@@ -44,22 +44,22 @@ class Style:
 
 
 def styles(arms: Sequence[str]) -> dict[str, Style]:
-    """The style of alone, ample and every arm; it depends only on their order."""
-    found = {
+    """Label -> style, of alone, ample and every arm; styles depend only on the order of arms."""
+    by_label = {
         "alone": Style(label="alone", colour="var(--ref0)", dash="2 3", reference=True),
         "ample": Style(label="ample", colour="var(--ref1)", dash="7 3", reference=True),
     }
     for i, arm in enumerate(arms):
         dash = _DASHES[(i // COLOURS) % len(_DASHES)]
-        found[arm] = Style(label=arm, colour=f"var(--c{i % COLOURS})", dash=dash)
-    return found
+        by_label[arm] = Style(label=arm, colour=f"var(--c{i % COLOURS})", dash=dash)
+    return by_label
 
 
 def cdf_chart(latencies_ms: Mapping[str, Array], style: Mapping[str, Style], slo_ms: float) -> str:
-    """Latency distributions, log time by a probability axis that stretches the tail."""
+    """The latency distributions: log time by a probability axis that stretches the tail."""
     width, height = 1040.0, 430.0
-    every = np.concatenate([v for v in latencies_ms.values() if v.size])
-    low, high = float(np.quantile(every, 0.001)) * 0.8, float(every.max()) * 1.1
+    pooled_ms = np.concatenate([v for v in latencies_ms.values() if v.size])
+    low, high = float(np.quantile(pooled_ms, 0.001)) * 0.8, float(pooled_ms.max()) * 1.1
     low = max(min(low, slo_ms * 0.8), 1e-3)
     x = Scale(low=low, high=max(high, slo_ms * 1.3), start=52, end=width - 12, warp=log10)
     y = Scale(low=0.0, high=0.9995, start=height - 40, end=14, warp=nines)
@@ -81,11 +81,11 @@ def _curve(values: Array, x: Scale, y: Scale, style: Style) -> str:
     if values.size == 0:
         return ""
     shares = 1.0 - 10.0 ** -np.linspace(0.0, 3.3, _CURVE_POINTS)
-    shares = shares[shares <= 1.0 - 1.0 / values.size]  # no more nines than requests
-    at = np.quantile(values, shares)
+    shares = shares[shares <= 1.0 - 1.0 / values.size]  # no more nines than the requests allow
+    quantiles = np.quantile(values, shares)
     parts = [
         polyline(
-            x.many(at),
+            x.many(quantiles),
             y.many(shares),
             stroke=style.colour,
             stroke_width=2.2,
@@ -120,7 +120,7 @@ def _log_axis(x: Scale, top: float, bottom: float, label: str) -> str:
 
 
 def work_chart(table: Table, style: Mapping[str, Style]) -> str:
-    """Background work per arm, as bars with intervals."""
+    """The background work of each arm, as bars with intervals."""
     works = {label: arm.metrics.background_work for label, arm in table.arms.items()}
     row, width = 46.0, 500.0
     height = row * len(works) + 44
@@ -171,33 +171,37 @@ def _whisker(x: Scale, figure: Interval, y: float) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Trade:
-    """The two figures of an arm whose values are known, and the values."""
+class _TradeOff:
+    """The p95 and the background work of an arm, with known values."""
 
     p95_ms: Interval
     work: Interval
     at_ms: float
+    """The value of ``p95_ms``."""
     at_work: float
+    """The value of ``work``."""
 
 
-def _trades(table: Table) -> dict[str, _Trade]:
-    """Label -> the figures of the trade, of arms that have both."""
-    found = {}
+def _trade_offs(table: Table) -> dict[str, _TradeOff]:
+    """Label -> both figures, for the arms whose values are known."""
+    trade_offs = {}
     for label, arm in table.arms.items():
         p95_ms, work = arm.metrics.p95_ms, arm.metrics.background_work
         if p95_ms.value is not None and work.value is not None:
-            found[label] = _Trade(p95_ms=p95_ms, work=work, at_ms=p95_ms.value, at_work=work.value)
-    return found
+            trade_offs[label] = _TradeOff(
+                p95_ms=p95_ms, work=work, at_ms=p95_ms.value, at_work=work.value
+            )
+    return trade_offs
 
 
 def trade_chart(table: Table, style: Mapping[str, Style]) -> str:
-    """p95 against background work: right and down is better."""
-    trades = _trades(table)
+    """p95 against background work: to the right and down is better."""
+    trade_offs = _trade_offs(table)
     width, height = 500.0, 330.0
-    # Something was answered alone, or there would be no comparison.
+    # The p95 alone is known: without answers there is no comparison.
     alone_ms = table.alone.protected.p95_ms or table.slo_ms
-    p95_ms = [trade.at_ms for trade in trades.values()]
-    most_work = max((trade.at_work for trade in trades.values()), default=1.0)
+    p95_ms = [arm.at_ms for arm in trade_offs.values()]
+    most_work = max((arm.at_work for arm in trade_offs.values()), default=1.0)
     x = Scale(low=0.0, high=max(1.05, 1.15 * most_work), start=50, end=width - 16)
     y = Scale(
         low=0.6 * min([alone_ms, *p95_ms]),
@@ -217,10 +221,10 @@ def trade_chart(table: Table, style: Mapping[str, Style]) -> str:
     for value, name in ((alone_ms, "alone"), (table.slo_ms, "SLO")):
         parts.append(line(50, y(value), width - 16, y(value), class_="rule"))
         parts.append(text(54, y(value) - 4, name))
-    taken: list[tuple[float, float]] = []
-    dots = [(x(trade.at_work), y(trade.at_ms)) for trade in trades.values()]
-    for label, trade in trades.items():
-        parts.append(_cross(label, trade, x, y, style[label], taken, dots))
+    labels: list[tuple[float, float]] = []
+    dots = [(x(arm.at_work), y(arm.at_ms)) for arm in trade_offs.values()]
+    for label, arm in trade_offs.items():
+        parts.append(_cross(label, arm, x, y, style[label], labels, dots))
     parts.append(text((50 + width) / 2, height - 6, "background work", class_="mid"))
     parts.append(
         text(
@@ -236,27 +240,30 @@ def trade_chart(table: Table, style: Mapping[str, Style]) -> str:
 
 def _cross(
     label: str,
-    trade: _Trade,
+    arm: _TradeOff,
     x: Scale,
     y: Scale,
     style: Style,
-    taken: list[tuple[float, float]],
+    labels: list[tuple[float, float]],
     dots: Sequence[tuple[float, float]],
 ) -> str:
-    """One arm with its intervals; its label avoids those at ``taken`` places, and all ``dots``."""
-    p95_ms, work = trade.p95_ms, trade.work
-    px, py = x(trade.at_work), y(trade.at_ms)
+    """Draw one arm with its intervals.
+
+    Its label avoids the ``labels`` so far, to which its position is added, and all ``dots``.
+    """
+    p95_ms, work = arm.p95_ms, arm.work
+    px, py = x(arm.at_work), y(arm.at_ms)
     parts = []
     ink = {"stroke": style.colour, "stroke_width": 1.6, "opacity": 0.75}
     if p95_ms.low is not None and p95_ms.high is not None:
         parts.append(line(px, y(max(p95_ms.low, y.low)), px, y(p95_ms.high), **ink))
     if work.low is not None and work.high is not None:
         parts.append(line(x(work.low), py, x(work.high), py, **ink))
-    hint = f"{label}: p95 {cell(p95_ms, 'ms')} ms, background {cell(work, 'share')}"
+    tooltip = f"{label}: p95 {cell(p95_ms, 'ms')} ms, background {cell(work, 'share')}"
     parts.append(
         tag(
             "circle",
-            title(hint),
+            title(tooltip),
             cx=px,
             cy=py,
             r=6.5,
@@ -266,15 +273,14 @@ def _cross(
         )
     )
     left = px > x.end - 90
-    at = py - 8
+    label_y = py - 8
     reach = 11 + 7 * len(short(label))
-    beside = [oy for ox, oy in dots if 0.0 < (px - ox if left else ox - px) < reach]
-    while any(abs(px - ox) < 90 and abs(at - oy) < 14 for ox, oy in taken) or any(
-        abs(at - 4 - oy) < 12 for oy in beside
+    dots_beside = [oy for ox, oy in dots if 0.0 < (px - ox if left else ox - px) < reach]
+    while any(abs(px - ox) < 90 and abs(label_y - oy) < 14 for ox, oy in labels) or any(
+        abs(label_y - 4 - oy) < 12 for oy in dots_beside
     ):
-        at += 14
-    taken.append((px, at))
-    parts.append(
-        text(px - 11 if left else px + 11, at, short(label), class_="name end" if left else "name")
-    )
+        label_y += 14
+    labels.append((px, label_y))
+    label_x, css_class = (px - 11, "name end") if left else (px + 11, "name")
+    parts.append(text(label_x, label_y, short(label), class_=css_class))
     return tag("g", *parts, data_arm=label)

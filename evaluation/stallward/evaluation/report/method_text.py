@@ -1,4 +1,4 @@
-"""How a comparison was run, as a report says it."""
+"""The method of a comparison as lines of a report."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from stallward.evaluation.results.comparison import ComparisonResult, Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One line about the method."""
+    """A line about the method."""
 
     name: str
     text: str
 
 
 def method_facts(result: ComparisonResult) -> list[Fact]:
-    """Everything that is known of the node and the method; what is unknown has no line."""
+    """The known facts about the node and the method; unknown facts are left out."""
     method, node, table = result.method, result.node, result.table
     lifted = [label for label, arm in table.arms.items() if arm.facts.budgets_lifted]
     memory = f"{node.memory_total_bytes / 2**30:.1f} GiB" if node.memory_total_bytes else ""
     background = ", ".join(f"{name} ({unit})" for name, unit in method.unit_of_group.items())
     target_text = (
-        f"{target(table)} in each window ({table.slo_source}); controllers were told "
+        f"{target(table)} in each window ({table.slo_source}); controllers were given "
         f"{number(method.controller_slo_ms, 'ms')} ms"
     )
     blocks = (
@@ -33,7 +33,7 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
     )
     facts = [
         Fact(name="node", text=_in_words(node)),
-        *(Fact(name="and, since it went on", text=_in_words(one)) for one in result.other_nodes),
+        *(Fact(name="node after resuming", text=_in_words(one)) for one in result.other_nodes),
         Fact(name="memory", text=memory),
         Fact(name="sandbox", text=f"{method.sandbox_limit_bytes / 2**20:.0f} MiB"),
         Fact(name="background", text=background),

@@ -1,4 +1,4 @@
-"""Pages in one file, without the network: made from templates, and put in place whole."""
+"""HTML pages in one file that need no network, rendered from templates."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def render_template(name: str, **values: object) -> str:
-    """The text that a template of ``templates`` makes of values; all of them are escaped.
+    """Render a template of ``templates``; all values are escaped.
 
     Args:
         name: File name of the template.
-        values: What the template shows, by the names that it uses.
+        values: The values of the template's variables.
     """
     return _environment().get_template(name).render(values) + "\n"
 
 
 def put_page(path: Path, page: str) -> None:
-    """Write a page so that a reader sees all of it or the old one."""
+    """Write a page so that a reader sees either the old page or all of the new one."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(page, encoding="utf-8")
     temporary.replace(path)
@@ -35,21 +35,21 @@ def put_page(path: Path, page: str) -> None:
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - pages only
 
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(str(_assets() / "templates")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals["asset"] = _asset
-    found.filters["short"] = short
-    found.filters["px"] = pixels
-    return found
+    environment.globals["asset"] = _asset
+    environment.filters["short"] = short
+    environment.filters["px"] = pixels
+    return environment
 
 
 def _asset(name: str) -> str:
-    """The text of a shipped file that pages hold."""
+    """The text of a shipped file that pages include."""
     return (_assets() / name).read_text(encoding="utf-8")
 
 

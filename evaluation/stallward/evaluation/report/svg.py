@@ -1,4 +1,4 @@
-"""A little SVG: scales, ticks and elements, for charts that work offline in 50 KB."""
+"""Scales, ticks and elements of SVG, for small charts that need no network."""
 
 from __future__ import annotations
 
@@ -14,28 +14,25 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Maps values to pixels.
-
-    Args:
-        low: Value at ``start``.
-        high: Value at ``end``.
-        start: Pixel of ``low``.
-        end: Pixel of ``high``.
-        warp: Applied to values first, e.g. ``np.log10``.
-    """
+    """Maps values to pixels."""
 
     low: float
+    """The value at ``start``."""
     high: float
+    """The value at ``end``."""
     start: float
+    """The pixel of ``low``."""
     end: float
+    """The pixel of ``high``."""
     warp: Callable[[Array], Array] = np.asarray
+    """A function that is applied to values first, such as ``np.log10``."""
 
     def __call__(self, value: float) -> float:
         """The pixel of one value."""
         return float(self.many(np.array([value]))[0])
 
     def many(self, values: Array) -> Array:
-        """The pixels of many values; beyond the ends they stay at the ends."""
+        """The pixels of many values; values out of range are clipped."""
         low, high = self.warp(np.array([self.low, self.high], dtype=np.float64))
         clipped = np.clip(values, min(self.low, self.high), max(self.low, self.high))
         share = (self.warp(clipped) - low) / (high - low)
@@ -48,20 +45,19 @@ def log10(values: Array) -> Array:
 
 
 def nines(values: Array) -> Array:
-    """Stretches the tail of a distribution: 0.9, 0.99, 0.999 are equally far apart."""
+    """Stretch the tail of a distribution, so that 0.9, 0.99 and 0.999 are equally far apart."""
     return np.asarray(-np.log10(np.maximum(1.0 - values, 1e-6)))
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10 ... inside ``low..high``, thinned when there are many."""
+    """The ticks 1, 2, 5, 10 ... within ``low..high``; only powers of ten over many decades."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    many = len(decades) > 4
-    steps = (1.0,) if many else (1.0, 2.0, 5.0)
+    steps = (1.0,) if len(decades) > 4 else (1.0, 2.0, 5.0)
     return [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high * 1.0001]
 
 
 def linear_ticks(low: float, high: float, count: int = 6) -> list[float]:
-    """Round values inside ``low..high``."""
+    """Round values within ``low..high``, about ``count`` of them."""
     raw = (high - low) / max(count, 1)
     power = 10.0 ** np.floor(np.log10(raw))
     step = next(s * power for s in (1.0, 2.0, 5.0, 10.0) if s * power >= raw)
@@ -70,7 +66,11 @@ def linear_ticks(low: float, high: float, count: int = 6) -> list[float]:
 
 
 def tag(name: str, *children: str, **attributes: object) -> str:
-    """One element. ``class_`` is ``class``; ``_`` in names is ``-``; ``None`` is left out."""
+    """An element with attributes.
+
+    In names of attributes ``_`` stands for ``-``, and ``class_`` for ``class``. An attribute that
+    is ``None`` is left out.
+    """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"'
         for key, value in attributes.items()
@@ -86,7 +86,7 @@ def _value(value: object) -> str:
 
 
 def pixels(value: float) -> str:
-    """A length or place in a picture, to a tenth of a pixel."""
+    """A length or position in a picture as text, to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -96,7 +96,7 @@ def text(x: float, y: float, content: str, **attributes: object) -> str:
 
 
 def title(content: str) -> str:
-    """What a pointer resting on the element is told."""
+    """The tooltip of an element."""
     return tag("title", escape(content))
 
 
@@ -131,7 +131,7 @@ def _pairs(x: Array, y: Array) -> Iterable[str]:
 
 
 def svg(width: float, height: float, parts: Sequence[str], *, label: str) -> str:
-    """A picture that scales to its column; ``label`` is for those who cannot see it."""
+    """A picture that scales to its column; ``label`` describes it for screen readers."""
     return tag(
         "svg",
         tag("title", escape(label)),

@@ -1,4 +1,4 @@
-"""The table of a comparison as text: for the terminal and for the report."""
+"""The table and the headline of a comparison as text, for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -19,22 +19,20 @@ Kind = Literal["ms", "ratio", "share", "number"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One measure of the table.
-
-    Args:
-        title: Its head.
-        of: The measure of a condition.
-        kind: How its numbers are written.
-        meaning: What it is, for those who do not know.
-        alone, ample: Whether it says anything about these references.
-    """
+    """A column of the table: one measure."""
 
     title: str
+    """The header of the column."""
     of: Callable[[Metrics], Interval]
+    """Returns the measure of a condition."""
     kind: Kind
+    """How the numbers are written."""
     meaning: str
+    """An explanation of the measure."""
     alone: bool = True
+    """Whether the measure is shown for the reference ``alone``."""
     ample: bool = True
+    """Whether the measure is shown for the reference ``ample``."""
 
 
 COLUMNS: Final = (
@@ -52,7 +50,7 @@ COLUMNS: Final = (
         title="vs ample",
         of=lambda m: m.impact_ample_p95,
         kind="ratio",
-        meaning="the same against ample memory",
+        meaning="(p95 - p95 with ample memory) / p95 with ample memory",
         alone=False,
         ample=False,
     ),
@@ -87,11 +85,13 @@ COLUMNS: Final = (
 
 
 _LONGEST: Final = 26
+"""The longest label that :func:`short` returns, in characters."""
 _HUGE: Final = 1e6
+"""From this value on, numbers are written with an exponent."""
 
 
 def short(label: str) -> str:
-    """An arm's label for where there is little room: paths lose their folders."""
+    """Shorten an arm's label for narrow places: paths lose their folders."""
     name, _, rest = label.partition(":")
     parts = [part.rpartition("/")[2] if "/" in part else part for part in rest.split(",")]
     text = f"{name}:{','.join(parts)}" if rest else label
@@ -99,7 +99,7 @@ def short(label: str) -> str:
 
 
 def number(value: float | None, kind: Kind) -> str:
-    """A value, as short as its meaning allows; ``-`` where it is unknown."""
+    """A value as short text; ``-`` if it is unknown."""
     if value is None:
         return "-"
     if kind == "share":
@@ -114,17 +114,17 @@ def number(value: float | None, kind: Kind) -> str:
 
 
 def seconds(value: float) -> str:
-    """A length of time to a tenth, as ``7.6 s`` or ``30 s``."""
+    """A duration to a tenth of a second, such as ``7.6 s`` or ``30 s``."""
     return f"{round(value, 1):g} s"
 
 
 def target(table: Table) -> str:
-    """The target of a comparison, as ``p95 at most 60.0 ms``."""
+    """The target of a comparison, such as ``p95 at most 60.0 ms``."""
     return f"p{100 * table.slo_quantile:g} at most {number(table.slo_ms, 'ms')} ms"
 
 
 def span(figure: Interval, kind: Kind) -> str:
-    """The interval of a figure, ``low..high``; empty where there is none."""
+    """The interval of a figure, ``low..high``; empty if there is none."""
     if figure.low is None or figure.high is None:
         return ""
     return f"{number(figure.low, kind)}..{number(figure.high, kind)}".replace(" %..", "..")
@@ -139,23 +139,23 @@ def cell(figure: Interval, kind: Kind) -> str:
 def result_rows(result: ComparisonResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows of a comparison's table, references first.
 
-    Where an arm ended background processes, a last column says how many in all its blocks.
+    If an arm terminated background processes, the last column has their number in all its blocks.
     """
     table = result.table
-    counted = any(arm.facts.terminated_processes for arm in table.arms.values())
-    extra = ("terminated",) if counted else ()
+    terminates = any(arm.facts.terminated_processes for arm in table.arms.values())
+    extra = ("terminated",) if terminates else ()
     headers = ("arm", *(column.title for column in COLUMNS), *extra)
     alone = [cell(c.of(table.references.alone), c.kind) if c.alone else "" for c in COLUMNS]
     ample = [cell(c.of(table.references.ample), c.kind) if c.ample else "" for c in COLUMNS]
     rows = [("alone", *alone, *[""] * len(extra)), ("ample", *ample, *[""] * len(extra))]
     for label, arm in table.arms.items():
-        counts = [str(arm.facts.terminated_processes)] if counted else []
+        counts = [str(arm.facts.terminated_processes)] if terminates else []
         rows.append((label, *(cell(c.of(arm.metrics), c.kind) for c in COLUMNS), *counts))
     return headers, rows
 
 
 def headline(result: ComparisonResult) -> str:
-    """The comparison in one or two sentences, with its numbers."""
+    """The result of a comparison in one or two sentences, with its numbers."""
     arms = result.table.arms
     none = arms.get("none")
     where = "On the twin, " if result.mode == "twin" else ""
@@ -170,7 +170,7 @@ def headline(result: ComparisonResult) -> str:
     text += f" {_effect(best, acting[best], none)}"
     others = [
         f"{short(label)} {number(other.metrics.p95_ms.value, 'ms')} ms at "
-        f"{number(other.metrics.background_work.value, 'share')}{_ended(other)}"
+        f"{number(other.metrics.background_work.value, 'share')}{_terminated(other)}"
         for label, other in acting.items()
         if label != best
     ]
@@ -178,24 +178,24 @@ def headline(result: ComparisonResult) -> str:
 
 
 def _effect(label: str, arm: ArmResult, none: ArmResult | None) -> str:
-    """What an arm did to p95, and what that cost."""
+    """A sentence about an arm's p95 and its background work."""
     p95, work = arm.metrics.p95_ms.value, arm.metrics.background_work.value
     price = (
         "" if work is None else f" while the background does {number(work, 'share')} of its work"
-    ) + _ended(arm)
+    ) + _terminated(arm)
     untouched = None if none is None else none.metrics.p95_ms.value
     if untouched is not None and p95 is not None and p95 >= 0.95 * untouched:
         return f"No arm helps: {short(label)} has {number(p95, 'ms')} ms{price}"
     return f"{short(label)} brings it to {number(p95, 'ms')} ms{price}"
 
 
-def _ended(arm: ArmResult) -> str:
-    """That an arm ended processes, which the other figures do not show."""
+def _terminated(arm: ArmResult) -> str:
+    """How many processes an arm terminated, which other figures do not show; empty for none."""
     count = arm.facts.terminated_processes
     return f" ({count} process{'es' if count != 1 else ''} terminated)" if count else ""
 
 
 def _loss(arm: Metrics) -> tuple[float, float]:
-    """Orders arms: first by target met (in tenths), then by background work."""
+    """The key that orders arms: first by target met (in tenths), then by background work."""
     met = arm.slo_attainment.value or 0.0
     return (-round(10 * met), -(arm.background_work.value or 0.0))

@@ -1,4 +1,4 @@
-"""One block over time: every request, the stall of the protected group, every lever."""
+"""The timeline of one block: its requests, the stall of the protected group, and all levers."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ _WIDTH: Final = 1040.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A lever held for a time."""
+    """A time during which a lever was set."""
 
     start_s: float
     end_s: float
-    what: str
+    description: str
     strength: float = 1.0
-    """0..1, drawn as opacity: the share of a group paused, or how tight a limit is."""
+    """0..1, drawn as opacity: the share of a group that is paused, or how tight a limit is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """The levers of one group (or of the node) of one kind."""
+    """The marks of one kind of lever, for one group or for the node."""
 
     name: str
     kind: str
-    """``pause``, ``limit`` or ``tune``; the class of its marks."""
+    """``pause``, ``limit`` or ``tune``: the CSS class of the marks."""
     marks: tuple[Mark, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """What is drawn of one block; times in seconds since the measured part began."""
+    """The data that is drawn for one block; times count from the start of the measured part."""
 
     label: str
     burn_in_s: float
@@ -71,10 +71,10 @@ class Timeline:
 
 
 def timeline_of(recording: Recording, label: str) -> Timeline:
-    """Extract what is drawn of a recording."""
+    """The timeline of a recorded block."""
     run = recording.run
-    zero = run.measured_from_s
-    tick_s = np.asarray(recording.ticks["time_s"], dtype=np.float64) - zero
+    zero_s = run.measured_from_s
+    tick_s = np.asarray(recording.ticks["time_s"], dtype=np.float64) - zero_s
     stall = recording.tick("protected_psi_memory_some_us") * 1e-6
     share = np.clip(np.diff(stall) / np.maximum(np.diff(tick_s), 1e-6), 0.0, 1.0)
     lanes: list[Lane] = []
@@ -83,23 +83,23 @@ def timeline_of(recording: Recording, label: str) -> Timeline:
         limit = recording.tick(f"slot{slot}_state_limit_bytes")
         reference = recording.tick(f"slot{slot}_state_reference_bytes")
         lanes.append(
-            Lane(name=f"{name} paused", kind="pause", marks=_pauses(tick_s, paused, name))
+            Lane(name=f"{name} paused", kind="pause", marks=_pause_marks(tick_s, paused, name))
         )
         lanes.append(
             Lane(
                 name=f"{name} limited",
                 kind="limit",
-                marks=_limits(tick_s, limit, reference, name),
+                marks=_limit_marks(tick_s, limit, reference, name),
             )
         )
     profile = recording.ticks.get("profile")
     names = ["default"] * tick_s.size if profile is None else [str(p) for p in profile]
-    lanes.append(Lane(name="tuned", kind="tune", marks=_tunes(tick_s, names)))
+    lanes.append(Lane(name="tuned", kind="tune", marks=_profile_marks(tick_s, names)))
     return Timeline(
         label=label,
         burn_in_s=run.burn_in_s,
-        end_s=run.end_s - zero,
-        request_s=recording.requests.scheduled_s - zero,
+        end_s=run.end_s - zero_s,
+        request_s=recording.requests.scheduled_s - zero_s,
         latency_ms=recording.requests.sojourn_ms,
         psi_s=tick_s[1:],
         psi_share=np.nan_to_num(share),
@@ -108,58 +108,66 @@ def timeline_of(recording: Recording, label: str) -> Timeline:
 
 
 def _runs(keys: Sequence[object]) -> list[tuple[int, int]]:
-    """(start, end) of every run of equal keys that are not ``None``."""
-    found, start = [], 0
+    """The start and end of every run of equal keys that are not ``None``."""
+    runs, start = [], 0
     for i in range(1, len(keys) + 1):
         if i == len(keys) or keys[i] != keys[start]:
             if keys[start] is not None:
-                found.append((start, i))
+                runs.append((start, i))
             start = i
-    return found
+    return runs
 
 
 def _span(tick_s: Array, start: int, end: int) -> tuple[float, float]:
     return float(tick_s[start]), float(tick_s[min(end, tick_s.size - 1)])
 
 
-def _pauses(tick_s: Array, paused: Array, name: str) -> tuple[Mark, ...]:
+def _pause_marks(tick_s: Array, paused: Array, name: str) -> tuple[Mark, ...]:
     keys = [round(float(p), 2) or None for p in paused]
     marks = []
     for start, end in _runs(keys):
-        a, b = _span(tick_s, start, end)
-        whole = float(paused[start])
-        part = "" if whole >= 1.0 else f" ({number(whole, 'share')} of its processes)"
-        what = f"{name} paused for {b - a:.1f} s at {a:.1f} s{part}"
-        marks.append(Mark(start_s=a, end_s=b, what=what, strength=0.35 + 0.65 * whole))
+        start_s, end_s = _span(tick_s, start, end)
+        share = float(paused[start])
+        part = "" if share >= 1.0 else f" ({number(share, 'share')} of its processes)"
+        description = f"{name} paused for {end_s - start_s:.1f} s at {start_s:.1f} s{part}"
+        strength = 0.35 + 0.65 * share
+        marks.append(
+            Mark(start_s=start_s, end_s=end_s, description=description, strength=strength)
+        )
     return tuple(marks)
 
 
-def _limits(tick_s: Array, limit: Array, reference: Array, name: str) -> tuple[Mark, ...]:
+def _limit_marks(tick_s: Array, limit: Array, reference: Array, name: str) -> tuple[Mark, ...]:
     keys = [int(v) if np.isfinite(v) else None for v in limit]
     marks = []
     for start, end in _runs(keys):
-        a, b = _span(tick_s, start, end)
-        of = limit[start] / reference[start] if reference[start] > 0 else 1.0
-        what = f"{name} limited to {limit[start] / 2**20:.0f} MiB for {b - a:.1f} s at {a:.1f} s"
-        strength = float(np.clip(1.15 - 0.8 * np.nan_to_num(of, nan=1.0), 0.3, 1.0))
-        marks.append(Mark(start_s=a, end_s=b, what=what, strength=strength))
+        start_s, end_s = _span(tick_s, start, end)
+        ratio = limit[start] / reference[start] if reference[start] > 0 else 1.0
+        description = (
+            f"{name} limited to {limit[start] / 2**20:.0f} MiB "
+            f"for {end_s - start_s:.1f} s at {start_s:.1f} s"
+        )
+        strength = float(np.clip(1.15 - 0.8 * np.nan_to_num(ratio, nan=1.0), 0.3, 1.0))
+        marks.append(
+            Mark(start_s=start_s, end_s=end_s, description=description, strength=strength)
+        )
     return tuple(marks)
 
 
-def _tunes(tick_s: Array, names: Sequence[str]) -> tuple[Mark, ...]:
+def _profile_marks(tick_s: Array, names: Sequence[str]) -> tuple[Mark, ...]:
     keys = [None if name in ("", "default") else name for name in names]
     marks = []
     for start, end in _runs(keys):
-        a, b = _span(tick_s, start, end)
-        what = f"profile {keys[start]} for {b - a:.1f} s at {a:.1f} s"
-        marks.append(Mark(start_s=a, end_s=b, what=what))
+        start_s, end_s = _span(tick_s, start, end)
+        description = f"profile {keys[start]} for {end_s - start_s:.1f} s at {start_s:.1f} s"
+        marks.append(Mark(start_s=start_s, end_s=end_s, description=description))
     return tuple(marks)
 
 
 def timeline_chart(
     timeline: Timeline, style: Style, *, slo_ms: float, low_ms: float, high_ms: float
 ) -> str:
-    """Draw one block: latency on a log axis, stall, one lane per lever in use."""
+    """Draw one block: latency on a log axis, the stall, and a lane for each lever in use."""
     top, middle, psi_height, lane_height = 8.0, 168.0, 44.0, 17.0
     lanes_at = middle + psi_height + 20
     bottom = lanes_at + lane_height * len(timeline.lanes) + 4
@@ -195,14 +203,14 @@ def _latency(timeline: Timeline, style: Style, x: Scale, y: Scale, slo_ms: float
         parts.append(text(_LEFT - 6, y(value) + 4, f"{value:g}", class_="end"))
     parts.append(text(0, 14, "ms"))
     parts.append(line(_LEFT, y(slo_ms), _WIDTH - 8, y(slo_ms), class_="slo"))
-    keep = _thin(timeline.latency_ms)
-    seconds, latency = timeline.request_s[keep], timeline.latency_ms[keep]
+    drawn = _drawn_requests(timeline.latency_ms)
+    seconds, latency = timeline.request_s[drawn], timeline.latency_ms[drawn]
     parts.append(dots(x.many(seconds), y.many(latency), 1.7, stroke=style.colour, opacity=0.7))
     return parts
 
 
-def _thin(latency_ms: Array) -> NDArray[np.int64]:
-    """All requests, or the slowest twentieth and every n-th of the others."""
+def _drawn_requests(latency_ms: Array) -> NDArray[np.int64]:
+    """The indices of the drawn requests: all, or the slowest twentieth and every n-th other."""
     if latency_ms.size <= _MAX_DOTS:
         return np.arange(latency_ms.size)
     slow = np.flatnonzero(latency_ms >= np.quantile(latency_ms, 0.95))
@@ -231,7 +239,7 @@ def _lane(lane: Lane, x: Scale, y: float, height: float) -> list[str]:
         parts.append(
             tag(
                 "rect",
-                title(mark.what),
+                title(mark.description),
                 x=left,
                 y=y,
                 width=max(right - left, 1.5),
