@@ -243,10 +243,10 @@ def test_a_comparison_that_never_got_further_than_kills_can_be_taken_up(
     tmp_path: Path, scenario: Scenario
 ) -> None:
     comparison = _comparison(tmp_path / "out")
-    comparison.store.note_spoiled(comparison.blocks[0])
+    comparison.store.note_invalid(comparison.blocks[0])
     comparison.store.forget_if_empty()
     resumed = _comparison(tmp_path / "out")
-    assert resumed.store.spoiled(resumed.blocks[0]) == 1
+    assert resumed.store.invalid_runs(resumed.blocks[0]) == 1
     _run(resumed, KnownRunner(), scenario)
     assert resumed.outcome(scenario).result.table.arms["none"].blocks == 2
 

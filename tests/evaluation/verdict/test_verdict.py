@@ -134,7 +134,7 @@ def test_a_plan_can_be_written_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("rounds = [", "cannot be read"),
         (plan_text(round=3), "unknown key 'round'"),
@@ -146,13 +146,13 @@ def test_a_plan_can_be_written_anew(tmp_path: Path) -> None:
         (plan_text(without="[[targets]]").split("figure")[0], "targets is missing"),
     ],
 )
-def test_plans_that_cannot_be_run_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises((PlanError, ControllerError), match=said):
+def test_plans_that_cannot_be_run_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises((PlanError, ControllerError), match=message):
         load_text(tmp_path, text)
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ('figure = "work"\nat_mots = 1', "unknown key 'at_mots'"),
         ("at_most = 1", "figure is missing"),
@@ -163,9 +163,9 @@ def test_plans_that_cannot_be_run_are_refused(tmp_path: Path, text: str, said: s
     ],
 )
 def test_targets_that_say_nothing_are_refused_by_name(
-    tmp_path: Path, target: str, said: str
+    tmp_path: Path, target: str, message: str
 ) -> None:
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         load_text(tmp_path, f"{plan_text()}\n[[targets]]\n{target}\n")
 
 
@@ -269,7 +269,7 @@ def test_the_score_takes_off_what_is_suffered_beyond_what_is_allowed() -> None:
     assert slow == pytest.approx(0.9 - missed - excess - late, abs=0.1)
 
 
-def test_a_score_varies_with_what_is_usual() -> None:
+def test_a_score_varies_with_the_latency_baseline() -> None:
     """Where only ample varies from round to round, so does what is held against an arm."""
 
     def varied(spread: float) -> ComparisonEstimates:
@@ -283,14 +283,14 @@ def test_a_score_varies_with_what_is_usual() -> None:
         return estimate(blocks, ["ppo"], slo_ms=1e3, seed=1)
 
     for spread in (0.0, 0.1):
-        found = varied(spread)
-        got = score(found, "ppo")
-        ms = found.conditions["ppo"].blocks[0].latency_ms
-        usual = found.figures["ample"].estimates.mean_ms.value
-        tail = 1.15 * found.figures["ample"].estimates.p99_ms.value
+        estimates = varied(spread)
+        got = score(estimates, "ppo")
+        ms = estimates.conditions["ppo"].blocks[0].latency_ms
+        baseline_ms = estimates.figures["ample"].estimates.mean_ms.value
+        tail = 1.15 * estimates.figures["ample"].estimates.p99_ms.value
         slow = 10.0 * max(float(np.mean(ms > tail)) - 0.01, 0.0)
-        excess = 2.0 * max(float(ms.mean()) / usual - 1.05, 0.0)
-        work = found.figures["ppo"].estimates.background_work.value
+        excess = 2.0 * max(float(ms.mean()) / baseline_ms - 1.05, 0.0)
+        work = estimates.figures["ppo"].estimates.background_work.value
         assert got.value == pytest.approx(work - slow - excess, abs=1e-9)
         assert (got.draws.std() > 0.02) == (spread > 0.0)
 
@@ -314,24 +314,24 @@ def test_more_work_than_latd_counts_only_at_no_worse_p99() -> None:
 
 def test_an_arm_that_did_nothing_can_be_compared_with() -> None:
     killed: Level = (11.5, (0.0, 0.0))
-    found = judge({"one": scene(latd=killed), "two": scene()}, TARGETS)
-    assert found.scenarios["one"].arms["ppo"]["work_of_latd"].interval.value is None
-    assert found.scenarios["one"].arms["ppo"]["work_of_latd"].beyond is True
-    over = found.arms["ppo"]["work_of_latd"]
+    result = judge({"one": scene(latd=killed), "two": scene()}, TARGETS)
+    assert result.scenarios["one"].arms["ppo"]["work_of_latd"].interval.value is None
+    assert result.scenarios["one"].arms["ppo"]["work_of_latd"].beyond is True
+    over = result.arms["ppo"]["work_of_latd"]
     assert over.interval.value == pytest.approx(2 * 0.6 / 0.4, rel=0.05), "that of the sums"
     assert is_inside(over)
-    assert "more than nothing" in str(verdict_tables(found)[0].rows)
+    assert "more than nothing" in str(verdict_tables(result)[0].rows)
 
 
 def test_scenarios_count_alike() -> None:
-    found = judge({"one": scene(), "two": scene(ppo=(11.5, (3.0, 0.6)))}, TARGETS)
-    each = [found.scenarios[name].arms["ppo"]["score"] for name in ("one", "two")]
-    mean = found.arms["ppo"]["score"]
+    result = judge({"one": scene(), "two": scene(ppo=(11.5, (3.0, 0.6)))}, TARGETS)
+    each = [result.scenarios[name].arms["ppo"]["score"] for name in ("one", "two")]
+    mean = result.arms["ppo"]["score"]
     assert mean.interval.value == pytest.approx(np.mean([value_of(one) for one in each]))
     assert mean.worst == each[1].interval.value
-    for table in verdict_tables(found):
+    for table in verdict_tables(result):
         assert all(len(row) == len(table.headers) for row in table.rows)
-    assert len(verdict_tables(found)[0].rows) == len(FIGURES)
+    assert len(verdict_tables(result)[0].rows) == len(FIGURES)
 
 
 def test_one_bad_round_shows_in_the_worst_and_in_the_spread() -> None:
@@ -380,42 +380,42 @@ def test_the_worst_scenario_is_that_with_the_longest_latency_and_the_least_work(
 
 def test_what_is_met_by_the_value_alone_is_not_certain() -> None:
     rounds = {r: (11.5 * factor, (6.0, 1.2)) for r, factor in enumerate((0.8, 1.2, 0.8, 1.2))}
-    found = judge({"s": scene(odd=rounds)}, TARGETS)
-    shaky = found.arms["ppo"]["impact_ample_mean"]
+    result = judge({"s": scene(odd=rounds)}, TARGETS)
+    shaky = result.arms["ppo"]["impact_ample_mean"]
     assert shaky.met is True
     assert shaky.surely is False
     calm = judge({"s": scene(ppo=(11.0, (6.0, 1.2)))}, TARGETS).arms["ppo"]["impact_ample_mean"]
     assert calm.met is calm.surely is True
-    said = [row[3] for row in verdict_tables(found)[0].rows]
-    assert {"met", "missed", "met, not certainly", ""} >= set(said)
-    assert "met, not certainly" in said
+    verdicts = [row[3] for row in verdict_tables(result)[0].rows]
+    assert {"met", "missed", "met, not certainly", ""} >= set(verdicts)
+    assert "met, not certainly" in verdicts
 
 
 def test_work_counts_against_the_oracle_only_where_the_target_is_kept() -> None:
-    found = judge({"s": scene(odd={2: (60.0, (9.0, 1.8))})}, TARGETS).arms["ppo"]
-    assert value_of(found["work_of_oracle"]) > 0.85
-    assert found["slo_points"].met is False
-    assert found["work_of_oracle"].met is False
+    figures = judge({"s": scene(odd={2: (60.0, (9.0, 1.8))})}, TARGETS).arms["ppo"]
+    assert value_of(figures["work_of_oracle"]) > 0.85
+    assert figures["slo_points"].met is False
+    assert figures["work_of_oracle"].met is False
 
 
 def test_an_oracle_that_misses_the_target_is_no_measure() -> None:
     missing = Hindsight(arm="static:limit=0.35", meets_target=False)
-    found = judge({"one": scene(oracle=missing), "two": scene()}, TARGETS)
-    assert found.scenarios["one"].arms["ppo"]["work_of_oracle"].interval.value is None
-    over = found.arms["ppo"]["work_of_oracle"]
-    assert over.interval == found.scenarios["two"].arms["ppo"]["work_of_oracle"].interval
+    result = judge({"one": scene(oracle=missing), "two": scene()}, TARGETS)
+    assert result.scenarios["one"].arms["ppo"]["work_of_oracle"].interval.value is None
+    over = result.arms["ppo"]["work_of_oracle"]
+    assert over.interval == result.scenarios["two"].arms["ppo"]["work_of_oracle"].interval
     assert over.left_out_scenarios == 1
-    assert "misses the target" in verdict_tables(found)[0].title
+    assert "misses the target" in verdict_tables(result)[0].title
     nowhere = judge({"one": scene(oracle=None)}, TARGETS).arms["ppo"]["work_of_oracle"]
     assert nowhere.interval.value is nowhere.met is None
 
 
 def test_what_was_not_measured_is_unknown() -> None:
-    found = judge({"s": scene(without="rule")}, TARGETS)
-    assert found.arms["ppo"]["score_over_rule"].interval.value is None
-    assert found.arms["ppo"]["score_over_rule"].met is None
-    assert found.ships.why.endswith("was not compared with the tuned rule")
-    assert found.ships.controller == "rule"
+    result = judge({"s": scene(without="rule")}, TARGETS)
+    assert result.arms["ppo"]["score_over_rule"].interval.value is None
+    assert result.arms["ppo"]["score_over_rule"].met is None
+    assert result.ships.why.endswith("was not compared with the tuned rule")
+    assert result.ships.controller == "rule"
     with pytest.raises(EvaluationError, match="no arm 'ppo'"):
         judge({"s": scene(without="ppo")}, TARGETS)
 
@@ -564,10 +564,10 @@ def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
-    found = run_verdict(plan, out, recordings=tmp_path)
-    assert list(found.scenarios) == ["redis-sort"]
-    assert found.failed == {"redis-mix": "killed four times"}
-    assert load_verdict(out) == found
+    result = run_verdict(plan, out, recordings=tmp_path)
+    assert list(result.scenarios) == ["redis-sort"]
+    assert result.failed == {"redis-mix": "killed four times"}
+    assert load_verdict(out) == result
     with pytest.raises(EvaluationError, match="No scenario could be run"):
         run_verdict(replace(plan, scenarios=("redis-mix",)), out, recordings=tmp_path)
 
@@ -609,33 +609,36 @@ def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
 
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
-    found = run_verdict(plan, out, recordings=tmp_path)
-    assert list(found.scenarios) == ["redis-sort"], "fewer rounds of one would be those of all"
+    result = run_verdict(plan, out, recordings=tmp_path)
+    assert list(result.scenarios) == ["redis-sort"], "fewer rounds of one would be those of all"
 
 
 def test_what_was_run_again_and_terminated_is_said_of_every_arm() -> None:
-    troubled = replace(
+    disturbed = replace(
         scene(),
-        spoiled={"ppo": 2, "rule": 0},
+        invalid_blocks={"ppo": 2, "rule": 0},
         terminated={"latd": 3},
         steal_shares={"ppo": 0.01, "rule": 0.05},
         nodes=2,
     )
-    found = judge({"s": troubled}, TARGETS)
-    assert found.scenarios["s"].spoiled_blocks == {"ppo": 2}
-    assert found.scenarios["s"].ended_programs == {"latd": 3}
-    title = verdict_tables(found)[0].title
+    result = judge({"s": disturbed}, TARGETS)
+    assert result.scenarios["s"].spoiled_blocks == {"ppo": 2}
+    assert result.scenarios["s"].ended_programs == {"latd": 3}
+    title = verdict_tables(result)[0].title
     assert "on 2 machines, run again: ppo 2, terminated: latd 3" in title
     assert title.endswith(", disturbed by the host: rule 5 %)")
-    assert found.scenarios["s"].stolen_share_worst == {"ppo": 0.01, "rule": 0.05}
+    assert result.scenarios["s"].stolen_share_worst == {"ppo": 0.01, "rule": 0.05}
 
 
 def test_a_verdict_says_what_was_judged_and_where() -> None:
-    said = provenance_of(comparison({}))
-    assert said == RunProvenance(
+    provenance = provenance_of(comparison({}))
+    assert provenance == RunProvenance(
         node=NODE, block_s=60.0, burn_in_s=12.0, seed=30, files_sha256={"ppo": "ab12"}
     )
-    assert judge({"s": replace(scene(), provenance=said)}, TARGETS).scenarios["s"].run == said
+    assert (
+        judge({"s": replace(scene(), provenance=provenance)}, TARGETS).scenarios["s"].run
+        == provenance
+    )
 
 
 def test_a_setting_that_is_two_things_is_run_once(

@@ -19,7 +19,6 @@ import psutil
 _MIB: Final = 1 << 20
 _ACTION: Final = re.compile(r"low memory! at or below|sending SIG(TERM|KILL)")
 _STOP_S: Final = 5.0
-MISSING: Final = "earlyoom is not installed (Debian package earlyoom)"
 
 
 class Earlyoom:

@@ -1,1 +1,1 @@
-"""Blocks: planned, run live or on the twin, stored, run again when spoiled."""
+"""Blocks: they are planned, run live or on the twin, stored, and run again if invalid."""

@@ -90,8 +90,8 @@ def record_all(
     """
     loaded = load_plan(plan)
     jobs = [
-        _Job(request=request, out=out / request.name, order_seed=loaded.order_seed, position=place)
-        for place, request in enumerate(in_blocks(loaded.runs, loaded.order_seed))
+        _Job(request=request, out=out / request.name, order_seed=loaded.order_seed, position=i)
+        for i, request in enumerate(in_blocks(loaded.runs, loaded.order_seed))
     ]
     chosen = set(choose(loaded.runs, only))
     missing = [

@@ -67,7 +67,7 @@ class Disturbances:
 
     @property
     def by_host(self) -> bool:
-        """Whether the host took so much time that the block says more of it than of the arm."""
+        """Whether the steal time was so high that the block measures the host, not the arm."""
         return self.steal_share > MOST_STEAL_SHARE
 
 

@@ -13,7 +13,7 @@ ATTEMPTS: Final = 4
 """How often a block is tried. If only steal time is too high, the last attempt is kept."""
 
 
-def is_spoiled(disturbances: Disturbances, attempt: int) -> bool:
+def is_invalid(disturbances: Disturbances, attempt: int) -> bool:
     """Whether a block is invalid after its ``attempt``, counted from 1: it must not be kept."""
     # On a host that is always busy the last attempt is kept; the recording has its steal time.
     return disturbances.oom_kills > 0 or (disturbances.by_host and attempt < ATTEMPTS)
@@ -35,7 +35,7 @@ def run_undisturbed(runner: Runner, request: RunRequest, out: Path, name: str) -
         StallwardError: If the block cannot be run.
     """
     for attempt in range(1, ATTEMPTS + 1):
-        if not is_spoiled(runner.run_block(request, out), attempt):
+        if not is_invalid(runner.run_block(request, out), attempt):
             return
         shutil.rmtree(out)
     raise never_valid(name)

@@ -73,16 +73,16 @@ class BlockStore:
         """Remove the files of an interrupted or invalid block."""
         shutil.rmtree(self.blocks / f"{block.directory}.partial", ignore_errors=True)
 
-    def spoiled(self, block: PlannedBlock) -> int:
+    def invalid_runs(self, block: PlannedBlock) -> int:
         """How often the block was discarded as invalid, including earlier runs of the plan."""
-        return self._spoiled().get(block.directory, 0)
+        return self._invalid_runs().get(block.directory, 0)
 
-    def _spoiled(self) -> Mapping[str, int]:
+    def _invalid_runs(self) -> Mapping[str, int]:
         return load_if_there(dict[str, int], self.root / SPOILED_FILE) or {}
 
-    def note_spoiled(self, block: PlannedBlock) -> None:
+    def note_invalid(self, block: PlannedBlock) -> None:
         """Discard an invalid block and count it, whatever the result of the next attempt."""
-        counts = {**self._spoiled(), block.directory: self.spoiled(block) + 1}
+        counts = {**self._invalid_runs(), block.directory: self.invalid_runs(block) + 1}
         save(self.root / SPOILED_FILE, counts)
         self.discard(block)
 

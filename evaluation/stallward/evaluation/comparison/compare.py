@@ -15,7 +15,7 @@ from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, Arm,
 from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_ms
 from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, plan_blocks
 from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
-from stallward.evaluation.blocks.rerun import ATTEMPTS, is_spoiled, never_valid
+from stallward.evaluation.blocks.rerun import ATTEMPTS, is_invalid, never_valid
 from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
 from stallward.evaluation.comparison.summary import tabulate
@@ -181,16 +181,16 @@ class Comparison:
             burn_in_s=self.request.burn_in_s,
             seed=block.seed,
         )
-        while (spoiled := self.store.spoiled(block)) < ATTEMPTS:
+        while (invalid := self.store.invalid_runs(block)) < ATTEMPTS:
             try:
                 disturbances = runner.run_block(run_request, self.store.open(block))
             except BaseException:
                 self.store.discard(block)  # on Ctrl-C, too, so that the directory can be resumed
                 raise
-            if not is_spoiled(disturbances, spoiled + 1):
+            if not is_invalid(disturbances, invalid + 1):
                 self.store.commit(block, runner.facts)
                 return
-            self.store.note_spoiled(block)
+            self.store.note_invalid(block)
         raise never_valid(f"The block {block.directory}")
 
     def measures(self) -> dict[str, list[BlockMeasures]]:
@@ -234,7 +234,7 @@ class Comparison:
         return ArmFacts(
             controller=arm.spec,
             budgets_lifted=arm.lifts_budgets,
-            invalid_blocks=sum(self.store.spoiled(block) for block in blocks),
+            invalid_blocks=sum(self.store.invalid_runs(block) for block in blocks),
             terminated_processes=sum(one.terminated for one in measures),
             requests=sum(one.latency_ms.size for one in measures),
             stolen_share_worst=max(

@@ -1,1 +1,1 @@
-"""How far the twin is off from live runs that no fit has seen."""
+"""The fidelity of the twin: its error against live runs that no fit has seen."""

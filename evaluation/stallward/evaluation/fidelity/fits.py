@@ -20,7 +20,7 @@ from stallward.training.progress import Report, silent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fits:
-    """How twins are fitted, and where they are kept so that an interrupted measure goes on."""
+    """How twins are fitted, and where fits are kept so that a measurement can be resumed."""
 
     generations: int = 100
     """Generations of each fit; with the same number, a fit is the same on any machine."""

@@ -1,1 +1,1 @@
-"""From blocks to estimates with intervals."""
+"""Measures of blocks, and estimates with intervals from them."""

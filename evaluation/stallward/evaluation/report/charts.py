@@ -29,7 +29,7 @@ from stallward.evaluation.results.interval import Interval
 Array = NDArray[np.float64]
 COLOURS: Final = 8
 _DASHES: Final = (None, "7 3", "2 3", "9 3 2 3")
-_MARKED: Final = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+_MARKED_QUANTILES: Final = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
 _CURVE_POINTS: Final = 400
 
 
@@ -67,7 +67,7 @@ def cdf_chart(latencies_ms: Mapping[str, Array], style: Mapping[str, Style], slo
     for share in (0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999):
         parts.append(line(52, y(share), width - 12, y(share), class_="grid"))
         parts.append(text(46, y(share) + 4, f"{100 * share:g} %", class_="end"))
-    for share, name in _MARKED:
+    for share, name in _MARKED_QUANTILES:
         parts.append(line(52, y(share), width - 12, y(share), class_="rule"))
         parts.append(text(56, y(share) - 4, name))
     parts.append(line(x(slo_ms), 14, x(slo_ms), height - 40, class_="slo"))
@@ -93,7 +93,7 @@ def _curve(values: Array, x: Scale, y: Scale, style: Style) -> str:
             stroke_linejoin="round",
         )
     ]
-    for share, name in _MARKED:
+    for share, name in _MARKED_QUANTILES:
         value = float(np.quantile(values, share))
         parts.append(
             tag(

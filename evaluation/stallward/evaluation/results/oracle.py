@@ -40,4 +40,4 @@ class Screening:
     arms: tuple[ScreenedArm, ...]
     """The settings to compare live, the best first."""
     spec: str
-    """The same settings as one value for ``--arms``."""
+    """The settings as one value for ``--arms``."""

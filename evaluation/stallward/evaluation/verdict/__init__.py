@@ -1,1 +1,1 @@
-"""The verdict: whether the policy beats the rules, live, on scenarios that none was tuned on."""
+"""The verdict: whether the policy beats the rules in live runs of held-out scenarios."""

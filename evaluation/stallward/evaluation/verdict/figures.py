@@ -60,7 +60,7 @@ class ScenarioComparison:
     labels, which name settings and twins, differ."""
     oracle: Hindsight | None = None
     """The static arm that was the oracle; ``None`` if there was none."""
-    spoiled: Mapping[str, int] = field(default_factory=dict)
+    invalid_blocks: Mapping[str, int] = field(default_factory=dict)
     """Label -> number of blocks that were run again."""
     steal_shares: Mapping[str, float] = field(default_factory=dict)
     """Label -> share of steal time in the worst block."""
@@ -159,7 +159,7 @@ def _scenario(
         roles=dict(scenario.roles),
         nodes=scenario.nodes,
         run=scenario.provenance,
-        spoiled_blocks=_by_role(scenario, scenario.spoiled),
+        spoiled_blocks=_by_role(scenario, scenario.invalid_blocks),
         ended_programs=_by_role(scenario, scenario.terminated),
         stolen_share_worst=_by_role(scenario, scenario.steal_shares),
         arms={

@@ -30,13 +30,13 @@ def score(comparison: ComparisonEstimates, label: str) -> Estimate:
         label: The label of the arm, or ``ample``.
     """
     ample = comparison.figures[AMPLE].estimates
-    mine = comparison.figures[label].estimates
+    own = comparison.figures[label].estimates
     condition = comparison.conditions[label]
     excess = _mean_excess(condition, ample.mean_ms)
     slow = _share_over(condition, ample.p99_ms, TAIL)
-    attainment, baseline = mine.slo_attainment, ample.slo_attainment
+    attainment, baseline = own.slo_attainment, ample.slo_attainment
     value = scored(
-        np.array([mine.background_work.value]),
+        np.array([own.background_work.value]),
         in_order(
             window_violated=baseline.value - attainment.value,
             excess=excess.value,
@@ -45,7 +45,7 @@ def score(comparison: ComparisonEstimates, label: str) -> Estimate:
         _ALLOWED,
     )
     draws = scored(
-        mine.background_work.draws,
+        own.background_work.draws,
         in_order(
             window_violated=baseline.draws - attainment.draws,
             excess=excess.draws,

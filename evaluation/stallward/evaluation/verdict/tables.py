@@ -10,7 +10,7 @@ from stallward.evaluation.report.text import Kind, cell
 from stallward.evaluation.verdict.result import JudgedFigure, ScenarioVerdict, Verdict
 from stallward.evaluation.verdict.targets import FIGURES, POLICY, REPEAT_FIGURES, Figure, How
 
-_EACH: Final = (
+_EVERY_ARM: Final = (
     "impact_ample_mean", "impact_ample_p99", "slo_points", "slo_points_worst", "work",
     "work_of_oracle", "score",
 )  # fmt: skip
@@ -41,7 +41,7 @@ def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
         )
         for figure in FIGURES
     ]
-    shown = [figure for figure in FIGURES if figure.name in _EACH]
+    shown = [figure for figure in FIGURES if figure.name in _EVERY_ARM]
     arms = [
         (
             role,

@@ -143,7 +143,7 @@ def _work(arm: Estimates) -> Estimate:
 
 
 WORST_POINTS: Final = Figure(
-    name="slo_points_worst", title="the same of the worst run", of=_attainment,
+    name="slo_points_worst", title="SLO met, points under ample, worst run", of=_attainment,
     how=How.LESS, against=AMPLE, counts_windows=True, unit=Unit.POINTS,
 )  # fmt: skip
 SCORE_OVER_RULE: Final = Figure(
@@ -155,7 +155,7 @@ SPREAD: Final = Figure(
     how=How.LEVEL, unit=Unit.PERCENT,
 )  # fmt: skip
 SPREAD_OF_SEEDS: Final = Figure(
-    name="impact_p99_sd_seeds", title="the same over rounds and seeds", of=_p99,
+    name="impact_p99_sd_seeds", title="SD of the p99 impact over rounds and seeds", of=_p99,
     how=How.LEVEL, unit=Unit.PERCENT,
 )  # fmt: skip
 FIGURES: Final = (
