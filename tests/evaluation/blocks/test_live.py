@@ -79,12 +79,12 @@ def test_a_policy_is_loaded_and_activated_over_grpc_and_pauses_the_hogs(
     knobs = _knobs()
     request = _request(Arm(label="onnx", spec=f"onnx:path={reflex}"), reflex)
     session.run(request, tmp_path / "out")
-    found = load_recording(tmp_path / "out")
-    assert found.run.arm == "onnx"
-    assert found.run.policy_sha256 == request.policy_sha256 != ""
-    assert "MODE_ACTIVE" in set(found.actions["mode"])
-    assert "onnx" in set(found.actions["controller"])
-    assert np.nansum(found.tick("slot0_state_paused")) > 0, "the policy never paused anything"
+    recording = load_recording(tmp_path / "out")
+    assert recording.run.arm == "onnx"
+    assert recording.run.policy_sha256 == request.policy_sha256 != ""
+    assert "MODE_ACTIVE" in set(recording.actions["mode"])
+    assert "onnx" in set(recording.actions["controller"])
+    assert np.nansum(recording.tick("slot0_state_paused")) > 0, "the policy never paused anything"
     block = measure_recording(tmp_path / "out")
     assert block.latency_ms.size > 50
     assert block.paused_s.sum() > 0.0
@@ -95,10 +95,10 @@ def test_the_remote_arm_decides_in_another_process_and_holds_a_lease(
     session: LiveSession, tmp_path: Path, reflex: Path
 ) -> None:
     session.run(_request(Arm(label="remote", spec="remote"), reflex), tmp_path / "out")
-    found = load_recording(tmp_path / "out")
-    assert "remote" in set(found.actions["controller"])
-    assert "lease held" in set(found.actions["reason"])
-    assert np.nansum(found.tick("slot0_state_paused")) > 0, "no remote pause was applied"
+    recording = load_recording(tmp_path / "out")
+    assert "remote" in set(recording.actions["controller"])
+    assert "lease held" in set(recording.actions["reason"])
+    assert np.nansum(recording.tick("slot0_state_paused")) > 0, "no remote pause was applied"
 
 
 def test_the_arm_mpc_plans_beside_the_daemon_for_as_long_as_it_runs(
@@ -107,8 +107,8 @@ def test_the_arm_mpc_plans_beside_the_daemon_for_as_long_as_it_runs(
     """A plan that fails ends the process, and so the lease; what is wanted depends on the node."""
     arm = Arm(label="mpc", spec="mpc")
     session.run(_request(arm, find_twin("detector-anon")), tmp_path / "out")
-    found = load_recording(tmp_path / "out")
-    reasons = [str(reason) for reason in found.actions["reason"]]
+    recording = load_recording(tmp_path / "out")
+    reasons = [str(reason) for reason in recording.actions["reason"]]
     last = len(reasons) - reasons[::-1].index("lease held")
     planned = reasons[reasons.index("lease held") : last]
     assert len(planned) > 10
@@ -152,12 +152,12 @@ def test_killed_while_its_daemon_starts_it_leaves_no_temporary_folder(
 
 def _guardians(folder: Path) -> list[psutil.Process]:
     """Guardians whose files are below ``folder``."""
-    found = []
+    processes = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "stallward.actuator.guardian" in words and str(folder) in " ".join(words):
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 def test_ctrl_c_leaves_a_resumable_directory_and_nothing_else(tmp_path: Path) -> None:

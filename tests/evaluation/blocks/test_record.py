@@ -234,10 +234,10 @@ def test_the_order_is_random_in_blocks_and_comes_from_its_seed() -> None:
 def test_a_plan_says_how_long_it_will_take(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
-    said: list[str] = []
-    record_all(plan, tmp_path / "out", lambda message, _share: said.append(message))
-    assert any(", 1 of 3, about 1 min left" in message for message in said)
-    assert any(", 3 of 3, about 0 min left" in message for message in said)
+    messages: list[str] = []
+    record_all(plan, tmp_path / "out", lambda message, _share: messages.append(message))
+    assert any(", 1 of 3, about 1 min left" in message for message in messages)
+    assert any(", 3 of 3, about 0 min left" in message for message in messages)
 
 
 def test_a_failed_run_leaves_the_old_recording(

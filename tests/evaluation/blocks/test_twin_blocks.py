@@ -127,11 +127,11 @@ def test_every_condition_leaves_a_recording(
         seed=1,
     )
     assert runner.run_block(request, tmp_path / "block") == Disturbances()
-    found = load_recording(tmp_path / "block")
-    assert found.run.condition == condition
-    assert len(found.ticks["time_s"]) == 50
-    assert (found.requests.scheduled_s.size > 0) == (condition != "background")
-    assert (found.units.units.size > 0) == (condition != "alone")
+    recording = load_recording(tmp_path / "block")
+    assert recording.run.condition == condition
+    assert len(recording.ticks["time_s"]) == 50
+    assert (recording.requests.scheduled_s.size > 0) == (condition != "background")
+    assert (recording.units.units.size > 0) == (condition != "alone")
 
 
 def test_the_twin_of_another_scenario_is_refused(tmp_path: Path, twin_file: Path) -> None:

@@ -71,8 +71,8 @@ def test_the_shortlist_takes_the_best_that_keep_the_target_and_the_best_that_nea
         one(0, 0.9, 0.8), one(1, 0.8, 0.12), one(2, 0.7, 0.11), one(3, 0.6, 0.04),
         one(4, 0.5, 0.0), one(5, 0.4, 0.0),
     ]  # fmt: skip
-    found = shortlist(whole, allowed=0.05, count=4)
-    assert [s.setting.levels[0] for s in found] == [3, 4, 1, 2]
+    chosen = shortlist(whole, allowed=0.05, count=4)
+    assert [s.setting.levels[0] for s in chosen] == [3, 4, 1, 2]
     assert len(shortlist(whole, allowed=0.05, count=6)) == 6
     assert shortlist(whole[:1], allowed=0.05, count=3) == whole[:1]
 
@@ -88,8 +88,8 @@ def test_of_the_same_limits_and_pauses_only_the_best_profile_is_taken() -> None:
     keeping = [one(1, 0, 0.80, 0.01), one(1, 1, 0.81, 0.02), one(1, 2, 0.9, 0.06)]
     missing = [one(2, 0, 0.7, 0.5), one(2, 1, 0.6, 0.4)]
     other = [one(3, 0, 0.5, 0.0)]
-    found = shortlist(keeping + missing + other, allowed=0.05, count=3)
-    assert found == [keeping[1], other[0], missing[1]]
+    chosen = shortlist(keeping + missing + other, allowed=0.05, count=3)
+    assert chosen == [keeping[1], other[0], missing[1]]
 
 
 def result(**arms: tuple[str, float, float | None]) -> ComparisonResult:

@@ -63,9 +63,9 @@ def summarise(
     seed: int,
     slo_quantile: float = 0.95,
 ) -> Table:
-    found = estimate(blocks, arms, slo_ms=slo_ms, seed=seed, slo_quantile=slo_quantile)
+    estimates = estimate(blocks, arms, slo_ms=slo_ms, seed=seed, slo_quantile=slo_quantile)
     facts = {arm: ArmFacts(controller=arm) for arm in arms}
-    return tabulate(found, facts, target_given=slo_ms is not None)
+    return tabulate(estimates, facts, target_given=slo_ms is not None)
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,8 @@ def test_each_arm_has_its_attainment_work_pressure_and_pauses(summary: Table) ->
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_every_metric_has_an_interval_around_it(rounds: int) -> None:
-    found = summarise(_blocks(rounds, spread=0.5), ["none", "latd"], slo_ms=18.0, seed=1)
-    for arm in found.arms.values():
+    table = summarise(_blocks(rounds, spread=0.5), ["none", "latd"], slo_ms=18.0, seed=1)
+    for arm in table.arms.values():
         for one in fields(Metrics):
             low, value, high = _ends(getattr(arm.metrics, one.name))
             assert low <= value <= high, one.name
@@ -135,9 +135,9 @@ def test_failures_with_ample_memory_do_not_make_the_target_easier() -> None:
         )
         for b in blocks["ample"]
     ]
-    found = summarise(blocks, ["none"], slo_ms=None, seed=1)
-    assert found.slo_ms == calm.slo_ms
-    assert found.references.ample.slo_attainment.value == 0.0
+    table = summarise(blocks, ["none"], slo_ms=None, seed=1)
+    assert table.slo_ms == calm.slo_ms
+    assert table.references.ample.slo_attainment.value == 0.0
     blocks["ample"] = [replace(b, ok=np.zeros_like(b.ok)) for b in blocks["ample"]]
     with pytest.raises(MeasureError, match="answered"):
         summarise(blocks, ["none"], slo_ms=None, seed=1)
@@ -160,18 +160,18 @@ def test_the_quantile_of_the_target_is_what_is_judged() -> None:
 
 
 def test_one_round_says_that_it_resampled_inside_its_block() -> None:
-    found = summarise(_blocks(1, spread=0.5), ["none"], slo_ms=18.0, seed=1)
-    assert found.resampled == "windows"
+    table = summarise(_blocks(1, spread=0.5), ["none"], slo_ms=18.0, seed=1)
+    assert table.resampled == "windows"
 
 
 def test_windows_longer_than_a_second_are_fewer_units() -> None:
     """With few requests a second a window lasts until there are 20: attainment knows less."""
     blocks = _blocks(1, spread=0.5)
     long = {name: [_thinned(one[0])] for name, one in blocks.items()}
-    found = summarise(long, ["none", "latd"], slo_ms=60.0, seed=1)
+    table = summarise(long, ["none", "latd"], slo_ms=60.0, seed=1)
     estimated = estimate(long, ["none", "latd"], slo_ms=60.0, seed=1)
     assert len(estimated.figures["none"].met[0]) == 5, "of two seconds"
-    (contrast,) = found.contrasts
+    (contrast,) = table.contrasts
     assert contrast.p95_ratio.low is not None, "two runs of five seconds"
     assert contrast.slo_attainment_difference.low is None, "one run of five windows"
 
@@ -237,13 +237,13 @@ def test_arms_are_held_against_each_other_round_by_round() -> None:
         blocks[name] = [
             block(ms * 2.0**r, units=(5.0, 1.0), seed=seed + r, spread=0.1) for r in range(4)
         ]
-    found = summarise(blocks, ["none", "latd"], slo_ms=212.0, seed=1)
-    (contrast,) = found.contrasts
+    table = summarise(blocks, ["none", "latd"], slo_ms=212.0, seed=1)
+    (contrast,) = table.contrasts
     assert (contrast.arm, contrast.against) == ("none", "latd")
     low, ratio, high = _ends(contrast.p95_ratio)
     assert ratio == pytest.approx(1.25, rel=0.05)
     assert 1.1 < low < ratio < high < 1.4
-    none, latd = (_ends(found.arms[name].metrics.p95_ms) for name in ("none", "latd"))
+    none, latd = (_ends(table.arms[name].metrics.p95_ms) for name in ("none", "latd"))
     assert none[0] < latd[2], "by themselves the intervals overlap"
     assert contrast.background_work_ratio.value == pytest.approx(1.0)
     assert contrast.slo_attainment_difference.value == pytest.approx(-0.25, abs=0.1)
@@ -252,10 +252,10 @@ def test_arms_are_held_against_each_other_round_by_round() -> None:
 def test_how_much_an_arm_varies_is_said_over_rounds() -> None:
     blocks = _blocks(3)
     blocks["none"] = [block(12.0 * (1.0 + r), seed=r) for r in range(3)]
-    found = summarise(blocks, ["none", "latd"], slo_ms=30.0, seed=1).arms["none"].spread
-    assert found.impact_ample_p99_sd == pytest.approx(1.0)  # of 0, 1 and 2
-    assert found.impact_ample_p99_worst == pytest.approx(2.0)
-    assert found.slo_attainment_worst == 0.0
+    spread = summarise(blocks, ["none", "latd"], slo_ms=30.0, seed=1).arms["none"].spread
+    assert spread.impact_ample_p99_sd == pytest.approx(1.0)  # of 0, 1 and 2
+    assert spread.impact_ample_p99_worst == pytest.approx(2.0)
+    assert spread.slo_attainment_worst == 0.0
     single = summarise(_blocks(1), ["none", "latd"], slo_ms=30.0, seed=1)
     assert single.arms["none"].spread.impact_ample_p99_sd is None
     assert len(single.contrasts) == 1

@@ -142,11 +142,11 @@ def _row(arm: str, live: tuple[float, float], twin: tuple[float, float]) -> ArmF
 
 def test_signs_are_counted_between_all_pairs_of_arms_and_of_work_too() -> None:
     right = _row("a", (10.0, 5.0), (12.0, 5.0)), _row("b", (50.0, 8.0), (40.0, 7.0))
-    found = summarise_fidelity([*right, _row("c", (20.0, 5.0), (60.0, 5.0))])
+    summary = summarise_fidelity([*right, _row("c", (20.0, 5.0), (60.0, 5.0))])
     # Latency: a-b, a-c and b-c; work: a-b and b-c; of b-c's latency the twin has the sign wrong.
-    assert found.effects_counted == 5
-    assert found.effect_signs_right == pytest.approx(4 / 5)
-    assert found.spearman == found.spearman_worst == pytest.approx(0.5)
+    assert summary.effects_counted == 5
+    assert summary.effect_signs_right == pytest.approx(4 / 5)
+    assert summary.spearman == summary.spearman_worst == pytest.approx(0.5)
 
 
 def test_coverage_asks_whether_the_live_figure_lies_among_the_twin_s_blocks() -> None:
@@ -191,7 +191,7 @@ def test_a_target_is_met_up_to_its_bound_or_to_the_floor_where_that_is_larger() 
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ('figure = "p95_error_median"\nat_mots = 1', "unknown key 'at_mots'"),
         ("at_most = 1", "figure is missing"),
@@ -202,10 +202,10 @@ def test_a_target_is_met_up_to_its_bound_or_to_the_floor_where_that_is_larger() 
         ('figure = "spearman"\nat_least = "1"', "at_least is '1', not a number"),
     ],
 )
-def test_targets_that_say_nothing_are_refused(tmp_path: Path, target: str, said: str) -> None:
+def test_targets_that_say_nothing_are_refused(tmp_path: Path, target: str, message: str) -> None:
     file = tmp_path / "targets.toml"
     file.write_text(f"[[targets]]\n{target}\n")
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         load_fidelity_targets(file)
     with pytest.raises(PlanError, match="cannot be read"):
         load_fidelity_targets(tmp_path / "missing.toml")
@@ -385,8 +385,8 @@ def test_one_arm_alone_can_be_left_out(
     made: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
-    found = measure_fidelity(made, fits=Fits(generations=1), arm="none", workers=1)
-    assert [row.arm for row in found.table.arms] == ["none"]
+    result = measure_fidelity(made, fits=Fits(generations=1), arm="none", workers=1)
+    assert [row.arm for row in result.table.arms] == ["none"]
     with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
         measure_fidelity(made, fits=Fits(generations=1), arm="latd-grow", workers=1)
 
@@ -397,11 +397,11 @@ def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_i
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", None)
     other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
-    found = measure_fidelity(made, twins=[other, twin], workers=1)
-    arms = [row.arm for row in found.table.arms]
+    result = measure_fidelity(made, twins=[other, twin], workers=1)
+    arms = [row.arm for row in result.table.arms]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
-    assert (found.table.summary.p95_error_median or 9.0) < 0.5
-    assert "Twins as they are" in render_page(found)
+    assert (result.table.summary.p95_error_median or 9.0) < 0.5
+    assert "Twins as they are" in render_page(result)
     one = measure_fidelity(made, twins=[twin], arm="none", workers=1)
     assert [row.arm for row in one.table.arms] == ["none"], "one arm is enough"
     for twins, arm in (([other], ""), ([twin], "latd-grow")):
@@ -419,13 +419,13 @@ def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
         file.write_text(
             json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
         )
-        found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
-        assert ("ppo" in [row.arm for row in found.table.arms]) == there
-        assert list(found.table.not_run) == ([] if there else ["detector-anon ppo"])
-        said = [note for note in fidelity_rows(found.table)[2] if "not run" in note]
-        assert len(said) == (0 if there else 1), "nobody is left out in silence"
+        result = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+        assert ("ppo" in [row.arm for row in result.table.arms]) == there
+        assert list(result.table.not_run) == ([] if there else ["detector-anon ppo"])
+        notes = [note for note in fidelity_rows(result.table)[2] if "not run" in note]
+        assert len(notes) == (0 if there else 1), "nobody is left out in silence"
         with_twin = measure_fidelity(recordings, twins=[twin], workers=1)
-        assert with_twin.table.not_run == found.table.not_run
+        assert with_twin.table.not_run == result.table.not_run
 
 
 @pytest.mark.slow
@@ -449,28 +449,28 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
         return twin
 
     monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
-    found = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+    result = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
     assert not any("redis" in name for names in fitted_to for name in names)
-    assert len(found.table.arms) == 3
-    assert found.left_out_scenarios is not None
-    (row,) = found.left_out_scenarios.arms
+    assert len(result.table.arms) == 3
+    assert result.left_out_scenarios is not None
+    (row,) = result.left_out_scenarios.arms
     assert (row.scenario, row.arm) == ("redis-sort", "none")
     assert (row.errors.p95 or 9.0) < 1.0, "its own sizes, its zone under pressure"
-    assert "left out of every fit" in render_page(found)
+    assert "left out of every fit" in render_page(result)
 
 
 @pytest.mark.slow
 def test_arms_left_out_side_by_side_come_back_in_order(made: Path) -> None:
     heard: list[float] = []
-    found = measure_fidelity(
+    result = measure_fidelity(
         made,
         fits=Fits(generations=1),
         workers=2,
         report=lambda _, share: heard.append(share),
     )
-    arms = [row.arm for row in found.table.arms]
+    arms = [row.arm for row in result.table.arms]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
-    assert (found.table.summary.p95_error_worst or 0.0) > 0.0
+    assert (result.table.summary.p95_error_worst or 0.0) > 0.0
     assert heard[-1] == 1.0
     assert heard == sorted(heard)
 
@@ -506,13 +506,13 @@ def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
     kept = sorted((tmp_path / "fits").iterdir())
     assert len(kept) == 2
     kept[0].write_text("{}")
-    found = measure_fidelity(made, fits=fits, workers=1)
+    result = measure_fidelity(made, fits=fits, workers=1)
     assert len(fitted_to) == 3 + 2, "the one that was under way, and one that cannot be read"
     assert fitted_to[3] in fitted_to[:2]
     assert fitted_to[4] == fitted_to[2]
     fits.remove()
     assert not (tmp_path / "fits").exists(), "nothing of it is taken for the next measure's"
-    assert found == perfect.result, "as if it had not been interrupted"
+    assert result == perfect.result, "as if it had not been interrupted"
 
 
 def test_fits_to_something_else_are_not_taken(

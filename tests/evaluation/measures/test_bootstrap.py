@@ -89,10 +89,10 @@ def test_mean_interval_of_a_normal_is_students() -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(10.0, 1.0, size=12)
     draws = bootstrap_ratio(x, np.ones(12), block_counts(12, 20_000, rng))
-    found = interval(float(x.mean()), draws, blocks=12, scale=Scale.LINEAR)
+    bounds = interval(float(x.mean()), draws, blocks=12, scale=Scale.LINEAR)
     half = student_975(11) * x.std(ddof=1) / np.sqrt(12)
-    assert found.low == pytest.approx(x.mean() - half, abs=0.03)
-    assert found.high == pytest.approx(x.mean() + half, abs=0.03)
+    assert bounds.low == pytest.approx(x.mean() - half, abs=0.03)
+    assert bounds.high == pytest.approx(x.mean() + half, abs=0.03)
 
 
 @pytest.mark.parametrize(("blocks", "at_least"), [(2, 0.93), (3, 0.92), (6, 0.91), (12, 0.91)])
@@ -106,44 +106,44 @@ def test_intervals_of_p95_cover(blocks: int, at_least: float) -> None:
         pools = [np.exp(0.2 * rng.normal()) * rng.exponential(size=300) for _ in range(blocks)]
         draws = bootstrap_quantiles(pools, [0.95], block_counts(blocks, 300, rng))[:, 0]
         value = float(pooled_quantiles(pools, [0.95])[0])
-        found = interval(value, draws, blocks=blocks, scale=Scale.LOG)
-        assert found.low is not None
-        assert found.high is not None
-        hits += found.low <= truth <= found.high
+        bounds = interval(value, draws, blocks=blocks, scale=Scale.LOG)
+        assert bounds.low is not None
+        assert bounds.high is not None
+        hits += bounds.low <= truth <= bounds.high
     assert at_least <= hits / 300 <= 0.995
 
 
 def test_one_block_has_a_value_and_no_interval() -> None:
-    found = interval(3.0, np.array([3.0, 3.0]), blocks=1, scale=Scale.LOG)
-    assert (found.value, found.low, found.high) == (3.0, None, None)
+    bounds = interval(3.0, np.array([3.0, 3.0]), blocks=1, scale=Scale.LOG)
+    assert (bounds.value, bounds.low, bounds.high) == (3.0, None, None)
 
 
 def test_a_ratio_to_what_was_nothing_in_some_blocks_has_no_interval() -> None:
     draws = np.array([1.0, 1.1, 0.9, 1.0] * 20)
     assert interval(1.0, draws, blocks=4, scale=Scale.LOG).high is not None
     draws[:20] = np.inf
-    found = interval(1.0, draws, blocks=4, scale=Scale.LOG)
-    assert (found.value, found.low, found.high) == (1.0, None, None)
+    bounds = interval(1.0, draws, blocks=4, scale=Scale.LOG)
+    assert (bounds.value, bounds.low, bounds.high) == (1.0, None, None)
 
 
 def test_nothing_measured_is_absent_not_zero() -> None:
-    found = interval(float("nan"), np.array([1.0]), blocks=5, scale=Scale.LOG)
-    assert found == UNKNOWN
+    bounds = interval(float("nan"), np.array([1.0]), blocks=5, scale=Scale.LOG)
+    assert bounds == UNKNOWN
 
 
 def test_shares_stay_between_zero_and_one() -> None:
     draws = np.array([0.8, 0.9, 0.95, 1.0])
-    found = interval(0.9, draws, blocks=3, scale=Scale.SHARE)
-    assert found.high == 1.0
-    assert found.low is not None
-    assert 0.0 <= found.low < 0.7
+    bounds = interval(0.9, draws, blocks=3, scale=Scale.SHARE)
+    assert bounds.high == 1.0
+    assert bounds.low is not None
+    assert 0.0 <= bounds.low < 0.7
 
 
 def test_impact_is_the_ratio_minus_one_and_never_below_minus_one() -> None:
-    found = impact_interval(0.5, np.array([0.1, 0.5, 2.0]), blocks=2)
-    assert found.value == -0.5
-    assert found.low is not None
-    assert found.low > -1.0
+    impact = impact_interval(0.5, np.array([0.1, 0.5, 2.0]), blocks=2)
+    assert impact.value == -0.5
+    assert impact.low is not None
+    assert impact.low > -1.0
 
 
 def _requests(per_s: list[int]) -> np.ndarray:

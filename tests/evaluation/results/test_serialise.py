@@ -84,7 +84,7 @@ def damaged(samples: Path, path: str, value: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         ("arms/none/p95_ms/value", "fast", r"arms.none.p95_ms.value is 'fast', not a number"),
         ("arms/none/blocks", True, r"arms.none.blocks is True, not a whole number"),
@@ -99,9 +99,9 @@ def damaged(samples: Path, path: str, value: object) -> dict[str, Any]:
     ],
 )
 def test_what_is_no_result_is_refused_by_its_key(
-    samples: Path, path: str, value: object, said: str
+    samples: Path, path: str, value: object, message: str
 ) -> None:
-    with pytest.raises(ResultError, match=said):
+    with pytest.raises(ResultError, match=message):
         from_json(ComparisonResult, damaged(samples, path, value))
 
 
@@ -113,7 +113,7 @@ def test_a_key_that_was_always_there_is_missed_by_name(samples: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no JSON"),
         ('{"schema": 1', "no JSON"),
@@ -123,11 +123,11 @@ def test_a_key_that_was_always_there_is_missed_by_name(samples: Path) -> None:
     ],
 )
 def test_files_that_hold_something_else_are_refused_and_named(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "result.json"
     file.write_text(text)
-    with pytest.raises(ResultError, match=said) as raised:
+    with pytest.raises(ResultError, match=message) as raised:
         load(ComparisonResult, file)
     assert str(file) in str(raised.value)
     assert load_if_there(ComparisonResult, file) is None
