@@ -34,7 +34,7 @@ def demo(
     sandbox of its own; otherwise on the twin, and the first line says so. Nothing is left
     behind except the files in --out.
     """
-    from stallward.evaluation.demo import DemoSettings, run_demo  # noqa: PLC0415
+    from stallward.evaluation.demo.run import DemoSettings, run_demo  # noqa: PLC0415
 
     run_demo(
         DemoSettings(out=out, scenario=scenario, minutes=minutes, twin=twin, seed=seed),

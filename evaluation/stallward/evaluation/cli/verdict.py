@@ -40,7 +40,7 @@ def verdict(
     """
     from dataclasses import replace  # noqa: PLC0415
 
-    from stallward.evaluation.demo import shipped_recordings  # noqa: PLC0415
+    from stallward.evaluation.demo.run import shipped_recordings  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
     from stallward.evaluation.verdict.plan import load_verdict_plan  # noqa: PLC0415
     from stallward.evaluation.verdict.result import load_verdict  # noqa: PLC0415

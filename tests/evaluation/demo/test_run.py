@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.evaluation.demo import (
+from stallward.evaluation.demo.run import (
     _BURN_IN_S,
     _SWITCH_S,
     CALIBRATION_S,
