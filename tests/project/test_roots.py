@@ -48,7 +48,7 @@ USES_DEFAULTS = {
     "evaluation/stallward/evaluation/bench/sample_cost.py": ENTRY_POINT,
     "actuator/stallward/actuator/cli/ctl.py": ENTRY_POINT,
     "actuator/stallward/actuator/cli/node.py": ENTRY_POINT,
-    "evaluation/stallward/evaluation/demo.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/demo/run.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/blocks/live.py": ENTRY_POINT,
     "env/stallward/env/recording/node_facts.py": ENTRY_POINT,
 }

@@ -8,10 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import typer
 
-_LINE_EVERY_S = 10.0
+_COUNTER: Final = re.compile(r"[:,]|\d[\d,.]*$")
+"""Where the words of a message end and its details begin."""
+_MINUTES_FROM_S: Final = 100.0
+"""Durations from here on are written in minutes."""
 
 Report = Callable[[str, float], None]
 """Called by a long step to report progress: a message, and the share that is done, 0 to 1."""
@@ -58,26 +62,43 @@ def _numeric(cell: str) -> bool:
 
 @contextmanager
 def progress(title: str) -> Iterator[Report]:
-    """Show a progress bar on a terminal, and a few plain lines elsewhere.
+    """Show a progress bar on a terminal, and one line that grows elsewhere.
 
-    The bar goes to stderr, so that ``--json`` on stdout stays clean.
+    Both go to stderr, so that ``--json`` on stdout stays clean.
     """
-    if sys.stderr.isatty():
-        with _bar(title) as report:
-            yield report
-        return
-    last_message, last_s = "", -_LINE_EVERY_S
+    with _bar(title) if sys.stderr.isatty() else _growing_line(title) as report:
+        yield report
 
-    def plain(message: str, share: float) -> None:
-        nonlocal last_message, last_s
-        now_s = time.monotonic()
-        # A changed counter in a message prints no new line, so the log of a long step stays short.
-        words = re.sub(r"[\d,.]+$", "", re.split(r"[:,]", message)[0])
-        if words != last_message or now_s - last_s >= _LINE_EVERY_S:
-            last_message, last_s = words, now_s
-            note(f"{title} {100 * share:3.0f} % {message}")
 
-    yield plain
+@contextmanager
+def _growing_line(title: str) -> Iterator[Report]:
+    """Write one line, a piece for each tenth of the way, so that a log stays short."""
+    begin_s = time.monotonic()
+    tenths, step, separator = -1, "", " "
+
+    def report(message: str, share: float) -> None:
+        nonlocal tenths, step, separator
+        reached = int(10.0 * min(max(share, 0.0), 0.99))
+        if reached <= tenths:
+            return
+        words = _COUNTER.split(message)[0].strip()
+        shown = f" {words}" if words != step else ""
+        tenths, step = reached, words
+        typer.echo(f"{separator}{10 * reached} %{shown}", err=True, nl=False)
+        separator = ", "
+
+    typer.echo(f"{title}:", err=True, nl=False)
+    try:
+        yield report
+    except BaseException:
+        typer.echo(f"{separator}stopped after {_duration(begin_s)}", err=True)
+        raise
+    typer.echo(f"{separator}done in {_duration(begin_s)}", err=True)
+
+
+def _duration(begin_s: float) -> str:
+    passed_s = time.monotonic() - begin_s
+    return f"{passed_s:.0f} s" if passed_s < _MINUTES_FROM_S else f"{passed_s / 60.0:.1f} minutes"
 
 
 @contextmanager
