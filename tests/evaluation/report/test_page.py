@@ -12,6 +12,7 @@ from example_results import arm, comparison
 from jinja2 import UndefinedError
 
 from stallward.evaluation.report.html import render_report
+from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.report.page import render_template
 from stallward.evaluation.results.comparison import Contrast
 from stallward.evaluation.results.interval import Interval
@@ -29,6 +30,23 @@ def test_labels_and_names_are_escaped_wherever_a_report_shows_them() -> None:
     assert "&lt;b&gt;bold&lt;/b&gt;" in page
     assert "<title>stallward: &lt;i&gt;&amp;</title>" in page
     assert 'data-for="onnx:&#34;&lt;script&gt;' in page
+
+
+def test_a_report_may_open_with_a_small_table_and_what_it_means() -> None:
+    result = comparison({"none": arm()})
+    latencies = {name: np.linspace(5.0, 50.0, 200) for name in ("alone", "ample", "none")}
+    opening = Opening(
+        headline="It is <better>.",
+        headers=("arm", "p95 ms"),
+        rows=(("none", "7.5"),),
+        target="Target: 60 ms.",
+        notes=("First note.", "Second note."),
+    )
+    page = render_report(result, latencies, {}, opening)
+    assert "It is &lt;better&gt;.</h1>" in page
+    assert page.index("In short") < page.index("7.5") < page.index("All figures")
+    assert page.index("First note.") < page.index("Second note.")
+    assert "In short" not in render_report(result, latencies, {})
 
 
 def test_a_difference_is_grey_where_its_interval_holds_no_effect() -> None:

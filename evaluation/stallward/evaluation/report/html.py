@@ -23,6 +23,7 @@ from stallward.evaluation.report.charts import (
     work_chart,
 )
 from stallward.evaluation.report.method_text import method_facts
+from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.report.page import put_page, render_template
 from stallward.evaluation.report.text import COLUMNS, Kind, headline, number, span
 from stallward.evaluation.report.timeline import Timeline, timeline_chart, timeline_of
@@ -40,8 +41,12 @@ REPORT_FILE: Final = "report.html"
 _MODES: Final = {"live": "measured live", "twin": "computed on the twin, not measured"}
 
 
-def write_report(directory: Path) -> Path:
+def write_report(directory: Path, opening: Opening | None = None) -> Path:
     """Write the report of the comparison in ``directory``.
+
+    Args:
+        directory: Where the comparison is, and where the report goes.
+        opening: What the page opens with, in place of the headline that every comparison has.
 
     Raises:
         EvaluationError: If there is no result in it.
@@ -50,7 +55,7 @@ def write_report(directory: Path) -> Path:
     result = load_result(directory)
     latencies, timelines = _load(directory, result)
     path = directory / REPORT_FILE
-    put_page(path, render_report(result, latencies, timelines))
+    put_page(path, render_report(result, latencies, timelines, opening))
     return path
 
 
@@ -143,6 +148,7 @@ def render_report(
     result: ComparisonResult,
     latencies_ms: Mapping[str, Array],
     timelines: Mapping[str, Timeline],
+    opening: Opening | None = None,
 ) -> str:
     """The whole page. Pure."""
     table, rounds = result.table, result.method.rounds
@@ -153,7 +159,8 @@ def render_report(
         summary=result.method.summary,
         mode=_MODES[result.mode],
         blocks=f"{rounds} block{'s' if rounds != 1 else ''}",
-        headline=headline(result),
+        headline=headline(result) if opening is None else opening.headline,
+        opening=opening,
         styles=list(style.values()),
         columns=COLUMNS,
         rows=_rows(table, style),
