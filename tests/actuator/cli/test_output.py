@@ -19,7 +19,8 @@ def test_a_log_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
-        "demo: 0 % fit, 10 %, 20 %, 30 % compare, 40 %, 50 %, 60 %, 70 %, 80 %, 90 %, done in 0 s\n"
+        "demo: 0 % fit, 10 %, 20 %, 30 % compare, 40 %, 50 %, 60 %, 70 %, 80 %, 90 %, "
+        "done in 0 s\n"
     )
 
 
@@ -37,9 +38,13 @@ def test_a_step_without_reports_still_ends_its_line(capsys: pytest.CaptureFixtur
 
 
 def test_a_step_that_fails_ends_its_line_too(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="broken"), output.progress("fit") as report:
-        report("one", 0.3)
-        raise ValueError("broken")
+    def fail() -> None:
+        with output.progress("fit") as report:
+            report("one", 0.3)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail()
     assert capsys.readouterr().err == "fit: 30 % one, stopped after 0 s\n"
 
 
