@@ -1,7 +1,8 @@
-"""The demo's time budget, what it clears, and what it says first."""
+"""What the demo clears, what it says first, and the whole way once."""
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from contextlib import AbstractContextManager, nullcontext
@@ -9,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from stallward.env.scenario.file import load_scenario
+from stallward.evaluation.arms import REFERENCES
+from stallward.evaluation.demo.budget import CONDITIONS, TWIN_BLOCKS
+from stallward.evaluation.demo.first_screen import WIDTH
 from stallward.evaluation.demo.run import (
-    _BURN_IN_S,
-    _SWITCH_S,
-    CALIBRATION_S,
     DemoSettings,
     _clear,
-    _first_line,
-    plan_budget,
+    _first_lines,
+    _request,
     run_demo,
     why_not_live,
 )
@@ -24,28 +26,6 @@ from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.results.comparison import load_result
 from stallward.models.registry import load_policy
 from stallward.training.progress import Report, silent
-
-
-@pytest.mark.parametrize("minutes", [6.0, 8.0, 10.5, 20.0, 40.0])
-def test_the_stages_fit_into_the_time(minutes: float) -> None:
-    budget = plan_budget(60.0 * minutes, live=True)
-    around_s = _BURN_IN_S + _SWITCH_S
-    blocks_s = 6 * budget.rounds * (budget.block_s + around_s)
-    blocks_s += max(budget.block_s, CALIBRATION_S) + around_s
-    assert budget.fit_s + budget.train_s + blocks_s <= 60.0 * minutes
-    assert budget.rounds >= 1
-    assert budget.block_s >= 6.0
-
-
-def test_the_default_time_gives_four_rounds() -> None:
-    budget = plan_budget(60.0 * DemoSettings(out=Path("out")).minutes, live=True)
-    assert budget.rounds == 4
-    assert budget.fit_s >= 45.0
-    assert budget.train_s >= 180.0
-
-
-def test_too_little_time_still_gives_one_round() -> None:
-    assert plan_budget(60.0, live=True).rounds == 1
 
 
 def test_a_second_demo_clears_the_first_and_nothing_else(tmp_path: Path) -> None:
@@ -72,11 +52,28 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
         _clear(tmp_path / "demo")
 
 
-def test_the_first_line_says_which_node_and_whether_it_is_the_twin(tmp_path: Path) -> None:
-    assert _first_line(tmp_path, "").startswith("Comparing live")
-    text = _first_line(tmp_path, "not root")
-    assert text.startswith("Comparing on the twin, not live (not root)")
-    assert "CPUs" in text
+def test_the_first_lines_say_which_node_what_and_how_long(tmp_path: Path) -> None:
+    scenario = load_scenario("detector-anon")
+    settings = DemoSettings(out=tmp_path, minutes=9.0)
+    where, what = _first_lines(settings, scenario, "")
+    assert where.startswith("Comparing live")
+    assert "CPUs" in where
+    assert what.startswith("detector-anon: ")
+    assert what.endswith("It takes at most 9 minutes.")
+    where, what = _first_lines(settings, scenario, "not root")
+    assert where.startswith("Comparing on the twin, not live (not root)")
+    assert what.endswith("It takes a few minutes.")
+
+
+def test_the_arms_are_what_ships_and_the_fresh_policy_beside_it(tmp_path: Path) -> None:
+    settings = DemoSettings(out=tmp_path, minutes=9.0)
+    request = _request(settings, tmp_path / "policy.onnx", "live", TWIN_BLOCKS)
+    assert [arm.label for arm in request.arms] == ["none", "latd", "rule", "ppo", "fresh"]
+    arms = {arm.label: arm for arm in request.arms}
+    assert arms["ppo"].arguments == {"path": "default"}, "the shipped one"
+    assert arms["fresh"].runs_policy
+    assert request.policy == str(tmp_path / "policy.onnx")
+    assert len(REFERENCES) + len(request.arms) == CONDITIONS
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can run live blocks")
@@ -98,9 +95,12 @@ def test_the_whole_way_once_on_the_twin(tmp_path: Path) -> None:
     assert said[0].startswith("Comparing on the twin, not live (as asked with --twin)")
     assert [name.split()[0] for name in stages] == ["1/4", "2/4", "3/4", "4/4"]
     assert result.mode == "twin"
-    assert set(result.table.arms) == {"none", "latd", "ppo"}
+    assert set(result.table.arms) == {"none", "latd", "rule", "ppo", "fresh"}
     assert load_result(settings.out) == result
     report = (settings.out / "report.html").read_text(encoding="utf-8")
     assert "<svg" in report
+    sentence = next(text for text in said if text.startswith("On the twin, without control"))
+    assert " ".join(sentence.split()) in " ".join(html.unescape(report).split())
+    assert max(len(line) for text in said for line in text.splitlines()) <= WIDTH
     assert not re.search(r"(src|href)=.https?:", report), "not self-contained"
     load_policy(settings.out / "policy.onnx")

@@ -21,7 +21,7 @@ def demo(
     ] = "",
     minutes: Annotated[
         float, typer.Option(min=1.0, max=600.0, help="Time for all stages together.")
-    ] = 10.5,
+    ] = 9.0,
     twin: Annotated[
         bool, typer.Option("--twin", help="Compare on the twin, even as root.")
     ] = False,
@@ -29,10 +29,11 @@ def demo(
 ) -> None:
     """Do everything once, from fit to report.
 
-    It fits the twin, trains a policy, exports it and compares it on real memory pressure. As
-    root, on a kernel with PSI and a writable memory controller, the comparison runs live in a
-    sandbox of its own; otherwise on the twin, and the first line says so. Nothing is left
-    behind except the files in --out.
+    It fits the twin, trains a policy and exports it. Then it compares no control, a published
+    rule, the tuned rule, the shipped policy and the one just trained. As root, on a kernel with
+    PSI and a writable memory controller, the comparison runs live in a sandbox of its own;
+    otherwise on the twin, and the first line says so. Nothing is left behind except the files
+    in --out.
     """
     from stallward.evaluation.demo.run import DemoSettings, run_demo  # noqa: PLC0415
 

@@ -1,0 +1,232 @@
+"""What the demo shows first: a small table, and what a user gains, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from stallward.evaluation.report.opening import Opening
+from stallward.evaluation.report.text import cell, number, short, target
+from stallward.evaluation.results.comparison import (
+    ComparisonResult,
+    Contrast,
+    Metrics,
+    Table,
+)
+from stallward.evaluation.results.interval import UNKNOWN, Interval
+
+WIDTH: Final = 100
+"""Columns of the terminal that everything has to fit."""
+FRESH: Final = "fresh"
+"""The arm of the policy that the demo trains."""
+HEADERS: Final = ("arm", "", "p95 ms", "target met", "work done", "killed")
+
+_MEANINGS: Final = {
+    "none": "no control",
+    "latd": "published rule",
+    "rule": "tuned, default",
+    "ppo": "shipped policy",
+    FRESH: "trained just now",
+}
+_SEEN: Final = (
+    "The rule was tuned and the shipped policy trained on this scenario, among others; "
+    "docs/results.md has measurements of scenarios that neither had seen."
+)
+_MINUTES_FROM_S: Final = 100.0
+_WHOLE_FROM: Final = 9.95
+_TWO_DECIMALS_BELOW: Final = 1.095
+_MANY: Final = 1000.0
+"""Factors above it say no more than that there are too few blocks."""
+
+Change = Literal["lower", "higher", "unclear"]
+"""Whether a figure is certainly lower or higher than another."""
+
+
+def first_screen(result: ComparisonResult, *, trained_s: float, seen: bool) -> Opening:
+    """The table of the demo, the sentence under it, and the notes under that.
+
+    Args:
+        result: A comparison of the arms of the demo.
+        trained_s: How long the fresh policy was trained.
+        seen: Whether what ships was tuned and trained on this scenario.
+    """
+    table = result.table
+    return Opening(
+        headline=gain(result),
+        headers=HEADERS,
+        rows=demo_rows(table),
+        target=f"Target: {target(table)} ({table.slo_source}). "
+        "Work is relative to having the node alone. Brackets are 95 % intervals.",
+        notes=(
+            _policy_note(table),
+            _latd_note(table),
+            _fresh_note(table, trained_s),
+            *((_SEEN,) if seen else ()),
+        ),
+    )
+
+
+def demo_rows(table: Table) -> tuple[tuple[str, ...], ...]:
+    """A row for each condition, references first; with the headers within ``WIDTH`` columns."""
+    alone, ample = table.references.alone, table.references.ample
+    return (
+        # There is no background to do work.
+        ("alone", "no background", *_cells(alone)[:2], "", ""),
+        ("ample", "enough memory", *_cells(ample), ""),
+        *(
+            (
+                short(label),
+                _MEANINGS.get(label, ""),
+                *_cells(arm.metrics),
+                str(arm.facts.terminated_processes),
+            )
+            for label, arm in table.arms.items()
+        ),
+    )
+
+
+def _cells(metrics: Metrics) -> tuple[str, str, str]:
+    return (
+        cell(metrics.p95_ms, "ms"),
+        _share_cell(metrics.slo_attainment),
+        _share_cell(metrics.background_work),
+    )
+
+
+def gain(result: ComparisonResult) -> str:
+    """What a user gains by the tuned rule and by the shipped policy over no control.
+
+    It says so where p95 is certainly higher, or not certainly different.
+    """
+    table = result.table
+    none = table.arms["none"].metrics
+    where = "On the twin, without" if result.mode == "twin" else "Without"
+    return (
+        f"{where} control, p95 is {_ms(none)} and the target is met "
+        f"{_share(none.slo_attainment)} of the time, while the background does "
+        f"{_share(none.background_work)} of the work that it does alone. With the tuned rule, "
+        f"which decides by default, {_effect(table, 'rule')}. With the shipped policy, "
+        f"{_effect(table, 'ppo')}."
+    )
+
+
+def _effect(table: Table, arm: str) -> str:
+    """The figures of an arm, and whether its p95 is certainly different from no control's."""
+    metrics = table.arms[arm].metrics
+    ratio = _p95_ratio(table, arm, "none")
+    change = "not certainly different" if _change(ratio) == "unclear" else _times(ratio)
+    return (
+        f"p95 is {_ms(metrics)} ({change}) and the target is met "
+        f"{_share(metrics.slo_attainment)} of the time, with "
+        f"{_share(metrics.background_work)} of the work"
+    )
+
+
+def _policy_note(table: Table) -> str:
+    """Whether the shipped policy is better than the rule, in latency and in work."""
+    latency = _change(_p95_ratio(table, "ppo", "rule"))
+    work = _change(_work_ratio(table, "ppo", "rule"))
+    gains = (latency == "lower") + (work == "higher")
+    losses = (latency == "higher") + (work == "lower")
+    if not gains and not losses:
+        verdict = "This run cannot say whether the policy or the rule is better"
+    elif gains and losses:
+        verdict = "Neither the policy nor the rule is better in both"
+    else:
+        verdict = f"The {'policy' if gains else 'rule'} is the better of the two here"
+    return f"{verdict}. The policy against the rule: {_against(table, 'ppo', 'rule')}."
+
+
+def _latd_note(table: Table) -> str:
+    """What the published rule kills, and whether what ships is better."""
+    killed = table.arms["latd"].facts.terminated_processes
+    count = f"{killed or 'no'} background process{'es' * (killed != 1)}"
+    return (
+        f"latd, the published rule, killed {count}. "
+        f"The tuned rule against latd: {_against(table, 'rule', 'latd')}. "
+        f"The policy against latd: {_against(table, 'ppo', 'latd')}."
+    )
+
+
+def _fresh_note(table: Table, trained_s: float) -> str:
+    """How the policy that was just trained does beside the shipped one."""
+    time = f"{trained_s:.0f} s" if trained_s < _MINUTES_FROM_S else f"{trained_s / 60:.1f} minutes"
+    return (
+        f"The fresh policy was trained by this demo in {time}, to show the whole way; the "
+        "shipped one was trained for longer, on many scenarios. "
+        f"Fresh against shipped: {_against(table, FRESH, 'ppo')}."
+    )
+
+
+def _against(table: Table, arm: str, other: str) -> str:
+    """What is certainly different between two arms."""
+    ratios = {"p95": _p95_ratio(table, arm, other), "work": _work_ratio(table, arm, other)}
+    if all(_change(ratio) == "unclear" for ratio in ratios.values()):
+        return "neither p95 nor work is certainly different"
+    return ", ".join(
+        f"{name} not certainly different"
+        if _change(ratio) == "unclear"
+        else f"{name} {_times(ratio)}"
+        for name, ratio in ratios.items()
+    )
+
+
+def _p95_ratio(table: Table, arm: str, other: str) -> Interval:
+    return _ratio(table, arm, other, lambda pair: pair.p95_ratio)
+
+
+def _work_ratio(table: Table, arm: str, other: str) -> Interval:
+    return _ratio(table, arm, other, lambda pair: pair.background_work_ratio)
+
+
+def _ratio(table: Table, arm: str, other: str, of: Callable[[Contrast], Interval]) -> Interval:
+    """A figure of one arm over that of another, whichever way round the contrast stands."""
+    for pair in table.contrasts:
+        if (pair.arm, pair.against) == (arm, other):
+            return of(pair)
+        if (pair.arm, pair.against) == (other, arm):
+            return _inverse(of(pair))
+    return UNKNOWN
+
+
+def _change(ratio: Interval) -> Change:
+    """Whether a ratio is certainly below or above 1 by its interval."""
+    if ratio.low is None or ratio.high is None or ratio.low <= 1.0 <= ratio.high:
+        return "unclear"
+    return "lower" if ratio.high < 1.0 else "higher"
+
+
+def _inverse(ratio: Interval) -> Interval:
+    def inverse(value: float | None) -> float | None:
+        return None if value is None else 1.0 / value if value else float("inf")
+
+    return Interval(value=inverse(ratio.value), low=inverse(ratio.high), high=inverse(ratio.low))
+
+
+def _times(ratio: Interval) -> str:
+    """A ratio that is certainly not 1 in words, as ``33 to 151 times lower``."""
+    change = _change(ratio)
+    factor = _inverse(ratio) if change == "lower" else ratio
+    ends = [_factor(end) for end in (factor.low, factor.high) if end is not None]
+    return f"{' to '.join(ends)} times {change}"
+
+
+def _factor(value: float) -> str:
+    if value >= _WHOLE_FROM:
+        return f"{value:.0f}" if value < _MANY else f"over {_MANY:.0f}"
+    return f"{value:.2f}" if value < _TWO_DECIMALS_BELOW else f"{value:.1f}"
+
+
+def _ms(metrics: Metrics) -> str:
+    return f"{number(metrics.p95_ms.value, 'ms')} ms"
+
+
+def _share(figure: Interval) -> str:
+    return "0 %" if figure.value == 0.0 else number(figure.value, "share")
+
+
+def _share_cell(figure: Interval) -> str:
+    if figure.low is None or figure.high is None:
+        return _share(figure)
+    low, high = (number(end, "share").removesuffix(" %") for end in (figure.low, figure.high))
+    return f"{_share(figure)} [{low}..{high}]"
