@@ -54,4 +54,4 @@ def test_the_default_time_gives_several_rounds_and_leaves_a_minute_for_the_set_u
     stages = plan_stages(60.0 * minutes)
     left_s = 60.0 * minutes - LOADING_S - stages.fit_s - stages.train_s
     assert minutes <= 9.0
-    assert plan_live_blocks(left_s).rounds >= 3
+    assert plan_live_blocks(left_s).rounds == 4

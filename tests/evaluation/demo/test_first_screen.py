@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from example_results import arm, comparison, exactly, figure, metrics
 
-from stallward.evaluation.demo.first_screen import HEADERS, WIDTH, demo_rows, first_screen
+from stallward.evaluation.demo.first_screen import HEADERS, WIDTH, demo_rows, first_screen, wrap
 from stallward.evaluation.results.comparison import (
     ArmFacts,
     ArmResult,
@@ -94,17 +94,25 @@ def test_the_table_fits_the_terminal(ends: tuple[float, float]) -> None:
 
 def test_the_sentence_says_what_a_user_gains() -> None:
     headline, _ = screen(contrast("none", "rule", figure(10.0, 5.0, 20.0)))
-    assert headline.startswith("Without control, p95 is 900 ms and the target is met 0 % of")
-    assert (
-        "With the tuned rule, which decides by default, p95 is 60.0 ms (5.0 to 20 times lower) "
-        "and the target is met 90 % of the time, with 10 % of the work." in headline
+    assert headline.startswith(
+        "Without control, p95 is 900 ms. The tuned rule, which decides by default, lowers it "
+        "5.0 to 20 times, to 60.0 ms; the shipped policy has 70.0 ms, which is not certainly "
+        "different. The target is met 90 % of the time with the rule and 92 % with the policy, "
+        "instead of 0 %."
+    )
+
+
+def test_the_sentence_names_the_price() -> None:
+    headline, _ = screen()
+    assert headline.endswith(
+        "The background then does 10 % and 45 % of the work that it does alone, instead of 50 %."
     )
 
 
 def test_the_sentence_says_where_nothing_is_gained() -> None:
     headline, _ = screen(contrast("none", "rule"), contrast("none", "ppo", LOWER))
-    assert "p95 is 60.0 ms (not certainly different)" in headline
-    assert "With the shipped policy, p95 is 70.0 ms (5.0 to 20 times higher)" in headline
+    assert "by default, has 60.0 ms, which is not certainly different" in headline
+    assert "the shipped policy raises it 5.0 to 20 times, to 70.0 ms" in headline
 
 
 def test_an_arm_that_no_contrast_names_is_not_certainly_different() -> None:
@@ -126,7 +134,7 @@ def test_the_sentence_says_that_it_is_the_twin() -> None:
         (HIGHER, LOWER, "The policy is the better of the two here."),
         (LOWER, ALIKE, "The rule is the better of the two here."),
         (ALIKE, HIGHER, "The rule is the better of the two here."),
-        (ALIKE, ALIKE, "This run cannot say whether the policy or the rule is better."),
+        (ALIKE, ALIKE, "This run cannot say whether the policy or the rule is better:"),
     ],
 )
 def test_the_policy_is_called_better_only_where_it_is(
@@ -163,3 +171,20 @@ def test_the_fresh_policy_is_no_more_than_it_is() -> None:
 def test_a_scenario_that_was_trained_on_is_called_so() -> None:
     assert len(screen(seen=False)[1]) == 3
     assert "trained on this scenario" in screen(seen=True)[1][-1]
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    for shift in range(12):
+        lines = wrap("x" * shift + " a target of 27 % in 3976 ms after 54 s" * 6).splitlines()
+        assert max(map(len, lines)) <= WIDTH
+        assert not [line for line in lines if line.startswith(("%", "ms ", "s "))]
+
+
+def test_what_is_alike_for_rule_and_policy_is_said_once() -> None:
+    _, notes = screen(killed=2)
+    assert notes[1].endswith(
+        "The tuned rule and the policy against latd: neither p95 nor work is certainly different."
+    )
+    _, notes = screen(contrast("latd", "rule", HIGHER), killed=2)
+    assert "The tuned rule against latd: p95 2.0 to 4.0 times lower" in notes[1]
+    assert "The policy against latd: neither" in notes[1]

@@ -132,7 +132,7 @@ class Comparison:
         with opened() as runner:
             for number, block in enumerate(missing):
                 step = part(report, number / len(missing), (number + 1) / len(missing))
-                what = f"round {block.round}/{self.request.rounds} {block.condition}"
+                what = f"round {block.round}/{self.request.rounds}: {block.condition}"
                 with timed(step, what, self.request.burn_in_s + self._block_s(block, scenario)):
                     self._run_block(runner, block, scenario)
 

@@ -8,15 +8,15 @@ from typing import Final
 CALIBRATION_S: Final = 30.0
 """Shorter than the scenario's own: the target of a demonstration may be rough."""
 BURN_IN_S: Final = 4.0
-SWITCH_S: Final = 3.5
+SWITCH_S: Final = 2.8
 """Starting and stopping the programs of a block."""
 SPARE_S: Final = 15.0
 """Kept for the report, and for a block that has to run again."""
 CONDITIONS: Final = 8
 """Three references and five arms in every round."""
-MIN_BLOCK_S: Final = 4.5
-_FIT_SHARE: Final = 0.05
-_TRAIN_SHARE: Final = 0.10
+MIN_BLOCK_S: Final = 4.0
+_FIT_SHARE: Final = 0.04
+_TRAIN_SHARE: Final = 0.07
 """Enough to show the stage, not to train a policy as good as the shipped one."""
 _MOST_ROUNDS: Final = 4
 

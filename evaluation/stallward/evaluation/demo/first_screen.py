@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -66,6 +68,12 @@ def first_screen(result: ComparisonResult, *, trained_s: float, seen: bool) -> O
     )
 
 
+def wrap(text: str) -> str:
+    """Fold a sentence to the terminal, without a line break between a number and its unit."""
+    joined = re.sub(r"(?<=\d) (?=%|ms|s\b)", "\N{NO-BREAK SPACE}", text)
+    return textwrap.fill(joined, WIDTH).replace("\N{NO-BREAK SPACE}", " ")
+
+
 def demo_rows(table: Table) -> tuple[tuple[str, ...], ...]:
     """A row for each condition, references first; with the headers within ``WIDTH`` columns."""
     alone, ample = table.references.alone, table.references.ample
@@ -96,30 +104,30 @@ def _cells(metrics: Metrics) -> tuple[str, str, str]:
 def gain(result: ComparisonResult) -> str:
     """What a user gains by the tuned rule and by the shipped policy over no control.
 
-    It says so where p95 is certainly higher, or not certainly different.
+    It says so where p95 is certainly higher, or not certainly different, and it names the price.
     """
     table = result.table
-    none = table.arms["none"].metrics
+    none, rule, policy = (table.arms[arm].metrics for arm in ("none", "rule", "ppo"))
     where = "On the twin, without" if result.mode == "twin" else "Without"
     return (
-        f"{where} control, p95 is {_ms(none)} and the target is met "
-        f"{_share(none.slo_attainment)} of the time, while the background does "
-        f"{_share(none.background_work)} of the work that it does alone. With the tuned rule, "
-        f"which decides by default, {_effect(table, 'rule')}. With the shipped policy, "
-        f"{_effect(table, 'ppo')}."
+        f"{where} control, p95 is {_ms(none)}. The tuned rule, which decides by default, "
+        f"{_effect(table, 'rule')}; the shipped policy {_effect(table, 'ppo')}. "
+        f"The target is met {_share(rule.slo_attainment)} of the time with the rule and "
+        f"{_share(policy.slo_attainment)} with the policy, instead of "
+        f"{_share(none.slo_attainment)}. The background then does "
+        f"{_share(rule.background_work)} and {_share(policy.background_work)} of the work that "
+        f"it does alone, instead of {_share(none.background_work)}."
     )
 
 
 def _effect(table: Table, arm: str) -> str:
-    """The figures of an arm, and whether its p95 is certainly different from no control's."""
-    metrics = table.arms[arm].metrics
+    """What an arm does to p95, as far as it is certain."""
+    p95 = _ms(table.arms[arm].metrics)
     ratio = _p95_ratio(table, arm, "none")
-    change = "not certainly different" if _change(ratio) == "unclear" else _times(ratio)
-    return (
-        f"p95 is {_ms(metrics)} ({change}) and the target is met "
-        f"{_share(metrics.slo_attainment)} of the time, with "
-        f"{_share(metrics.background_work)} of the work"
-    )
+    change = _change(ratio)
+    if change == "unclear":
+        return f"has {p95}, which is not certainly different"
+    return f"{'lowers' if change == 'lower' else 'raises'} it {_factors(ratio)} times, to {p95}"
 
 
 def _policy_note(table: Table) -> str:
@@ -128,23 +136,26 @@ def _policy_note(table: Table) -> str:
     work = _change(_work_ratio(table, "ppo", "rule"))
     gains = (latency == "lower") + (work == "higher")
     losses = (latency == "higher") + (work == "lower")
+    differences = _against(table, "ppo", "rule")
     if not gains and not losses:
-        verdict = "This run cannot say whether the policy or the rule is better"
-    elif gains and losses:
+        return f"This run cannot say whether the policy or the rule is better: {differences}."
+    if gains and losses:
         verdict = "Neither the policy nor the rule is better in both"
     else:
         verdict = f"The {'policy' if gains else 'rule'} is the better of the two here"
-    return f"{verdict}. The policy against the rule: {_against(table, 'ppo', 'rule')}."
+    return f"{verdict}. The policy against the rule: {differences}."
 
 
 def _latd_note(table: Table) -> str:
     """What the published rule kills, and whether what ships is better."""
     killed = table.arms["latd"].facts.terminated_processes
     count = f"{killed or 'no'} background process{'es' * (killed != 1)}"
+    rule, policy = (_against(table, arm, "latd") for arm in ("rule", "ppo"))
+    differences = f"{rule}. The policy against latd: {policy}"
     return (
-        f"latd, the published rule, killed {count}. "
-        f"The tuned rule against latd: {_against(table, 'rule', 'latd')}. "
-        f"The policy against latd: {_against(table, 'ppo', 'latd')}."
+        f"latd, the published rule, killed {count}. The tuned rule "
+        f"{'and the policy ' if rule == policy else ''}against latd: "
+        f"{rule if rule == policy else differences}."
     )
 
 
@@ -205,10 +216,13 @@ def _inverse(ratio: Interval) -> Interval:
 
 def _times(ratio: Interval) -> str:
     """A ratio that is certainly not 1 in words, as ``33 to 151 times lower``."""
-    change = _change(ratio)
-    factor = _inverse(ratio) if change == "lower" else ratio
-    ends = [_factor(end) for end in (factor.low, factor.high) if end is not None]
-    return f"{' to '.join(ends)} times {change}"
+    return f"{_factors(ratio)} times {_change(ratio)}"
+
+
+def _factors(ratio: Interval) -> str:
+    """By how much a ratio is certainly not 1, in either direction."""
+    factor = _inverse(ratio) if _change(ratio) == "lower" else ratio
+    return " to ".join(_factor(end) for end in (factor.low, factor.high) if end is not None)
 
 
 def _factor(value: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import textwrap
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -32,7 +31,7 @@ from stallward.evaluation.demo.budget import (
     plan_live_blocks,
     plan_stages,
 )
-from stallward.evaluation.demo.first_screen import FRESH, WIDTH, first_screen
+from stallward.evaluation.demo.first_screen import FRESH, first_screen, wrap
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.report.html import REPORT_FILE, write_report
 from stallward.evaluation.report.opening import Opening
@@ -100,7 +99,7 @@ def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> Com
     why = "as asked with --twin" if settings.twin else why_not_live()
     recordings = settings.recordings or shipped_recordings()
     for text in _first_lines(settings, scenario, why):
-        say(textwrap.fill(text, WIDTH))
+        say(wrap(text))
     say("")
     _clear(settings.out)
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -247,9 +246,9 @@ def _conclude(out: Path, opening: Opening, say: Say, took_s: float) -> None:
     say("")
     output.table(opening.headers, opening.rows)
     say("")
-    say(textwrap.fill(opening.target, WIDTH))
+    say(wrap(opening.target))
     for text in (opening.headline, *opening.notes):
         say("")
-        say(textwrap.fill(text, WIDTH))
+        say(wrap(text))
     say("")
     say(f"{out / REPORT_FILE}  {out / RESULT_FILE}  ({took_s / 60:.1f} minutes)")
