@@ -1,14 +1,14 @@
-"""Errors of ``stallward.env``.
+"""The errors of ``stallward.env``.
 
-The tree::
+The class tree::
 
     StallwardError
-    ├── ScenarioError     a scenario file that cannot be used as it is written
-    ├── WorkloadError     a program of a scenario that is missing or failed
-    ├── RecordingError    a recording that is missing, foreign, torn or of another version
-    ├── SplitError        a split of the recordings with a mistake, or one that forbids a use
-    ├── TwinError         a twin or its parameters that cannot be used as given
-    └── SandboxError      this machine or user cannot hold the sandbox
+    ├── ScenarioError     a scenario that is missing or has a mistake in its file
+    ├── WorkloadError     a program of a scenario that is missing or fails
+    ├── RecordingError    a recording that cannot be opened or written
+    ├── SplitError        a split of the recordings that has a mistake or forbids a use
+    ├── TwinError         a twin that cannot be used as given
+    └── SandboxError      a sandbox that cannot be made on this machine by this user
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ScenarioError(StallwardError):
 
 
 class WorkloadError(StallwardError):
-    """Raised when a program of a scenario is missing, fails or writes what cannot be read."""
+    """Raised when a program of a scenario is missing, fails or writes unreadable output."""
 
 
 class SandboxError(StallwardError):
@@ -29,12 +29,12 @@ class SandboxError(StallwardError):
 
 
 class RecordingError(StallwardError):
-    """Raised when a recording is missing, foreign, truncated or of another schema version."""
+    """Raised when a recording is missing, not a recording, truncated or of another version."""
 
 
 class TwinError(StallwardError):
-    """Raised when a twin's description or parameters cannot be used as given."""
+    """Raised when a twin's exogenous inputs or parameters cannot be used as given."""
 
 
 class SplitError(StallwardError):
-    """Raised when the split has a mistake, or held-out recordings are to be learned from."""
+    """Raised when the split has a mistake, or forbids learning from held-out recordings."""

@@ -1,9 +1,16 @@
-"""The reward: background progress less what the application pays for it, and less switching.
+"""The objective: the background's progress, less a price for what the application suffers.
 
-What the application pays is what comparisons hold against a policy, each at a price of its own:
-seconds that miss the target, latency beyond what is usual with ample memory, and requests slower
-than nearly all are then. Pure functions of one node. A reward of 1 is the whole background at full
-speed with nothing to pay.
+Training, choosing between policies and comparisons on live nodes all use it. The application
+suffers in three ways, each with its own price (``SUFFERED``): windows that miss the target,
+latency beyond the latency baseline, and slow requests.
+
+- :func:`reward` is the objective of one tick. It is 1 when the whole background runs at full
+  speed, the application suffers nothing and no lever moves.
+- :func:`constrained_score` is the objective of whole episodes. It penalises only the suffering
+  beyond an allowance.
+
+All functions are pure. Those marked with ``model`` also run in compiled code, for eight nodes at
+once.
 """
 
 from __future__ import annotations
@@ -23,33 +30,38 @@ from stallward.env.twin.simd.values import is_nan, maximum, minimum, where
 Array = NDArray[np.float64]
 
 SUFFERED: Final = ("window_violated", "excess", "slow")
-"""What a comparison holds against a policy: windows over the target, the mean, and the tail."""
+"""What the application suffers: the share of windows over the target, the excess of the mean
+latency over the baseline, and the share of slow requests."""
 PENALTIES: Final = np.array([10.0, 2.0, 10.0])
-"""A hundredth of all windows or requests beyond those allowed costs a tenth of full speed, and so
-does a mean that is 5 % longer."""
-TAIL: Final = 1.15
-"""Requests slower than this many times the p99 with ample memory are slow ones: where one in a
-hundred is, the p99 is 15 % longer."""
-TARGET: Final = 1.5
-"""The usual target is so many times the p99 with ample memory."""
-_NEAR: Final = TAIL / TARGET
-"""Severity begins below the target. The usual one is 1.5 times the p99 with ample memory, and a
-tail 15 % longer than that one is what an application may notice."""
-_WORST: Final = 4.0
-"""A latency this many times over the target counts in full; more counts no more."""
-_LOG_WORST: Final = math.log(_WORST / _NEAR)
-MOST_EXCESS: Final = 10.0
-"""A latency this many times over the usual one counts in full; more counts no more."""
+"""The penalty for each of ``SUFFERED`` beyond the allowance, in units of full background speed. A
+hundredth of all windows or requests costs a tenth, and so does a mean that is 5 % longer."""
+
+SLOW_RATIO: Final = 1.15
+"""A request is slow when it takes more than this many times the p99 with ample memory. If one
+request in a hundred is slow, the p99 is 15 % longer."""
+TARGET_RATIO: Final = 1.5
+"""The default target is this many times the p99 with ample memory."""
+MAX_EXCESS: Final = 10.0
+"""The excess of one request is capped at this many times the latency baseline."""
+
+_ONSET_RATIO: Final = SLOW_RATIO / TARGET_RATIO
+"""Severity begins at this share of the target: with the default target, where a request becomes
+slow."""
+_WORST_RATIO: Final = 4.0
+"""Severity is 1 from this many times the target on."""
+_LOG_WORST: Final = math.log(_WORST_RATIO / _ONSET_RATIO)
 _SILENT_S: Final = 1.0
 _SILENT_REQUESTS: Final = 5.0
+"""The application is silent when it has answered nothing for ``_SILENT_S``, or for the time in
+which this many requests arrive if that is longer."""
 _REPORTED_QUANTILE: Final = 0.95
 
 
 def check_quantile(scenario: str, quantile: float) -> None:
-    """Refuse a target that no reward can judge: nodes and twins report p95 only.
+    """Refuse a target for another quantile than p95, the only one that nodes and twins report.
 
     Raises:
-        ScenarioError: If the target is about another quantile.
+        ScenarioError: If the target is for another quantile.
     """
     if quantile != _REPORTED_QUANTILE:
         raise ScenarioError(
@@ -60,9 +72,20 @@ def check_quantile(scenario: str, quantile: float) -> None:
 
 
 @model
+def mean_progress(together: float, count: float) -> float:
+    """Mean share of full speed of ``count`` running programs; 1 when none runs.
+
+    Args:
+        together: Sum of their shares.
+        count: How many programs run.
+    """
+    return where(count > 0.0, together / maximum(count, 1.0), 1.0)
+
+
+@model
 def severity(latency_ms: float, slo_ms: float) -> float:
-    """How badly a latency misses its target: 0 well below it, 1 from four times over it."""
-    ratio = maximum(latency_ms, 1e-6) / (slo_ms * _NEAR)
+    """How badly a latency misses its target: 0 well below it, 1 from four times the target on."""
+    ratio = maximum(latency_ms, 1e-6) / (slo_ms * _ONSET_RATIO)
     return minimum(maximum(log(ratio) / _LOG_WORST, 0.0), 1.0)
 
 
@@ -70,18 +93,18 @@ def severity(latency_ms: float, slo_ms: float) -> float:
 def window_severity(
     p95_ms: float, age_s: float, running_s: float, slo_ms: float, rate_per_s: float
 ) -> float:
-    """How badly the last second misses its target, by what the latency source says of it.
+    """How badly the last second misses its target, as the latency source reports it.
 
     Args:
-        p95_ms: Of the requests answered in it; NaN where there were none.
-        age_s: Since the last answer; NaN where there was none yet.
-        running_s: Since the start.
+        p95_ms: The p95 of the requests answered in that second; NaN where there were none.
+        age_s: Seconds since the last answer; NaN before the first one.
+        running_s: Seconds since the start.
         slo_ms: The target.
-        rate_per_s: Requests that arrive. A second without an answer, or the time of five
-            requests where that is longer, counts as missing the target by far.
+        rate_per_s: Mean rate of arriving requests.
 
     Returns:
-        :func:`severity` of the p95.
+        The :func:`severity` of the p95, or 1 where the application is silent: no answer for a
+        second, or for the time in which five requests arrive if that is longer.
     """
     silent_s = where(is_nan(age_s), running_s, age_s)
     late = where(is_nan(p95_ms), 0.0, severity(where(is_nan(p95_ms), slo_ms, p95_ms), slo_ms))
@@ -90,18 +113,12 @@ def window_severity(
 
 
 @model
-def mean_progress(together: float, count: float) -> float:
-    """Mean share of full speed of ``count`` programs that are on, from their sum.
+def excess(latency_ms: float, baseline_ms: float) -> float:
+    """How much longer a request took than the latency baseline, as a multiple of the baseline.
 
-    With nothing to hold back it is 1.
+    It is negative where the request was faster, and at most :data:`MAX_EXCESS`.
     """
-    return where(count > 0.0, together / maximum(count, 1.0), 1.0)
-
-
-@model
-def excess(latency_ms: float, usual_ms: float) -> float:
-    """By how many times the usual latency a request took longer; negative where it was faster."""
-    return minimum(latency_ms / usual_ms - 1.0, MOST_EXCESS)
+    return minimum(latency_ms / baseline_ms - 1.0, MAX_EXCESS)
 
 
 @model
@@ -109,46 +126,46 @@ def reward(progress: float, paid: float, moved: float, switch_cost: float) -> fl
     """The reward of one tick.
 
     Args:
-        progress: As :func:`mean_progress`.
-        paid: The prices times what the application suffered, in units of full background speed.
+        progress: The background's :func:`mean_progress`.
+        paid: What the application suffered times its prices, in units of full background speed.
         moved: How many levers moved.
-        switch_cost: Of one lever moving once.
+        switch_cost: The cost of one move of one lever.
     """
     return progress - paid - switch_cost * moved
 
 
-def in_order(
+def suffered_array(
     *, window_violated: Array | float, excess: Array | float, slow: Array | float
 ) -> Array:
-    """Figures of what was suffered as an array, in the order of ``SUFFERED``."""
+    """Put the three figures into one array, in the order of ``SUFFERED``."""
     figures = {"window_violated": window_violated, "excess": excess, "slow": slow}
     return np.array([figures[name] for name in SUFFERED])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slack:
-    """How far a policy may go beyond ample memory: the figures of the live verdict."""
+    """What the application may suffer beyond ample memory: the figures of the live verdict."""
 
     windows: float = 0.005
-    """Share of windows that miss the target, beyond those with ample memory."""
+    """Share of windows that miss the target, beyond the share with ample memory."""
     excess: float = 0.05
-    """By how many times the mean latency is longer."""
+    """Relative growth of the mean latency."""
     slow: float = 0.01
-    """Share of requests slower than 1.15 times the p99 with ample memory."""
+    """Share of slow requests: over 1.15 times the p99 with ample memory."""
 
     def as_array(self) -> Array:
-        """In the order of ``SUFFERED``, ``(len(SUFFERED), 1)``."""
-        each = in_order(window_violated=self.windows, excess=self.excess, slow=self.slow)
-        return each[:, np.newaxis]
+        """The figures in the order of ``SUFFERED``, ``(len(SUFFERED), 1)``."""
+        figures = suffered_array(window_violated=self.windows, excess=self.excess, slow=self.slow)
+        return figures[:, np.newaxis]
 
 
 def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
-    """Progress less penalties for what was suffered beyond what is allowed.
+    """Progress less the penalties for suffering beyond the allowance.
 
     Args:
-        progress: Of any shape.
-        suffered: The same with each of ``SUFFERED`` before.
-        allowed: That fits it.
+        progress: An array of any shape.
+        suffered: What the application suffered, ``(len(SUFFERED), *progress.shape)``.
+        allowed: The allowance; it broadcasts to the shape of ``suffered``.
     """
     beyond = np.maximum(suffered - allowed, 0.0)
     return np.asarray(progress - np.tensordot(PENALTIES, beyond, axes=1))
@@ -157,27 +174,27 @@ def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
 def constrained_score(
     progress: Array, suffered: Array, scenario: NDArray[np.int64], allowed: Array
 ) -> tuple[float, float]:
-    """Progress less penalties for what is suffered beyond what is allowed.
+    """The score of many episodes: the mean over scenarios of :func:`scored`.
 
-    What is allowed is a share over all episodes of a scenario: held against each episode, bad
-    luck in one would cost what good luck in another does not give back.
+    The allowance holds for the mean over all episodes of a scenario. If it held for each episode
+    alone, an unlucky episode would cost something that a lucky one could not make up for.
 
     Args:
-        progress: Of each episode.
-        suffered: In each, ``(len(SUFFERED), episodes)``.
-        scenario: Which it was, an index into ``allowed``.
-        allowed: For each scenario, ``(len(SUFFERED), scenarios)``.
+        progress: Progress of each episode.
+        suffered: What the application suffered in each, ``(len(SUFFERED), episodes)``.
+        scenario: The scenario of each episode, an index into the columns of ``allowed``.
+        allowed: The allowance of each scenario, ``(len(SUFFERED), scenarios)``.
 
     Returns:
-        The mean over the scenarios that there are, and its standard error.
+        The mean over the scenarios that occur, and its standard error.
     """
     scores, variances = [], []
     for index in np.unique(scenario):
         mine = scenario == index
         means = suffered[:, mine].mean(axis=1)
         scores.append(float(scored(progress[mine].mean(), means, allowed[:, index])))
-        priced = np.where(means > allowed[:, index], PENALTIES, 0.0)
-        parts = progress[mine] - priced @ suffered[:, mine]
+        prices = np.where(means > allowed[:, index], PENALTIES, 0.0)
+        episode_scores = progress[mine] - prices @ suffered[:, mine]
         count = int(mine.sum())
-        variances.append(float(parts.var(ddof=1)) / count if count > 1 else 0.0)
+        variances.append(float(episode_scores.var(ddof=1)) / count if count > 1 else 0.0)
     return float(np.mean(scores)), float(np.sqrt(np.sum(variances)) / len(scores))

@@ -1,4 +1,4 @@
-"""A small twin for tests: an application that reads files, and more background than fits."""
+"""A small twin for tests: an application that reads files, beside too much background work."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters
 
 HOG = SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,))
-"""Alone it wants 352 MiB."""
+"""A background program with a working set of 352 MiB."""
 
 
 def small_twin(*slots: SlotProgram) -> FittedTwin:
-    """400 MiB for an application of 156 MiB and some programs, :data:`HOG` by default."""
+    """Make a twin with 400 MiB for an application of 156 MiB and ``slots``, by default a hog."""
     scenario = Exogenous(
         name="small",
         zone_bytes=400 << 20,

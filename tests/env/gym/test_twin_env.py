@@ -21,7 +21,7 @@ from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_S
 from stallward.agent.observation.raw import NODE
 from stallward.env.errors import TwinError
 from stallward.env.gym.twin_env import TwinEnv
-from stallward.env.gym.vec_env import Others, TwinVec
+from stallward.env.gym.vec_env import RollIn, TwinVec
 from stallward.env.objective import excess, mean_progress, reward, severity, window_severity
 from stallward.env.simulation.nuisance import NO_NUISANCE, Nuisance
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
@@ -112,14 +112,14 @@ def test_the_batch_resets_in_the_same_step_and_reports_episodes() -> None:
     vec.close()
 
 
-def test_others_hold_the_levers_first_whatever_is_asked_for_and_then_no_more() -> None:
+def test_actions_have_no_effect_during_a_roll_in_and_all_effect_after_it() -> None:
     settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=20.0)
-    others = Others(share=1.0, longest_s=6.0)
+    others = RollIn(share=1.0, longest_s=6.0)
     limits = [OBSERVATION_NAMES.index(f"slot{i}_limit_ratio") for i in range(2)]
     paused = OBSERVATION_NAMES.index("slot0_paused")
     runs = []
     for action in (RUN, PAUSE):
-        vec = TwinVec([TWIN], 32, settings, others=others, seed=3)
+        vec = TwinVec([TWIN], 32, settings, roll_in=others, seed=3)
         vec.reset()
         vec.simulation.steps[:] = 0
         runs.append(np.array([vec.step(np.tile(action, (32, 1)))[0] for _ in range(60)]))
@@ -138,15 +138,15 @@ def test_others_hold_the_levers_first_whatever_is_asked_for_and_then_no_more() -
     plain = TwinVec([TWIN], 4, settings, seed=3)
     plain.reset()
     seen = [np.asarray(plain.step(np.tile(PAUSE, (4, 1)))[0]) for _ in range(3)]
-    assert (np.max(seen, axis=0)[:, paused] > 0.0).all(), "nobody else, unless asked for"
+    assert (np.max(seen, axis=0)[:, paused] > 0.0).all(), "no roll-in unless asked for"
 
 
-def test_only_the_critic_is_told_what_no_policy_can_see() -> None:
+def test_only_an_asymmetric_critic_sees_what_no_policy_can_know() -> None:
     roomy = replace(TWIN, scenario=replace(SCENARIO, name="roomy", zone_bytes=8 << 30))
     settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=4.0)
-    others = Others(share=1.0, longest_s=2.0)
+    others = RollIn(share=1.0, longest_s=2.0)
     plain, telling = (
-        TwinVec([TWIN, roomy], 64, settings, others=others, tells_critic=tells, seed=3)
+        TwinVec([TWIN, roomy], 64, settings, roll_in=others, asymmetric=tells, seed=3)
         for tells in (False, True)
     )
     telling.simulation.terms.prices[:, 1] = (np.e**4 - 1.0, 1.0, 1.0)
@@ -163,7 +163,7 @@ def test_only_the_critic_is_told_what_no_policy_can_see() -> None:
         said, before = told[:, -1] > 0.0, telling.simulation.scenario.copy()
         seen, of_plain, _, _ = (np.asarray(x) for x in plain.step(np.tile(RUN, (64, 1))))
         told, rewards, done, _ = (np.asarray(x) for x in telling.step(np.tile(RUN, (64, 1))))
-        np.testing.assert_array_equal(telling.in_others_hands, said)
+        np.testing.assert_array_equal(telling.rolling_in, said)
         np.testing.assert_array_equal(telling.scenario, before)
         same = before == 0
         np.testing.assert_array_equal(rewards[same], 0.25 * of_plain[same])
@@ -241,8 +241,8 @@ def test_copies_of_nodes_do_what_the_nodes_do() -> None:
     for _ in range(30):
         one.step(rng.integers([2, 6] * 4 + [1], size=(12, 9)))
     copies, other = (Simulation([TWIN], 12, settings, seed=4) for _ in range(2))
-    copies.become(one, np.arange(12))
-    other.become(one, np.arange(12)[::-1])
+    copies.copy_from(one, np.arange(12))
+    other.copy_from(one, np.arange(12)[::-1])
     assert copies.twin.nodes.time_s.min() > 5.0
     for _ in range(20):
         actions = rng.integers([2, 6] * 4 + [1], size=(12, 9))
@@ -262,7 +262,7 @@ def test_the_usual_latency_is_known_from_before_on_as_many_nodes_as_asked_for() 
             )
         )
         simulation = Simulation([TWIN], 256, settings, seed=2)
-        simulation.terms.usual_ms[:] = 4.0
+        simulation.terms.baseline_ms[:] = 4.0
         simulation.reset(np.ones(256, dtype=bool))
         for _ in range(10):
             found = simulation.step(idle).observation[:, place]
@@ -340,7 +340,7 @@ def test_what_requests_take_is_held_against_what_is_usual() -> None:
     )
     simulation = Simulation([TWIN], 4, replace(settings, ticks_per_action=1), seed=1)
     simulation.reset(np.ones(4, dtype=bool))
-    simulation.terms.usual_ms[:], simulation.terms.slow_ms[:] = 8.0, 11.0
+    simulation.terms.baseline_ms[:], simulation.terms.slow_ms[:] = 8.0, 11.0
     for _ in range(20):
         found = simulation.step(np.tile(RUN, (4, 1)))
         count, ms = simulation.twin.nodes.probe_weight, simulation.twin.nodes.probe_ms

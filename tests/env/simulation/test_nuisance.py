@@ -12,7 +12,7 @@ from stallward.env.simulation.nuisance import (
     MISSING_SHARE,
     NO_NUISANCE,
     NUMBERS,
-    SENSES,
+    SENSORS,
     draw_sensors,
 )
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
@@ -29,7 +29,7 @@ def drawn(amount: float = 1.0, nodes: int = 4000) -> tuple[np.ndarray, np.ndarra
 
 
 def test_no_feature_is_off_twice_and_latencies_and_levers_never() -> None:
-    columns = [column for sense in SENSES for column in sense.columns()]
+    columns = [column for sense in SENSORS for column in sense.columns()]
     assert len(columns) == len(set(columns))
     left = {name for i, name in enumerate(OBSERVATION_NAMES) if i not in columns}
     latencies = {"latency_p95_ratio", "latency_p95_ratio_8s", "latency_mean_ratio_1s"}
@@ -98,7 +98,7 @@ def test_a_copy_of_a_node_has_its_sensors() -> None:
     source, copy = (Simulation([small_twin()], 8, settings, seed=seed) for seed in (1, 2))
     for simulation in (source, copy):
         simulation.reset(np.ones(8, dtype=bool))
-    copy.become(source, np.arange(8)[::-1])
+    copy.copy_from(source, np.arange(8)[::-1])
     np.testing.assert_array_equal(copy.observation, source.observation[::-1])
     copy.step(np.tile(RUN, (8, 1)))
     source.step(np.tile(RUN, (8, 1)))

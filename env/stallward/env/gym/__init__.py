@@ -1,1 +1,1 @@
-"""The Gymnasium and stable-baselines3 faces of the environments."""
+"""The environments as Gymnasium and stable-baselines3 see them."""

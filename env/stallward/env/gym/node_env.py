@@ -1,8 +1,8 @@
 """``stallward/Node-v0``: a real sandbox under real pressure as a Gymnasium environment.
 
-A step takes as long as it says: a decision holds for two ticks of 0.1 s of wall time. Sensors,
-levers and guard are the daemon's. It needs what the sandbox needs (root, PSI, a writable memory
-controller, swap), from the first ``reset`` on.
+It runs in real time: a step is one decision, which holds for two ticks of 0.1 s. Sensors, levers
+and guard are the daemon's. From the first ``reset`` on it needs the means of the sandbox: root,
+PSI, a writable memory controller and swap.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ _DEFAULT_SLO_MS = 100.0
 
 
 class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
-    """A live block of a scenario; an episode starts it afresh.
+    """A live block of a scenario; each episode starts a new one.
 
-    Progress is relative to the rates of the scenario's fitted twin; without one, to the best
-    rate seen. Latency counts by the p95 of the last second.
+    Progress is relative to the rates of the scenario's fitted twin or, without one, to the best
+    rate seen so far. The latency that counts is the p95 of the last second.
 
     Args:
         scenario: Name of a shipped scenario, or a TOML file.
-        settings: Episode length, price, switch cost and guard budgets (nuisance is the node's).
+        settings: Episode length, price, switch cost and guard budgets. Nuisance settings have no
+            effect: a real node brings its own.
         slo_ms: The target; by default the scenario's or its twin's.
-        cache_dir: Where data and swap file are kept.
+        cache_dir: Folder for the scenario's data and the swap file.
         render_mode: Nothing is rendered.
     """
 
@@ -72,7 +73,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         self._full_per_s = np.zeros(len(self.scenario.background))
         self.slo_ms = slo_ms or self.scenario.protected.slo.latency_ms or _DEFAULT_SLO_MS
         self._rate_per_s = _DEFAULT_RATE_PER_S
-        with contextlib.suppress(RegistryError):  # no twin of it: rates are learned as they come
+        with contextlib.suppress(RegistryError):  # no twin: full speed is learned on the way
             twin = load_fitted(find_twin(self.scenario.name)).scenario
             self._full_per_s = np.array([slot.units_per_s for slot in twin.slots])
             self.slo_ms = slo_ms or twin.slo_ms
@@ -134,12 +135,12 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
             observation = self._encoder.encode(raw)
             violated[k] = self._violated(raw)
         self._steps += 1
-        # It is a rate over the last second, and reading it means reading the logs of all work.
+        # Once a step is enough: it is a rate over a second, and costs reading all logs of work.
         progress = self._progress()
         price, switch_cost = self.settings.price, self.settings.switch_cost
         rewards = [
-            reward(progress, price * float(bad), float(moved), switch_cost)
-            for bad, moved in zip(violated, switches, strict=True)
+            reward(progress, price * float(severity), float(moved), switch_cost)
+            for severity, moved in zip(violated, switches, strict=True)
         ]
         value = sum(rewards) / ticks
         ended = self._steps * ticks * TICK_S >= self.settings.episode_s
@@ -171,7 +172,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         )
 
     def _act(self, action: list[int]) -> float:
-        """Guard and apply; returns how many levers moved."""
+        """Let the guard review the action and apply the result; return how many levers moved."""
         sample = self._last
         states = sample.slot_states[:SLOTS]
         desired = decode_action(action, states, self._guard.floors_bytes)
@@ -189,11 +190,11 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         left_s = self._due_s - time.monotonic()
         if left_s > 0:
             time.sleep(left_s)
-        else:  # a late tick is not made up for by short ones
+        else:  # after a late tick the next ones keep their full length
             self._due_s -= left_s
 
     def _progress(self) -> float:
-        """Mean share of full speed of the slots over the last second."""
+        """Mean share of full speed of the slots in the last second."""
         units, now_s = self._block.units(), time.monotonic()
         rates = np.array(
             [
@@ -206,7 +207,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         return mean_progress(float(share.sum()), float(len(share)))
 
     def _violated(self, raw: RawFrame) -> float:
-        """Severity of the last second."""
+        """How badly the last second missed the target."""
         return window_severity(
             raw.node[NODE["latency_p95_ms"]],
             raw.node[NODE["latency_age_s"]],

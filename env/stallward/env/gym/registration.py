@@ -1,8 +1,8 @@
-"""Makes the environments known to Gymnasium, without importing it for those who do not use it.
+"""Registers the environments with Gymnasium, without importing it.
 
-Programs of a scenario import ``stallward.env`` inside the memory-limited sandbox: 30 MB of
-Gymnasium would be theirs to page. So the ids are registered when Gymnasium is there already,
-or else at the moment it is imported.
+Programs of a scenario import ``stallward.env`` inside the memory-limited sandbox, where the 30 MB
+of Gymnasium would count. So the ids are registered at once if Gymnasium is imported already, and
+otherwise as soon as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIVE: Final = "stallward/Node"
 
 
 def register() -> None:
-    """Register the environments, or arrange that importing Gymnasium does."""
+    """Register the environments now, or when Gymnasium is imported."""
     if "gymnasium" in sys.modules:
         _register(sys.modules["gymnasium"])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -32,7 +32,7 @@ def register() -> None:
 
 
 def _register(gymnasium: Any) -> None:
-    if not hasattr(gymnasium, "register"):  # it is being imported right now, by somebody else
+    if not hasattr(gymnasium, "register"):  # its import is still under way elsewhere
         return
     for name, entry_point in IDS.items():
         if name not in gymnasium.registry:
@@ -42,7 +42,7 @@ def _register(gymnasium: Any) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds Gymnasium as usual and registers once it is loaded."""
+    """Finds Gymnasium as imports do, and registers the environments once it is loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -19,7 +19,7 @@ from stallward.models.registry import find_twin
 
 
 def spaces() -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[NDArray[np.int64]]]:
-    """Observation and action space: ``agent.observation`` raw, ``agent.desired``'s table."""
+    """The observation and action spaces, of ``agent.observation`` and ``agent.desired``."""
     box: Any = gymnasium.spaces.Box(
         low=-OBSERVATION_BOUND,
         high=OBSERVATION_BOUND,
@@ -30,11 +30,11 @@ def spaces() -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[NDAr
 
 
 class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
-    """One node of the twin. A step is one decision: it holds for two ticks of 0.1 s.
+    """One node of the twin. A step is one decision, which holds for two ticks of 0.1 s.
 
-    Infos hold ``progress`` (of the background, share of full speed), ``violated``
-    (severity of the last second), ``window_violated`` (whether the last window of at least a
-    second and 20 requests missed the target) and ``switches``.
+    Infos hold ``progress`` (the background's share of full speed), ``violated`` (severity of the
+    last second), ``window_violated`` (1 if the last window of at least a second and 20 requests
+    missed the target) and ``switches`` (how many levers moved).
 
     Args:
         twins: Fitted twins, their names or paths; all shipped ones by default.

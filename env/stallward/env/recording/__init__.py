@@ -1,1 +1,1 @@
-"""What one run left behind, and which recordings may be learned from."""
+"""Recordings of runs, and the split that says which of them may be learned from."""

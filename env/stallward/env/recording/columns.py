@@ -1,8 +1,8 @@
-"""Tick records as columns: which column holds which signal, in one place.
+"""Turns tick records into columns.
 
-Column names: ``zone_``, ``protected_``, ``slot0_`` ... and ``node_`` before the name of the
-field in ``stallward.proto.v1``; the unit ends the name. Lever states of a slot are
-``slot0_state_*``; the timings of the tick ``timing_*``.
+A column is named after the field in ``stallward.proto.v1``, which ends in its unit. Its prefix is
+``zone_``, ``protected_``, ``slot0_`` ... or ``node_``. The lever states of a slot are
+``slot0_state_*``, and the timings of the tick are ``timing_*``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLOATS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
 
 
 def tick_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
-    """Every raw signal, lever state and timing of ``records``, one row each."""
+    """Every raw signal, lever state and timing; one row for each of ``records``."""
     columns: dict[str, pa.Array] = {
         "sequence": pa.array([r.sequence for r in records], pa.int64()),
         "time_s": pa.array([r.time_s for r in records], pa.float64()),
@@ -50,7 +50,7 @@ def tick_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
 
 
 def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
-    """What was desired, granted and applied, and with what probability, one row a tick."""
+    """What was desired, granted and applied, with the propensity; one row for each tick."""
     columns: dict[str, pa.Array] = {
         "sequence": pa.array([r.sequence for r in records], pa.int64()),
         "time_s": pa.array([r.time_s for r in records], pa.float64()),
@@ -71,18 +71,18 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
         stopped = [",".join(str(p.pid) for p in s.stopped) for s in states]
         columns[f"{kind}_stopped_pids"] = pa.array(stopped, pa.string())
         for i in range(slots):
-            wanted = [_item(s.slots, i) for s in states]
+            slot_states = [_item(s.slots, i) for s in states]
             columns[f"{kind}_slot{i}_paused"] = pa.array(
-                [bool(w is not None and w.paused) for w in wanted], pa.bool_()
+                [bool(slot is not None and slot.paused) for slot in slot_states], pa.bool_()
             )
             columns[f"{kind}_slot{i}_limit_bytes"] = pa.array(
-                [_field(w, "limit_bytes") for w in wanted], pa.int64()
+                [_field(slot, "limit_bytes") for slot in slot_states], pa.int64()
             )
     return _present(columns)
 
 
 def _present(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Leave out what was absent throughout."""
+    """Leave out the columns that hold no value at all."""
     always = ("sequence", "time_s")
     return {
         name: column
@@ -102,7 +102,7 @@ def _leaves(descriptor: Any) -> Iterator[FieldDescriptor]:
 
 
 def _message_columns(prefix: str, messages: Sequence[Any]) -> dict[str, pa.Array]:
-    """One column for each scalar field of ``messages`` (``None`` where there is no message)."""
+    """One column for each scalar field; ``messages`` may hold ``None`` for an absent message."""
     example = next((m for m in messages if m is not None), None)
     if example is None:
         return {}
@@ -118,7 +118,7 @@ def _message_columns(prefix: str, messages: Sequence[Any]) -> dict[str, pa.Array
 
 
 def _field(message: Any, name: str) -> Any:
-    """A field's value; ``None`` where the message or an optional field is absent."""
+    """The value of a field; ``None`` where the message or an optional field is absent."""
     if message is None:
         return None
     descriptor = message.DESCRIPTOR.fields_by_name[name]
@@ -144,12 +144,12 @@ def _action_text(decision: pb.Decision) -> str:
 
 
 def _notes_text(record: pb.TickRecord) -> str:
-    """The reasons of a tick as sentences; empty for none."""
+    """The reasons in a tick record as sentences; empty if there are none."""
     return "; ".join(reason_notes(reasons_from_wire(record)))
 
 
 def _applied_text(record: pb.TickRecord) -> str:
-    """The levers that were asked to change, as JSON; empty for none."""
+    """The changes that levers were asked for, as JSON; empty if there are none."""
     if not record.applied:
         return ""
     return json.dumps(
@@ -158,16 +158,19 @@ def _applied_text(record: pb.TickRecord) -> str:
 
 
 def _process_columns(records: Sequence[pb.TickRecord], slot: int) -> dict[str, pa.Array]:
-    """How many processes a slot had and how many were stopped one by one; null if not read."""
+    """Counts of a slot's processes and stopped processes, and its highest OOM score.
+
+    They are null where the processes were not read.
+    """
     counts: list[int | None] = []
     stopped: list[int | None] = []
     scores: list[int | None] = []
     for record in records:
-        mine = [p for p in record.sample.processes if p.slot == slot]
+        processes = [p for p in record.sample.processes if p.slot == slot]
         known = record.sample.processes_known
-        counts.append(len(mine) if known else None)
-        stopped.append(sum(p.stopped for p in mine) if known else None)
-        scores.append(max((p.oom_score for p in mine), default=None) if known else None)
+        counts.append(len(processes) if known else None)
+        stopped.append(sum(p.stopped for p in processes) if known else None)
+        scores.append(max((p.oom_score for p in processes), default=None) if known else None)
     return {
         f"slot{slot}_processes": pa.array(counts, pa.int64()),
         f"slot{slot}_stopped_processes": pa.array(stopped, pa.int64()),

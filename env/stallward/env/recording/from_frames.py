@@ -1,9 +1,8 @@
-"""From what a daemon recorded on a node of its own to a recording that every tool opens.
+"""Converts what a daemon recorded on a node into a recording.
 
-The daemon leaves frames of tick records only (``stallward.actuator.record.frames``). The
-application's own log, read as the daemon's configuration says, becomes the requests. What nobody
-measured
-stays out: there is no work of the background.
+The daemon writes frames of tick records only (``stallward.actuator.record.frames``). The requests
+come from the application's own log, which is read as the daemon's configuration says. The
+recording has no background work, because nothing on the node measures it.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ from stallward.env.scenario.scenario import LatencyLines
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _CLOCKS_APART_S: Final = 1e6
-"""Unix time and time since boot differ by more, unless a machine runs for decades."""
+"""Times later than the end of the run by more are Unix times and not monotonic ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What became of a daemon's frames."""
+    """The result of a conversion."""
 
     ticks: int
     requests: int
     length_s: float
     left_out_ticks: int
-    """From before the last boot: their clock is another one."""
+    """Ticks from before the last boot, whose monotonic clock was another one."""
     torn_bytes: int
-    """What a crash tore off the end."""
+    """Bytes at the end that a crash left incomplete."""
 
     @property
     def summary(self) -> str:
-        """All of it in a line."""
+        """The result in one line."""
         parts = [f"{self.ticks} ticks of {self.length_s:.0f} s", f"{self.requests} requests"]
         if self.left_out_ticks:
             parts.append(f"{self.left_out_ticks} ticks from before the last boot left out")
@@ -61,18 +60,18 @@ class Converted:
 def convert_frames(
     source: Path, out: Path, *, config: Path, name: str, requests: Path | None = None
 ) -> Converted:
-    """Write the recording ``out`` from what a daemon left in ``source``.
+    """Write the recording ``out`` from the frames that a daemon left in ``source``.
 
     Args:
         source: The daemon's ``record.dir``, or the frames file in it.
         out: The recording's directory, which must not exist yet.
-        config: The daemon's configuration: target, names of the slots, how to read requests.
-        name: What the recording calls its scenario.
+        config: The daemon's configuration: the target, the slots, and how to read the log.
+        name: The name of the scenario in the recording.
         requests: The application's log; ``None`` takes the one that the configuration names.
 
     Raises:
         UsageError: If there are no frames in ``source`` or ``out`` exists.
-        StallwardError: If a file cannot be read or is not what it should be.
+        StallwardError: If a file cannot be read or has the wrong content.
     """
     if out.exists():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
@@ -83,29 +82,29 @@ def convert_frames(
             next_step="Give the directory that [record] of the daemon's configuration names.",
         )
     settings = load_config(config)
-    everything = list(read_ticks(file))
-    ticks = since_boot(everything)
+    all_ticks = list(read_ticks(file))
+    ticks = since_boot(all_ticks)
     if len(ticks) < 2:
         raise RecordingError(
             f"{file} holds {len(ticks)} ticks.", next_step="Let the daemon run a little longer."
         )
     run = _run_info(ticks, settings, name)
-    asked = _requests(settings.latency, requests, ticks, run)
-    write_recording(out, run=run, ticks=ticks, requests=asked, units=Units.empty())
+    logged = _requests(settings.latency, requests, ticks, run)
+    write_recording(out, run=run, ticks=ticks, requests=logged, units=Units.empty())
     return Converted(
         ticks=len(ticks),
-        requests=asked.scheduled_s.size,
+        requests=logged.scheduled_s.size,
         length_s=run.end_s - run.start_s,
-        left_out_ticks=len(everything) - len(ticks),
+        left_out_ticks=len(all_ticks) - len(ticks),
         torn_bytes=extent(file).torn_bytes,
     )
 
 
 def read_ticks(file: Path) -> Iterator[pb.TickRecord]:
-    """The tick records of a frames file; ends cleanly where a crash tore it.
+    """Yield the tick records of a frames file, up to an incomplete one that a crash left.
 
     Raises:
-        FramesError: If it cannot be read or holds something else.
+        FramesError: If the file cannot be read or holds other frames.
     """
     for payload in read_frames(file):
         try:
@@ -118,7 +117,7 @@ def read_ticks(file: Path) -> Iterator[pb.TickRecord]:
 
 
 def since_boot(ticks: Sequence[pb.TickRecord]) -> Sequence[pb.TickRecord]:
-    """The ticks after the last at which the clock went back: CLOCK_MONOTONIC starts at boot."""
+    """The ticks after the last boot, which sets CLOCK_MONOTONIC back to 0."""
     times_s = np.array([tick.time_s for tick in ticks])
     back = np.flatnonzero(np.diff(times_s) < 0)
     return ticks[int(back[-1]) + 1 :] if back.size else ticks
@@ -150,7 +149,7 @@ def _run_info(ticks: Sequence[pb.TickRecord], settings: DaemonConfig, name: str)
 
 
 def _node(memory_total_bytes: int) -> NodeInfo:
-    """This machine, if its memory says that the ticks are of it; else what the ticks tell."""
+    """Describe this machine if its memory size matches the ticks, else only what they hold."""
     here = node_info(Path.cwd())
     if memory_total_bytes in (0, here.memory_total_bytes):
         return here
@@ -165,8 +164,8 @@ def _requests(
     ticks: Sequence[pb.TickRecord],
     run: RunInfo,
 ) -> Requests:
-    """The requests scheduled while the daemon ran; none where no log says when."""
-    if not isinstance(source, LinesLatency):  # the other sources leave no requests behind
+    """The requests scheduled while the daemon ran; none without a log that has times."""
+    if not isinstance(source, LinesLatency):  # the other sources keep no log of requests
         if named is not None:
             raise UsageError(
                 "The configuration has no [latency] of lines: nothing says how to read requests.",
@@ -182,10 +181,10 @@ def _requests(
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}.") from error
-    found = parse_requests(text, _lines(source))
-    if found.scheduled_s.size and found.scheduled_s[-1] - run.end_s > _CLOCKS_APART_S:
-        found = _shifted(found, ticks[-1].wall_time_s - ticks[-1].time_s)
-    return found.where((found.scheduled_s >= run.start_s) & (found.scheduled_s < run.end_s))
+    logged = parse_requests(text, _lines(source))
+    if logged.scheduled_s.size and logged.scheduled_s[-1] - run.end_s > _CLOCKS_APART_S:
+        logged = _shifted(logged, ticks[-1].wall_time_s - ticks[-1].time_s)
+    return logged.where((logged.scheduled_s >= run.start_s) & (logged.scheduled_s < run.end_s))
 
 
 def _lines(source: LinesLatency) -> LatencyLines:

@@ -1,4 +1,4 @@
-"""What is written down about the machine something was measured on."""
+"""Describes the machine of a measurement: hardware, kernel and versions of packages."""
 
 from __future__ import annotations
 
@@ -43,26 +43,28 @@ def _cpu(path: Path) -> str:
         lines = path.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:
         return ""
-    found = {key.strip(): value.strip() for key, _, value in (li.partition(":") for li in lines)}
+    facts = {key.strip(): value.strip() for key, _, value in (li.partition(":") for li in lines)}
     names = ("model name", "cpu family", "model", "stepping")
-    return " ".join(found[name] for name in names if name in found)
+    return " ".join(facts[name] for name in names if name in facts)
 
 
 def _disk(path: Path) -> str:
     """The device and file system below ``path``; empty if not known."""
     where = path.resolve()
-    holds = [p for p in psutil.disk_partitions(all=True) if where.is_relative_to(p.mountpoint)]
-    # Of those mounted on the same folder the last one is seen.
-    found = max(reversed(holds), key=lambda p: len(p.mountpoint), default=None)
-    return "" if found is None else f"{found.device} ({found.fstype})"
+    partitions = [
+        p for p in psutil.disk_partitions(all=True) if where.is_relative_to(p.mountpoint)
+    ]
+    # Where several are mounted on one folder, the last one is visible.
+    partition = max(reversed(partitions), key=lambda p: len(p.mountpoint), default=None)
+    return "" if partition is None else f"{partition.device} ({partition.fstype})"
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide or measure."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and of the packages that results depend on."""
+    installed = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed

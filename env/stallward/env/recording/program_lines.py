@@ -1,4 +1,4 @@
-"""Reads what programs of a scenario write: lines of requests, and lines of work done. Pure."""
+"""Reads the lines that programs of a scenario write: requests and work done. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from stallward.env.recording.recording import Requests, Units
 from stallward.env.scenario.scenario import LatencyLines, UnitLines
 
 _MOST_UNITS = 1e18
-"""No program does more work: beyond, sums of it would not be exact by far."""
+"""More units than any program does; sums of such numbers would not be exact."""
 
 Fields = Callable[[str], str | None]
+"""Maps the name of a field to its text in one line; ``None`` where the line lacks it."""
 
 
 def parse_requests(text: str, source: LatencyLines, *, realtime_offset_s: float = 0.0) -> Requests:
-    """Every request in ``text``, by scheduled time; a torn last line is left out.
+    """Every request in ``text``, by scheduled time; an incomplete last line is left out.
 
     Args:
         text: The file's contents.
-        source: How to read it.
-        realtime_offset_s: CLOCK_REALTIME - CLOCK_MONOTONIC, for sources with real times.
+        source: How to read the lines.
+        realtime_offset_s: CLOCK_REALTIME - CLOCK_MONOTONIC, for sources with Unix times.
     """
     offset_s = realtime_offset_s if source.realtime else 0.0
     rows = [row for row in map(_request_reader(source), _whole_lines(text)) if row is not None]
@@ -41,11 +42,11 @@ def parse_requests(text: str, source: LatencyLines, *, realtime_offset_s: float 
 
 
 def parse_units(texts: Iterable[str], sources: Iterable[UnitLines]) -> Units:
-    """The work of all slots, each cumulative over restarts of its program.
+    """The work of all slots, cumulative over restarts of a slot's program.
 
     Args:
-        texts: One file's contents per slot, in order.
-        sources: How to read them.
+        texts: The contents of each slot's file, in the order of the slots.
+        sources: How to read each of them.
     """
     slots: list[int] = []
     times_s: list[float] = []
@@ -79,7 +80,7 @@ def _cumulated(text: str, source: UnitLines) -> Iterable[tuple[float, float]]:
         if not source.cumulative:
             total += value
         else:
-            # Less than before: the program was started again and counts from nothing.
+            # Less than before: the program was started again and counts from 0.
             total += value - before if value >= before else value
             before = value
         yield time_s, total
@@ -88,7 +89,7 @@ def _cumulated(text: str, source: UnitLines) -> Iterable[tuple[float, float]]:
 def _request_reader(
     source: LatencyLines,
 ) -> Callable[[str], tuple[float, float, float, float] | None]:
-    """A function from a line to (scheduled, sent, end, ok), or ``None`` if it is no request."""
+    """Make a function from a line to (scheduled, sent, end, ok); ``None`` if it is no request."""
     fields_of = _pattern_fields(source.pattern) if source.pattern else _columns(source.separator)
 
     def number(fields: Fields, name: str | None, unit: float) -> float | None:
@@ -96,7 +97,7 @@ def _request_reader(
         return None if text is None else float(text) * unit
 
     def read(line: str) -> tuple[float, float, float, float] | None:
-        if len(line) > LINE_BYTES:  # the daemon takes none either
+        if len(line) > LINE_BYTES:  # the daemon does not read such lines either
             return None
         fields = fields_of(line)
         try:

@@ -1,4 +1,4 @@
-"""The raw values of every tick of a recording, as arrays."""
+"""The raw frames of a recording: the values that observations are computed from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NODE_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
     "protected_refault_pages": ("protected_refault_file_pages", "protected_refault_anon_pages"),
     "latency_age_s": ("latency_last_completion_age_s",),
 }
-"""Raw columns whose name in a recording is another, or which are sums."""
+"""For raw columns of the node: the columns of a recording that add up to them."""
 
 
 _SLOT_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -39,10 +39,11 @@ _SLOT_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
         )
     },
 }  # fmt: skip
+"""For raw columns of a slot: the columns of a recording that add up to them, without prefix."""
 
 
 def recorded_frames(recording: Recording) -> list[RawFrame]:
-    """The raw frame of every tick, as the node had it."""
+    """The raw frame of every tick, as it was on the node."""
     count = len(recording.ticks["time_s"])
 
     def total(names: tuple[str, ...]) -> Array:
@@ -65,4 +66,4 @@ def recorded_frames(recording: Recording) -> list[RawFrame]:
             slots[:, i, SLOT[name]] = total(tuple(f"slot{i}_{part}" for part in names))
         slots[:, i, SLOT["present"]] = 1.0
     pairs = zip(node.tolist(), slots.tolist(), strict=True)
-    return [RawFrame(node=row, slots=of_slots) for row, of_slots in pairs]
+    return [RawFrame(node=node_row, slots=slot_rows) for node_row, slot_rows in pairs]

@@ -1,15 +1,15 @@
-"""Recordings: what one run left behind, as a directory every tool can open.
+"""Recordings: the directory of files that one run leaves behind.
 
 A recording is written whole or not at all. Its files:
 
-- ``run.json``: what was run, where and with what (:class:`RunInfo`);
-- ``ticks.parquet``: one row a tick, every raw signal with its unit in the name;
-- ``actions.parquet``: one row a tick: what was desired, granted and applied, and with what
-  probability;
-- ``requests.parquet``: one row a request of the protected application;
+- ``run.json``: what was run, where and with which versions (:class:`RunInfo`);
+- ``ticks.parquet``: one row for each tick, with every raw signal; names end in the unit;
+- ``actions.parquet``: one row for each tick: what was desired, granted and applied, and the
+  propensity;
+- ``requests.parquet``: one row for each request of the protected application;
 - ``units.parquet``: cumulative work units of every background slot.
 
-Times are CLOCK_MONOTONIC. Columns that were absent throughout are left out of the files.
+Times are CLOCK_MONOTONIC. Columns without any value are left out of the files.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from stallward.env.recording.tables import Column, read_table, write_table
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _LEAST_FOR_PACE: Final = 20
-_QUIET_S: Final = 0.5
-"""Random arrivals leave gaps; a log that is silent for longer ended before its requests did."""
+"""With fewer requests their mean interval is not known well enough."""
+_LONGEST_GAP_S: Final = 0.5
+"""Random arrivals leave gaps, but a log with a longer gap at its end lacks requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Requests:
     scheduled_s: NDArray[np.float64]
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
-    """When the answer came, or when waiting for it ended if ``ok`` is false."""
+    """When the answer came or, if ``ok`` is false, when the wait for it ended."""
     ok: NDArray[np.bool_]
 
     @classmethod
@@ -63,21 +64,21 @@ class Requests:
         )
 
     def with_unanswered(self, end_s: float, waited_until_s: float) -> Requests:
-        """These and those before ``end_s`` of which a log of answers says nothing.
+        """Add the requests before ``end_s`` that were not answered, which a log of answers lacks.
 
-        They are put evenly behind the last one, at the pace of the others. A log that ends
-        earlier than two requests before the end ends because answers did.
+        They follow the last answered one at the mean interval. They are added only if the log
+        ends more than two intervals, and half a second, before ``end_s``.
 
         Args:
-            end_s: Until when requests were sent.
-            waited_until_s: How long answers were waited for.
+            end_s: When the last requests were sent.
+            waited_until_s: When the wait for answers ended.
         """
         count = len(self.scheduled_s)
         if count < _LEAST_FOR_PACE:
             return self
         pace_s = float(self.scheduled_s[-1] - self.scheduled_s[0]) / (count - 1)
         gap_s = end_s - float(self.scheduled_s[-1])
-        if gap_s < max(_QUIET_S, 2.0 * pace_s) or pace_s <= 0.0:
+        if gap_s < max(_LONGEST_GAP_S, 2.0 * pace_s) or pace_s <= 0.0:
             return self
         missing = self.scheduled_s[-1] + np.arange(pace_s, gap_s, pace_s)
         return Requests(
@@ -108,7 +109,7 @@ class Units:
         return cls(slot=np.zeros(0, dtype=np.int32), time_s=np.zeros(0), units=np.zeros(0))
 
     def rate_per_s(self, slot: int, start_s: float, end_s: float) -> float | None:
-        """Mean units/s of ``slot`` between two times, or ``None`` without readings of it."""
+        """Mean units/s of ``slot`` between two times; ``None`` if the slot has no readings."""
         mine = self.slot == slot
         if not mine.any() or end_s <= start_s:
             return None
@@ -118,26 +119,24 @@ class Units:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One recording, loaded.
-
-    Attributes:
-        path: Its directory.
-        run: What was run.
-        ticks: Column name -> one value a tick; absent values are NaN (float64) throughout.
-        actions: Column name -> one value a tick.
-        requests: Every request, burn-in included.
-        units: Every reading, burn-in included.
-    """
+    """One recording, loaded."""
 
     path: Path
+    """The recording's directory."""
     run: RunInfo
+    """What was run."""
     ticks: Mapping[str, Column]
+    """Columns by name, with a value for each tick. A column with absent values is float64 with
+    NaN."""
     actions: Mapping[str, Column]
+    """Columns by name, with a value for each tick."""
     requests: Requests
+    """Every request, burn-in included."""
     units: Units
+    """Every reading, burn-in included."""
 
     def tick(self, name: str) -> NDArray[np.float64]:
-        """A numeric tick column; all NaN if it was absent throughout."""
+        """A numeric tick column; all NaN if the recording lacks it."""
         column = self.ticks.get(name)
         if column is None:
             return np.full(len(self.ticks["time_s"]), np.nan)
@@ -152,7 +151,7 @@ def write_recording(
     requests: Requests,
     units: Units,
 ) -> None:
-    """Write a recording whole, or leave nothing.
+    """Write a recording as a whole, or nothing.
 
     Raises:
         RecordingError: If ``path`` exists already or cannot be written.
@@ -216,7 +215,7 @@ def _request_columns(requests: Requests) -> dict[str, pa.Array]:
     scheduled_us = np.rint(requests.scheduled_s[order] * 1e6).astype(np.int64)
 
     def after(times_s: NDArray[np.float64]) -> pa.Array:
-        # Spans instead of times: small numbers, which delta encoding makes smaller still.
+        # Time since the arrival instead of the time: small numbers, which encode well.
         return pa.array(np.rint(times_s[order] * 1e6).astype(np.int64) - scheduled_us)
 
     return {

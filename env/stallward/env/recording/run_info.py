@@ -1,4 +1,4 @@
-"""``run.json`` of a recording: what was run, where and with what."""
+"""``run.json`` of a recording: what was run, where and with which versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from stallward.env.scenario.scenario import Slo
 
 SCHEMA_VERSION: Final = 2
 READABLE: Final = (1, 2)
-"""Version 1 holds times and timings as floating-point numbers, version 2 as microseconds."""
+"""The schema versions that can be read. Version 1 holds times and timings as floating-point
+numbers, version 2 holds them as whole microseconds."""
 Condition = Literal["alone", "together", "ample", "background"]
 CONDITIONS: Final[tuple[Condition, ...]] = get_args(Condition)
 
@@ -30,9 +31,9 @@ class NodeInfo:
     cpu_count: NonNegativeInt
     memory_total_bytes: NonNegativeInt
     disk: str = ""
-    """What is known of the disk that holds data and swap, in words."""
+    """Device and file system that hold data and swap; empty if unknown."""
     cpu: str = ""
-    """Which processor, in words: another one has other latencies."""
+    """Name of the processor; latencies of different processors do not compare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,36 +57,36 @@ class RunInfo:
     swap_bytes: NonNegativeInt = 0
     slot_names: tuple[str, ...] = ()
     slot_floors_bytes: tuple[NonNegativeInt, ...] = ()
-    """The least limit of each slot; empty where only the scenario says it."""
+    """The floor of each slot; empty where only the scenario has it."""
     scenario_parameters: Mapping[str, object] = field(default_factory=dict)
     """The scenario file as it was read."""
     versions: Mapping[str, str] = field(default_factory=dict)
     oom_kills: NonNegativeInt = 0
     stolen_share: NonNegativeFloat = 0.0
-    """Of the processors' measured time, what the host gave to others; 0 if unknown."""
+    """Steal time as a share of the measured CPU time; 0 if unknown."""
     policy_sha256: str = ""
-    """Of the file of the policy, or of the twin planned with, that the arm ran; empty for none."""
+    """Hash of the file that the arm used, a policy or a twin to plan with; empty for none."""
     schema: NonNegativeInt = SCHEMA_VERSION
 
     @property
     def slo_quantile(self) -> float:
-        """The quantile that the scenario's target is about.
+        """The quantile of the scenario's target.
 
         Raises:
-            RecordingError: If the recording's scenario holds none that can be.
+            RecordingError: If the recording's scenario has a quantile outside (0, 1).
         """
-        found: Any = self.scenario_parameters
+        value: Any = self.scenario_parameters
         for key in ("protected", "slo", "quantile"):
-            found = found.get(key, {}) if isinstance(found, Mapping) else {}
-        if not isinstance(found, int | float):
+            value = value.get(key, {}) if isinstance(value, Mapping) else {}
+        if not isinstance(value, int | float):
             return Slo().quantile
-        if not 0.0 < found < 1.0:
-            raise RecordingError(f"A recording's slo.quantile is {found!r:.80}.")
-        return float(found)
+        if not 0.0 < value < 1.0:
+            raise RecordingError(f"A recording's slo.quantile is {value!r:.80}.")
+        return float(value)
 
     @property
     def measured_from_s(self) -> float:
-        """Where the burn-in ends."""
+        """When the burn-in ends."""
         return self.start_s + self.burn_in_s
 
 

@@ -1,11 +1,11 @@
-"""Which recordings may be learned from: the sets train, validation and test.
+"""The split of recordings into the parts train, validation and test.
 
-The split is a file (``split.toml`` beside this module) that names whole applications, whole kinds
-of background and whole zone sizes. A scenario belongs to the most held out set of what it is made
-of, so nothing it is trained on is ever in a test.
+The split is a file (``split.toml`` beside this module). It assigns whole applications, whole kinds
+of background and whole zone sizes to a part. A scenario belongs to the most held-out part of its
+application, backgrounds and zone size, so nothing in a test has been trained on.
 
-Scenarios of users' own, which name no ``application``, have no part in it: they are theirs to
-train on.
+Scenarios of users, which name no ``application``, are outside of the split: all of them are for
+training.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stallward.env.scenario.tables import MIB
 
 Part = Literal["train", "validation", "test"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
-"""From what is learned from to what is most held out."""
+"""The parts, from the one for training to the most held-out one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,35 +61,31 @@ class _SplitTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """The split, checked: for each axis, the part of every value.
-
-    Args:
-        application: Part of each application.
-        background: Part of each kind of background.
-        zone_mib: Part of each size of the zone, in MiB.
-        path: Its file, for messages.
-    """
+    """The split, checked: the part of every value of each axis."""
 
     application: Mapping[str, Part]
+    """The part of each application."""
     background: Mapping[str, Part]
+    """The part of each kind of background."""
     zone_mib: Mapping[int, Part]
+    """The part of each zone size in MiB."""
     path: Path
+    """The file of the split, for messages."""
 
     def part_of(self, scenario: Scenario) -> Part:
         """The part that a scenario belongs to.
 
         Raises:
-            SplitError: If it has an application, and that, a kind of its background or its zone
-                size is in no part.
+            SplitError: If it has an application, and a value of one of the axes is in no part.
         """
         if not scenario.application:
             return "train"
-        found = [self._part("application", scenario.application)]
-        found += [
+        parts = [self._part("application", scenario.application)]
+        parts += [
             self._part("background", group.kind or group.name) for group in scenario.background
         ]
-        found.append(self._part("zone_mib", scenario.sandbox.limit_bytes // MIB))
-        return max(found, key=PARTS.index)
+        parts.append(self._part("zone_mib", scenario.sandbox.limit_bytes // MIB))
+        return max(parts, key=PARTS.index)
 
     def part_of_run(self, run: RunInfo) -> Part:
         """The part that a recording belongs to.
@@ -174,19 +170,16 @@ def _parts(path: Path, axis: str, listed: _Names | _Sizes) -> dict[Any, Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Recordings chosen by their part.
-
-    Args:
-        kept: Those of the parts asked for, in the order given.
-        left_out: The others, with the part of each.
-    """
+    """Recordings chosen by their part of the split."""
 
     kept: tuple[Path, ...]
+    """The recordings of the wanted parts, in the order given."""
     left_out: Mapping[Path, Part]
+    """The other recordings, with the part of each."""
 
     @property
     def note(self) -> str:
-        """What was left out, in a sentence; empty if nothing was."""
+        """The recordings left out, in one sentence; empty if there are none."""
         if not self.left_out:
             return ""
         counts = [f"{list(self.left_out.values()).count(part)} of {part}" for part in PARTS
@@ -198,11 +191,11 @@ class Chosen:
 def choose_part(
     paths: Sequence[Path], parts: Sequence[Part] = ("train",), split: Split | None = None
 ) -> Chosen:
-    """Choose the recordings that belong to some parts of the split.
+    """Choose the recordings that belong to the wanted parts of the split.
 
     Args:
         paths: Directories of recordings.
-        parts: The parts wanted; by default what may be learned from.
+        parts: The wanted parts; by default the recordings for training.
         split: The split; by default the shipped one.
 
     Raises:
@@ -222,7 +215,7 @@ def choose_part(
 
 
 def dataset_hash(paths: Sequence[Path]) -> str:
-    """SHA-256 over the contents of recordings, whatever the order of the paths.
+    """SHA-256 of the contents of recordings; the order of the paths does not matter.
 
     Raises:
         RecordingError: If a file cannot be read.
@@ -230,12 +223,12 @@ def dataset_hash(paths: Sequence[Path]) -> str:
     digests = []
     try:
         for path in paths:
-            one = hashlib.sha256()
+            recording = hashlib.sha256()
             for file in sorted(path.iterdir()):
                 if file.suffix in {".parquet", ".json"}:
-                    one.update(file.name.encode())
-                    one.update(file.read_bytes())
-            digests.append(one.hexdigest())
+                    recording.update(file.name.encode())
+                    recording.update(file.read_bytes())
+            digests.append(recording.hexdigest())
     except OSError as error:
         raise RecordingError(f"A recording cannot be read: {error}.") from error
     return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()

@@ -1,9 +1,11 @@
-"""The Parquet files of a recording: how columns are kept small, and read back as they were.
+"""Reads and writes the Parquet files of a recording, encoded to be small.
 
-Floating-point times do not compress: they are kept as whole microseconds, ``time_s`` as
-``time_us`` and ``timing_sense_ms`` as ``timing_sense_us``. Sizes that are whole pages throughout
-are counted in them, ``zone_anon_bytes`` as ``zone_anon_4kib``. Whole numbers are kept as
-differences; those that jump and floating-point ones with their bytes of one rank together.
+- Floating-point times do not compress. They are stored as whole microseconds: ``time_s`` as
+  ``time_us``, ``timing_sense_ms`` as ``timing_sense_us``.
+- Sizes that are all multiples of a page are stored in pages: ``zone_anon_bytes`` as
+  ``zone_anon_4kib``.
+- Whole numbers are delta encoded. Those that jump, and floating-point numbers, are stored with the
+  bytes of one rank together (byte stream split).
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from stallward.env.errors import RecordingError
 Column = NDArray[Any]
 
 _LEVEL: Final = 19
-"""Of zstd; a run is written once and read often."""
+"""Level of zstd: high, because a recording is written once and read often."""
 _TIMES: Final = {"time_s": "time_us", "wall_time_s": "wall_time_us"}
 _PAGE_BYTES: Final = 4096
 _JUMPING: Final = frozenset({"wait_us", "sojourn_us"})
-"""Whole numbers whose differences are no smaller than they are."""
-_KEPT_TIMES: Final = {kept: name for name, kept in _TIMES.items()}
+"""Whole numbers that delta encoding does not make smaller."""
+_STORED_TIMES: Final = {stored: name for name, stored in _TIMES.items()}
 
 
 def write_table(file: Path, columns: Mapping[str, pa.Array]) -> None:
@@ -37,8 +39,8 @@ def write_table(file: Path, columns: Mapping[str, pa.Array]) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    kept = dict(_as_kept(name, column) for name, column in columns.items())
-    table = pa.table(kept)
+    stored = dict(_as_stored(name, column) for name, column in columns.items())
+    table = pa.table(stored)
     encoding = {
         f.name: "BYTE_STREAM_SPLIT"
         if pa.types.is_floating(f.type) or f.name in _JUMPING
@@ -55,12 +57,12 @@ def write_table(file: Path, columns: Mapping[str, pa.Array]) -> None:
         column_encoding=encoding,
         write_statistics=False,
         store_schema=False,
-        write_page_checksum=True,  # zstd has none of its own: a flipped bit is another number
+        write_page_checksum=True,  # zstd has none here: a flipped bit would go unnoticed
     )
 
 
-def _as_kept(name: str, column: pa.Array) -> tuple[str, pa.Array]:
-    """A column under the name and as the numbers it is kept."""
+def _as_stored(name: str, column: pa.Array) -> tuple[str, pa.Array]:
+    """The name and the numbers with which a column is stored."""
     if name in _TIMES:
         return _TIMES[name], _whole(column, 1e6)
     if name.startswith("timing_") and name.endswith("_ms"):
@@ -77,9 +79,9 @@ def _whole(column: pa.Array, per_unit: float) -> pa.Array:
 
 
 def _as_read(name: str, column: Column) -> tuple[str, Column]:
-    """The inverse of ``_as_kept``."""
-    if name in _KEPT_TIMES:
-        return _KEPT_TIMES[name], column * 1e-6
+    """The inverse of ``_as_stored``."""
+    if name in _STORED_TIMES:
+        return _STORED_TIMES[name], column * 1e-6
     if name.startswith("timing_") and name.endswith("_us"):
         return f"{name[:-3]}_ms", column * 1e-3
     if name.endswith("_4kib"):
@@ -88,18 +90,18 @@ def _as_read(name: str, column: Column) -> tuple[str, Column]:
 
 
 def read_table(file: Path, needed: tuple[str, ...], *, ticks: bool = False) -> dict[str, Column]:
-    """Read a table; pages are compared with their checksums where they have one.
+    """Read a table, and verify the checksums of its pages.
 
     Args:
-        file: Its file.
-        needed: Columns that must be there, of numbers throughout.
-        ticks: Whether its rows are ticks, with times in seconds and timings in milliseconds.
+        file: The Parquet file.
+        needed: Columns that must be there and hold numbers only.
+        ticks: Whether rows are ticks: times are then returned in seconds, timings in ms.
 
     Returns:
-        Column name -> values; null is NaN.
+        The columns by name; null is NaN.
 
     Raises:
-        RecordingError: If it is missing, damaged, or lacks a column.
+        RecordingError: If the file is missing or damaged, or lacks a column.
     """
     try:
         table = pq.read_table(file, memory_map=False, page_checksum_verification=True)
@@ -112,7 +114,7 @@ def read_table(file: Path, needed: tuple[str, ...], *, ticks: bool = False) -> d
             next_step="Record it again with `stallward record`.",
         ) from error
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
-        # Names that are no Unicode and columns of one name twice are no ArrowException.
+        # Names that are not Unicode, or occur twice, raise no ArrowException.
         raise RecordingError(
             f"{file} is truncated, damaged or not Parquet ({type(error).__name__}).",
             next_step="Record it again with `stallward record`.",

@@ -1,1 +1,1 @@
-"""Many twin nodes stepped by actions, and what is allowed on them."""
+"""Simulations: many twin nodes behind the guard, stepped by actions, and their constraints."""

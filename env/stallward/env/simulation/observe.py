@@ -1,8 +1,8 @@
-"""The observation of twin nodes, computed from the same feature table by compiled code.
+"""Computes the observations of twin nodes in compiled code, from the same feature table.
 
 :mod:`stallward.agent.observation.encoder` defines the observation and runs on nodes. For a
-thousand simulated nodes its array operations would cost more than the twin; this does the same
-arithmetic feature by feature, as the table says. A test holds both to the same numbers.
+thousand simulated nodes its array operations would cost more than the twin itself. This module
+does the same arithmetic feature by feature. A test checks that both give the same numbers.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Observations = NDArray[np.float32]
 
 _PER_LN2: Final = 1.0 / math.log(2.0)
 _SHORTEST_S: Final = 1e-6
-"""Over less time there are no rates."""
-_OF_NODE: Final = len(NODE_FEATURES)
-_OF_SLOT: Final = len(SLOT_FEATURES)
-FEATURES: Final = _OF_NODE + SLOTS * _OF_SLOT
+"""Over a shorter time, rates are 0."""
+_NODE_FEATURES: Final = len(NODE_FEATURES)
+_SLOT_FEATURES: Final = len(SLOT_FEATURES)
+FEATURES: Final = _NODE_FEATURES + SLOTS * _SLOT_FEATURES
 _STALL, _RATE, _LOG, _OVER, _LIMIT, _FLAG = (
     int(kind) for kind in (Kind.STALL, Kind.RATE, Kind.LOG, Kind.OVER, Kind.LIMIT, Kind.FLAG)
 )
@@ -45,12 +45,12 @@ _HISTORIES: Final = len(HISTORY_S)
 
 
 def _rows(attribute: str) -> NDArray[np.int64]:
-    """Where in a frame the ``column`` or ``scale`` of each feature is."""
-    found = []
+    """The row of a frame that holds the ``column`` or ``scale`` of each feature."""
+    rows = []
     for i, feature in enumerate(FRAME_FEATURES):
         first, shape = FRAME.fields[getattr(feature, attribute)]
-        found.append(first + (i - _OF_NODE) // _OF_SLOT if shape else first)
-    return np.array(found)
+        rows.append(first + (i - _NODE_FEATURES) // _SLOT_FEATURES if shape else first)
+    return np.array(rows)
 
 
 def _values(attribute: str) -> NDArray[Any]:
@@ -64,7 +64,7 @@ _FOLDS: Final = _values("fold")
 _MOST: Final = _values("most")
 _GAINS: Final = _values("gain")
 _PROFILES: Final = np.cumsum(int(Kind.PROFILE) == _KINDS) - 1.0
-"""Of the features that ask for a profile, its index."""
+"""For each feature that flags a tuning profile, the index of the profile."""
 _REMEMBERED: Final = np.flatnonzero(_values("remembered"))
 _AVERAGES: Final = len(_REMEMBERED)
 _ALL_AVERAGES: Final = _HISTORIES * _AVERAGES
@@ -72,19 +72,20 @@ _TAUS_S: Final = np.array(HISTORY_S)
 
 
 class Encoder:
-    """What the observation of a node remembers, and its last features."""
+    """The state of a node's encoder: its last features, and its memory of earlier frames."""
 
     fresh: float
-    """1 where no frame was seen yet."""
+    """1 before the first frame, else 0."""
     time_s: float
-    """Of the frame before."""
+    """Time of the frame before."""
     known_ms: float
-    """Latency that is known as usual at the first frame; NaN where none is."""
+    """Latency baseline known before the first frame; NaN for none."""
     usual_ms: float
+    """Latency baseline."""
     average_ms: float
     averaged_s: float
     counters: Annotated[Rows, FEATURES]
-    """In the frame before, of the features that need them."""
+    """The counters of the frame before, for the features that are rates."""
     features: Annotated[Rows, FEATURES]
     averages: Annotated[Rows, _ALL_AVERAGES]
 
@@ -96,26 +97,28 @@ new_encoder: Final = local_reader(Encoder, ENCODER)
 
 @model
 def encode(frame: Frame, memory: Encoder, slots: int) -> None:
-    """Take a frame in: the features become its, the averages follow.
+    """Encode a frame: compute its features and move the remembered averages towards them.
 
     Args:
         frame: What the nodes report.
-        memory: Of the frames before.
-        slots: Slots that any of the nodes has.
+        memory: The encoder's state; it is updated.
+        slots: How many slots are in use on any of the nodes.
     """
     first = memory.fresh > 0.0
     elapsed_s = where(first, 0.0, frame.time_s - memory.time_s)
     per_s = where(elapsed_s > _SHORTEST_S, 1.0 / maximum(elapsed_s, _SHORTEST_S), 0.0)
-    _follow_usual(frame, memory, first, maximum(elapsed_s, 0.0))
-    for f in range(_OF_NODE):
+    _update_baseline(frame, memory, first, maximum(elapsed_s, 0.0))
+    for f in range(_NODE_FEATURES):
         memory.features[f] = _feature(rows_of(frame), memory, per_s, f)
     for i in range(slots):
         there = frame.present[i] > 0.0
-        for f in range(_OF_NODE + i * _OF_SLOT, _OF_NODE + (i + 1) * _OF_SLOT):
+        for f in range(
+            _NODE_FEATURES + i * _SLOT_FEATURES, _NODE_FEATURES + (i + 1) * _SLOT_FEATURES
+        ):
             value = _feature(rows_of(frame), memory, per_s, f)
             memory.features[f] = where(there, value, 0.0)
             memory.counters[f] = where(there, memory.counters[f], math.nan)
-    for f in range(_OF_NODE + slots * _OF_SLOT, FEATURES):
+    for f in range(_NODE_FEATURES + slots * _SLOT_FEATURES, FEATURES):
         memory.features[f] = 0.0
     for k in range(_HISTORIES):
         share = 1.0 - exp(maximum(elapsed_s, 0.0) / -_TAUS_S[k])
@@ -129,8 +132,8 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
 
 
 @model
-def _follow_usual(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) -> None:
-    """What :class:`stallward.agent.observation.latency_baseline.LatencyBaseline` does."""
+def _update_baseline(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) -> None:
+    """Update the latency baseline, as ``agent.observation.latency_baseline`` does on a node."""
     mean_ms, before_ms = frame.latency_mean_ms, memory.average_ms
     there = negate(is_nan(mean_ms))
     begin_ms = where(first | is_nan(before_ms), mean_ms, before_ms)
@@ -146,37 +149,38 @@ def _follow_usual(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) 
 
 @model
 def _feature(frame: Rows, memory: Encoder, per_s: float, f: int) -> float:
-    """One feature, by its kind; absent is 0."""
+    """Compute one feature by its kind; 0 where its column is absent."""
     kind, value = _KINDS[f], frame[_COLUMNS[f]]
     if kind <= _RATE:
-        growth = maximum(value - memory.counters[f], 0.0)  # one that went back was reset
+        growth = maximum(value - memory.counters[f], 0.0)  # a counter that went back was reset
         growth = where(per_s > 0.0, growth * per_s, 0.0)
         memory.counters[f] = value
         if kind == _STALL:
-            found = minimum(growth * 1e-6, _MOST[f])
+            feature = minimum(growth * 1e-6, _MOST[f])
         else:
-            found = log_of_one_plus(growth) / 10.0
+            feature = log_of_one_plus(growth) / 10.0
     elif kind <= _LIMIT:
-        found = value / frame[_SCALES[f]]
+        feature = value / frame[_SCALES[f]]
         if kind == _LOG:
-            known = log(1.0 + found) * _PER_LN2 / _FOLDS[f]
-            found = where(is_nan(found), 0.0, known)
+            known = log(1.0 + feature) * _PER_LN2 / _FOLDS[f]
+            feature = where(is_nan(feature), 0.0, known)
         elif kind == _OVER:
-            known = log(maximum(where(is_nan(found), 1.0, found), 1.0)) * _PER_LN2 / _FOLDS[f]
-            found = where(is_nan(found), 0.0, known)
+            ratio = where(is_nan(feature), 1.0, feature)
+            known = log(maximum(ratio, 1.0)) * _PER_LN2 / _FOLDS[f]
+            feature = where(is_nan(feature), 0.0, known)
         elif kind == _LIMIT:
-            found = where(is_nan(value), 1.0, found)
-        found = where(is_nan(found), 0.0, minimum(found, _MOST[f]) * _GAINS[f])
+            feature = where(is_nan(value), 1.0, feature)
+        feature = where(is_nan(feature), 0.0, minimum(feature, _MOST[f]) * _GAINS[f])
     elif kind == _FLAG:
-        found = where(value > 0.0, 1.0, 0.0)
+        feature = where(value > 0.0, 1.0, 0.0)
     else:
-        found = where(value == _PROFILES[f], 1.0, 0.0)
-    return found
+        feature = where(value == _PROFILES[f], 1.0, 0.0)
+    return feature
 
 
 @model
 def write_observation(memory: Encoder, out: Observations, at: int, lane: int) -> None:
-    """Write the observation of one of the nodes from ``at`` on into its row of ``out``."""
+    """Write the observation of node ``at + lane`` into its row of ``out``."""
     for f in range(FEATURES):
         out[at + lane, f] = value_of_lane(memory.features[f], lane)
     for f in range(OBSERVATION_SIZE - FEATURES):

@@ -1,7 +1,7 @@
 """One decision on many twin nodes: guard, twin, observation and reward in one pass.
 
-Eight nodes go through all ticks of the decision before the next eight, so that what they read
-stays near the processor.
+Eight nodes go through all ticks of the decision before the next eight do, so that their state
+stays in the processor's cache.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
-from stallward.env import objective as rewards
+from stallward.env import objective
 from stallward.env.simulation.observe import (
     ENCODER,
     Observations,
@@ -39,9 +39,9 @@ Array = NDArray[np.float64]
 Actions = NDArray[np.int64]
 
 COSTS: Final = ("violated", "excess", "slow")
-"""What has a price."""
+"""The parts of the reward that have a price: severity, excess and slow requests."""
 _VIOLATED, _EXCESS, _SLOW = range(len(COSTS))
-"""Which row of the prices is that of which cost."""
+"""The rows of the prices, in the order of ``COSTS``."""
 _PRICES: Final = len(COSTS)
 _ENTRIES: Final = len(ACTION_SIZES)
 _PROFILES: Final = len(PROFILES)
@@ -60,53 +60,54 @@ _DIRTY_BLOCK: Final = np.array(
 )
 
 
-class Seen(NamedTuple):
-    """What stands between the policies and the nodes, of as many nodes as are computed."""
+class StepBuffers(NamedTuple):
+    """The arrays between policies and nodes. Their size is rounded up to whole tiles of eight."""
 
     frames: Array
-    """Of :class:`~stallward.env.twin.frame.Frame`."""
+    """Rows of :class:`~stallward.env.twin.frame.Frame`."""
     encoders: Array
-    """Of :class:`~stallward.env.simulation.observe.Encoder`."""
+    """Rows of :class:`~stallward.env.simulation.observe.Encoder`."""
     ring: Ring
+    """Whether each slot was paused, for the ticks of the last minute."""
     observation: Observations
     """``(B, OBSERVATION_SIZE)``."""
     wanted: Actions
-    """``(B, len(ACTION_SIZES))``."""
+    """The actions of this decision, ``(B, len(ACTION_SIZES))``."""
     action: Actions
-    """The decisions before those, same shape."""
+    """The actions of the decision before, same shape."""
     slow: NDArray[np.bool_]
-    """Whether actions take hold a tick late, ``(B,)``."""
+    """Whether actions take effect a tick late, ``(B,)``."""
     late: NDArray[np.bool_]
-    """Whether the next decision sees the observation of the tick before, ``(B,)``."""
+    """Whether the next decision is made on the observation before the newest one, ``(B,)``."""
 
 
-class Terms(NamedTuple):
-    """By what nodes of each scenario are rewarded."""
+class RewardTerms(NamedTuple):
+    """The terms of the reward for each scenario."""
 
     prices: Array
-    """Of each of :data:`COSTS`, ``(len(COSTS), scenarios)``."""
-    usual_ms: Array
-    """Mean latency with ample memory, ``(scenarios,)``."""
+    """The price of each of :data:`COSTS`, ``(len(COSTS), scenarios)``."""
+    baseline_ms: Array
+    """The latency baseline: the mean with ample memory, ``(scenarios,)``."""
     slow_ms: Array
-    """Latency from which on a request is a slow one, ``(scenarios,)``."""
+    """Requests with a longer latency are slow, ``(scenarios,)``."""
 
 
 class Measured:
-    """What a decision came to on a node, means over its ticks."""
+    """The figures of one decision on a node: means over its ticks, except ``moved``."""
 
     reward: float
     progress: float
-    """Mean over the slots of their share of full speed."""
+    """Mean share of full speed of the slots."""
     violated: float
     """Severity of the last second."""
     window_violated: float
-    """1 where the last window missed the target."""
+    """1 where the last window missed the target, else 0."""
     moved: float
-    """How many levers moved; a sum."""
+    """How many levers moved: the sum over the ticks."""
     excess: float
-    """By how many times the usual latency requests took longer."""
+    """Excess of the requests' latency over the baseline."""
     slow: float
-    """Share of the requests that are slow ones."""
+    """Share of slow requests."""
 
 
 MEASURED: Final = Layout(Measured)
@@ -114,20 +115,20 @@ measured_at: Final = reader(Measured, MEASURED)
 
 
 def measured_by_name(measured: Array, nodes: int) -> dict[str, Array]:
-    """The figures of the first nodes, ``(nodes,)`` each, by their names in :class:`Measured`.
+    """Return the figures of the first ``nodes`` nodes by their names in :class:`Measured`.
 
     Args:
         measured: Rows of ``MEASURED``.
-        nodes: How many.
+        nodes: How many nodes; each figure has the shape ``(nodes,)``.
     """
     rows = measured.swapaxes(0, 1).reshape(MEASURED.rows, -1)[:, :nodes]
     return {name: rows[row] for name, (row, _) in MEASURED.fields.items()}
 
 
-def make_seen(nodes: int) -> Seen:
-    """For ``nodes`` nodes."""
+def make_buffers(nodes: int) -> StepBuffers:
+    """Make the buffers for ``nodes`` nodes."""
     size = tiles(nodes) * WIDTH
-    return Seen(
+    return StepBuffers(
         frames=FRAME.empty(nodes),
         encoders=ENCODER.empty(nodes),
         ring=levers.make_ring(nodes),
@@ -142,10 +143,10 @@ def make_seen(nodes: int) -> Seen:
 @kernel
 def step_all(
     world: World,
-    seen: Seen,
+    buffers: StepBuffers,
     measured: Array,
     rules: Rules,
-    terms: Terms,
+    terms: RewardTerms,
     switch_cost: float,
     tick: int,
     ticks: int,
@@ -154,93 +155,93 @@ def step_all(
 
     Args:
         world: The twin's nodes.
-        seen: The actions; observations are put into it.
-        measured: Filled; rows of :class:`Measured`.
-        rules: The guard's.
-        terms: Of the scenarios.
-        switch_cost: Of one lever moving once.
-        tick: Ticks before.
-        ticks: How many the decision holds.
+        buffers: The actions; the observations are written into it.
+        measured: Rows of :class:`Measured`; they are filled.
+        rules: The guard's rules.
+        terms: The terms of the reward.
+        switch_cost: The cost of one move of one lever.
+        tick: The number of ticks before this decision.
+        ticks: How many ticks the decision holds.
     """
-    for at in range(0, seen.wanted.shape[0], WIDTH):
-        _step_nodes(world, seen, measured, rules, terms, switch_cost, tick, ticks, at)
+    for at in range(0, buffers.wanted.shape[0], WIDTH):
+        _step_nodes(world, buffers, measured, rules, terms, switch_cost, tick, ticks, at)
 
 
 @model
 def _step_nodes(
     world: World,
-    seen: Seen,
+    buffers: StepBuffers,
     measured: Array,
     rules: Rules,
-    terms: Terms,
+    terms: RewardTerms,
     switch_cost: float,
     tick: int,
     ticks: int,
     at: int,
 ) -> None:
-    node, frame = node_at(world.state, at), frame_at(seen.frames, at)
-    memory = encoder_at(seen.encoders, at)
+    node, frame = node_at(world.state, at), frame_at(buffers.frames, at)
+    memory = encoder_at(buffers.encoders, at)
     slots = slots_in_use(node)
     action, prices = local_rows(_ENTRIES), local_rows(_PRICES)
-    usual_ms, slow_ms = local_rows(1), local_rows(1)
+    baseline_ms, slow_ms = local_rows(1), local_rows(1)
     for lane in range(WIDTH):
         which = int(value_of_lane(node.scenario, lane))
         for cost in range(_PRICES):
             set_lane(prices, cost, lane, terms.prices[cost, which])
-        set_lane(usual_ms, 0, lane, terms.usual_ms[which])
+        set_lane(baseline_ms, 0, lane, terms.baseline_ms[which])
         set_lane(slow_ms, 0, lane, terms.slow_ms[which])
     mean = measured_at(measured, at)
     mean.reward = mean.progress = mean.violated = mean.window_violated = 0.0
     mean.moved = mean.excess = mean.slow = 0.0
     for k in range(ticks):
-        _read_actions(seen, action, at, k == 0)
+        _read_actions(buffers, action, at, k == 0)
         moved = _set_levers(node, rules, action, slots)
         tick_nodes(world, at, tick + k, slots, True)
         for i in range(slots):
-            levers.advance(node, seen.ring, levers.held_bytes(node, i), at, tick + k, i)
+            levers.advance(node, buffers.ring, levers.held_bytes(node, i), at, tick + k, i)
         node.seen = 1.0
         fill_frame(node, frame, slots)
         encode(frame, memory, slots)
         progress = _progress(node, slots)
-        bad = rewards.window_severity(
+        severity = objective.window_severity(
             node.reported[P95_MS],
             node.time_s - node.reported[LAST_S],
             node.time_s,
             node.slo_ms,
             node.rate_per_s,
         )
-        longer, slow = _requests(node, usual_ms[0], slow_ms[0])
-        paid = prices[_VIOLATED] * bad + prices[_EXCESS] * longer + prices[_SLOW] * slow
-        value = rewards.reward(progress, paid, moved, switch_cost)
+        excess, slow = _requests(node, baseline_ms[0], slow_ms[0])
+        paid = prices[_VIOLATED] * severity + prices[_EXCESS] * excess + prices[_SLOW] * slow
+        value = objective.reward(progress, paid, moved, switch_cost)
         mean.reward = mean.reward + value / ticks
         mean.progress = mean.progress + progress / ticks
-        mean.violated = mean.violated + bad / ticks
+        mean.violated = mean.violated + severity / ticks
         mean.window_violated = mean.window_violated + node.missed / ticks
         mean.moved = mean.moved + moved
-        mean.excess = mean.excess + longer / ticks
+        mean.excess = mean.excess + excess / ticks
         mean.slow = mean.slow + slow / ticks
         for lane in range(WIDTH):
-            shown = ticks - 2 if seen.late[at + lane] else ticks - 1
-            if k == shown:
-                write_observation(memory, seen.observation, at, lane)
+            observed = ticks - 2 if buffers.late[at + lane] else ticks - 1
+            if k == observed:
+                write_observation(memory, buffers.observation, at, lane)
     for lane in range(WIDTH):
         for j in range(_ENTRIES):
-            seen.action[at + lane, j] = seen.wanted[at + lane, j]
+            buffers.action[at + lane, j] = buffers.wanted[at + lane, j]
 
 
 @model
-def _read_actions(seen: Seen, action: Rows, at: int, first: bool) -> None:
-    """Set the actions in force; at the ``first`` tick of a decision, slow ones are the old."""
+def _read_actions(buffers: StepBuffers, action: Rows, at: int, first: bool) -> None:
+    """Set the actions in force: in the ``first`` tick of a decision, slow nodes keep the old."""
     for lane in range(WIDTH):
-        old = first and seen.slow[at + lane]
+        old = first and buffers.slow[at + lane]
         for j in range(_ENTRIES):
-            entry = seen.action[at + lane, j] if old else seen.wanted[at + lane, j]
+            entry = buffers.action[at + lane, j] if old else buffers.wanted[at + lane, j]
             set_lane(action, j, lane, entry)
 
 
 @model
 def _set_levers(node: Node, rules: Rules, action: Rows, slots: int) -> float:
-    """Set the levers as far as the guard lets them; returns how many moved."""
+    """Set the levers as far as the guard grants it; return how many moved."""
     moved = where(action[2 * SLOTS] == node.profile, 0.0, 1.0)
     node.profile = action[2 * SLOTS]
     node.swappiness, node.dirty_start, node.dirty_block = _SWAPPINESS[0], _START, _BLOCK
@@ -260,18 +261,19 @@ def _set_levers(node: Node, rules: Rules, action: Rows, slots: int) -> float:
 
 
 @model
-def _requests(node: Node, usual_ms: float, slow_ms: float) -> tuple[float, float]:
-    """Excess and number of slow ones of the requests of a tick, by how many come on average.
+def _requests(node: Node, baseline_ms: float, slow_ms: float) -> tuple[float, float]:
+    """Excess and number of slow requests in a tick, divided by the mean number of arrivals.
 
-    So the mean over time is that over requests, and a tick without any counts for nothing.
+    With that divisor, the mean over ticks is the mean over requests, and a tick without requests
+    has no weight.
     """
-    longer, slow = 0.0 * usual_ms, 0.0 * usual_ms
+    excess, slow = 0.0 * baseline_ms, 0.0 * baseline_ms
     for k in range(SUBSTEPS):
         count, ms = node.probe_weight[k], node.probe_ms[k]
-        longer = longer + count * rewards.excess(ms, usual_ms)
+        excess = excess + count * objective.excess(ms, baseline_ms)
         slow = slow + where(ms > slow_ms, count, 0.0)
-    usually = maximum(node.rate_per_s * TICK_S, 1e-9)
-    return longer / usually, slow / usually
+    expected = maximum(node.rate_per_s * TICK_S, 1e-9)
+    return excess / expected, slow / expected
 
 
 @model
@@ -280,19 +282,19 @@ def _progress(node: Node, slots: int) -> float:
     for i in range(slots):
         together = together + node.progress[i] * node.on[i]
         count = count + node.on[i]
-    return rewards.mean_progress(together, count)
+    return objective.mean_progress(together, count)
 
 
 @kernel
-def observe_first(world: World, seen: Seen, index: NDArray[np.int64]) -> None:
-    """Write the first observation of the nodes ``index``, whose episodes begin."""
+def observe_first(world: World, buffers: StepBuffers, index: NDArray[np.int64]) -> None:
+    """Write the first observation of the nodes in ``index``, whose episodes begin."""
     for n in index:
         at = n // WIDTH * WIDTH
-        node, frame = node_at(world.state, at), frame_at(seen.frames, at)
+        node, frame = node_at(world.state, at), frame_at(buffers.frames, at)
         memory = new_encoder()
         memory.fresh = 1.0
-        memory.known_ms = encoder_at(seen.encoders, at).known_ms
+        memory.known_ms = encoder_at(buffers.encoders, at).known_ms
         slots = slots_in_use(node)
         fill_frame(node, frame, slots)
         encode(frame, memory, slots)
-        write_observation(memory, seen.observation, at, n - at)
+        write_observation(memory, buffers.observation, at, n - at)

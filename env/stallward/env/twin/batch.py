@@ -178,7 +178,7 @@ class TwinBatch:
         self.world.parameters[index // WIDTH, :, index % WIDTH] = parameters.T
         self.world.windows.reset(index)
 
-    def become(self, source: TwinBatch, rows: NDArray[np.int64]) -> None:
+    def copy_from(self, source: TwinBatch, rows: NDArray[np.int64]) -> None:
         """Let every node be what one of another batch is; its luck from now on stays its own.
 
         Args:
@@ -189,7 +189,7 @@ class TwinBatch:
         mine, theirs = self.world, source.world
         copy_tiles(mine.state, theirs.state, rows)
         copy_tiles(mine.parameters, theirs.parameters, rows)
-        mine.windows.become(theirs.windows, rows)
+        mine.windows.copy_from(theirs.windows, rows)
 
     @property
     def pooled(self) -> Array:

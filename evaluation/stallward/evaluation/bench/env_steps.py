@@ -133,12 +133,14 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     from stallward.training.ppo.train import make_model  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    env = TwinVec(twins, _BATCH, tells_critic=True, seed=1)
+    env = TwinVec(twins, _BATCH, asymmetric=True, seed=1)
     length = 32
     args = Args(n_envs=_BATCH, n_steps=length, batch_size=4096)
     mean, scale = np.zeros_like(LOG_SCALES), np.ones_like(LOG_SCALES)
     budget = TimeBudget(float("inf"))
-    model = make_model(env, args, mean, scale, seed=1, budget=budget, critic_features=env.told)
+    model = make_model(
+        env, args, mean, scale, seed=1, budget=budget, critic_features=env.critic_only
+    )
     model.learn(length * _BATCH)  # the first rollout pays for allocations
     twin, update = _Stopwatch(), _Stopwatch()
     env.step_wait = twin.wrap(env.step_wait)  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.objective import MOST_EXCESS, TAIL, Slack, in_order, scored
+from stallward.env.objective import MAX_EXCESS, SLOW_RATIO, Slack, scored, suffered_array
 from stallward.evaluation.arms import AMPLE
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.measures.contrasts import Estimate
@@ -33,11 +33,11 @@ def score(comparison: ComparisonEstimates, label: str) -> Estimate:
     own = comparison.figures[label].estimates
     condition = comparison.conditions[label]
     excess = _mean_excess(condition, ample.mean_ms)
-    slow = _share_over(condition, ample.p99_ms, TAIL)
+    slow = _share_over(condition, ample.p99_ms, SLOW_RATIO)
     attainment, baseline = own.slo_attainment, ample.slo_attainment
     value = scored(
         np.array([own.background_work.value]),
-        in_order(
+        suffered_array(
             window_violated=baseline.value - attainment.value,
             excess=excess.value,
             slow=slow.value,
@@ -46,7 +46,7 @@ def score(comparison: ComparisonEstimates, label: str) -> Estimate:
     )
     draws = scored(
         own.background_work.draws,
-        in_order(
+        suffered_array(
             window_violated=baseline.draws - attainment.draws,
             excess=excess.draws,
             slow=slow.draws,
@@ -59,14 +59,14 @@ def score(comparison: ComparisonEstimates, label: str) -> Estimate:
 def _mean_excess(condition: Condition, baseline: Estimate) -> Estimate:
     """The mean excess of requests over the latency baseline, in multiples of it.
 
-    The excess of one request counts as at most ``MOST_EXCESS``.
+    The excess of one request counts as at most ``MAX_EXCESS``.
     """
     baseline_ms = np.append(baseline.draws, baseline.value)
 
     def unit_sums(ms: Array) -> Array:
         sums = np.concatenate([[0.0], np.cumsum(ms)])
-        below = np.searchsorted(ms, (1.0 + MOST_EXCESS) * baseline_ms, side="right")
-        return np.asarray(sums[below] / baseline_ms - below + MOST_EXCESS * (ms.size - below))
+        below = np.searchsorted(ms, (1.0 + MAX_EXCESS) * baseline_ms, side="right")
+        return np.asarray(sums[below] / baseline_ms - below + MAX_EXCESS * (ms.size - below))
 
     return _per_request(condition, [unit_sums(np.sort(ms)) for ms in condition.latencies()])
 

@@ -88,7 +88,7 @@ class Teacher:
     def action_values(self, nodes: Simulation) -> Array:
         """The mean reward of every candidate on every node, ``(K, nodes)``."""
         copies = self._copies
-        copies.become(nodes, self._rows)
+        copies.copy_from(nodes, self._rows)
         for copied, original in zip(copies.terms, nodes.terms, strict=True):
             copied[:] = original
         value = np.zeros(copies.batch)

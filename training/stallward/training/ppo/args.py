@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stallward.env.gym.vec_env import Others
+from stallward.env.gym.vec_env import RollIn
 from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.errors import TrainingError
@@ -59,7 +59,7 @@ class Args:
     """Demonstrations per node in states that the actor itself reaches (DAgger)."""
     composing: SyntheticScenarioSettings = field(default_factory=SyntheticScenarioSettings)
     """The synthetic scenarios that are trained on in addition to the recorded ones."""
-    others: Others = field(default_factory=lambda: Others(share=0.5))
+    others: RollIn = field(default_factory=lambda: RollIn(share=0.5))
     """The other controller under which episodes may begin in training."""
     smoothing: float = 0.05
     """Label smoothing in behaviour cloning, which leaves PPO some exploration."""

@@ -212,7 +212,7 @@ class TrainingCallback(BaseCallback):
     def _on_step(self) -> bool:
         vec = self._vec()
         self._scenarios.append(vec.scenario)
-        self._other_controller.append(vec.in_others_hands)
+        self._other_controller.append(vec.rolling_in)
         return self._budget.remaining > 0.0
 
     def _on_rollout_end(self) -> None:

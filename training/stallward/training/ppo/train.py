@@ -259,7 +259,7 @@ def _train_seed(
 ) -> TrainedPolicy:
     torch.set_num_threads(1)
     vec = TwinVec(
-        twins, args.n_envs, args.settings, others=args.others, tells_critic=True, seed=seed
+        twins, args.n_envs, args.settings, roll_in=args.others, asymmetric=True, seed=seed
     )
     set_standards(vec.simulation, constraints.ample)
     ranges = FeatureRanges()
@@ -267,7 +267,14 @@ def _train_seed(
     budget = TimeBudget(seconds)
     logs = None if folder is None else folder / "tensorboard"
     model = make_model(
-        vec, args, mean, scale, seed=seed, budget=budget, logs=logs, critic_features=vec.told
+        vec,
+        args,
+        mean,
+        scale,
+        seed=seed,
+        budget=budget,
+        logs=logs,
+        critic_features=vec.critic_only,
     )
     clone = partial(
         imitate, model, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed

@@ -121,7 +121,7 @@ class Windows(NamedTuple):
     pooled: NDArray[np.float32]
     """What all answers took, ``(B, POOL_BINS)``."""
 
-    def become(self, source: Windows, rows: NDArray[np.int64]) -> None:
+    def copy_from(self, source: Windows, rows: NDArray[np.int64]) -> None:
         """Let the first nodes have the requests of the nodes ``rows`` of ``source``."""
         here = slice(len(rows))
         self.first[here] = source.first[rows]
