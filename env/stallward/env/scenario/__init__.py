@@ -1,1 +1,1 @@
-"""What a scenario is, and the shipped ones."""
+"""Scenarios: their types, the reader of their files, and the shipped files."""

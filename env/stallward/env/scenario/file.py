@@ -1,4 +1,4 @@
-"""Reads scenarios from TOML files and refuses what is not exactly right."""
+"""Reads scenarios from TOML files, and refuses files with any mistake."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ from stallward.env.scenario.tables import (
     PhaseTable,
     ProgramTable,
     ProtectedTable,
-    ScenarioArrays,
+    ScenarioTable,
 )
 
 _UNITS_S: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+"""The units of time, in seconds."""
 
 
 def scenarios_dir() -> Path:
@@ -44,7 +45,7 @@ def scenarios_dir() -> Path:
 
 
 def find_scenarios() -> tuple[Scenario, ...]:
-    """Every shipped scenario, by name."""
+    """Load every shipped scenario, sorted by name."""
     return tuple(parse_scenario(path) for path in sorted(scenarios_dir().glob("*.toml")))
 
 
@@ -72,7 +73,7 @@ def parse_scenario(path: Path) -> Scenario:
     """Read and check one scenario file.
 
     Raises:
-        ScenarioError: If it cannot be read or is not exactly right; it names file and key.
+        ScenarioError: If it cannot be read or has a mistake; the error names file and key.
     """
     try:
         values = read_toml(path.read_text(encoding="utf-8"))
@@ -87,14 +88,14 @@ def parse_scenario(path: Path) -> Scenario:
 
 
 def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
-    """The scenario of a file's content, as a recording keeps it.
+    """Make a scenario from the content of its file, which recordings contain.
 
     Args:
         values: The content.
-        path: The file, which need not exist; its name is the scenario's.
+        path: The file, which need not exist. The scenario is named after it, and errors name it.
 
     Raises:
-        ScenarioError: If the content is not exactly right; it names file and key.
+        ScenarioError: If the content has a mistake; the error names file and key.
     """
     if not NAME.fullmatch(path.stem):
         raise ScenarioError(
@@ -102,7 +103,7 @@ def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
             next_step="Use small letters, digits and dashes, then `.toml`.",
         )
     try:
-        file = read(ScenarioArrays, values)
+        file = read(ScenarioTable, values)
     except SchemaError as error:
         raise ScenarioError(f"{path}: {error.cause}", next_step=error.next_step) from error
     return Scenario(

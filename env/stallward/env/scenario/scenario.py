@@ -1,8 +1,8 @@
-"""What a scenario is: the sandbox, the protected application, its load and the background.
+"""The types of a scenario: sandbox, protected application, load and background.
 
-A scenario is a TOML file (docs/reference/scenarios.md describes every key); it is parsed once,
-by ``stallward.env.scenario.file``, into the frozen values below. Commands keep their
-placeholders until a block starts; ``expand`` fills them in.
+A scenario is a TOML file; docs/reference/scenarios.md describes every key.
+``stallward.env.scenario.file`` parses it into the frozen values below. Commands keep their
+placeholders until a block starts; then :func:`expand` fills them in.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 MAX_BACKGROUND_SLOTS = 4
-"""The action table has four slots."""
+"""The most background groups: the action table has four slots."""
 CALIBRATION_S = 30.0
-"""Thousands of requests, of most applications."""
+"""How long the p99 with ample memory is measured for a target of ``"auto"``. Most applications
+answer thousands of requests in that time."""
 
 PLACEHOLDERS = {
     "data": "the folder its prepare commands filled, kept between blocks",
@@ -26,9 +27,9 @@ PLACEHOLDERS = {
     "workloads": "the folder with the compiled hogs and the load generator",
     "seed": "the seed of this block",
 }
+"""The placeholders of commands and paths, and what each stands for."""
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-
 
 PROGRAM_LOOP: Final = "stallward.env.workloads.program_loop"
 """The module that runs a program over and over."""
@@ -36,212 +37,183 @@ PROGRAM_LOOP: Final = "stallward.env.workloads.program_loop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One program to start, with where it may run.
-
-    Args:
-        argv: The program and its arguments, placeholders not filled in.
-        nice: Added to the niceness, 0 to 19.
-        cpus: CPUs it is bound to, as ``taskset -c`` takes them; ``None`` means all.
-    """
+    """One program to start, its niceness and its CPUs."""
 
     argv: tuple[str, ...]
+    """The program and its arguments, with placeholders."""
     nice: int = 0
+    """The niceness to add, 0 to 19."""
     cpus: str | None = None
+    """The CPUs that it is bound to, as ``taskset -c`` takes them; ``None`` means all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """Memory of the sandbox.
-
-    Args:
-        limit_bytes: What the protected application and the background share.
-        ample_bytes: Enough for all of them, for the condition of that name.
-        swap_bytes: Size of the swap file that is made where the node has no swap.
-    """
+    """The memory of the sandbox."""
 
     limit_bytes: int
+    """The memory that the protected application and the background share."""
     ample_bytes: int
+    """Memory enough for all of them, for the condition ``ample``."""
     swap_bytes: int
+    """Size of the swap file that is made if the node has no swap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """The latency target.
-
-    Args:
-        quantile: The quantile it is about, in (0, 1).
-        latency_ms: The target; ``None`` means 1.5 x the p99 measured with ample memory.
-        calibration_s: How long that is measured: 2,000 requests or more make a p99 of which one
-            request's bad luck is a twentieth.
-    """
+    """The latency target."""
 
     quantile: float = 0.95
+    """The quantile that the target is for, in (0, 1)."""
     latency_ms: float | None = None
+    """The target; ``None`` means 1.5 x the p99 measured with ample memory."""
     calibration_s: float = CALIBRATION_S
+    """How long the p99 with ample memory is measured. It should cover 2,000 requests or more: then
+    one slow request is at most a twentieth of those above the p99."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyLines:
-    """Where the protected application's requests are written, one per line.
+    """Where the protected application logs its requests, one per line, and how to read them.
 
     A field is named by its column (from 0, split at ``separator`` or white space) or, with
     ``pattern``, by a named group. Lines that do not match are skipped: they are not requests.
-
-    Args:
-        path: A file or FIFO; may hold placeholders.
-        start: Field of the scheduled arrival; ``None`` if it is ``end`` - ``latency``.
-        end: Field of the completion; ``None`` if it is ``start`` + ``latency``.
-        latency: Field of the latency; ``None`` if it is ``end`` - ``start``.
-        sent: Field of the moment the request was sent, if there is one.
-        ok: Field that is ``1`` for a request that was answered, if there is one.
-        end_us: Field of microseconds to be added to ``end``, for logs that split the time.
-        pattern: Regular expression with named groups, searched in each line.
-        separator: What separates columns; ``None`` means white space.
-        time_unit_s: Seconds per unit of ``start``, ``end`` and ``sent``.
-        latency_unit_s: Seconds per unit of ``latency``.
-        realtime: Whether the times are CLOCK_REALTIME (Unix time) instead of CLOCK_MONOTONIC.
     """
 
     path: str
+    """A file or FIFO; may contain placeholders."""
     start: str | None = None
+    """Field of the scheduled arrival; ``None`` if it is ``end`` - ``latency``."""
     end: str | None = None
+    """Field of the completion; ``None`` if it is ``start`` + ``latency``."""
     latency: str | None = None
+    """Field of the latency; ``None`` if it is ``end`` - ``start``."""
     sent: str | None = None
+    """Field of the time at which the request was sent; ``None`` if the lines have none."""
     ok: str | None = None
+    """Field that is ``1`` for an answered request; ``None`` if the lines have none."""
     end_us: str | None = None
+    """Field with microseconds to add to ``end``, for logs that split the time; else ``None``."""
     pattern: str | None = None
+    """Regular expression with named groups, searched in each line."""
     separator: str | None = None
+    """The text between columns; ``None`` means white space."""
     time_unit_s: float = 1.0
+    """Seconds per unit of ``start``, ``end`` and ``sent``."""
     latency_unit_s: float = 1.0
+    """Seconds per unit of ``latency``."""
     realtime: bool = False
+    """Whether the times are CLOCK_REALTIME (Unix time) instead of CLOCK_MONOTONIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitLines:
-    """Where a background group writes the work it has done.
-
-    Args:
-        path: A file of lines ``TIME UNITS``; TIME is CLOCK_MONOTONIC in seconds.
-        cumulative: Whether UNITS counts from the start (a smaller value than before means that
-            the program was started again); otherwise it is what was done since the last line.
-        name: What a unit is, for reports.
-    """
+    """Where a background group reports its work."""
 
     path: str
+    """A file of lines ``TIME UNITS``, with TIME as CLOCK_MONOTONIC in seconds."""
     cumulative: bool = True
+    """Whether UNITS counts from the start of the program, so that a smaller value means a restart.
+    Otherwise it counts from the line before."""
     name: str = "units"
+    """The name of the units, for reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A time in which a background group runs, in seconds after the block's start.
-
-    Args:
-        start_s: When its program is started.
-        stop_s: When it is killed; ``None`` means at the block's end.
-    """
+    """A time in which a background group runs, in seconds after the block's start."""
 
     start_s: float = 0.0
+    """When the program is started."""
     stop_s: float | None = None
+    """When the program is killed; ``None`` means at the end of the block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedSpec:
-    """The latency-critical application.
-
-    Args:
-        server: Its program.
-        ready: A path that exists once it serves; may hold placeholders.
-        load: The load generator; it runs in a group outside the sandbox.
-        latency: Where the requests are written.
-        slo: Its target.
-        prepare: Programs that fill ``{data}``, run once and kept.
-        warm: Programs run outside the sandbox in every block after the server is ready.
-        workers: Requests that it serves at once: one that waits for a page then holds up only
-            those behind it.
-    """
+    """The protected application."""
 
     server: Command
+    """The program that answers the requests."""
     ready: str
+    """A path that exists once the server is ready; may contain placeholders."""
     load: Command
+    """The load generator; it runs in a group outside the sandbox."""
     latency: LatencyLines
+    """Where the requests are logged."""
     slo: Slo
+    """The latency target."""
     prepare: tuple[tuple[str, ...], ...] = ()
+    """Commands that make the data in ``{data}``; it is made once and kept."""
     warm: tuple[tuple[str, ...], ...] = ()
+    """Commands to run once the server is ready in every block, outside of the sandbox."""
     workers: int = 1
+    """How many requests it serves at once. A request that waits for a page delays only those
+    behind it at the same worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundSpec:
-    """One background group; its place in the scenario is its slot.
-
-    Args:
-        name: For reports, unique in the scenario.
-        command: Its program.
-        kind: What sort of work it is, for the split of the recordings; "" if it has no part in
-            that.
-        units: Where its work is written.
-        phases: When it runs, in order, not overlapping.
-        repeat_s: The phases start over after so many seconds; ``None`` means they do not.
-        floor_bytes: No limit below this is ever set.
-    """
+    """One background group. Its place in the scenario is its slot."""
 
     name: str
+    """A name for reports, unique in the scenario."""
     command: Command
+    """The program."""
     units: UnitLines
+    """Where its work is reported."""
     kind: str = ""
+    """The kind of work, by which recordings are split; empty if the scenario is outside of the
+    split."""
     phases: tuple[Phase, ...] = (Phase(),)
+    """When it runs: in order, without overlap."""
     repeat_s: float | None = None
+    """The period with which the phases repeat; ``None`` means that they do not."""
     floor_bytes: int = 16 * 1024 * 1024
+    """The floor: no limit is ever set below it."""
 
     @property
     def restarts(self) -> bool:
-        """Whether what is terminated in it begins anew."""
+        """Whether a terminated program is started again, by the program loop."""
         return PROGRAM_LOOP in self.command.argv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A program that has to be on this machine.
-
-    Args:
-        program: Its name on PATH, or an absolute path with ``*`` in it.
-        package: The Debian package that has it.
-    """
+    """A program that must be installed."""
 
     program: str
+    """A name on PATH, or an absolute path, which may contain ``*``."""
     package: str
+    """The Debian package that contains it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One scenario, checked.
-
-    Args:
-        name: Its file's name without ``.toml``.
-        summary: One line for lists.
-        sandbox: Memory.
-        protected: The latency-critical application.
-        background: At most four groups, the first to act on first.
-        needs: Programs that must be installed.
-        application: What the protected application is, for the split of the recordings; "" if
-            the scenario has no part in that.
-        content: What its file says.
-    """
+    """One scenario, checked."""
 
     name: str
+    """The name of its file without ``.toml``."""
     summary: str
+    """One line for lists."""
     sandbox: SandboxSpec
+    """The memory."""
     protected: ProtectedSpec
+    """The protected application."""
     background: tuple[BackgroundSpec, ...]
+    """The background groups in the order of their slots, at most four."""
     needs: tuple[Need, ...] = ()
+    """Programs that must be installed."""
     application: str = ""
+    """The kind of application, by which recordings are split; empty if the scenario is outside of
+    the split."""
     content: Mapping[str, Any] = field(default_factory=dict)
+    """The content of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """What the placeholders stand for in one block."""
+    """The values of the placeholders in one block; ``PLACEHOLDERS`` explains each."""
 
     data: Path
     run: Path
@@ -251,12 +223,12 @@ class Places:
     seed: int
 
     def values(self) -> dict[str, str]:
-        """Every placeholder with its value."""
+        """Return the values as strings, by the names of the placeholders."""
         return {name: str(getattr(self, name)) for name in PLACEHOLDERS}
 
 
 def placeholders_in(text: str) -> tuple[str, ...]:
-    """The names in braces in ``text``, known or not."""
+    """Return the names in braces in ``text``, known or not."""
     return tuple(_PLACEHOLDER.findall(text))
 
 
@@ -267,12 +239,12 @@ def expand(text: str, places: Places) -> str:
 
 
 def running_phases(spec: BackgroundSpec, duration_s: float) -> tuple[Phase, ...]:
-    """The times in which ``spec`` runs in a block of ``duration_s`` seconds, in order.
+    """Return the times in which ``spec`` runs in a block of ``duration_s`` seconds, in order.
 
-    Every phase returned starts before the block's end and has a stop at or before it.
+    Each starts before the end of the block and stops at the end at the latest.
     """
     period_s = spec.repeat_s
-    found: list[Phase] = []
+    running: list[Phase] = []
     offset_s = 0.0
     while offset_s < duration_s:
         for phase in spec.phases:
@@ -280,8 +252,8 @@ def running_phases(spec: BackgroundSpec, duration_s: float) -> tuple[Phase, ...]
             end_s = offset_s + period_s if period_s is not None else duration_s
             stop_s = end_s if phase.stop_s is None else offset_s + phase.stop_s
             if start_s < duration_s:
-                found.append(Phase(start_s=start_s, stop_s=min(stop_s, duration_s)))
+                running.append(Phase(start_s=start_s, stop_s=min(stop_s, duration_s)))
         if period_s is None:
             break
         offset_s += period_s
-    return tuple(found)
+    return tuple(running)

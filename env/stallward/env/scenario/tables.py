@@ -1,4 +1,4 @@
-"""The tables of a scenario file: its keys in its own units, and what they must be.
+"""The tables of a scenario file: its keys, in the units of the file, and their constraints.
 
 ``docs/reference/scenarios.md`` is the reference of the format.
 """
@@ -59,7 +59,7 @@ def _check_pattern(text: str) -> None:
 _Word = Annotated[str, _check_word]
 _Cpus = Annotated[str, _check_cpus]
 _Template = Annotated[str, _check_placeholders]
-"""A text with placeholders."""
+"""A string that may contain placeholders."""
 _Argv = Annotated[
     tuple[_Template, ...],
     Expect(
@@ -70,7 +70,7 @@ _Argv = Annotated[
 ]
 _Unit = Literal["s", "ms", "us", "ns"]
 _Mib = Annotated[float, Expect(low=1, high=1e9, unit="MiB")]
-"""Up to a petabyte: what files of the kernel can hold, in 64 bits, and no machine has."""
+"""At most a petabyte: no machine has more memory, and the 64 bits of kernel files hold it."""
 _ZoneMib = Annotated[float, Expect(low=32, high=1e9, unit="MiB")]
 _SwapMib = Annotated[float, Expect(low=64, high=1e9, unit="MiB")]
 _Seconds = Annotated[float, Expect(low=0, unit="seconds")]
@@ -78,7 +78,7 @@ _Seconds = Annotated[float, Expect(low=0, unit="seconds")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxTable:
-    """Memory of the sandbox."""
+    """Table ``sandbox``: its memory."""
 
     limit_mib: _ZoneMib
     ample_mib: _ZoneMib
@@ -88,13 +88,13 @@ class SandboxTable:
         if int(self.ample_mib * MIB) <= int(self.limit_mib * MIB):
             raise SchemaError(
                 f"ample_mib is {self.ample_mib:g}, not more than limit_mib ({self.limit_mib:g}).",
-                next_step="Give the memory with which nobody is short of any.",
+                next_step="Give a size with which all programs have memory enough.",
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramTable:
-    """A program to start, with where it may run."""
+    """A program to start, its niceness and its CPUs."""
 
     command: _Argv
     nice: Annotated[int, Expect(low=0, high=19)] = 0
@@ -103,7 +103,7 @@ class ProgramTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyTable:
-    """Where the requests are written, one per line."""
+    """Table ``protected.latency``: where requests are logged, and how to read the lines."""
 
     path: _Template
     start: int | str | None = None
@@ -132,8 +132,8 @@ class LatencyTable:
         timed = [name for name in ("start", "end", "latency") if name in self.fields]
         if len(timed) < 2:
             raise SchemaError(
-                f"start and its like name {len(timed)} field(s); two of start, end, latency are "
-                "needed.",
+                f"start and the other times: {len(timed)} given; "
+                "two of start, end, latency are needed.",
                 next_step="Say which column (or group of the pattern) holds the time and which "
                 "the latency.",
             )
@@ -162,7 +162,7 @@ class LatencyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloTable:
-    """The latency target."""
+    """Table ``protected.slo``: the latency target."""
 
     quantile: Annotated[float, Expect(low=0.01, high=0.999)] = 0.95
     latency_ms: Annotated[float, Expect(low=0.001, unit="ms")] | Literal["auto"] = "auto"
@@ -171,7 +171,7 @@ class SloTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedTable:
-    """The latency-critical application."""
+    """Table ``protected``: the protected application."""
 
     server: ProgramTable
     ready: _Template
@@ -185,7 +185,7 @@ class ProtectedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitsTable:
-    """Where a group writes the work it has done."""
+    """Table ``units`` of a group: where it reports its work."""
 
     path: _Template
     kind: Literal["cumulative", "incremental"] = "cumulative"
@@ -194,7 +194,7 @@ class UnitsTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTable:
-    """A time in which a group runs."""
+    """An entry of ``phases``: a time in which a group runs."""
 
     start_s: _Seconds
     stop_s: _Seconds | None = None
@@ -202,7 +202,7 @@ class PhaseTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundTable(ProgramTable):
-    """One background group: its program, and when it runs."""
+    """An entry of ``background``: the program of a group, and when it runs."""
 
     name: _Word
     units: UnitsTable
@@ -237,8 +237,8 @@ class BackgroundTable(ProgramTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioArrays:
-    """The whole file."""
+class ScenarioTable:
+    """The top level of a scenario file."""
 
     summary: str
     sandbox: SandboxTable
