@@ -1,1 +1,1 @@
-"""Real pressure, safely: groups with a limit of their own, and live blocks inside."""
+"""The sandbox, in which real pressure is safe, and the live blocks that run in it."""

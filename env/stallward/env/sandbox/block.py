@@ -1,6 +1,6 @@
-"""One live block: the programs of a scenario run in the sandbox for a while, and are read out.
+"""Runs one live block: the programs of a scenario in the sandbox, for a given time.
 
-Every block starts from the same state: groups empty, data evicted, programs new.
+Every block starts from the same state: empty groups, evicted data, new programs.
 """
 
 from __future__ import annotations
@@ -35,24 +35,21 @@ _MEMORY_DIR: Final = Path("/dev/shm")  # noqa: S108  (private folders are made b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
-    """What every block of a scenario shares: its data and the compiled programs.
-
-    Args:
-        data: The folder that ``{data}`` stands for.
-        native: The folder with the compiled programs.
-        cache_dir: Where scratch folders are made.
-    """
+    """What all blocks of a scenario share: its data and the compiled programs."""
 
     data: Path
+    """The folder that ``{data}`` stands for."""
     native: Path
+    """The folder with the compiled programs."""
     cache_dir: Path
+    """The folder in which scratch folders are made."""
 
 
 def make_workplace(scenario: Scenario, cache_dir: Path) -> Workplace:
-    """Compile the programs and make the data of a scenario, unless they are there.
+    """Compile the programs and make the data of a scenario, unless that has been done.
 
     Raises:
-        WorkloadError: If that fails, or a program it needs is not installed.
+        WorkloadError: If that fails, or a program that the scenario needs is not installed.
     """
     check_needs(scenario)
     native = build_native(cache_dir)
@@ -72,20 +69,21 @@ def run_block(
     out_dir: Path,
     seed: int,
 ) -> BlockResult:
-    """Run one block and read it out.
+    """Run one block and collect its result.
 
     Args:
-        sandbox: Where it runs; nothing of an earlier block is left running in it.
-        scenario: What runs.
-        condition: ``alone``: no background. ``together``: everything under the limit.
-            ``ample``: everything with memory enough. ``background``: no protected application,
-            memory enough.
-        daemon: Starts what controls the sandbox; ``None`` means nothing does.
-        workplace: The scenario's data and programs.
-        duration_s: How long it is measured after the burn-in.
-        burn_in_s: How long it runs before.
-        out_dir: An existing folder for what the daemon records.
-        seed: Seed of the arrivals and the background.
+        sandbox: The sandbox. Programs of an earlier block are killed first.
+        scenario: The scenario.
+        condition: Which programs run, and with how much memory. ``alone``: the application
+            without background. ``together``: everything under the limit. ``ample``: everything
+            with ample memory. ``background``: the background with ample memory, without the
+            application.
+        daemon: Starts the daemon that controls the sandbox; ``None`` for none.
+        workplace: The scenario's data and the compiled programs.
+        duration_s: How long the block is measured, after the burn-in.
+        burn_in_s: The length of the burn-in.
+        out_dir: An existing folder for the daemon's recording.
+        seed: The seed of the arrivals and the background.
 
     Raises:
         WorkloadError: If a program fails.
@@ -123,7 +121,7 @@ def run_block(
 
 @contextlib.contextmanager
 def _places(workplace: Workplace, seed: int) -> Iterator[Places]:
-    """Folders of one block, gone after it."""
+    """Make the folders of one block; they are removed when the context ends."""
     memory_dir = _MEMORY_DIR if _MEMORY_DIR.is_dir() else None
     with (
         temporary_folder("block", memory_dir) as run,

@@ -1,4 +1,4 @@
-"""The programs of one live block: started, stopped as planned, and read out."""
+"""The programs of one live block: starts and stops them on time, and collects their results."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _READY_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.1
 _LOAD_WAIT_S: Final = 1.0
-"""The load generator connects before the first arrival; that may take so long."""
+"""The longest wait for the load generator to connect, before the first arrival."""
 _TAIL_WAIT_S: Final = 5.0
-"""How long the answers to the last requests are waited for where only answers are logged."""
+"""The longest wait for the answers to the last requests, where only answers are logged."""
 
 
 class BlockPrograms:
@@ -32,8 +32,8 @@ class BlockPrograms:
 
     Args:
         site: The block.
-        places: What the placeholders stand for.
-        seed: Seed of the arrivals and the background.
+        places: The values of the placeholders.
+        seed: The seed of the arrivals and the background.
     """
 
     def __init__(self, *, site: BlockSite, places: Places, seed: int) -> None:
@@ -46,7 +46,7 @@ class BlockPrograms:
         self._started: list[Program] = []
 
     def reap(self) -> None:
-        """Take note of the end of every program, once all are killed."""
+        """Wait for every program to end, once all are killed, so that no zombie is left."""
         for program in self._started:
             program.process.wait()
 
@@ -58,7 +58,7 @@ class BlockPrograms:
     def run(
         self, daemon: DaemonFactory | None, *, duration_s: float, burn_in_s: float
     ) -> BlockResult:
-        """Run it to its end and read it out."""
+        """Run the block to its end and return its result."""
         sandbox, condition = self._site.sandbox, self._site.condition
         oom_before = sandbox.oom_kills()
         if condition != "background":
@@ -69,14 +69,14 @@ class BlockPrograms:
             start_s = time.monotonic()
             plan = self._plan(burn_in_s + duration_s)
             self._follow(plan, start_s, start_s + burn_in_s)
-            stall_from_us, stolen = self._stalled_us(), StealTime.from_now()
+            stall_from_us, steal_time = self._stalled_us(), StealTime.from_now()
             self._follow(plan, start_s, start_s + burn_in_s + duration_s)
             stall_to_us, end_s = self._stalled_us(), time.monotonic()
-            stolen_share = stolen.share()
+            stolen_share = steal_time.share()
             if self._load is not None:
                 self.await_tail(end_s)
                 self._load.end(timeout_s=5.0)
-        if self._server is not None:  # so that it can take away what it left outside its group
+        if self._server is not None:  # so that it can remove what it made outside of its group
             self._server.end(timeout_s=_STOP_TIMEOUT_S)
         share = None
         if stall_from_us is not None and stall_to_us is not None:
@@ -110,19 +110,19 @@ class BlockPrograms:
     def _start_load(self) -> None:
         spec = self._site.scenario.protected
         self._load = self._start("load", spec.load, self._site.sandbox.load)
-        # Its first line comes with the first answer; without this wait a load generator that
-        # is slow to start would count as an application that is slow to answer.
+        # Its first line comes with the first answer. Without this wait, the start of a slow load
+        # generator would count as latency of the application.
         deadline_s = time.monotonic() + _LOAD_WAIT_S
         while not Path(self._site.latency.path).exists() and time.monotonic() < deadline_s:
             self._load.check(may_end=False)
             time.sleep(0.01)
 
     def await_tail(self, end_s: float) -> None:
-        """Wait until the log has reached the requests due at ``end_s``, within bounds.
+        """Wait until the log has reached the requests due at ``end_s``, for a few seconds at most.
 
-        A load generator that logs answers only would otherwise take the slowest requests with
-        it, those that wait when the block ends. One that says of each whether it was answered
-        (``ok``) also tells which never were.
+        Requests that wait when the block ends are the slowest ones. A load generator that logs
+        only answers would end without logging them. One that logs for each request whether it was
+        answered (``ok``) logs these, too.
         """
         if self._site.latency.ok is not None:
             return
@@ -134,7 +134,7 @@ class BlockPrograms:
             time.sleep(_POLL_S)
 
     def _plan(self, length_s: float) -> list[tuple[float, int, bool]]:
-        """(seconds after the start, slot, whether it starts), latest first."""
+        """Starts and stops as (seconds after the start, slot, whether it starts), latest first."""
         if self._site.condition == "alone":
             return []
         events = [
@@ -146,7 +146,7 @@ class BlockPrograms:
                 (length_s if phase.stop_s is None else phase.stop_s, slot, False),
             )
         ]
-        # At one moment a slot stops before it starts again.
+        # Of two events at the same time, a slot stops before it starts again.
         return sorted(events, key=lambda event: (-event[0], not event[2]))
 
     def _follow(self, plan: list[tuple[float, int, bool]], start_s: float, until_s: float) -> None:
@@ -184,7 +184,7 @@ class BlockPrograms:
         return None
 
     def _logged(self) -> Requests:
-        """The requests in the log so far, by scheduled time."""
+        """The requests logged so far, by scheduled time."""
         text = _read(Path(self._site.latency.path))
         offset_s = time.clock_gettime(time.CLOCK_REALTIME) - time.monotonic()
         return parse_requests(text, self._site.latency, realtime_offset_s=offset_s)
@@ -210,7 +210,7 @@ class BlockPrograms:
 
 
 def _read(path: Path) -> str:
-    """What a program wrote; nothing if it never did."""
+    """The text that a program wrote; empty if there is no file."""
     if not path.is_file():
         return ""
     return path.read_text(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""What goes into one live block and what comes out of it."""
+"""The input and the result of one live block."""
 
 from __future__ import annotations
 
@@ -17,64 +17,58 @@ from stallward.env.scenario.scenario import LatencyLines, Scenario, UnitLines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSite:
-    """What a daemon needs to know of the block it is to control.
-
-    Args:
-        scenario: The scenario that runs.
-        condition: The condition it runs under.
-        sandbox: The groups.
-        latency: Where the requests are written, placeholders filled in.
-        units: Where the background's work is written, in the order of the slots.
-        limit_bytes: The zone's memory in this block.
-        out_dir: Where the recording of ticks may be left.
-    """
+    """What a daemon needs to know about the block that it is to control."""
 
     scenario: Scenario
+    """The scenario that runs."""
     condition: Condition
+    """The condition it runs under."""
     sandbox: Sandbox
+    """The sandbox with its groups."""
     latency: LatencyLines
+    """Where the requests are logged, with the placeholders filled in."""
     units: tuple[UnitLines, ...]
+    """Where the background reports its work, in the order of the slots."""
     limit_bytes: int
+    """The zone's memory in this block."""
     out_dir: Path
+    """The folder for the recording of the ticks."""
 
 
 DaemonFactory = Callable[[BlockSite], AbstractContextManager[object]]
-"""Starts the daemon for a block; leaving the context stops it and restores everything."""
+"""Starts the daemon for a block. Leaving the context stops it and restores everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockResult:
-    """What one block left behind.
-
-    Args:
-        scenario: Name of the scenario.
-        condition: What ran, and with how much memory.
-        seed: Seed of the arrivals and the background.
-        start_s: CLOCK_MONOTONIC at the first scheduled arrivals, burn-in included.
-        end_s: CLOCK_MONOTONIC when the load was stopped.
-        burn_in_s: How much of it at the start is not measured.
-        limit_bytes: The zone's memory.
-        requests: Every request, burn-in included.
-        units: Work of the background, burn-in included.
-        psi_some_share: Share of the measured time in which the protected group had a task
-            stalled for memory; ``None`` if the kernel does not say.
-        oom_kills: Processes the kernel killed for memory in the sandbox; not 0 means that the
-            block is invalid.
-        stolen_share: Share of the processors' measured time that the host gave to others.
-    """
+    """The result of one block."""
 
     scenario: str
+    """The name of the scenario."""
     condition: Condition
+    """Which programs ran, and with how much memory."""
     seed: int
+    """The seed of the arrivals and the background."""
     start_s: float
+    """CLOCK_MONOTONIC at the first scheduled arrivals, burn-in included."""
     end_s: float
+    """CLOCK_MONOTONIC when the load was stopped."""
     burn_in_s: float
+    """How long the block ran before the measurement began."""
     limit_bytes: int
+    """The zone's memory."""
     requests: Requests
+    """Every request, burn-in included."""
     units: Units
+    """The work of the background, burn-in included."""
     psi_some_share: float | None
+    """Share of the measured time in which a task of the protected group stalled for memory;
+    ``None`` if the kernel does not report it."""
     oom_kills: int
+    """Processes that the kernel killed because memory ran out; not 0 means that the block is
+    invalid."""
     stolen_share: float
+    """Steal time as a share of the CPU time in the measured time."""
 
     @property
     def measured(self) -> Requests:
@@ -82,7 +76,7 @@ class BlockResult:
         return self.requests.where(self.requests.scheduled_s >= self.start_s + self.burn_in_s)
 
     def units_per_s(self, slot: int) -> float | None:
-        """Work of a slot per second after the burn-in; ``None`` if it never reported."""
+        """Work of a slot per second after the burn-in; ``None`` if the slot never reported."""
         return self.units.rate_per_s(slot, self.start_s + self.burn_in_s, self.end_s)
 
     def latency_ms(self, quantile: float) -> float | None:

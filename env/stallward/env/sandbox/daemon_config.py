@@ -33,10 +33,10 @@ def site_config(
 
     Args:
         site: The block's groups and files.
-        place: Folder for the socket ``actuator.sock`` and the journal.
-        control: Who decides.
-        guard: How far it may go.
-        record: Where tick records go; ``None`` records nothing.
+        place: A folder for the socket ``actuator.sock`` and the journal.
+        control: The controller and its settings.
+        guard: The budgets of the guard.
+        record: Where tick records go; ``None`` to record nothing.
     """
     return DaemonConfig(
         node=NodeConfig.at(site.sandbox.paths, zone=site.sandbox.zone.name),
@@ -57,7 +57,7 @@ def site_config(
 
 
 def _latency(lines: LatencyLines) -> LinesLatency:
-    """The daemon's form of a scenario's latency source."""
+    """Convert a scenario's latency source into the daemon's form."""
     known = {f.name for f in fields(LinesLatency)} & {f.name for f in fields(LatencyLines)}
     values = {name: getattr(lines, name) for name in known - {"path"}}
     return LinesLatency(path=Path(lines.path), **values)

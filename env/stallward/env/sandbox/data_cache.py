@@ -1,4 +1,4 @@
-"""Data that scenarios need: made once, kept in a cache, evicted from memory before each block."""
+"""The data of scenarios: made once, kept in a cache, evicted from memory before each block."""
 
 from __future__ import annotations
 
@@ -21,44 +21,43 @@ _MODULES = "stallward.env.workloads"
 
 
 def default_cache_dir() -> Path:
-    """``$XDG_CACHE_HOME/stallward``, or ``~/.cache/stallward``."""
+    """Return ``$XDG_CACHE_HOME/stallward``, or ``~/.cache/stallward``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "stallward"
 
 
 def default_state_dir() -> Path:
-    """``$XDG_STATE_HOME/stallward``, or ``~/.local/state/stallward``."""
+    """Return ``$XDG_STATE_HOME/stallward``, or ``~/.local/state/stallward``."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "stallward"
 
 
 def data_key(scenario: Scenario) -> str:
-    """Names the data of a scenario: changes with its commands and with the code they run."""
+    """Return the key of a scenario's data, a hash of its commands and of the modules they run."""
     commands = scenario.protected.prepare
     digest = hashlib.sha256(json.dumps(commands).encode())
     for word in sorted({word for argv in commands for word in argv if word.startswith(_MODULES)}):
-        found = importlib.util.find_spec(word)
-        if found is not None and found.origin is not None:
-            digest.update(Path(found.origin).read_bytes())
+        module = importlib.util.find_spec(word)
+        if module is not None and module.origin is not None:
+            digest.update(Path(module.origin).read_bytes())
     return digest.hexdigest()[:16]
 
 
 def prepare_data(scenario: Scenario, cache_dir: Path, native_dir: Path) -> Path:
-    """Run the scenario's prepare commands unless their data is there already.
+    """Run the scenario's prepare commands unless their data exists already.
 
-    The data appears under its final name when it is complete; scenarios with the same commands
-    share it.
+    The data gets its final name once it is complete. Scenarios with the same commands share it.
 
     Args:
-        scenario: Whose data.
-        cache_dir: Where data is kept.
-        native_dir: The compiled programs (``build_native``).
+        scenario: The scenario.
+        cache_dir: The folder that data is kept in.
+        native_dir: The folder with the compiled programs (``build_native``).
 
     Returns:
         The folder that ``{data}`` stands for.
 
     Raises:
-        WorkloadError: If a command fails; what it left is removed.
+        WorkloadError: If a command fails; its incomplete data is removed.
     """
     target = cache_dir / f"data-{data_key(scenario)}"
     cache_dir.mkdir(parents=True, exist_ok=True)
@@ -66,7 +65,7 @@ def prepare_data(scenario: Scenario, cache_dir: Path, native_dir: Path) -> Path:
         if target.is_dir():
             return target
         part = cache_dir / f"{target.name}.part"
-        shutil.rmtree(part, ignore_errors=True)  # what a killed run left; the lock is ours
+        shutil.rmtree(part, ignore_errors=True)  # a killed run may have left it; the lock is held
         part.mkdir()
         places = Places(
             data=part, run=part, scratch=part, python=sys.executable, workloads=native_dir, seed=0
@@ -85,16 +84,16 @@ def run_to_end(argv: list[str]) -> None:
     """Run a program and wait for it.
 
     Raises:
-        WorkloadError: If it is missing or fails, with the end of what it wrote.
+        WorkloadError: If it is missing or fails; the error quotes the end of its output.
     """
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        process = subprocess.run(argv, capture_output=True, text=True, check=False)
     except OSError as error:
         raise WorkloadError(f"Cannot run {argv[0]}: {error.strerror or error}.") from error
-    if done.returncode != 0:
-        wrote = (done.stderr or done.stdout).strip()[-600:]
+    if process.returncode != 0:
+        output = (process.stderr or process.stdout).strip()[-600:]
         raise WorkloadError(
-            f"`{' '.join(argv)}` failed with status {done.returncode}: {wrote}",
+            f"`{' '.join(argv)}` failed with status {process.returncode}: {output}",
             next_step="Check free disk space and the programs it needs, then try again.",
         )
 
@@ -102,10 +101,11 @@ def run_to_end(argv: list[str]) -> None:
 def evict(folder: Path) -> None:
     """Drop every file below ``folder`` from the page cache.
 
-    Page cache charged to another group would be a free ride that hides the pressure.
+    Pages that are cached already are charged to another group: the programs of the sandbox would
+    use them for free, and there would be less pressure.
     """
     for path in folder.rglob("*"):
-        # Sockets and files that vanish meanwhile have nothing in the cache.
+        # Sockets, and files that vanish meanwhile, have no pages in the cache.
         with contextlib.suppress(OSError):
             if path.is_file():
                 fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -119,9 +119,9 @@ def check_needs(scenario: Scenario) -> None:
     """Check that every program the scenario needs is installed.
 
     Raises:
-        WorkloadError: Naming all missing programs and their Debian packages.
+        WorkloadError: If any is missing; the error names them all and their Debian packages.
     """
-    missing = [need for need in scenario.needs if not _present(need.program)]
+    missing = [need for need in scenario.needs if not _is_installed(need.program)]
     if missing:
         packages = " ".join(sorted({need.package for need in missing}))
         names = ", ".join(need.program for need in missing)
@@ -131,7 +131,7 @@ def check_needs(scenario: Scenario) -> None:
         )
 
 
-def _present(program: str) -> bool:
+def _is_installed(program: str) -> bool:
     if program.startswith("/"):
         return any(Path("/").glob(program.lstrip("/")))
     return shutil.which(program) is not None
@@ -139,7 +139,7 @@ def _present(program: str) -> bool:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``; it vanishes with its holder."""
+    """Hold an exclusive lock on ``path``, which the kernel releases when this process ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Starts programs inside groups, and ends them."""
+"""Starts programs in groups, and ends them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.env.errors import WorkloadError
 from stallward.env.scenario.scenario import Command, Places, expand
 
-# The shell enters the groups and then becomes the program: not one page of it is charged
-# elsewhere, and no Python code runs between fork and exec. A program has a session of its own,
-# and Linux may weigh sessions against each other, niceness within them only (sched(7), "The
-# autogroup feature"): the session is made as nice as the program.
+# The shell enters the groups and then becomes the program. So no page of the program is charged to
+# another group, and no Python code runs between fork and exec. Each program has its own session.
+# Linux may share the CPU between sessions and regard niceness only within each of them (sched(7),
+# "The autogroup feature"), so the shell gives its session the niceness of the program.
 _ENTER = (
     "n=/proc/$$/autogroup; "
     'if [ "$1" -gt 0 ] && [ -e $n ]; then echo "$1" >$n || exit 98; fi; shift; '
@@ -26,26 +26,23 @@ _LOG_TAIL_BYTES = 800
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
-    """A started program.
-
-    Args:
-        name: For messages.
-        process: Its process.
-        log: Where its output goes.
-    """
+    """A started program."""
 
     name: str
+    """Its name, for messages."""
     process: subprocess.Popen[bytes]
+    """Its process."""
     log: Path
+    """The file with its output."""
 
     def check(self, *, may_end: bool) -> None:
-        """Check that it has not failed.
+        """Check that the program has not failed.
 
         Args:
-            may_end: Whether it may have ended by itself, or been ended by a signal.
+            may_end: Whether success or death by a signal is no failure.
 
         Raises:
-            WorkloadError: If it has, with the end of what it wrote.
+            WorkloadError: If it has failed; the error quotes the end of its output.
         """
         status = self.process.poll()
         if status is None or (may_end and status <= 0):
@@ -58,7 +55,7 @@ class Program:
         )
 
     def end(self, *, timeout_s: float) -> None:
-        """Ask it to end, and kill it if it has not by ``timeout_s``."""
+        """Terminate the program, and kill it if it is still there after ``timeout_s``."""
         self.process.terminate()
         try:
             self.process.wait(timeout_s)
@@ -70,11 +67,11 @@ class Program:
 def start(name: str, command: Command, group: Cgroup, places: Places) -> Program:
     """Start ``command`` inside ``group``.
 
-    Its output goes to ``{run}/NAME.log``, in memory: a program must not stall on writing its
-    log while the disk is busy.
+    Its output goes to ``{run}/NAME.log``, which is in memory, so that the program does not stall
+    on its log while the disk is busy.
 
     Raises:
-        WorkloadError: If the program is not there.
+        WorkloadError: If the program cannot be started.
     """
     argv = [expand(word, places) for word in command.argv]
     if command.nice:
@@ -91,7 +88,7 @@ def start(name: str, command: Command, group: Cgroup, places: Places) -> Program
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-                start_new_session=True,  # Ctrl-C is for us; the groups are killed by us
+                start_new_session=True,  # Ctrl-C must reach this process only; it kills the groups
             )
     except OSError as error:
         raise WorkloadError(f"Cannot start {argv[0]}: {error.strerror or error}.") from error
@@ -102,7 +99,7 @@ def wait_for(path: Path, program: Program, *, timeout_s: float) -> None:
     """Wait until ``program`` has made ``path``.
 
     Raises:
-        WorkloadError: If it ends before, or takes longer than ``timeout_s``.
+        WorkloadError: If the program ends first, or takes longer than ``timeout_s``.
     """
     deadline_s = time.monotonic() + timeout_s
     while not path.exists():

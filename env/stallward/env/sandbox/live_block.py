@@ -1,7 +1,7 @@
-"""One live block as something that can be begun, read and ended at will.
+"""A live block that its user can begin, observe and end at any time.
 
-The block's programs run from a thread; sensors and levers are the daemon's own classes, held by
-a keeper process that undoes everything should this process die.
+A thread runs the block's programs. Sensors and levers are the daemon's own classes; a keeper
+process undoes all changes if this process dies.
 """
 
 from __future__ import annotations
@@ -36,17 +36,20 @@ _BEGIN_TIMEOUT_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSettings:
-    """How a live block is run."""
+    """The settings of a live block."""
 
     slo_ms: float
+    """The latency target."""
     seed: int
+    """The seed of the arrivals and the background."""
     longest_s: float
-    """The block ends by itself after this."""
+    """The block ends by itself after this time."""
     budgets: Budgets
+    """The budgets of the guard."""
 
 
 class LiveBlock:
-    """A running block; a context manager, inside which ``node`` reads and acts.
+    """A running block: a context manager. Inside it, ``node`` has the sensors and the levers.
 
     Raises:
         StallwardError: On entry, if a program or the sandbox fails.
@@ -109,7 +112,7 @@ class LiveBlock:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise what the block's programs failed with, if they did."""
+        """Raise the error of the block's programs, if one has failed."""
         if self._failure is not None:
             raise self._failure
 
@@ -141,18 +144,18 @@ class LiveBlock:
                 out_dir=self._place,
                 seed=self._settings.seed,
             )
-        except Exception as error:  # handed to whoever waits for the block
+        except Exception as error:  # raised in the thread that waits for the block
             self._failure = error
             self._began.put(error)
 
     def _end(self) -> None:
-        # The block notices that its programs are gone and ends.
+        # The block ends when it notices that its programs are dead.
         while self._thread.is_alive():
             self._sandbox.kill()
             self._thread.join(timeout=0.5)
 
 
 def _put_back(node: Node, keeper: Keeper) -> None:
-    """Put the levers back, by the keeper where the node could not."""
+    """Put the levers back; the keeper does what the node cannot."""
     if not node.close():
         keeper.restore()

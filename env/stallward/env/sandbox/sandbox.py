@@ -1,11 +1,11 @@
-"""The sandbox: groups with a memory limit of their own, where programs starve only each other.
+"""The sandbox: groups with their own memory limit, whose pressure does not harm the machine.
 
-Its groups, in every hierarchy of the node::
+These are its groups, in every hierarchy of the node::
 
     stallward/ID            the limit
     stallward/ID/app        the protected application
     stallward/ID/slot0 ...  the background groups
-    stallward/ID-load       the load generator; it never feels the pressure
+    stallward/ID-load       the load generator, which is outside of the pressure
 """
 
 from __future__ import annotations
@@ -38,33 +38,30 @@ from stallward.env.sandbox import swapfile
 from stallward.env.sandbox.data_cache import default_state_dir
 
 _SPARE_BYTES = 256 * 1024 * 1024
-"""Memory that must be left to the machine beside the sandbox."""
+"""Memory that must be available beside the sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """The groups of one sandbox.
-
-    Args:
-        zone: The parent with the limit.
-        protected: The protected application's group.
-        slots: The background groups, in order.
-        load: The load generator's group, outside the limit.
-        folder: A temporary folder that is gone with the sandbox, however its owner ends.
-        paths: The roots of the kernel's files on this node.
-        swap_path: The swap file made for it; ``None`` where the node has swap.
-    """
+    """The groups of one sandbox."""
 
     zone: Cgroup
+    """The group with the memory limit, and the parent of the others."""
     protected: Cgroup
+    """The group of the protected application."""
     slots: tuple[Cgroup, ...]
+    """The background groups, in order."""
     load: Cgroup
+    """The group of the load generator, outside of the limit."""
     folder: Path
+    """A temporary folder, removed with the sandbox even if its owner is killed."""
     paths: Paths
+    """The roots of the kernel's files on this node."""
     swap_path: Path | None = None
+    """The swap file made for the sandbox; ``None`` if the node has swap."""
 
     def set_limit(self, limit_bytes: int) -> None:
-        """Set how much memory the zone has.
+        """Set the memory limit of the zone.
 
         Raises:
             SandboxError: If the kernel refuses.
@@ -79,16 +76,16 @@ class Sandbox:
         """Kill everything in the sandbox and in the load generator's group.
 
         Raises:
-            SandboxError: If something survives.
+            SandboxError: If a process survives.
         """
         left = (*self.zone.kill(), *self.load.kill())
         if left:
             raise SandboxError(f"Processes {list(left)} of the sandbox cannot be killed.")
 
     def empty(self) -> None:
-        """Take back the page cache that ended programs left charged to the sandbox."""
+        """Free the page cache of ended programs, which is still charged to the sandbox."""
         for group in (*self.slots, self.protected, self.zone):
-            # Both give what they can and may report that it was not all.
+            # Both free what they can, and report an error if that was not all.
             with contextlib.suppress(KernelFileError):
                 if group.hierarchy.kind == "v2":
                     write_text(_memory_file(group, "memory.reclaim"), str(1 << 34))
@@ -96,10 +93,10 @@ class Sandbox:
                     write_text(_memory_file(group, "memory.force_empty"), "0")
 
     def oom_kills(self) -> int:
-        """Processes the kernel killed for memory in the sandbox since its groups were made."""
+        """Count the processes that the kernel killed in the sandbox because memory ran out."""
         name = "memory.events" if self.zone.hierarchy.kind == "v2" else "memory.oom_control"
         groups = (self.zone, self.protected, *self.slots)
-        if self.zone.hierarchy.kind == "v2":  # counts its children too
+        if self.zone.hierarchy.kind == "v2":  # the count includes the children
             groups = (self.zone,)
         return sum(_oom_kills(read_text(_memory_file(group, name)) or "") for group in groups)
 
@@ -119,10 +116,10 @@ def _oom_kills(text: str) -> int:
 
 
 def check_memory(limit_bytes: int, paths: Paths) -> None:
-    """Check that the machine has the memory the sandbox may take.
+    """Check that the machine has the memory that the sandbox may take.
 
     Raises:
-        SandboxError: If it does not.
+        SandboxError: If it has not.
     """
     for line in (paths.proc / "meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
@@ -146,22 +143,24 @@ def open_sandbox(
     paths: Paths = DEFAULT_PATHS,
     controllers: tuple[str, ...] = (),
 ) -> Iterator[Sandbox]:
-    """Make a sandbox; everything it made is gone again when the context ends, however it ends.
+    """Make a sandbox and remove it when the context ends, whatever ends it.
 
-    What a killed process left of a sandbox, its keeper killed too, is removed first.
+    Remains of a sandbox whose owner and keeper were both killed are removed first.
 
     Args:
         slots: How many background groups.
-        limit_bytes: Memory of the zone to begin with.
-        swap_bytes: Size of the swap file where the node has no swap.
-        cache_dir: Where that swap file goes; on a disk.
-        state_dir: Where it is noted what must be removed; the user's state folder if not given.
-        paths: Roots of the kernel's files.
-        controllers: v1 controllers (cpu, blkio) in which the groups are made too, where they are
+        limit_bytes: The memory limit of the zone at the start.
+        swap_bytes: Size of the swap file, if the node has no swap.
+        cache_dir: The folder for that swap file, on a disk.
+        state_dir: The folder for the journal of what must be removed; by default the user's state
+            folder.
+        paths: The roots of the kernel's files.
+        controllers: v1 controllers (cpu, blkio) in which the groups are made, too, if they are
             mounted. The cpu controller gives each group the same share, whatever it runs.
 
     Raises:
-        SandboxError: If this user or machine cannot hold it; the message says what is missing.
+        SandboxError: If a sandbox cannot be made on this machine by this user; the message says
+            what is missing.
     """
     try:
         hierarchy = require(paths)
@@ -171,18 +170,18 @@ def open_sandbox(
     identity = f"{os.getpid()}-{os.urandom(3).hex()}"
     swap_path = None
     if swapfile.foreign_swap_bytes(paths.proc) == 0:
-        # Absolute: whoever undoes what a crash left may work in another folder.
+        # Absolute, because the process that undoes a crash may work in another folder.
         swap_path = (cache_dir / f"{identity}{swapfile.NAME_SUFFIX}").absolute()
     sandbox = _plan(hierarchy, identity, slots, swap_path, paths)
     state_dir = state_dir or default_state_dir()
-    with _ended_by_sigterm(), _kept(_entries(sandbox), paths, state_dir):
+    with _ended_by_sigterm(), _undone(_entries(sandbox), paths, state_dir):
         _make(sandbox, limit_bytes, swap_bytes, controllers)
         yield sandbox
 
 
 @contextlib.contextmanager
-def _kept(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) -> Iterator[None]:
-    """Have ``entries`` undone when the context ends, or this process, whatever ends it."""
+def _undone(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) -> Iterator[None]:
+    """Have ``entries`` undone when the context or this process ends, whatever ends it."""
     try:
         keeper = Keeper.start(paths, state_dir)
         keeper.hold(*entries)
@@ -193,9 +192,9 @@ def _kept(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) -> I
     finally:
         try:
             problems = keeper.restore()
-        except JournalError:  # somebody killed the keeper: do its work here
+        except JournalError:  # the keeper was killed: do its work here
             problems = restore(entries, paths)
-        if problems:  # not closed, the keeper tries again when this process ends
+        if problems:  # the keeper stays open, and tries again when this process ends
             raise SandboxError(f"The sandbox could not be removed: {' '.join(problems)}")
         keeper.close()
 

@@ -1,4 +1,4 @@
-"""How much of a virtual machine's processors its host gave to others (proc(5), ``steal``)."""
+"""Measures steal time: CPU time that the host gave to other machines (proc(5), ``steal``)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import psutil
 
 
 class StealTime:
-    """Counts from when it is made."""
+    """The steal time since a moment."""
 
-    def __init__(self, begin_s: float, stolen_s: float) -> None:
-        self._begin_s, self._stolen_s = begin_s, stolen_s
+    def __init__(self, begin_s: float, steal_s: float) -> None:
+        self._begin_s, self._steal_s = begin_s, steal_s
 
     @classmethod
     def from_now(cls) -> Self:
-        """Begin now."""
-        return cls(time.monotonic(), _stolen_s())
+        """Begin to measure now."""
+        return cls(time.monotonic(), _total_s())
 
     def share(self) -> float:
-        """Of the time of all processors since; 0 where the kernel does not say."""
+        """The share of all CPU time since the beginning; 0 if the kernel does not report it."""
         span_s = (time.monotonic() - self._begin_s) * (psutil.cpu_count() or 1)
-        return min(max((_stolen_s() - self._stolen_s) / max(span_s, 1e-9), 0.0), 1.0)
+        return min(max((_total_s() - self._steal_s) / max(span_s, 1e-9), 0.0), 1.0)
 
 
-def _stolen_s() -> float:
+def _total_s() -> float:
     return float(getattr(psutil.cpu_times(), "steal", 0.0))

@@ -1,6 +1,6 @@
 """Makes a swap file, for nodes that have no swap.
 
-It is taken away again by its journal entry (``stallward.actuator.journal.entries.SwapFile``).
+Its journal entry (``stallward.actuator.journal.entries.SwapFile``) removes it again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from stallward.env.errors import SandboxError
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SPARE_BYTES = 512 * 1024 * 1024
-"""Disk space that must be left beside the swap file."""
+"""Disk space that must stay free beside the swap file."""
 NAME_SUFFIX = ".stallward-swap"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def foreign_swap_bytes(proc: Path) -> int:
-    """Swap of this node that is not a swap file made here, in bytes.
+    """Return the bytes of this node's swap, without swap files of sandboxes.
 
-    Another sandbox's swap file vanishes when that sandbox ends, so it does not count.
+    These do not count, because each vanishes when its sandbox ends.
     """
     total = 0
     for line in (proc / "swaps").read_text().splitlines()[1:]:
@@ -36,7 +36,7 @@ def foreign_swap_bytes(proc: Path) -> int:
 
 
 def header(size_bytes: int) -> bytes:
-    """The first page of a swap area of ``size_bytes`` (include/linux/swap.h, version 1)."""
+    """Make the first page of a swap area of ``size_bytes`` (include/linux/swap.h, version 1)."""
     page = bytearray(_PAGE_BYTES)
     struct.pack_into("<III", page, 1024, 1, size_bytes // _PAGE_BYTES - 1, 0)
     page[-10:] = b"SWAPSPACE2"
@@ -51,7 +51,7 @@ def make_swap(path: Path, size_bytes: int) -> None:
         size_bytes: Its size, a multiple of the page size.
 
     Raises:
-        SandboxError: If there is no room or the kernel refuses; nothing is left then.
+        SandboxError: If there is no room or the kernel refuses; the file is removed then.
     """
     free = shutil.disk_usage(path.parent).free
     if free < size_bytes + _SPARE_BYTES:
@@ -63,7 +63,7 @@ def make_swap(path: Path, size_bytes: int) -> None:
     try:
         _write(path, size_bytes, filled=False)
         code = _swapon(path)
-        if code == errno.EINVAL:  # this file system wants every block written
+        if code == errno.EINVAL:  # this file system needs every block written
             _write(path, size_bytes, filled=True)
             code = _swapon(path)
     except OSError as error:
@@ -92,5 +92,5 @@ def _write(path: Path, size_bytes: int, *, filled: bool) -> None:
 
 
 def _swapon(path: Path) -> int:
-    """0, or the errno."""
+    """Switch swap on; return 0 or the errno."""
     return 0 if _libc.swapon(os.fsencode(path), 0) == 0 else ctypes.get_errno()
