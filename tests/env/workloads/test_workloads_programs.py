@@ -31,7 +31,7 @@ from stallward.env.workloads.key_value_fill import fill, values
 from stallward.env.workloads.memcached_fill import MEMCACHED
 from stallward.env.workloads.native.build import build_native
 from stallward.env.workloads.nginx_server import configuration
-from stallward.env.workloads.program_loop import METERS, measured, user_seconds
+from stallward.env.workloads.program_loop import METERS, tree_units, user_seconds
 from stallward.env.workloads.redis_fill import REDIS
 from stallward.env.workloads.text_file import write_text_file
 from stallward.env.workloads.web_files import LAST_NAME, LAST_TEXT, write_web_files
@@ -272,7 +272,7 @@ def test_a_repeated_program_counts_its_childrens_processor_time(tmp_path: Path) 
     try:
         wait_for(tmp_path, 0.6)  # more than one run uses
         child = next(iter(Path(f"/proc/{process.pid}/task").glob("*/children"))).read_text()
-        assert measured(int(child.split()[0]), user_seconds) >= 0.0
+        assert tree_units(int(child.split()[0]), user_seconds) >= 0.0
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -305,7 +305,7 @@ def test_a_build_counts_its_compilers_and_outlives_the_loss_of_one(tmp_path: Pat
 def test_a_vanished_process_counts_nothing() -> None:
     process = subprocess.Popen(["true"])
     process.wait()
-    assert [measured(process.pid, meter) for meter in METERS.values()] == [0.0, 0.0]
+    assert [tree_units(process.pid, meter) for meter in METERS.values()] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""The programs that shipped scenarios run, and the data they need."""
+"""The programs that the shipped scenarios run, and the programs that make their data."""

@@ -1,4 +1,4 @@
-"""Writes C files from a seed, large enough that compiling one takes hundreds of MiB.
+"""Writes C files from a seed, so large that the compiler needs hundreds of MiB for one.
 
 Run: ``python -m stallward.env.workloads.c_source DIR --files 3 --functions 2500 --seed 1``
 """
@@ -14,7 +14,7 @@ _OPERATORS = ("+", "-", "*", "^", "&", "|")
 
 
 def _function(index: int, rng: random.Random) -> Iterator[str]:
-    """A function of loops, branches and calls that an optimiser has to work on."""
+    """Generate a function with loops, branches and calls, which takes work to optimise."""
     names = [f"v{number}" for number in range(6)]
     yield f"static unsigned f{index}(unsigned *m, unsigned n) {{"
     yield "  unsigned " + ", ".join(f"{name} = n + {rng.randrange(99)}" for name in names) + ";"
@@ -33,7 +33,7 @@ def _function(index: int, rng: random.Random) -> Iterator[str]:
 
 
 def write_c_file(path: Path, *, functions: int, seed: int) -> None:
-    """Write one C file of so many functions."""
+    """Write one C file with the given number of functions."""
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     with path.open("w", encoding="ascii") as file:
         for index in range(functions):

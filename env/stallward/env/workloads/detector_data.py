@@ -1,8 +1,8 @@
 """Makes the detector's model and images from a seed.
 
-The model is a convolutional network in ONNX whose weights lie in a file of their own beside it,
-page aligned, so that ONNX Runtime maps them and the kernel may evict and re-read them. Every
-inference reads all of them. The images are binary PPM files of 224 x 224 pixels (150,543 bytes).
+The model is a convolutional network in ONNX. Its weights are in a separate file, page aligned, so
+that ONNX Runtime maps them, and the kernel can evict and re-read them. Every inference reads all
+weights. The images are binary PPM files of 224 x 224 pixels (150,543 bytes).
 
 Run: ``python -m stallward.env.workloads.detector_data DIR --images 1000 --seed 1``
 """
@@ -41,7 +41,7 @@ class _Conv:
 
 
 def _layers(width: int, depth: int) -> Iterator[_Conv]:
-    """A stem that shrinks 224 pixels to 2, then ``depth`` wide layers that hold the weights."""
+    """Generate a stem that shrinks 224 pixels to 2, then ``depth`` wide layers of weights."""
     yield _Conv(inputs=3, outputs=16, kernel=7, stride=4, pad=3)
     for outputs in (32, 64, 128):
         yield _Conv(inputs=outputs // 2, outputs=outputs, kernel=3, stride=2, pad=1)
@@ -54,10 +54,10 @@ def write_model(folder: Path, *, seed: int, width: int = 1024, depth: int = 36) 
     """Write the model and its external weights (156 MB at the default width and depth).
 
     Args:
-        folder: Where ``detector.onnx`` and ``detector.weights`` go.
-        seed: Seeds the random weights.
-        width: Channels of the wide layers.
-        depth: How many wide layers there are.
+        folder: The folder for ``detector.onnx`` and ``detector.weights``.
+        seed: The seed of the random weights.
+        width: How many channels each wide layer has.
+        depth: How many wide layers the model has.
     """
     rng = np.random.default_rng(seed)
     nodes: list[Any] = []

@@ -14,7 +14,7 @@ IMAGE_SIDE_PIXELS = 224
 
 
 def write_images(folder: Path, *, count: int, seed: int) -> None:
-    """Write ``count`` PPM images, smooth colours with noise on them, as ``image-00000.ppm`` on."""
+    """Write ``count`` PPM images of coloured squares with noise, from ``image-00000.ppm`` on."""
     rng = np.random.default_rng(seed)
     side = IMAGE_SIDE_PIXELS
     header = f"P6\n{side} {side}\n255\n".encode()
@@ -29,7 +29,7 @@ def read_image(path: Path) -> NDArray[np.float32]:
     """Read a binary PPM as the model's input, shape ``(1, 3, H, W)`` in [0, 1].
 
     Raises:
-        ValueError: If the file is not the binary PPM this module writes.
+        ValueError: If the file is not a binary PPM like those that this module writes.
     """
     raw = path.read_bytes()
     fields = raw[:32].split(maxsplit=4)

@@ -1,7 +1,7 @@
-r"""The detector: reads an image from disk and runs a network over it, one request after the other.
+r"""The detector: for each request it reads an image from disk and runs a network on it.
 
-A client sends ``NUMBER\n`` and gets ``ok BOXES\n`` or ``error CAUSE\n``. Requests of several
-connections are served in the order they arrive.
+A client sends ``NUMBER\n`` and gets ``ok BOXES\n`` or ``error CAUSE\n``. One request is served
+at a time, in the order of arrival over all connections.
 
 Run: ``python -m stallward.env.workloads.detector_server --data DIR --socket PATH``
 """
@@ -21,9 +21,9 @@ MODEL_NAME = "detector.onnx"
 
 
 def open_session(model: Path) -> Any:
-    """Open the model so that its weights stay pages of the mapped file.
+    """Open the model with prepacking off, which would copy the weights into anonymous memory.
 
-    Prepacking would copy them into anonymous memory, so it is off.
+    So the weights stay pages of the mapped file.
     """
     onnxruntime = import_runtime()
     options = onnxruntime.SessionOptions()
@@ -36,10 +36,10 @@ def open_session(model: Path) -> Any:
 
 
 class Detector:
-    """The model with its images.
+    """The model and its images.
 
     Args:
-        data: Folder written by ``detector_data``.
+        data: A folder written by ``detector_data``.
     """
 
     def __init__(self, data: Path) -> None:
@@ -49,7 +49,7 @@ class Detector:
             raise FileNotFoundError(f"no image-*.ppm in {data}")
 
     def answer(self, request: bytes) -> bytes:
-        """Detect on the image a request names (modulo the number of images)."""
+        """Run the model on the image whose number (modulo the number of images) is requested."""
         try:
             path = self._images[int(request) % len(self._images)]
             (scores,) = self._session.run(None, {"image": read_image(path)})
@@ -61,7 +61,7 @@ class Detector:
 def serve(detector: Detector, path: Path) -> None:
     """Answer requests on the Unix socket ``path`` for ever."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Bound under another name first: the path appears when connecting to it works.
+    # Bound under another name first, so that the path appears once connecting to it works.
     early = path.with_name(path.name + ".early")
     listener.bind(str(early))
     listener.listen(64)
@@ -85,7 +85,7 @@ def serve(detector: Detector, path: Path) -> None:
 def _serve_one(
     detector: Detector, peer: socket.socket, pending: dict[socket.socket, bytes]
 ) -> bool:
-    """Read what a client sent and answer its complete lines; False when it is gone."""
+    """Answer the complete lines that a client has sent; return false when it has gone."""
     try:
         received = peer.recv(4096)
         if not received:

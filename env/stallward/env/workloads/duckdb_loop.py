@@ -1,9 +1,9 @@
-"""Keeps a window of tables that does not fit DuckDB's memory, for ever; a unit is one step.
+"""Works for ever on a window of tables that does not fit DuckDB's memory; a unit is one step.
 
-Each step replaces the oldest table of the window by a new one and aggregates another of it,
-chosen at random. The window is larger than the memory limit, so most steps write a table to
-the temporary folder and read one back. Steps are short, so that progress can be read within a
-second, while all of the window stays in use.
+Each step replaces the oldest table of the window by a new one and aggregates a random one. The
+window is larger than the memory limit, so most steps write one table to the temporary folder and
+read another back. The whole window stays in use, but a step is short, so progress shows within a
+second.
 
 Run: ``python -m stallward.env.workloads.duckdb_loop --memory-mib 250 --scratch DIR --report PATH``
 """
@@ -36,14 +36,14 @@ SELECT count(*), max(total) FROM (
 
 
 class Window:
-    """The tables and how many of them there are; hashes do not compress.
+    """The window of tables. They hold hashes, which do not compress.
 
     Args:
         memory_mib: DuckDB's memory limit.
-        window_mib: Size of the tables together.
-        rows: Rows of one table, of 24 bytes.
-        scratch: An empty folder for the database and what does not fit.
-        seed: Chooses the values and which table is aggregated.
+        window_mib: The size of all tables together.
+        rows: How many rows a table has, of 24 bytes each.
+        scratch: An empty folder for the database and the tables that do not fit the memory.
+        seed: The seed of the values and of the choice of tables.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Window:
         self._steps = 0
 
     def step(self) -> None:
-        """Replace the oldest table and aggregate one at random."""
+        """Replace the oldest table and aggregate a random one."""
         number = self._steps
         odd = 2 * (self._seed + number) + 1
         part = number % self._parts
@@ -73,7 +73,7 @@ class Window:
 
 
 def main() -> None:
-    """Step until killed, with the options of the command line."""
+    """Do steps until killed, with the options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--memory-mib", type=int, default=250)
     parser.add_argument("--window-mib", type=int, default=500)

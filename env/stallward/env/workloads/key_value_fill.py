@@ -1,4 +1,4 @@
-"""Fills key-value servers with values that come from a seed; each protocol has its own module."""
+"""Fills key-value servers with values from a seed; each protocol has its own module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 _BATCH: Final = 500
 
 Batch = Sequence[tuple[int, bytes]]
-"""Numbers of keys, each with its value."""
+"""Pairs of a key's number and its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,9 @@ class Connection:
     """A connection to a key-value server."""
 
     requests: socket.socket
-    """What the server reads."""
+    """The socket; requests are sent through it."""
     replies: BufferedReader
-    """What the server writes."""
+    """The stream of the server's replies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +34,20 @@ class KeyValueServer:
     """A kind of server, and how to talk to it."""
 
     name: str
-    """The server's name in messages."""
+    """The server's name, for messages."""
     store: Callable[[Connection, Batch], None]
     """Stores the values of a batch under ``key-NUMBER``."""
     count: Callable[[Connection], int]
-    """Returns how many keys the server says it holds."""
+    """Asks the server how many keys it holds."""
     advice: str
-    """What to do if the server did not keep everything."""
+    """The next step if the server has dropped values."""
 
 
 def values(*, keys: int, value_bytes: int, seed: int) -> Iterator[tuple[int, bytes]]:
-    """Each key's number with its value; a key's value depends on the seed alone.
+    """Generate pairs of a key's number and its value, which depends on the number and the seed.
 
-    They are pieces of one random text at other offsets: hardly two are the same, and making
-    them costs nothing. Hexadecimal digits cannot hold what ends a reply.
+    The values are pieces of one random text at different offsets: hardly two are equal, and they
+    are made quickly. They consist of hexadecimal digits, so none contains the end of a reply.
     """
     text = random.Random(seed).randbytes(value_bytes * 4).hex().encode()  # noqa: S311
     for key in range(keys):
@@ -59,7 +59,7 @@ def fill(server: KeyValueServer, path: Path, *, keys: int, value_bytes: int, see
     """Store ``key-0`` to ``key-(keys-1)``.
 
     Returns:
-        How many keys the server says it holds afterwards.
+        How many keys the server holds afterwards, by its own count.
     """
     unsent = values(keys=keys, value_bytes=value_bytes, seed=seed)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as requests:
@@ -72,7 +72,7 @@ def fill(server: KeyValueServer, path: Path, *, keys: int, value_bytes: int, see
 
 
 def run(server: KeyValueServer, description: str) -> None:
-    """Fill as the command line says, and fail if the server did not keep everything."""
+    """Fill the server as the command line says, and fail if it has dropped values."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--keys", type=int, required=True)

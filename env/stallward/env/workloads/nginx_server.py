@@ -1,4 +1,4 @@
-"""nginx serving a folder on a Unix socket, with nothing of the machine's own configuration.
+"""Runs nginx with a folder on a Unix socket, without the machine's own configuration of nginx.
 
 Run: ``python -m stallward.env.workloads.nginx_server --root DIR --run DIR``; the socket is
 ``nginx.sock`` in the second folder.
@@ -34,12 +34,12 @@ http {{
 
 
 def configuration(root: Path, run: Path, user: str) -> str:
-    """The configuration file's text."""
+    """Return the text of the configuration file."""
     return _CONFIGURATION.format(root=root, run=run, user=user)
 
 
 def main() -> None:
-    """Write the configuration and become the server."""
+    """Write the configuration, and replace this process by the server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--run", type=Path, required=True)
@@ -47,7 +47,7 @@ def main() -> None:
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
         sys.exit("nginx is not installed; try `apt-get install nginx-light`")
-    # Its worker reads what a cache in root's home holds.
+    # As root, because the folder may be in a cache in root's home.
     file = args.run / "nginx.conf"
     file.write_text(configuration(args.root, args.run, user="root"), encoding="utf-8")
     os.execv(program, [program, "-p", str(args.run), "-c", str(file)])  # noqa: S606

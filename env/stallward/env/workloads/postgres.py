@@ -1,10 +1,9 @@
-"""PostgreSQL with its own data folder, as Debian packages it, run as the user ``postgres``.
+"""Runs Debian's PostgreSQL with its own data folder, as the user ``postgres``.
 
-``prepare DIR --scale N`` makes the folder, fills it with pgbench's tables and writes
-``reads.sql``, a transaction for pgbench that looks up accounts at random places of the table;
-``serve DIR --socket DIR`` serves it on a Unix socket. Started by root, both become ``postgres``
-and keep only the right to pass folders that are closed to it, because a cache may lie in root's
-home.
+``prepare DIR --scale N`` makes the folder, fills pgbench's tables and writes ``reads.sql``, a
+transaction for pgbench that looks up random accounts. ``serve DIR --socket DIR`` serves the folder
+on a Unix socket. If root starts them, both run PostgreSQL as ``postgres`` with one extra
+capability, to pass folders that are closed to that user: the cache may be in root's home.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from pathlib import Path
 
 _ACCOUNTS_PER_SCALE = 100_000
 _LOOKUPS = 20
-"""Accounts of one transaction: that many pages, so one that is gone is felt by most requests."""
+"""How many accounts a transaction looks up. Most are on different pages, so that a
+few evicted pages delay most requests."""
 
 _CONFIGURATION = """
 listen_addresses = ''
@@ -39,21 +39,21 @@ logging_collector = off
 
 
 def programs_dir() -> Path:
-    """The folder with ``initdb`` and ``postgres`` of the newest version installed.
+    """Return the folder with ``initdb`` and ``postgres`` of the newest installed version.
 
     Raises:
         SystemExit: If PostgreSQL is not installed.
     """
-    found = sorted(
+    versions = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4])
     )
-    if not found:
+    if not versions:
         sys.exit("PostgreSQL is not installed; try `apt-get install postgresql`")
-    return found[-1].parent
+    return versions[-1].parent
 
 
 def as_postgres(argv: list[str]) -> list[str]:
-    """``argv`` run as the user ``postgres``, if this is root."""
+    """Return a command that runs ``argv`` as the user ``postgres``, if this process is root's."""
     if os.geteuid() != 0:
         return argv
     rights = "+dac_override"
@@ -80,7 +80,7 @@ def prepare(folder: Path, *, scale: int) -> None:
     _run([*as_postgres(initdb), "-E", "UTF8", "--no-locale", "--no-sync"])
     with (data / "postgresql.conf").open("a", encoding="utf-8") as file:
         file.write(_CONFIGURATION.format(buffers_mib=64))
-    socket_dir = data  # its own folder: writable by postgres
+    socket_dir = data  # postgres can write there
     server = subprocess.Popen(serve_command(folder, socket_dir), stdout=subprocess.DEVNULL)
     try:
         _wait_ready(programs, socket_dir)
@@ -95,7 +95,7 @@ def prepare(folder: Path, *, scale: int) -> None:
 
 
 def reads_script(scale: int) -> str:
-    """A pgbench script: one statement that looks up accounts chosen uniformly."""
+    """Return a pgbench script: one statement that looks up uniformly random accounts."""
     names = [f"a{number}" for number in range(_LOOKUPS)]
     chosen = [f"\\set {name} random(1, {scale * _ACCOUNTS_PER_SCALE})" for name in names]
     keys = ", ".join(f":{name}" for name in names)
@@ -104,7 +104,7 @@ def reads_script(scale: int) -> str:
 
 
 def serve_command(folder: Path, socket_dir: Path, buffers_mib: int | None = None) -> list[str]:
-    """The server's command line."""
+    """Return the command line of the server."""
     command = [str(programs_dir() / "postgres"), "-D", str(folder / "pg"), "-k", str(socket_dir)]
     if buffers_mib is not None:
         command += ["-c", f"shared_buffers={buffers_mib}MB"]
@@ -112,7 +112,7 @@ def serve_command(folder: Path, socket_dir: Path, buffers_mib: int | None = None
 
 
 def _serve(folder: Path, socket_dir: Path, buffers_mib: int) -> None:
-    """Become the server. The socket's folder stays whose it is, to be removed by them."""
+    """Replace this process by the server. The socket's folder keeps its owner, who removes it."""
     command = serve_command(folder, socket_dir, buffers_mib)
     program = shutil.which(command[0]) or command[0]
     os.execv(program, command)  # noqa: S606 - no shell on purpose
@@ -128,13 +128,13 @@ def _wait_ready(programs: Path, socket_dir: Path) -> None:
 
 
 def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{argv[0]} failed: {done.stderr.strip()[-500:]}")
+    process = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        sys.exit(f"{argv[0]} failed: {process.stderr.strip()[-500:]}")
 
 
 def main() -> None:
-    """Prepare or serve."""
+    """Prepare the data folder or serve it, as the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("action", choices=("prepare", "serve"))
     parser.add_argument("folder", type=Path)

@@ -1,13 +1,13 @@
-"""Runs a program over and over and reports what it does as units of work.
+"""Runs a program again and again and reports its work in units.
 
-Programs that nobody here wrote report no progress, but the kernel counts for them. A unit is,
-as chosen with ``--unit``:
+Ordinary programs do not report their progress, so the kernel's counters of the program and its
+descendants are read instead. ``--unit`` chooses the unit:
 
-- ``io``: one MiB that the program and its children read or wrote by calls, from wherever;
-- ``cpu``: one second of processor time in user mode, for programs that only use memory. Waiting
-  for memory and the kernel's work on it do not count.
+- ``io``: one MiB that was read or written by system calls, on any kind of file;
+- ``cpu``: one second of CPU time in user mode, for programs that only use memory. Time spent
+  waiting for memory, and in the kernel, does not count.
 
-A run that something terminates is lost and the next one begins.
+If a run is terminated, the next one begins.
 
 Run: ``python -m stallward.env.workloads.program_loop --unit io --report PATH -- sort FILE``
 """
@@ -30,27 +30,27 @@ _MIB: Final = 1 << 20
 _PROC: Final = Path("/proc")
 
 Meter = Callable[[int], float]
-"""Units that the process with this number did so far, with those of its ended children."""
+"""Returns the units that a process has done so far, including its ended children."""
 
 
-def family(pid: int) -> Iterator[int]:
-    """A process and all that came of it and lives."""
+def process_tree(pid: int) -> Iterator[int]:
+    """Generate the pids of a process and its living descendants."""
     yield pid
     for task in sorted(_PROC.joinpath(str(pid), "task").glob("*/children")):
         for child in task.read_text().split():
-            yield from family(int(child))
+            yield from process_tree(int(child))
 
 
 def io_mib(pid: int) -> float:
-    """MiB that a process read and wrote by calls."""
+    """Return the MiB that a process has read and written by system calls."""
     lines = _PROC.joinpath(str(pid), "io").read_text().splitlines()
     counts = dict(line.split(": ") for line in lines)
     return (int(counts["rchar"]) + int(counts["wchar"])) / _MIB
 
 
 def user_seconds(pid: int) -> float:
-    """Processor time of a process in user mode."""
-    # The name, in brackets, may hold spaces: count fields after it. 11 is utime, 13 cutime.
+    """Return the CPU time of a process in user mode."""
+    # The name, in brackets, may contain spaces: count the fields after it. 11 is utime, 13 cutime.
     words = _PROC.joinpath(str(pid), "stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[13])) / os.sysconf("SC_CLK_TCK")
 
@@ -58,11 +58,11 @@ def user_seconds(pid: int) -> float:
 METERS: Final[dict[str, Meter]] = {"io": io_mib, "cpu": user_seconds}
 
 
-def measured(pid: int, meter: Meter) -> float:
-    """Units of a whole family; what vanishes while it is read counts as little as it can."""
+def tree_units(pid: int, meter: Meter) -> float:
+    """Return the units of a process tree; some are missing if a process ends meanwhile."""
     total = 0.0
     try:
-        for member in family(pid):
+        for member in process_tree(pid):
             total += meter(member)
     except (FileNotFoundError, ProcessLookupError):
         pass
@@ -83,10 +83,10 @@ def run_once(command: list[str], meter: Meter, report: UnitReport) -> None:
     over = False
     while not over:
         time.sleep(_POLL_S)
-        # Not reaped yet: its counts can still be read.
+        # WNOWAIT leaves a zombie, whose counters can still be read.
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         over = os.waitid(os.P_PID, process.pid, options) is not None
-        now = max(done, measured(process.pid, meter))
+        now = max(done, tree_units(process.pid, meter))
         report.add(now - done)
         done = now
     if process.wait() > 0:

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def write_random_file(path: Path, *, size_mib: int, seed: int) -> None:
-    """Write ``size_mib`` MiB that do not compress."""
+    """Write ``size_mib`` MiB of random bytes, which do not compress."""
     rng = np.random.default_rng(seed)
     with path.open("wb") as file:
         for _ in range(size_mib):

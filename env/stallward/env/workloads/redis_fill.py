@@ -13,7 +13,7 @@ from stallward.env.workloads.key_value_fill import Batch, Connection, KeyValueSe
 def _store(connection: Connection, batch: Batch) -> None:
     connection.requests.sendall(b"".join(_set(b"key-%d" % key, value) for key, value in batch))
     for _ in batch:
-        connection.replies.readline()  # +OK, or -OOM where it takes no more
+        connection.replies.readline()  # +OK, or -OOM when its memory is full
 
 
 def _count(connection: Connection) -> int:

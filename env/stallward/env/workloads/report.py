@@ -1,4 +1,4 @@
-"""Reports the work a Python workload has done, as the C hogs do."""
+"""Reports the work of a Python workload, in the format of the C hogs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class UnitReport:
     """Appends lines ``MONOTONIC_S CUMULATIVE_UNITS``, at most ten a second.
 
     Args:
-        path: A file or FIFO. Writing never blocks: a lost line costs nothing because the
-            units are cumulative.
+        path: A file or FIFO. Writing never blocks. A line may be lost, which does no harm because
+            the units are cumulative.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,7 +25,7 @@ class UnitReport:
         self._due_s = 0.0
 
     def add(self, units: float) -> None:
-        """Book work done."""
+        """Add finished work, and report it if a report is due."""
         self._units += units
         now_s = time.monotonic()
         if now_s >= self._due_s:

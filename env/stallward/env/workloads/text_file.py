@@ -1,6 +1,6 @@
-"""Writes a text file of lines from a seed: something to sort and to compress.
+"""Writes a text file from a seed, for programs that sort or compress.
 
-Each line is two random halves of a pool, so that lines repeat in parts and hardly as a whole.
+Each line is two random halves from a pool. So parts of lines repeat, but hardly a whole line does.
 
 Run: ``python -m stallward.env.workloads.text_file PATH --mib 256 --seed 1``
 """

@@ -1,4 +1,4 @@
-"""Writes a folder of equal files to be served, and one whose contents end a reply.
+"""Writes files of one size for a web server, and one file with a known text.
 
 Run: ``python -m stallward.env.workloads.web_files DIR --files 8000 --kib 32 --seed 1``
 """
@@ -11,11 +11,12 @@ from pathlib import Path
 
 LAST_NAME = "last"
 LAST_TEXT = b"that was all\n"
-"""No other file holds it: a client that asks for this file after others knows when it is done."""
+"""The text of the last file; no other contains it. A client that requests this file after others
+knows by it that all replies have come."""
 
 
 def write_web_files(folder: Path, *, files: int, kib: int, seed: int) -> None:
-    """Write files named ``0`` to ``FILES - 1`` of hexadecimal digits, and the last one."""
+    """Write files ``0`` to ``FILES - 1`` of hexadecimal digits, and the last file."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     for number in range(files):

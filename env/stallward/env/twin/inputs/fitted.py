@@ -25,19 +25,16 @@ TWIN_SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedTwin:
-    """What a fit found for one scenario.
-
-    Attributes:
-        scenario: The exogenous description.
-        draws: Parameter settings that explain the recordings.
-        weights: How much each counts; they sum to 1.
-        provenance: Which recordings, how fitted, with what error.
-    """
+    """What a fit found for one scenario."""
 
     scenario: Exogenous
+    """The exogenous description."""
     draws: tuple[TwinParameters, ...]
+    """Parameter settings that explain the recordings."""
     weights: tuple[float, ...]
+    """How much each counts; they sum to 1."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Which recordings, how fitted, with what error."""
 
     def __post_init__(self) -> None:
         """Check that draws and weights belong together.

@@ -1,1 +1,1 @@
-"""The programs in C, and what compiles them."""
+"""The workloads in C, and the module that compiles them."""

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Anonymous consumer: allocates block after block and keeps touching all of them.
+ * A hog of anonymous memory: allocates blocks and touches all of them again and again.
  */
 #include "hog.h"
 
@@ -20,7 +20,7 @@ static void resize(size_t size_mib)
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED)
             hog_die("mmap", strerror(errno));
-        /* Pages, not huge pages: the working set must be what --program says. */
+        /* No huge pages: the working set must have the size that --program says. */
         madvise(p, (size_t)BLOCK_MIB * MIB, MADV_NOHUGEPAGE);
         blocks[n_blocks] = p;
     }

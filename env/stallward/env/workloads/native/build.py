@@ -1,4 +1,4 @@
-"""Compiles the C programs beside it: the hogs and the load generator."""
+"""Compiles the C programs in this folder: the hogs and the load generator."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _FLAGS = ("-O2", "-std=gnu11")
 
 
 def sources_dir() -> Path:
-    """The folder with the C sources inside the installed package."""
+    """Return the folder with the C sources in the installed package."""
     return Path(str(resources.files("stallward.env.workloads.native")))
 
 
 def build_native(cache_dir: Path) -> Path:
-    """Compile every program unless this very source was compiled before.
+    """Compile all programs, unless these sources have been compiled before.
 
     Args:
-        cache_dir: Where builds are kept; the build lands in a folder named after the sources.
+        cache_dir: The folder for builds. Each is in a folder named after the hash of its sources.
 
     Returns:
         The folder with the executables, named as in ``PROGRAMS``.
@@ -61,9 +61,9 @@ def build_native(cache_dir: Path) -> Path:
 
 def _compile(compiler: str, source: Path, output: Path) -> None:
     command = (compiler, *_FLAGS, "-o", str(output), str(source), "-lm")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
         raise WorkloadError(
-            f"{compiler} could not compile {source.name}: {done.stderr.strip()[:400]}",
+            f"{compiler} could not compile {source.name}: {process.stderr.strip()[:400]}",
             next_step="Install the C library's headers, e.g. `apt-get install libc6-dev`.",
         )

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Writer that dirties page cache: overwrites a file of the program's size again and again.
+ * A hog of dirty page cache: overwrites a file of the size in --program again and again.
  */
 #include "hog.h"
 

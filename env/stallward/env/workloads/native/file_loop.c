@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * File-backed consumer that maps a file and touches its pages continuously.
+ * A hog of page cache that maps a file and touches its pages again and again.
  */
 #include "hog.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * File-backed consumer that maps a file, touches every page of it once and then only waits.
+ * A hog of page cache that maps a file, touches every page of it once and then only waits.
  */
 #include "hog.h"
 

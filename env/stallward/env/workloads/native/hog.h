@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What every hog shares: arguments, pacing, the program of sizes and the report of work done.
+ * The part that all hogs share: arguments, pacing, the program of sizes, the report of work.
  *
  * One unit of work is one MiB touched, read or written. The program of sizes advances with the
  * work done, not with the clock: a hog that was frozen or slowed resumes where it stopped.
@@ -29,8 +29,8 @@ struct step {
 struct hog {
     const char *report_path; /* lines "monotonic_s cumulative_units" are appended here */
     const char *file_path;   /* data file of the file-backed hogs */
-    double rate_mib_s;       /* at most this fast; 0 = as fast as it goes */
-    int random_order;        /* touch in random order instead of one scan after the other */
+    double rate_mib_s;       /* the highest rate; 0 = as fast as possible */
+    int random_order;        /* touch chunks in random order instead of scanning */
     uint64_t seed;
     struct step steps[MAX_STEPS];
     int n_steps;
@@ -116,8 +116,8 @@ static inline void hog_parse(struct hog *h, int argc, char **argv)
     }
     if (!h->n_steps || !h->report_path)
         hog_die("missing option", "--program and --report are needed");
-    /* O_NONBLOCK: a FIFO whose reader fell behind must not stop the work; a lost line costs
-     * nothing because the units are cumulative. */
+    /* O_NONBLOCK: a FIFO with a slow reader must not stop the work. A lost line does no harm,
+     * because the units are cumulative. */
     h->report_fd = open(h->report_path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0644);
     if (h->report_fd < 0)
         hog_die(h->report_path, strerror(errno));
@@ -136,8 +136,8 @@ static inline void hog_report(struct hog *h, uint64_t now)
     h->next_report_ns = now + REPORT_PERIOD_NS;
 }
 
-/* Book `mib` of work done, report it when due, keep the rate. Time lost while frozen or stalled
- * is not made up for: only 100 ms of it may be, so that short hiccups do not lower the rate. */
+/* Count `mib` of finished work, report it if due, and keep the rate. A delay of up to 100 ms is made
+ * up for, so that hiccups do not lower the rate. A longer one, from a pause or a stall, is not. */
 static inline void hog_worked(struct hog *h, double mib)
 {
     uint64_t now = now_ns();
@@ -159,7 +159,7 @@ static inline void hog_worked(struct hog *h, double mib)
     }
 }
 
-/* Which chunk of `chunk` bytes to work on next, in a working set of `size` bytes. */
+/* The offset of the next chunk of `chunk` bytes in a working set of `size` bytes. */
 static inline size_t hog_next(struct hog *h, size_t *cursor, size_t size, size_t chunk)
 {
     size_t n = size / chunk;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Open-loop load generator for any server that answers one request with one reply.
+ * An open-loop load generator for any server that answers each request with one reply.
  *
- * Arrivals follow a schedule drawn from a seed (schedule.h), whatever the server does: while it
- * stalls they wait in a queue, and each request's latency counts from its scheduled time. One line
- * per request: "scheduled_s start_s end_s ok" (CLOCK_MONOTONIC). A request unfinished at the end is
- * written with ok 0 and the time it was given up as its end, a lower bound.
+ * Requests arrive on a schedule from a seed (schedule.h), whatever the server does. While it stalls,
+ * they wait in a queue; the latency of a request counts from its scheduled time. The output is one
+ * line per request: "scheduled_s start_s end_s ok" (CLOCK_MONOTONIC). A request without an answer
+ * when the program ends is written with ok 0 and the time of the end, a lower bound.
  *
- * Each %K in --request becomes a key in 0..KEYS-1, drawn anew, so a request may ask for several.
+ * Each %K in --request becomes a new random key in 0..KEYS-1; a request may contain several.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -37,7 +37,7 @@ struct options {
     long connections, keys, request_keys;
 };
 
-/* Keys are drawn at the arrival: when the request is sent must not change what it asks for. */
+/* Keys are drawn at the arrival, so that they do not depend on when the request is sent. */
 struct pending { double scheduled; long keys[MAX_KEYS]; };
 
 struct connection {
@@ -213,7 +213,7 @@ static void dispatch(void)
     for (long i = 0; i < opt.connections && q_len; i++) {
         struct connection *c = &conns[i];
         if (c->fd < 0 && open_connection(c) < 0) {
-            /* Nobody answers: the request failed now, it did not wait. */
+            /* No connection: the request fails now instead of waiting. */
             struct pending p = queue[q_head];
             q_head = (q_head + 1) % q_cap, q_len--;
             double t = now_s();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * When requests arrive: at one rate, in steps of rates over and over, or in a wave, from a seed.
+ * The arrivals of requests, from a seed: at a constant rate, in repeated steps, or in a wave.
  */
 #ifndef STALLWARD_SCHEDULE_H
 #define STALLWARD_SCHEDULE_H
@@ -12,9 +12,9 @@
 enum { MAX_RATES = 32 };
 
 struct schedule {
-    double rate[MAX_RATES], seconds[MAX_RATES]; /* steps; one of 0 seconds lasts for ever */
+    double rate[MAX_RATES], seconds[MAX_RATES]; /* the steps; 0 seconds last for ever */
     int steps, fixed;
-    double wave_share, wave_period_s; /* the rates swing by this share around themselves */
+    double wave_share, wave_period_s; /* a sine, as a share of the rate */
     uint64_t seed;
     double start_s;
 };
@@ -33,7 +33,7 @@ static inline double uniform(struct schedule *s)
     return ((double)(next_random(s) >> 11) + 1.0) / 9007199254740992.0;
 }
 
-/* "RATE" or "RATE:SECONDS,RATE:SECONDS,..."; 0 if it is neither. A rate may be 0, not all. */
+/* "RATE" or "RATE:SECONDS,RATE:SECONDS,..."; returns 0 for anything else. Some rates may be 0. */
 static inline int parse_rates(struct schedule *s, const char *text)
 {
     double most = 0;
@@ -50,7 +50,7 @@ static inline int parse_rates(struct schedule *s, const char *text)
             if (end == text || !(seconds > 0))
                 return 0;
         } else if (s->steps || *end) {
-            return 0; /* only a rate by itself lasts for ever */
+            return 0; /* only a single rate lasts for ever */
         }
         if (*end && (*end != ',' || !end[1]))
             return 0;
@@ -61,7 +61,7 @@ static inline int parse_rates(struct schedule *s, const char *text)
     return most > 0;
 }
 
-/* "SHARE:PERIOD_S", the share in 0..1; 0 if it is not that. */
+/* "SHARE:PERIOD_S" with a share in 0..1; returns 0 for anything else. */
 static inline int parse_wave(struct schedule *s, const char *text)
 {
     char *end;
@@ -86,8 +86,9 @@ static inline double rate_at(const struct schedule *s, double after_s)
     return s->rate[step] * wave;
 }
 
-/* The arrival after the one at `last_s`. Where the rate varies, arrivals are drawn at the highest
- * one and kept with the share that the rate of their moment has of it: a Poisson process still. */
+/* The arrival after the one at `last_s`. If the rate varies, arrivals are drawn at the highest rate
+ * and each is kept with probability (rate at that time) / (highest rate): thinning, which gives an
+ * inhomogeneous Poisson process. */
 static inline double next_arrival(struct schedule *s, double last_s)
 {
     double most = 0;
