@@ -217,7 +217,7 @@ def test_nuisance_varies_the_nodes_and_keeps_one_slot() -> None:
     c = simulation.twin.nodes
     assert len(np.unique(c.rate_per_s)) > 100
     assert len(np.unique(c.zone_pages)) > 100
-    assert set(c.present.sum(axis=0).tolist()) == {1.0, 2.0}
+    assert set(c.has_program.sum(axis=0).tolist()) == {1.0, 2.0}
 
 
 def test_nodes_that_share_their_draws_differ_by_their_actions_alone() -> None:

@@ -158,7 +158,7 @@ def play() -> dict[str, Array]:
             setattr(twin.noise, name, values)
         paused, limits, swappiness, dirty_ratios = levers(tick)
         twin.set_levers(paused, limits, swappiness, dirty_ratios)
-        twin.advance(draws=False)
+        twin.advance(new_noise=False)
         if tick % KEPT_EVERY == KEPT_EVERY - 1:
             for name in KEPT:
                 found[name].append(getattr(twin.nodes, name))

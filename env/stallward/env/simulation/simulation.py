@@ -267,15 +267,15 @@ class Simulation:
         nuisance = self.settings.nuisance
         nodes["rate_per_s"] *= _between(nuisance.rate_ratio, numbers[0])
         nodes["zone_pages"] *= _between(nuisance.zone_ratio, numbers[1])
-        present = nodes["present"]
+        present = nodes["has_program"]
         keep = present * (nuisance.slot_missing_share <= numbers[2 : 2 + SLOTS].T)
         any_left = keep.sum(axis=1, keepdims=True) > 0
-        nodes["present"] = np.where(any_left, keep, present)
-        nodes["there"] = nodes["present"]
+        nodes["has_program"] = np.where(any_left, keep, present)
+        nodes["has_group"] = nodes["has_program"]
         chance = numbers[2 + SLOTS : 2 + 2 * SLOTS].T
         known = np.maximum(nuisance.used_before - chance, 0.0) / max(nuisance.used_before, 1e-9)
-        most_bytes = self.twin.table.most_bytes[nodes["scenario"].astype(np.int64)]
-        nodes["kept_bytes"] = nodes["present"] * known * most_bytes
+        max_bytes = self.twin.scenario_arrays.max_bytes[nodes["scenario"].astype(np.int64)]
+        nodes["kept_bytes"] = nodes["has_program"] * known * max_bytes
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """Hold ``actions``, ``(B, len(ACTION_SIZES))``, for the ticks of one decision."""

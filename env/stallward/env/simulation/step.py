@@ -251,12 +251,12 @@ def _set_levers(node: Node, rules: Rules, action: Rows, slots: int) -> float:
         node.dirty_start = where(on, _DIRTY_START[k], node.dirty_start)
         node.dirty_block = where(on, _DIRTY_BLOCK[k], node.dirty_block)
     for i in range(slots):
-        there = node.present[i] > 0.0
+        there = node.has_program[i] > 0.0
         pause = (action[2 * i] == 1.0) & levers.may_pause(node, rules, i) & there
         paused = where(pause, 1.0, 0.0)
         want = levers.wanted_limit_bytes(node, action[2 * i + 1], i)
         limit = levers.granted_limit_bytes(node, rules, want, paused, i)
-        moved = moved + levers.put(node, paused, where(there, limit, np.nan), i)
+        moved = moved + levers.apply(node, paused, where(there, limit, np.nan), i)
     return moved
 
 

@@ -1,4 +1,4 @@
-"""The twin itself: the state of ``B`` nodes, and a tick of all of them."""
+"""The twin: the state of ``B`` nodes, and a tick of all of them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ Mask = NDArray[np.bool_]
 
 NODE_SWAPPINESS: Final = 60.0
 NODE_DIRTY_RATIOS: Final = (0.10, 0.20)
-"""Share of the zone at which writeback starts and at which writers block."""
+"""The shares of dirty pages in the zone at which writeback starts and at which writers block."""
 
 
 class World(NamedTuple):
-    """The arrays that a tick reads and changes, as compiled code takes them."""
+    """The arrays that a tick reads and changes, in the form that compiled code takes."""
 
     state: Array
     parameters: Array
@@ -53,26 +53,26 @@ class World(NamedTuple):
 
 
 @model
-def tick_nodes(world: World, at: int, tick: int, slots: int, draws: bool) -> None:
-    """One tick of the eight nodes from ``at`` on; without ``draws``, of the noise that is there.
+def tick_nodes(world: World, at: int, tick: int, slots: int, new_noise: bool) -> None:
+    """Let one tick pass for the eight nodes from ``at`` on.
 
     Args:
         world: All nodes.
-        at: The first of the nodes.
-        tick: The count of ticks.
-        slots: Slots that any of them has.
-        draws: Whether to draw new noise first.
+        at: The first of the eight nodes.
+        tick: The number of ticks before.
+        slots: How many slots are in use on any of them.
+        new_noise: Whether to draw new noise first; else the noise stays as it is.
     """
     node, parameters = node_at(world.state, at), parameters_at(world.parameters, at)
-    noise, now = noise_at(world.noise, at), application.moment()
+    noise, now = noise_at(world.noise, at), application.substep_values()
     application.set_rate(node, world.rates)
-    if draws:
+    if new_noise:
         draw(noise, world.keys, at, tick, node.arriving_per_s * STEP_S)
     ticking.begin(node, parameters, noise, now, slots)
-    background.come_and_go(node, world.running, slots)
-    background.aim(node, world.programs, slots)
+    background.start_and_stop(node, world.running, slots)
+    background.set_targets(node, world.programs, slots)
     for k in range(SUBSTEPS):
-        background.move_levers(node, parameters, STEP_S, slots)
+        background.apply_levers(node, parameters, STEP_S, slots)
         ticking.substep(node, parameters, noise, now, k, slots)
         remember(node, world.windows, at, tick, k, k * STEP_S)
     ticking.end(node, slots)
@@ -81,27 +81,28 @@ def tick_nodes(world: World, at: int, tick: int, slots: int, draws: bool) -> Non
 
 
 @kernel
-def _tick_all(world: World, tick: int, draws: bool) -> None:
+def _tick_all(world: World, tick: int, new_noise: bool) -> None:
     for at in range(0, world.keys.shape[0], WIDTH):
-        tick_nodes(world, at, tick, background.slots_in_use(node_at(world.state, at)), draws)
+        tick_nodes(world, at, tick, background.slots_in_use(node_at(world.state, at)), new_noise)
 
 
 class TwinBatch:
-    """``B`` nodes.
+    """``B`` twin nodes.
 
     Args:
-        scenarios: What they are.
-        batch: How many, ``B``.
+        scenarios: The scenarios that nodes may have.
+        batch: How many nodes, ``B``.
         seed: Everything random follows from it.
-        draws: So many nodes draw for themselves, and the others what the one so many before them
-            does; all by default.
+        draws: How many nodes have random numbers of their own; node ``i`` has those of node
+            ``i - draws``. All by default.
 
     Attributes:
-        nodes: The state of :class:`~stallward.env.twin.physics.state.Node` as arrays, nodes last.
-        noise: The last tick's, as arrays.
-        table: The scenarios.
-        world: What kernels take.
-        ticks: How many there were.
+        nodes: The state (:class:`~stallward.env.twin.physics.state.Node`) as arrays whose last
+            axis is the node.
+        noise: The noise of the last tick as such arrays.
+        scenario_arrays: The scenarios as arrays.
+        world: The arrays that kernels take.
+        ticks: How many ticks have passed.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class TwinBatch:
         draws: int | None = None,
     ) -> None:
         self._draws = draws
-        self.table = ScenarioArrays(scenarios)
+        self.scenario_arrays = ScenarioArrays(scenarios)
         self.batch = batch
         self.ticks = 0
         size = tiles(batch) * WIDTH
@@ -122,13 +123,13 @@ class TwinBatch:
             parameters=PARAMETERS.empty(batch),
             noise=NOISE.empty(batch),
             keys=keys_of(seed, size, draws),
-            programs=self.table.programs,
-            running=self.table.running,
-            rates=self.table.rates,
+            programs=self.scenario_arrays.programs,
+            running=self.scenario_arrays.running,
+            rates=self.scenario_arrays.rates,
             windows=make_windows(size),
         )
         everyone = np.arange(size)
-        # Nodes beyond the batch are computed, too.
+        # Nodes beyond the batch are computed, too, so their values must be valid.
         self.world.parameters[:] = 1.0
         unused = Arrays(NODE, self.world.state, everyone)
         for name in ("zone_pages", "slo_ms", "cores", "service_s", "workers"):
@@ -138,12 +139,12 @@ class TwinBatch:
 
     @property
     def bytes_used(self) -> int:
-        """Memory that the nodes take."""
+        """The memory that the nodes take."""
         arrays: list[Any] = [*self.world[:-1], *self.world.windows]
         return sum(array.nbytes for array in arrays)
 
     def seed(self, seed: int) -> None:
-        """Start the random stream afresh."""
+        """Begin new random numbers, which follow from ``seed``."""
         keys = keys_of(seed, len(self.world.keys), self._draws)
         self.world.keys[:] = rewound(keys, self.ticks)
 
@@ -157,33 +158,33 @@ class TwinBatch:
         phase_s: Array | float = 0.0,
         vary: Callable[[Columns], None] | None = None,
     ) -> None:
-        """Start the nodes in ``rows`` afresh: the application loaded, the background starting.
+        """Begin anew on some nodes, with the application loaded and the background starting.
 
         Args:
-            rows: Which nodes, ``(B,)``.
-            scenario: Index of the scenario of each of them, ``(n,)``.
-            parameters: ``(len(PARAMETER_NAMES), n)``.
-            cursor_s: Where each program starts, scalar or ``(n, SLOTS)``.
-            phase_s: How far into the coming and going of the programs, scalar or ``(n,)``.
-            vary: May change the new nodes' descriptions before they begin.
+            rows: Which nodes, ``(B,)``, of which ``n`` are true.
+            scenario: The index of each one's scenario, ``(n,)``.
+            parameters: The parameters of each, ``(len(PARAMETER_NAMES), n)``.
+            cursor_s: Where in its own time each program begins, scalar or ``(n, SLOTS)``.
+            phase_s: Where in the schedule of programs each node begins, scalar or ``(n,)``.
+            vary: May change the state of the new nodes before they begin.
         """
         index = np.flatnonzero(rows)
-        nodes = self.table.fresh(scenario, parameters)
+        nodes = self.scenario_arrays.fresh(scenario, parameters)
         nodes["cursor_s"] = cursor_s
         nodes["phase_s"] = phase_s
         if vary is not None:
             vary(nodes)
-        self.table.load(nodes)
+        self.scenario_arrays.load(nodes)
         self.world.state[index // WIDTH, :, index % WIDTH] = nodes.matrix
         self.world.parameters[index // WIDTH, :, index % WIDTH] = parameters.T
         self.world.windows.reset(index)
 
     def copy_from(self, source: TwinBatch, rows: NDArray[np.int64]) -> None:
-        """Let every node be what one of another batch is; its luck from now on stays its own.
+        """Copy the state of nodes of another batch; random numbers stay those of this batch.
 
         Args:
-            source: Of the same scenarios.
-            rows: Which of its nodes, ``(B,)``.
+            source: A batch of the same scenarios.
+            rows: For each node, the index of the node to copy, ``(B,)``.
         """
         self.ticks = source.ticks
         mine, theirs = self.world, source.world
@@ -193,7 +194,7 @@ class TwinBatch:
 
     @property
     def pooled(self) -> Array:
-        """Histogram of all requests of each node, a copy, ``(POOL_BINS, B)``."""
+        """A copy of the histogram of all requests of each node, ``(POOL_BINS, B)``."""
         return self.world.windows.pooled[: self.batch].T.astype(np.float64)
 
     def tick(
@@ -203,13 +204,14 @@ class TwinBatch:
         swappiness: Array | float = NODE_SWAPPINESS,
         dirty_ratios: tuple[Array | float, Array | float] = NODE_DIRTY_RATIOS,
     ) -> None:
-        """One tick of 0.1 s with the levers as given.
+        """Set the levers and let one tick of 0.1 s pass.
 
         Args:
-            paused: ``(SLOTS, B)``.
-            limit_pages: ``(SLOTS, B)``; infinite for none.
-            swappiness: ``(B,)`` or scalar.
-            dirty_ratios: When writeback starts and when writers block, shares of the zone.
+            paused: Which slots are paused, ``(SLOTS, B)``.
+            limit_pages: The limits, ``(SLOTS, B)``; infinite for none.
+            swappiness: The swappiness, ``(B,)`` or scalar.
+            dirty_ratios: The shares of dirty pages in the zone at which writeback starts and at
+                which writers block.
         """
         self.set_levers(paused, limit_pages, swappiness, dirty_ratios)
         self.advance()
@@ -221,29 +223,29 @@ class TwinBatch:
         swappiness: Array | float = NODE_SWAPPINESS,
         dirty_ratios: tuple[Array | float, Array | float] = NODE_DIRTY_RATIOS,
     ) -> None:
-        """Set the levers for the ticks to come; see :meth:`tick`."""
+        """Set the levers for the next ticks; see :meth:`tick` for the arguments."""
         nodes = self.nodes
         nodes.want_paused = np.asarray(paused, dtype=np.float64)
         nodes.want_limit_pages = limit_pages
         nodes.swappiness = swappiness
         nodes.dirty_start, nodes.dirty_block = dirty_ratios
 
-    def advance(self, *, draws: bool = True) -> None:
-        """One tick with the levers as they are, and, without ``draws``, the noise as it is."""
-        _tick_all(self.world, self.ticks, draws)
+    def advance(self, *, new_noise: bool = True) -> None:
+        """Let one tick pass, with new noise or with the noise as it is."""
+        _tick_all(self.world, self.ticks, new_noise)
         self.ticks += 1
 
     def end_slots(self, ended: Mask, *, for_good: bool = True) -> None:
-        """The programs of the slots in ``ended`` ``(SLOTS, B)`` are gone, with their memory.
+        """End programs and free their memory.
 
         Args:
-            ended: Which.
-            for_good: Otherwise they begin anew.
+            ended: The slots whose programs end, ``(SLOTS, B)``.
+            for_good: Whether they stay ended; else they begin anew.
         """
         nodes = self.nodes
         gone = np.concatenate([np.zeros((1, self.batch), dtype=bool), ended])
         if for_good:
-            nodes.present = np.where(ended, 0.0, nodes.present)
+            nodes.has_program = np.where(ended, 0.0, nodes.has_program)
         nodes.cursor_s = np.where(ended, 0.0, nodes.cursor_s)
         nodes.resident = np.where(gone[:, None], 0.0, nodes.resident)
         nodes.wanted = np.where(gone[:, None], 0.0, nodes.wanted)

@@ -1,4 +1,4 @@
-"""What nodes in the twin would report: the raw columns that observations are made of."""
+"""The frames of twin nodes: the raw columns that observations are computed from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stallward.env.twin.physics.state import (
     MEAN_MS,
     P95_MS,
     Node,
-    OfSlots,
+    PerSlot,
 )
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout
@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 class Frame:
-    """The columns of :mod:`stallward.agent.observation.raw`, in order; then what scales them."""
+    """The columns of :mod:`stallward.agent.observation.raw` in order, then scales of features."""
 
     time_s: float
     zone_psi_memory_some_us: float
@@ -58,24 +58,24 @@ class Frame:
     latency_max_ms: float
     latency_age_s: float
     profile_index: float
-    present: OfSlots
-    psi_memory_some_us: OfSlots
-    psi_io_some_us: OfSlots
-    usage_bytes: OfSlots
-    anon_bytes: OfSlots
-    file_bytes: OfSlots
-    swap_bytes: OfSlots
-    refault_pages: OfSlots
-    cpu_usage_us: OfSlots
-    paused: OfSlots
-    paused_for_s: OfSlots
-    since_thaw_s: OfSlots
-    paused_share: OfSlots
-    limit_bytes: OfSlots
-    reference_bytes: OfSlots
+    present: PerSlot
+    psi_memory_some_us: PerSlot
+    psi_io_some_us: PerSlot
+    usage_bytes: PerSlot
+    anon_bytes: PerSlot
+    file_bytes: PerSlot
+    swap_bytes: PerSlot
+    refault_pages: PerSlot
+    cpu_usage_us: PerSlot
+    paused: PerSlot
+    paused_for_s: PerSlot
+    since_thaw_s: PerSlot
+    paused_share: PerSlot
+    limit_bytes: PerSlot
+    reference_bytes: PerSlot
     slo_ms: float
     usual_ms: float
-    """Set by who encodes the frame."""
+    """The latency baseline; the encoder sets it."""
     one: float
     five: float
 
@@ -86,7 +86,7 @@ frame_at: Final = reader(Frame, FRAME)
 
 @model
 def fill_frame(node: Node, frame: Frame, slots: int) -> None:
-    """Set what the nodes report now; of slots that are not there, only that."""
+    """Set the frames of the nodes. For slots without a group, only ``present`` is set."""
     frame.time_s = node.time_s
     frame.slo_ms, frame.one, frame.five = node.slo_ms, 1.0, 5.0
     frame.zone_psi_memory_some_us = node.psi_some_us[GROUPS]
@@ -131,7 +131,7 @@ def _fill_slot(node: Node, frame: Frame, i: int) -> None:
     first, group = (1 + i) * POOLS, 1 + i
     anon = node.resident[first + ANON]
     file = node.resident[first + FILE] + node.resident[first + COLD]
-    frame.present[i] = node.there[i]
+    frame.present[i] = node.has_group[i]
     frame.psi_memory_some_us[i] = node.psi_some_us[group]
     frame.psi_io_some_us[i] = node.psi_io_us[group]
     frame.usage_bytes[i] = (anon + file) * PAGE_BYTES
@@ -149,11 +149,11 @@ def _fill_slot(node: Node, frame: Frame, i: int) -> None:
 
 
 def raw_frames(frames: Array, index: NDArray[np.int64]) -> list[RawFrame]:
-    """The frames of the nodes ``index`` as a node makes them; absent slots are NaN."""
+    """Return the frames of the nodes ``index`` in a real node's form: absent slots are NaN."""
     rows = frames[index // WIDTH, :, index % WIDTH]
     count = len(NODE_COLUMNS)
     by_slot = rows[:, count : count + SLOTS * len(SLOT_COLUMNS)]
     slots = by_slot.reshape(len(index), len(SLOT_COLUMNS), SLOTS).swapaxes(1, 2).copy()
     slots[slots[:, :, SLOT["present"]] == 0.0, 1:] = np.nan
     pairs = zip(rows[:, :count].tolist(), slots.tolist(), strict=True)
-    return [RawFrame(node=node, slots=of_slots) for node, of_slots in pairs]
+    return [RawFrame(node=node_row, slots=slot_rows) for node_row, slot_rows in pairs]

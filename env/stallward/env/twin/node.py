@@ -1,6 +1,6 @@
-"""One node in the twin, with the interface of a real one: samples out, desired states in.
+"""One twin node with the interface of a real node: it returns samples and takes desired states.
 
-Every controller runs on it, behind the same engine and guard as on a node.
+Every controller can run on it, behind the same engine and guard as on a real node.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from stallward.env.twin.simd.jit import kernel
 
 
 @kernel
-def _put(world: World, paused: Array, limit_bytes: Array) -> None:
-    """Put the levers of the slots in force, ``(SLOTS,)`` each; of the first node."""
+def _apply(world: World, paused: Array, limit_bytes: Array) -> None:
+    """Set the levers of the first node's slots; both arrays are ``(SLOTS,)``."""
     node = node_at(world.state, 0)
     for i in range(SLOTS):
-        levers.put(node, paused[i], limit_bytes[i], i)
+        levers.apply(node, paused[i], limit_bytes[i], i)
 
 
 @kernel
 def _read(world: World, frames: Array, ring: levers.Ring, tick: int) -> None:
-    """After a tick: what the levers have been doing, and what the first node reports."""
+    """After a tick: update the history of the first node's levers and fill its frame."""
     node = node_at(world.state, 0)
     for i in range(SLOTS):
         levers.advance(node, ring, levers.held_bytes(node, i), 0, tick, i)
@@ -45,23 +45,29 @@ def _read(world: World, frames: Array, ring: levers.Ring, tick: int) -> None:
 
 
 @kernel
-def _report(world: World, frames: Array) -> None:
-    """What the first node reports before the first tick."""
+def _fill_first(world: World, frames: Array) -> None:
+    """Fill the frame of the first node before the first tick."""
     node = node_at(world.state, 0)
     fill_frame(node, frame_at(frames, 0), slots_in_use(node))
 
 
 _SOME: Final = NODE["zone_psi_memory_some_us"]
-_TOLD: Final = (_SOME, NODE["zone_psi_memory_full_us"], NODE["zone_psi_io_some_us"])
+_STALL_COLUMNS: Final = (
+    _SOME,
+    NODE["zone_psi_memory_full_us"],
+    NODE["zone_psi_io_some_us"],
+)
+"""The stall totals that the sample reports in bursts."""
 _SHARE_TICKS: Final = 5
-"""On nodes the share of inactive file pages half a second later has little to do with it."""
+"""How often the share of inactive file pages is drawn. On real nodes it is hardly correlated with
+the share half a second before."""
 
 
 class TwinNode:
-    """A simulated node with real-looking samples.
+    """A simulated node whose samples look like those of a real one.
 
     Args:
-        scenario: What runs on it.
+        scenario: The exogenous description of the node.
         parameters: One draw of the fitted twin.
         seed: Everything random follows from it.
 
@@ -81,18 +87,18 @@ class TwinNode:
         self._granted = DesiredState()
         self._sequence = 0
         self._rng = np.random.default_rng(seed + 1)
-        self._told_rng = np.random.default_rng(seed + 2)
+        self._report_rng = np.random.default_rng(seed + 2)
         self._stall_us = 1e6 * parameters.read_latency_s
-        self._told = dict.fromkeys(_TOLD, 0.0)
-        self._told_from_us = 0.0
+        self._reported_us = dict.fromkeys(_STALL_COLUMNS, 0.0)
+        self._next_report_us = 0.0
         self._inactive_share = float(np.median(scenario.inactive_file_shares))
         self._ended: set[int] = set()
         self._scheduled_s: list[Array] = []
         self._sojourn_s: list[Array] = []
         self._units: list[Array] = []
         self._progress: list[Array] = []
-        _report(self._twin.world, self._frames)
-        self._shown = self.frame()
+        _fill_first(self._twin.world, self._frames)
+        self._reported = self.frame()
 
     @property
     def time_s(self) -> float:
@@ -100,7 +106,7 @@ class TwinNode:
         return float(self._nodes.time_s[0])
 
     def context(self, seed: int = 0) -> NodeContext:
-        """What a controller may know beforehand."""
+        """Return the context that controllers are made with."""
         return NodeContext(
             zone_limit_bytes=self.scenario.zone_bytes,
             slot_names=tuple(s.name for s in self.scenario.slots),
@@ -111,19 +117,19 @@ class TwinNode:
         )
 
     def sample(self) -> Sample:
-        """What the node reports now."""
+        """Return the node's sample now."""
         stopped = frozenset(p.pid - FIRST_PID for p in self._granted.stopped)
-        alive = frozenset(np.flatnonzero(self._nodes.present[:, 0] > 0).tolist())
+        alive = frozenset(np.flatnonzero(self._nodes.has_program[:, 0] > 0).tolist())
         return to_sample(
-            self._shown, self._sequence, self.scenario, self._inactive_share, alive, stopped
+            self._reported, self._sequence, self.scenario, self._inactive_share, alive, stopped
         )
 
     def frame(self) -> RawFrame:
-        """The raw columns of what the node reports now."""
+        """Return the raw columns of the node now, with exact stall totals."""
         return raw_frames(self._frames, np.zeros(1, dtype=np.int64))[0]
 
     def step(self, granted: DesiredState) -> None:
-        """Apply what the guard granted and let one tick pass."""
+        """Apply the desired state that the guard granted, and let one tick pass."""
         self._granted = granted
         stopped = {p.pid - FIRST_PID for p in granted.stopped}
         paused, limit = np.zeros(SLOTS), np.full(SLOTS, np.nan)
@@ -131,7 +137,7 @@ class TwinNode:
             want = granted.slot(i)
             paused[i] = want.paused or i in stopped
             limit[i] = np.nan if want.limit_bytes is None else want.limit_bytes
-        _put(self._twin.world, paused, limit)
+        _apply(self._twin.world, paused, limit)
         tuning = granted.tuning
         swappiness = NODE_SWAPPINESS if tuning.swappiness is None else float(tuning.swappiness)
         start, block = NODE_DIRTY_RATIOS
@@ -148,14 +154,14 @@ class TwinNode:
         began_s = self.time_s
         self._twin.advance()
         self._draw_inactive_share()
-        self._start_again()
-        self._remember(began_s)
+        self._restart_programs()
+        self._record(began_s)
         _read(self._twin.world, self._frames, self._ring, self._twin.ticks - 1)
-        self._shown = self._telling_stalls(self.frame())
+        self._reported = self._in_bursts(self.frame())
         self._sequence += 1
 
     def _end(self, slot: int) -> None:
-        """A process of a slot was terminated: its program is gone, or begins anew."""
+        """Terminate the program of a slot; it begins anew if it restarts."""
         ended = np.zeros((SLOTS, 1), dtype=bool)
         ended[slot] = True
         restarts = self.scenario.slots[slot].restarts
@@ -163,40 +169,42 @@ class TwinNode:
         if not restarts:
             self._ended.add(slot)
 
-    def _start_again(self) -> None:
-        """A program that somebody stops and starts was not ended for longer than until then."""
+    def _restart_programs(self) -> None:
+        """Let terminated programs run again from the next start that the scenario has for them."""
         if not self._ended:
             return
         time_s = self.time_s + float(self._nodes.phase_s[0])
-        present = self._nodes.present.copy()
+        present = self._nodes.has_program.copy()
         for slot in tuple(self._ended):
             running = self.scenario.slots[slot].running
             if not running[int(time_s) % len(running)]:
-                present[slot] = 1.0  # come_and_go starts it
+                present[slot] = 1.0  # start_and_stop starts it
                 self._ended.discard(slot)
-        self._nodes.present = present
+        self._nodes.has_program = present
 
-    def _telling_stalls(self, frame: RawFrame) -> RawFrame:
-        """Stalls come one by one, of a read or so each, and are nothing in between.
+    def _in_bursts(self, frame: RawFrame) -> RawFrame:
+        """Report stall totals in bursts of about one read each, as a real node has them.
 
-        The twin's flow evenly; a rule that asks whether there was any would see some in all ticks.
+        The stalls of the twin grow evenly, so a rule that asks whether there was any stall would
+        see one in every tick.
         """
         node = frame.node
-        if node[_SOME] >= self._told_from_us:
-            self._told = {column: node[column] for column in _TOLD}
-            self._told_from_us = node[_SOME] + self._told_rng.exponential(self._stall_us)
-        for column, total_us in self._told.items():
+        if node[_SOME] >= self._next_report_us:
+            self._reported_us = {column: node[column] for column in _STALL_COLUMNS}
+            self._next_report_us = node[_SOME] + self._report_rng.exponential(self._stall_us)
+        for column, total_us in self._reported_us.items():
             node[column] = total_us
         return frame
 
     def _draw_inactive_share(self) -> None:
-        """What is on the lists of file pages changes by itself, and is drawn anew."""
+        """Draw a new share of inactive file pages every few ticks: it changes by itself."""
         if self._twin.ticks % _SHARE_TICKS == 0:
             shares = self.scenario.inactive_file_shares
-            at = self._told_rng.random() * (len(shares) - 1)
+            at = self._report_rng.random() * (len(shares) - 1)
             self._inactive_share = float(np.interp(at, np.arange(len(shares)), shares))
 
-    def _remember(self, began_s: float) -> None:
+    def _record(self, began_s: float) -> None:
+        """Record the requests and the work of a tick."""
         count = np.rint(self._nodes.probe_weight[:, 0]).astype(np.int64)
         steps = len(count)
         start_s = np.repeat(began_s + np.arange(steps) * TICK_S / steps, count)
@@ -207,7 +215,7 @@ class TwinNode:
         self._progress.append(self._nodes.progress[:, 0])
 
     def requests(self) -> Requests:
-        """All requests so far; one that is not finished yet counts as not ok."""
+        """Return all requests so far; those without an answer yet are not ok."""
         if not self._scheduled_s:
             return Requests.empty()
         scheduled_s = np.concatenate(self._scheduled_s)
@@ -220,7 +228,7 @@ class TwinNode:
         )
 
     def units(self) -> Units:
-        """Work units so far, one reading a tick and slot."""
+        """Return the work so far, with one reading for each tick and slot."""
         if not self._units:
             return Units.empty()
         count = len(self.scenario.slots)

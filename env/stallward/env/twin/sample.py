@@ -1,4 +1,4 @@
-"""What one node in the twin would report: a sample, as of a real one."""
+"""Turns the frame of a twin node into a sample like that of a real node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stallward.agent.sample import (
 from stallward.env.twin.inputs.exogenous import Exogenous
 
 FIRST_PID: Final = 1000
-"""Slot ``i`` of a twin node runs as one process with the pid ``FIRST_PID + i``."""
+"""The program of slot ``i`` of a twin node is one process with the pid ``FIRST_PID + i``."""
 _OOM_SCORE_FULL: Final = 1000
 
 
@@ -39,15 +39,15 @@ def to_sample(
     alive: frozenset[int],
     stopped: frozenset[int],
 ) -> Sample:
-    """One node's sample, processes included.
+    """Make the sample of one node, with its processes.
 
     Args:
-        frame: What the node reports.
-        sequence: The tick's number.
-        scenario: What runs on it.
-        inactive_share: Of its file pages, on the inactive list.
-        alive: Slots whose process has not ended.
-        stopped: Slots whose process is stopped.
+        frame: The node's frame.
+        sequence: The number of the tick.
+        scenario: The exogenous description of the node.
+        inactive_share: The share of file pages that is on the inactive list.
+        alive: The slots whose process has not ended.
+        stopped: The slots whose process is stopped.
     """
     node, slots = frame.node, frame.slots
     latency_known = not math.isnan(node[NODE["latency_age_s"]])
@@ -150,8 +150,8 @@ def _state(row: list[float]) -> SlotState:
 
 
 def _process(slot: int, row: list[float], scenario: Exogenous, stopped: bool) -> ProcessSample:
-    # As proc_oom_score of the kernel: whole numbers, so that programs of a few hundred megabytes
-    # have the same score on a machine of many gigabytes, and the oldest comes first.
+    # Whole numbers, as in the kernel's proc_oom_score. So programs of a few hundred megabytes have
+    # the same score on a machine of many gigabytes, and the oldest comes first.
     held_bytes = int(row[SLOT["usage_bytes"]] + row[SLOT["swap_bytes"]])
     badness = held_bytes * _OOM_SCORE_FULL // (scenario.memory_bytes + scenario.swap_bytes)
     return ProcessSample(

@@ -1,4 +1,4 @@
-"""Scenarios as arrays, from which the columns of nodes are filled at their resets."""
+"""Scenarios as arrays, from which the state of nodes is filled at a reset."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from stallward.env.twin.simd.layout import Columns
 Array = NDArray[np.float64]
 
 _WARM_SHARE: Final = 0.98
-"""Share of the application that fits into the zone which is loaded at the start."""
+"""The application is loaded at the start, as far as it fits into this share of the zone."""
 _REQUEST_TOUCH_SCALES: Final = [
     PARAMETER_INDEX[name] for name in ("touch_scale", "touch_scale", "cold_touch_scale")
 ]
-"""Of each pool: anonymous, hot files, cold files."""
+"""The parameter that scales the touches of each pool: anonymous, hot files, cold files."""
 _SLOT_TOUCH_SCALES: Final = [PARAMETER_INDEX[f"slot{i}_touch_scale"] for i in range(SLOTS)]
 
 
 class ScenarioArrays:
-    """``K`` scenarios as arrays with the scenario last.
+    """``K`` scenarios as arrays, whose first axis is the scenario.
 
     Attributes:
-        scenarios: As given.
-        programs: Working sets, ``(K, SLOTS, 2, T)`` pages (anonymous, file).
-        running: When the programs run, ``(K, SLOTS, R)``.
-        rates: What the request rates are times in each second, ``(K, S)``.
-        most_bytes: The largest working set of each program, ``(K, SLOTS)``.
+        scenarios: The scenarios.
+        programs: The working set of each program in each second of its own time, in pages
+            (anonymous, file), ``(K, SLOTS, 2, T)``.
+        running: 1 for each second in which a program runs, else 0, ``(K, SLOTS, R)``.
+        rates: The factor on the request rate in each second, ``(K, S)``.
+        max_bytes: The largest working set of each program, ``(K, SLOTS)``.
     """
 
     def __init__(self, scenarios: Sequence[Exogenous]) -> None:
@@ -56,19 +57,19 @@ class ScenarioArrays:
                 self.running[k, i, : len(slot.running)] = slot.running
                 self.programs[k, i, 0, : len(slot.anon_pages)] = slot.anon_pages
                 self.programs[k, i, 1, : len(slot.file_pages)] = slot.file_pages
-        self.most_bytes = PAGE_BYTES * self.programs.sum(axis=2).max(axis=2)
+        self.max_bytes = PAGE_BYTES * self.programs.sum(axis=2).max(axis=2)
 
     def _describe(self, k: int, scenario: Exogenous) -> None:
-        """Set what nodes of a scenario begin with."""
+        """Set the state in which nodes of a scenario begin."""
         fresh, protected = self._fresh, scenario.protected
         fresh["scenario"][k] = k
-        for name, value in _of_node(scenario).items():
+        for name, value in _node_values(scenario).items():
             fresh[name][k] = value
         for i, slot in enumerate(scenario.slots):
-            for name, value in _of_slot(slot).items():
+            for name, value in _slot_values(slot).items():
                 fresh[name][k, i] = value
-        kept = (protected.anon_pages, protected.file_pages, protected.cold_pages)
-        fresh["wanted"][k, 0] = kept
+        pools = (protected.anon_pages, protected.file_pages, protected.cold_pages)
+        fresh["wanted"][k, 0] = pools
         fresh["request_touches"][k] = (
             protected.touch_anon_pages, protected.touch_file_pages, protected.touch_cold_pages,
         )  # fmt: skip
@@ -80,29 +81,29 @@ class ScenarioArrays:
         fresh["since_thaw_s"][k] = NEVER_PAUSED_S
 
     def fresh(self, scenario: NDArray[np.int64], parameters: Array) -> Columns:
-        """The state of new nodes, but for where their programs are.
+        """Return the state of new nodes, without the position of their programs.
 
         Args:
-            scenario: Index of the scenario of each, ``(n,)``.
-            parameters: ``(len(PARAMETER_NAMES), n)``.
+            scenario: The index of each node's scenario, ``(n,)``.
+            parameters: The parameters of the nodes, ``(len(PARAMETER_NAMES), n)``.
         """
-        found = Columns(NODE, self._fresh.matrix[scenario])
-        found["request_touches"] *= parameters[_REQUEST_TOUCH_SCALES].T
-        found["touch_per_s"] *= parameters[_SLOT_TOUCH_SCALES].T
-        found["service_s"] *= parameters[PARAMETER_INDEX["service_scale"]]
-        return found
+        nodes = Columns(NODE, self._fresh.matrix[scenario])
+        nodes["request_touches"] *= parameters[_REQUEST_TOUCH_SCALES].T
+        nodes["touch_per_s"] *= parameters[_SLOT_TOUCH_SCALES].T
+        nodes["service_s"] *= parameters[PARAMETER_INDEX["service_scale"]]
+        return nodes
 
     def load(self, nodes: Columns) -> None:
-        """Let the application and those programs that are on begin."""
+        """Load the application into memory, and start the programs that run now."""
         hot = nodes["wanted"][:, 0, :COLD]
         fits = nodes["zone_pages"] / np.maximum(hot.sum(axis=1), 1.0)
         nodes["resident"][:, 0, :COLD] = hot * np.minimum(_WARM_SHARE * fits, 1.0)[:, None]
         second = (nodes["phase_s"][:, None] % np.maximum(nodes["cycle_s"], 1.0)).astype(np.int64)
         which = nodes["scenario"].astype(np.int64)[:, None]
-        nodes["on"] = nodes["present"] * self.running[which, np.arange(SLOTS), second]
+        nodes["on"] = nodes["has_program"] * self.running[which, np.arange(SLOTS), second]
 
 
-def _of_node(scenario: Exogenous) -> dict[str, float]:
+def _node_values(scenario: Exogenous) -> dict[str, float]:
     return {
         "zone_pages": scenario.zone_bytes / PAGE_BYTES,
         "swap_pages": scenario.swap_bytes / PAGE_BYTES,
@@ -117,10 +118,10 @@ def _of_node(scenario: Exogenous) -> dict[str, float]:
     }
 
 
-def _of_slot(slot: SlotProgram) -> dict[str, float]:
+def _slot_values(slot: SlotProgram) -> dict[str, float]:
     return {
-        "there": 1.0,
-        "present": 1.0,
+        "has_group": 1.0,
+        "has_program": 1.0,
         "units_per_s": slot.units_per_s,
         "touch_per_s": slot.touch_pages_per_s,
         "fill_per_s": slot.fill_pages_per_s,

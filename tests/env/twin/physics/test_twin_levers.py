@@ -17,11 +17,11 @@ from stallward.agent.sample import GroupSample, NodeSample, Sample
 from stallward.env.twin.physics.levers import (
     Rules,
     advance,
+    apply,
     granted_limit_bytes,
     make_ring,
     may_pause,
     paused_share,
-    put,
     reference_bytes,
     rules_of,
     wanted_limit_bytes,
@@ -132,16 +132,16 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
         tracker.update(time_s, facts)
         for i, slot in enumerate(verdict.granted.slots):
             exact = np.nan if slot.limit_bytes is None else float(slot.limit_bytes)
-            put(levers.node, granted[i][0], exact, i)
+            apply(levers.node, granted[i][0], exact, i)
         levers.pass_tick((usage + swap).astype(float))
 
 
 def test_moves_are_counted() -> None:
     levers = OneNode()
-    assert put(levers.node, 1.0, np.nan, 0) == 1.0
-    assert put(levers.node, 0.0, 1e8, 2) == 1.0
-    assert put(levers.node, 1.0, np.nan, 0) == 0.0
-    assert put(levers.node, 0.0, 1e8, 2) == 0.0
+    assert apply(levers.node, 1.0, np.nan, 0) == 1.0
+    assert apply(levers.node, 0.0, 1e8, 2) == 1.0
+    assert apply(levers.node, 1.0, np.nan, 0) == 0.0
+    assert apply(levers.node, 0.0, 1e8, 2) == 0.0
     assert levers.want_paused == [1.0, 0.0, 0.0, 0.0]
     assert levers.want_limit_pages[1:3] == [np.inf, 1e8 / 4096]
     levers.pass_tick([1e6] * SLOTS)

@@ -126,7 +126,7 @@ def assert_pages_are_conserved(nodes: Arrays) -> None:
     assert (swapped_pages(nodes) <= nodes.swap_pages + ROUNDING_PAGES).all(), "swap overflows"
     assert (nodes.dirty >= 0.0).all()
     assert (nodes.dirty <= resident[:, COLD] + ROUNDING_PAGES).all(), "dirty pages not in memory"
-    absent = nodes.there == 0.0
+    absent = nodes.has_group == 0.0
     assert (resident[1:].sum(axis=1)[absent] == 0.0).all(), "pages of a group that is not there"
 
 

@@ -128,6 +128,6 @@ def test_compiled_code_is_used_again_until_any_source_changes(
     monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
     assert _compiled_anew(jit.kernel(_three_times))
     assert not _compiled_anew(jit.kernel(_three_times))
-    monkeypatch.setattr(jit, "_stamp", lambda: "other sources")
+    monkeypatch.setattr(jit, "_source_hash", lambda: "other sources")
     assert _compiled_anew(jit.kernel(_three_times))
     assert not _compiled_anew(jit.kernel(_three_times))

@@ -146,7 +146,7 @@ class _Replay:
         nodes = twin.nodes.at(np.arange(twin.batch)[self._rows])
         nodes.zone_pages = self._run.sandbox_bytes / PAGE_BYTES
         if self._run.condition == "alone":
-            nodes.present = 0.0
+            nodes.has_program = 0.0
         if self._run.condition == "background":
             nodes.rate_per_s = 1e-9
         self._full_speed = nodes.units_per_s

@@ -1,1 +1,1 @@
-"""What a twin is given: parameters, exogenous description, fitted sets."""
+"""The inputs of a twin: exogenous description, parameters, and files of fitted twins."""

@@ -1,7 +1,7 @@
-"""What comes from outside the twin: the exogenous description of a scenario.
+"""The exogenous description of a scenario: everything that the twin does not compute.
 
-Request arrivals and their cost, the background's program of work and the size of the node. PSI,
-page cache, refaults and latency are never in here: the twin computes them.
+It has the arrivals and the cost of requests, the background's programs of work and the size of the
+node. It never has PSI, page cache, refaults or latency, which the twin computes.
 """
 
 from __future__ import annotations
@@ -18,43 +18,44 @@ from stallward.env.errors import TwinError
 
 PAGE_BYTES: Final = 4096
 _Fitted = Annotated[tuple[NonNegativeFloat, ...], Expect(required=True)]
-"""Numbers that a fit always finds: a twin without them would be another one."""
+"""Numbers that every fit writes. They are required: with a default the twin would be another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedProgram:
-    """The protected application: what it keeps, and what a request costs and touches."""
+    """The protected application: its pages, and the cost and touches of a request."""
 
     request_rate_per_s: NonNegativeFloat
-    """On average."""
+    """The mean rate of requests."""
     service_s: NonNegativeFloat
-    """Mean service time of a request with everything in memory and the node to itself."""
+    """The mean service time of a request, with everything in memory and the node to itself."""
     workers: NonNegativeFloat = 1.0
-    """Requests served at once."""
+    """How many requests are served at once."""
     rate_factors: tuple[NonNegativeFloat, ...] = (1.0,)
-    """What the rate is times in each second of the node's time, 1 on average; repeats."""
+    """The factor on the rate in each second of the node's time; the mean is 1. It repeats."""
     poisson: bool = True
-    """Whether arrivals are random; else evenly spaced."""
+    """Whether arrivals are random; else they are evenly spaced."""
     anon_pages: NonNegativeFloat = 0.0
     file_pages: NonNegativeFloat = 0.0
     cold_pages: NonNegativeFloat = 0.0
-    """File pages of a large set of which each request reads a little (e.g. images)."""
+    """File pages of a large set, such as images, of which each request reads a few."""
     touch_anon_pages: NonNegativeFloat = 0.0
     touch_file_pages: NonNegativeFloat = 0.0
     touch_cold_pages: NonNegativeFloat = 0.0
     idle_loss_pages_per_s: NonNegativeFloat = 0.0
-    """Cold pages that leave memory though nothing presses: some kernels and hosts take what
-    nobody has touched for a while (DAMON's proactive reclaim:
+    """Cold pages that leave memory without pressure. Some kernels and hosts reclaim pages that
+    have not been touched for a while (DAMON's proactive reclaim:
     Documentation/admin-guide/mm/damon/reclaim.rst)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotProgram:
-    """One background group: a program of work that goes on where it stopped.
+    """One background group and its program of work.
 
-    ``anon_pages`` and ``file_pages`` give the working set for each second of the program's own
-    time, which passes only as fast as the group gets on; after the end it goes on from
-    ``loop_from_s``. A program that was stopped and is started again begins anew.
+    The program has its own time, which passes in proportion to its progress. ``anon_pages`` and
+    ``file_pages`` are the working set in each second of that time; after the last one it continues
+    at ``loop_from_s``. A paused program continues where it was. One that was stopped and is
+    started again begins anew.
     """
 
     name: str
@@ -62,30 +63,31 @@ class SlotProgram:
     """Work units per second with the node to itself."""
     anon_pages: _Fitted = (0.0,)
     file_pages: _Fitted = ()
-    """Empty: none at any time."""
+    """Empty if the program never has any."""
     loop_from_s: NonNegativeFloat = 0.0
-    """Where the repeating part of the working set begins: what is before it is the start-up."""
+    """Where the repeated part of the working set begins; before it is the start-up."""
     running: _Fitted = (1.0,)
-    """1 for each second of the node's time in which somebody runs the program, else 0; repeats."""
+    """The schedule: 1 for each second of the node's time in which the program runs, else 0. It
+    repeats."""
     touch_pages_per_s: NonNegativeFloat = 250e3
-    """Pages accessed per second at full speed."""
+    """Pages that it touches per second at full speed."""
     fill_pages_per_s: NonNegativeFloat = 250e3
-    """File pages read for the first time, as far as they belong to the working set."""
+    """File pages of the working set that it reads for the first time, per second."""
     stream_pages_per_s: NonNegativeFloat = 0.0
-    """File pages read or written once per second at full speed."""
+    """File pages of a stream, each read or written once, per second at full speed."""
     stream_span_pages: Annotated[float, Expect(low=0, infinite=True)] = float("inf")
-    """Distinct pages of the stream: a file that is written again and again has no more."""
+    """Distinct pages of the stream; finite for a file that is written again and again."""
     dirty_share: NonNegativeFloat = 0.0
-    """Share of the stream that is written."""
+    """The share of the stream that is written."""
     cores: NonNegativeFloat = 1.0
     floor_bytes: NonNegativeInt = DEFAULT_FLOOR_BYTES
     restarts: bool = False
-    """Whether it begins anew when a process of it is terminated: a loop that runs a program."""
+    """Whether a terminated program begins anew, because a loop runs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exogenous:
-    """A node, its protected application and its background."""
+    """The exogenous description of a node, its protected application and its background."""
 
     name: str
     zone_bytes: NonNegativeInt
@@ -95,18 +97,19 @@ class Exogenous:
     slots: tuple[SlotProgram, ...]
     cores: NonNegativeFloat = 2.0
     slo_quantile: NonNegativeFloat = 0.95
-    """The quantile that the target is about."""
+    """The quantile that the target is for."""
     memory_bytes: NonNegativeInt = 24 << 30
-    """Of the machine, not of the zone; the kernel scores processes by it."""
+    """The memory of the machine, not of the zone. The kernel's OOM score refers to it."""
     inactive_file_shares: _Fitted = (0.5,)
-    """Shares of the zone's file pages on its inactive list, by which rules count what is
-    available: quantiles at even levels, of ticks with the zone full. The twin keeps no lists."""
+    """The share of the zone's file pages that is on the inactive list, which rules count as
+    available. The twin has no such lists, so these are quantiles at even levels, of recorded ticks
+    with a full zone."""
 
     def __post_init__(self) -> None:
-        """Refuse what the twin cannot hold.
+        """Refuse a description that the twin cannot simulate.
 
         Raises:
-            TwinError: If there are too many slots or a size is not positive.
+            TwinError: If it has too many slots, a value out of range, or unusable programs.
         """
         if len(self.slots) > SLOTS:
             raise TwinError(f"{self.name} has {len(self.slots)} slots, the twin holds {SLOTS}.")
@@ -125,7 +128,7 @@ class Exogenous:
 
 
 def scenario_to_json(scenario: Exogenous) -> dict[str, Any]:
-    """A scenario as JSON values."""
+    """Convert a scenario to JSON values."""
     return asdict(scenario)
 
 

@@ -1,4 +1,4 @@
-"""Fitted twins, found by name or file."""
+"""Finds fitted twins by name or file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from stallward.models.registry import find_twin, twin_names
 
 
 def find_twin_of(scenario: str, named: str) -> Path:
-    """The file of a fitted twin: a path, a name, or ``default`` for the scenario's own."""
+    """Return the file of a fitted twin.
+
+    Args:
+        scenario: The name of a scenario.
+        named: The path of a file, the name of a twin, or ``default`` for that of the scenario.
+    """
     if Path(named).is_file():
         return Path(named)
     from stallward.models.registry import find_twin  # noqa: PLC0415
@@ -19,11 +24,11 @@ def find_twin_of(scenario: str, named: str) -> Path:
 
 
 def load_twins(names: Sequence[str | Path] | None = None) -> tuple[FittedTwin, ...]:
-    """Fitted twins by name or path; all shipped ones by default.
+    """Load fitted twins by name or path; all shipped ones by default.
 
     Raises:
         TwinError: If one cannot be read.
-        RegistryError: If one is not there.
+        RegistryError: If there is no twin of a name.
     """
     chosen = twin_names() if names is None else names
     return tuple(load_fitted(find_twin(name)) for name in chosen)

@@ -25,22 +25,22 @@ TWIN_SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedTwin:
-    """What a fit found for one scenario."""
+    """The result of a fit for one scenario."""
 
     scenario: Exogenous
     """The exogenous description."""
     draws: tuple[TwinParameters, ...]
-    """Parameter settings that explain the recordings."""
+    """Parameters that explain the recordings."""
     weights: tuple[float, ...]
-    """How much each counts; they sum to 1."""
+    """The weight of each draw; they sum to 1."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Which recordings, how fitted, with what error."""
+    """The recordings, the method of the fit, and its error."""
 
     def __post_init__(self) -> None:
-        """Check that draws and weights belong together.
+        """Check that there is one weight for each draw.
 
         Raises:
-            TwinError: If there are none, or their numbers differ, or a weight is negative.
+            TwinError: If there are none, their numbers differ, or the weights are no weights.
         """
         usable = self.draws and len(self.draws) == len(self.weights)
         usable = usable and all(weight >= 0.0 for weight in self.weights)
@@ -52,17 +52,17 @@ class FittedTwin:
             )
 
     def choose_by(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Indices of draws by weight, of numbers uniform in [0, 1)."""
+        """Choose draws by weight with given uniform numbers in [0, 1); return their indices."""
         edges = np.cumsum(self.weights)
         return np.searchsorted(edges[:-1] / edges[-1], numbers, side="right").astype(np.int64)
 
     def choose(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
-        """Indices of ``count`` draws by weight."""
+        """Choose ``count`` draws by weight at random; return their indices."""
         return rng.choice(len(self.draws), size=count, p=np.array(self.weights))
 
 
 def save_fitted(path: Path, twin: FittedTwin) -> None:
-    """Write a fitted twin, whole or not at all.
+    """Write a fitted twin as a whole, or nothing.
 
     Raises:
         TwinError: If it cannot be written.
@@ -92,7 +92,7 @@ def load_fitted(path: Path) -> FittedTwin:
     """Read a fitted twin.
 
     Raises:
-        TwinError: If it is missing, not a twin, or of another version.
+        TwinError: If it is missing, not a twin, or of another schema version.
     """
     again = "Fit it again with `stallward fit`."
     try:
@@ -123,7 +123,7 @@ def _check_weight(draw: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TwinTable:
-    """The file of a fitted twin; a draw is its weight and the parameters by name."""
+    """The file of a fitted twin; a draw has its weight and the parameters by name."""
 
     scenario: Mapping[str, object]
     draws: tuple[Annotated[Mapping[str, float], _check_weight], ...]

@@ -1,7 +1,8 @@
-"""The parameters of the twin: what is fitted for one host and application.
+"""The parameters of the twin, which are fitted for one host and application.
 
-Each has a unit in its name, a default of the right order for a machine with an NVMe disk, and
-the range a fit searches. A fitted twin is a weighted set of these (a distribution, not a point).
+Each has a unit in its name, a default of the right order for a machine with an NVMe disk, and a
+range that a fit searches. A fitted twin is a weighted set of parameters: a distribution, not a
+point.
 """
 
 from __future__ import annotations
@@ -21,79 +22,81 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinParameters:
-    """One setting of the twin; pages are 4096 bytes."""
+    """One set of parameters; pages are 4096 bytes."""
 
     read_latency_s: float = 90e-6
-    """One random read on an idle device."""
+    """The time of one random read on an idle device."""
     read_pages_per_s: float = 250e3
     write_pages_per_s: float = 150e3
     read_queue_share: float = 0.1
-    """Share of the device's queue that a read waits for (reads overtake writes)."""
+    """The share of the device's queue that a read waits for, as reads overtake writes."""
     crowded_read_s: float = 200e-6
-    """What a read waits for where others keep the device half busy."""
+    """How long a read waits for other reads at a device that is busy half the time."""
     device_sigma: float = 0.25
-    """Spread (of the logarithm) of the device's speed from one moment to the next."""
+    """Standard deviation of the logarithm of the device's speed from tick to tick."""
     reclaim_s_per_page: float = 1.5e-6
-    """What direct reclaim costs whoever needs the page."""
+    """The time that direct reclaim of a page takes in the task that needs it."""
     squeeze_pages_per_s: float = 150e3
-    """How fast a group over its limit is reclaimed."""
+    """How fast pages of a group over its limit are reclaimed."""
     coldness_exponent: float = 1.0
-    """0: reclaim takes from every pool by size; large: least recently used first."""
+    """With 0, reclaim takes from all pools by size; with a large value, it takes the least
+    recently used pages first."""
     coldness_tau_s: float = 1.0
-    """A page touched about this often counts as warm."""
+    """A page that is touched once in this time is about half as cold as an untouched one."""
     anon_weight: float = 1.0
-    """Preference for anonymous over file pages beyond what swappiness says."""
+    """Preference for anonymous over file pages, in addition to swappiness."""
     swap_write_share: float = 0.8
-    """Share of evicted anonymous pages that must be written (the rest is clean in swap)."""
+    """The share of evicted anonymous pages that must be written; the others are clean in swap."""
     swap_readahead_pages: float = 4.0
     file_readahead_pages: float = 8.0
     read_around_pages: float = 2.0
-    """Pages that the device reads for each page of a file that a background program misses."""
+    """Pages that the device reads for each missing file page of a background program."""
     protected_miss_exponent: float = 1.0
     """See :func:`stallward.env.twin.physics.pages.miss_probability`."""
     slot0_miss_exponent: float = 0.8
     slot1_miss_exponent: float = 0.8
     slot2_miss_exponent: float = 0.8
     slot3_miss_exponent: float = 0.8
-    """Of each background program: one may scan where another reads at random."""
+    """The exponent of each background program: one scans where another reads at random."""
     slot0_touch_scale: float = 1.0
     slot1_touch_scale: float = 1.0
     slot2_touch_scale: float = 1.0
     slot3_touch_scale: float = 1.0
-    """Factor on each background program's full-speed accesses."""
+    """Factor on the touches of each background program at full speed."""
     service_scale: float = 1.0
-    """Factor on the application's service time measured alone."""
+    """Factor on the application's service time, which was measured alone."""
     service_sigma: float = 0.12
     anon_fault_cpu_s: float = 10e-6
-    """Processor time the kernel spends on one page it swaps in (and on making room for it)."""
+    """CPU time of the kernel for one page that it swaps in, with making room for it."""
     file_fault_cpu_s: float = 2e-6
-    """The same for one page it reads from a file."""
+    """CPU time of the kernel for one page that it reads from a file."""
     cpu_slowdown: float = 0.3
-    """Relative growth of the service time when the background keeps every core busy."""
+    """Relative growth of the service time when the background keeps all cores busy."""
     hiccup_share: float = 0.005
-    """Share of requests hit by something outside the model."""
+    """The share of requests that are delayed by something outside of the model."""
     hiccup_factor: float = 2.0
-    """How much longer those take."""
+    """The factor on the service time of these requests."""
     touch_scale: float = 1.0
-    """Factor on the pages a request touches, but for cold ones."""
+    """Factor on the pages that a request touches, except cold ones."""
     cold_touch_scale: float = 1.0
-    """Factor on the cold pages a request touches: how fast they are read was seen, but not how
-    often those that are there already."""
+    """Factor on the cold pages that a request touches. Recordings show how fast cold pages are
+    read, but not how often those already in memory are touched."""
     fault_sigma: float = 0.5
-    """Spread (of the logarithm) of a request's fault wait."""
+    """Standard deviation of the logarithm of a request's wait for pages."""
     psi_file_scale: float = 0.5
-    """Accounted memory stall per second waited for pages of files."""
+    """Memory stall that PSI counts for each second of waiting for file pages."""
     psi_anon_scale: float = 0.1
-    """The same for anonymous pages: of those, the kernel accounts only what it saw in use."""
+    """Memory stall that PSI counts for each second of waiting for anonymous pages. The kernel
+    counts only pages that were in the working set when evicted."""
     psi_io_scale: float = 0.3
-    """Accounted io stall per second waited."""
+    """I/O stall that PSI counts for each second of waiting."""
     pause_delay_s: float = 0.01
     limit_delay_s: float = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Where a fit looks for one parameter."""
+    """The range in which a fit searches one parameter."""
 
     low: float
     high: float
@@ -143,13 +146,13 @@ _LOG: Final = np.array([RANGES[name].logarithmic for name in PARAMETER_NAMES])
 
 
 def to_array(parameters: Sequence[TwinParameters]) -> Array:
-    """Parameters as columns, shape ``(len(PARAMETER_NAMES), len(parameters))``."""
+    """Return parameters as columns, ``(len(PARAMETER_NAMES), len(parameters))``."""
     rows = [[getattr(p, name) for p in parameters] for name in PARAMETER_NAMES]
     return np.array(rows, dtype=np.float64)
 
 
 def from_mapping(values: Mapping[str, float]) -> TwinParameters:
-    """Parameters from a mapping of all their names.
+    """Make parameters from values by name.
 
     Raises:
         TwinError: If a name is unknown or missing, or a value is outside its range.
@@ -163,7 +166,7 @@ def from_mapping(values: Mapping[str, float]) -> TwinParameters:
         )
     for name, value in values.items():
         bounds = RANGES[name]
-        usable = isinstance(value, int | float)  # no matter what a file says
+        usable = isinstance(value, int | float)  # a file may contain anything
         if not usable or not bounds.low * (1 - 1e-9) <= value <= bounds.high * (1 + 1e-9):
             raise TwinError(
                 f"Twin parameter {name} is {value!r:.80}, outside {bounds.low:g} "
@@ -179,12 +182,12 @@ def from_column(column: Array) -> TwinParameters:
 
 
 def as_mapping(parameters: TwinParameters) -> dict[str, float]:
-    """Name to value."""
+    """Return the values by name."""
     return {name: float(value) for name, value in asdict(parameters).items()}
 
 
 def to_unit(values: Array) -> Array:
-    """Map parameter columns into the unit cube a fit searches, clipped to it."""
+    """Map columns of parameters into the unit cube that a fit searches, clipped to it."""
     shape = (-1,) + (1,) * (values.ndim - 1)
     low, high, log = _LOW.reshape(shape), _HIGH.reshape(shape), _LOG.reshape(shape)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,1 +1,1 @@
-"""What happens in one tick of one node, compiled."""
+"""The physics of one node in one tick, as compiled model functions."""

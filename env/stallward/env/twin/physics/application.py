@@ -1,4 +1,4 @@
-"""The protected application in the twin: arrivals, their queue, and what requests wait for."""
+"""The protected application in the twin: arrivals, their queue, and their waits for pages."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ from stallward.env.twin.simd.vectors import WIDTH
 Array = NDArray[np.float64]
 
 _WARMTH_S: Final = 0.5
-"""Time constant with which a page's warmth follows how often it is touched."""
+"""Time constant of the average of how often a page is touched."""
 
 
-class Moment:
-    """What everybody meets in a sub-step, and what serving requests in it comes to."""
+class SubstepValues:
+    """Intermediate values of a sub-step: waits of all groups, and results of the requests."""
 
     device: float
-    """Factor on the device's times, 1 on average."""
+    """The factor on the times of the device; its mean is 1."""
     free: float
-    """Pages of the zone that nobody holds."""
+    """Free pages of the zone."""
     tight: float
-    """How short memory is: 0 with a fiftieth of the zone free, 1 with nothing."""
+    """How short memory is, see :func:`~stallward.env.twin.physics.pages.tightness`."""
     read_s: float
-    """What one read takes where nobody else reads."""
+    """The time of one read without reads of other groups."""
     own_anon_s: float
     """The application's wait for one missing anonymous page."""
     own_file_s: float
-    """Its wait for one missing page of a file."""
+    """The application's wait for one missing file page."""
     service_s: float
-    """Mean service time of a request without waits for pages."""
+    """The mean service time of a request without waits for pages."""
     pages: Annotated[Rows, POOLS]
     """Pages that the requests fault in."""
     refaults: float
-    """Those of them that had been in memory before."""
+    """The part of them that had been in memory before."""
     stall_s: float
     """Time that requests wait for pages."""
     anon_stall_s: float
-    """The part of it for anonymous pages."""
+    """The part of that time for anonymous pages."""
     file_stall_s: float
-    """The part of it for pages of files that had been in memory before."""
+    """The part of that time for file pages that had been in memory before."""
     work_s: float
-    """Processor time spent."""
+    """CPU time spent."""
     written: float
     """Dirty pages written back."""
     open_share: float
-    """Share of full speed that writers have."""
+    """The share of full speed that writers have."""
     swapped_out: float
     """Anonymous pages written to swap."""
 
 
-moment: Final = local_reader(Moment, Layout(Moment))
+substep_values: Final = local_reader(SubstepValues, Layout(SubstepValues))
 
 
 @model
 def set_rate(node: Node, rates: Array) -> None:
-    """Set how many requests arrive now.
+    """Set the rate of requests in this tick.
 
     Args:
-        node: Whose they are.
-        rates: What the rate is times in each second, ``(scenarios, seconds)``.
+        node: The nodes.
+        rates: The factor on the rate in each second, ``(scenarios, seconds)``.
     """
     second, factor = local_rows(1), local_rows(1)
     second[0] = remainder(node.time_s + node.phase_s, maximum(node.rate_cycle_s, 1.0))
@@ -82,7 +82,7 @@ def set_rate(node: Node, rates: Array) -> None:
 
 @model
 def warmed(before: float, touches_per_s: float, elapsed_s: float) -> float:
-    """The warmth of pages after they were touched ``touches_per_s`` times for a moment."""
+    """Return the average touch rate of pages after ``elapsed_s`` with ``touches_per_s``."""
     return before + (elapsed_s / _WARMTH_S) * (touches_per_s - before)
 
 
@@ -91,7 +91,7 @@ def serve(
     node: Node,
     parameters: Parameters,
     noise: Noise,
-    now: Moment,
+    now: SubstepValues,
     miss: Rows,
     k: int,
     step_s: float,
@@ -99,12 +99,12 @@ def serve(
     """Serve the requests of a sub-step.
 
     Args:
-        node: Whose they are.
-        parameters: The node's.
-        noise: The tick's.
-        now: The waits; what serving comes to is put into it.
-        miss: Chance that a touched page of each pool is missing.
-        k: Which sub-step of the tick.
+        node: The nodes.
+        parameters: Their parameters.
+        noise: The noise of the tick.
+        now: The waits; the results are written into it.
+        miss: The probability that a touched page of each pool is missing.
+        k: The number of the sub-step in the tick.
         step_s: Length of a sub-step.
     """
     arrived = _arrivals(node, noise, k, step_s)
@@ -142,7 +142,7 @@ def serve(
 
 @model
 def _arrivals(node: Node, noise: Noise, k: int, step_s: float) -> float:
-    """Requests that arrive in the sub-step."""
+    """Return how many requests arrive in the sub-step."""
     due = node.due + node.arriving_per_s * step_s
     even = floor(due + 1e-9)
     random = node.poisson > 0.0
@@ -154,10 +154,10 @@ def _arrivals(node: Node, noise: Noise, k: int, step_s: float) -> float:
 def _own_s(
     parameters: Parameters, noise: Noise, work_s: float, reads: float, stall_s: float, k: int
 ) -> float:
-    """Work and fault wait of one request of its own."""
+    """Return the time of one request without queueing: its work and its wait for pages."""
     sigma, spread = parameters.service_sigma, parameters.fault_sigma
     base = work_s * exp(sigma * noise.spread[k] - 0.5 * sigma * sigma)
-    # Below one expected read, few requests wait, and those for a whole one.
+    # If less than one read is expected, a part of the requests waits for one whole read.
     whole = where(noise.misses[k] < reads, stall_s / maximum(reads, 1e-9), 0.0)
     each = where(reads < 1.0, whole, stall_s)
     wait = each * exp(spread * noise.fault_spread[k] - 0.5 * spread * spread)
@@ -167,7 +167,7 @@ def _own_s(
 
 @model
 def _first_reads(node: Node, read: float) -> float:
-    """How many of the cold pages ``read`` had never been in memory."""
+    """Return how many of the cold pages ``read`` had never been in memory."""
     missing = node.wanted[COLD] - node.resident[COLD]
     unseen = maximum(node.wanted[COLD] - node.cold_seen, 0.0)
     fresh = read * minimum(unseen / maximum(missing, EPSILON), 1.0)

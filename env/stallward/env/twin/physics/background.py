@@ -1,4 +1,4 @@
-"""The background programs in the twin: when they run, what they touch, how far they get."""
+"""The background programs in the twin: their schedule, their touches and their progress."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
 from stallward.env.twin.physics import pages, stalls
-from stallward.env.twin.physics.application import Moment, warmed
+from stallward.env.twin.physics.application import SubstepValues, warmed
 from stallward.env.twin.physics.pages import ANON, COLD, FILE, POOLS, clip
-from stallward.env.twin.physics.state import Node, OfSlots, Parameters
+from stallward.env.twin.physics.state import Node, Parameters, PerSlot
 from stallward.env.twin.simd.elementary import remainder
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout, Rows
@@ -23,21 +23,21 @@ from stallward.env.twin.simd.vectors import WIDTH
 Array = NDArray[np.float64]
 
 _ALLOCATING: Final = 0.5
-"""Share of its accesses that a growing program spends on new pages."""
+"""The share of its touches that a growing program spends on new pages."""
 
 
 @model
 def slots_in_use(node: Node) -> int:
-    """How many slots any of the nodes has; those behind need not be computed."""
+    """Return how many slots are in use on any of the nodes; later ones need no computation."""
     count = SLOTS
-    while count > 0 and not anywhere(node.there[count - 1] > 0.0):
+    while count > 0 and not anywhere(node.has_group[count - 1] > 0.0):
         count -= 1
     return count
 
 
 @model
 def demand_cores(node: Node, slots: int) -> float:
-    """Processors asked for: by the programs and, for them, by the kernel."""
+    """Return the cores that the programs demand, and the kernel for them."""
     cores = 0.0
     for i in range(slots):
         cores = cores + (node.slot_cores[i] * node.progress[i] + node.kernel_cores[i])
@@ -45,13 +45,16 @@ def demand_cores(node: Node, slots: int) -> float:
 
 
 @model
-def come_and_go(node: Node, running: Array, slots: int) -> None:
-    """Let programs come and go: one that stops frees its memory, one that starts begins anew.
+def start_and_stop(node: Node, running: Array, slots: int) -> None:
+    """Start and stop programs by their schedules.
+
+    A program that stops frees its memory; one that starts begins anew.
 
     Args:
-        node: Whose programs they are.
-        running: When the programs run, ``(scenarios, SLOTS, seconds)``.
-        slots: Slots there are.
+        node: The nodes.
+        running: 1 for each second in which a program runs, else 0,
+            ``(scenarios, SLOTS, seconds)``.
+        slots: How many slots are in use.
     """
     second, on = local_rows(1), local_rows(1)
     for i in range(slots):
@@ -59,7 +62,7 @@ def come_and_go(node: Node, running: Array, slots: int) -> None:
         for lane in range(WIDTH):
             which = int(value_of_lane(node.scenario, lane))
             set_lane(on, 0, lane, running[which, i, int(value_of_lane(second[0], lane))])
-        now = node.present[i] * on[0]
+        now = node.has_program[i] * on[0]
         changed = negate(now == node.on[i])
         if anywhere(changed):
             free_pages(node, i, changed & (now == 0.0))
@@ -69,7 +72,7 @@ def come_and_go(node: Node, running: Array, slots: int) -> None:
 
 @model
 def free_pages(node: Node, slot: int, gone: bool) -> None:
-    """Where a slot's program is ``gone``, so are its pages."""
+    """Free the pages of a slot on the nodes whose program is ``gone``."""
     for pool in range(POOLS):
         i = (1 + slot) * POOLS + pool
         node.resident[i] = where(gone, 0.0, node.resident[i])
@@ -79,13 +82,13 @@ def free_pages(node: Node, slot: int, gone: bool) -> None:
 
 
 @model
-def aim(node: Node, programs: Array, slots: int) -> None:
-    """Set what each program owns at its own time.
+def set_targets(node: Node, programs: Array, slots: int) -> None:
+    """Set the pages that each program should own at its own time.
 
     Args:
-        node: Whose programs they are.
-        programs: Working sets, ``(scenarios, SLOTS, 2, seconds)`` pages (anonymous, file).
-        slots: Slots there are.
+        node: The nodes.
+        programs: The working sets in pages (anonymous, file), ``(scenarios, SLOTS, 2, seconds)``.
+        slots: How many slots are in use.
     """
     second = local_rows(1)
     for i in range(slots):
@@ -99,15 +102,15 @@ def aim(node: Node, programs: Array, slots: int) -> None:
 
 @model
 def program_second(cursor_s: float, length_s: float, loop_from_s: float) -> float:
-    """Which second of its working sets a program is in, when its own time is ``cursor_s``."""
+    """Return the second of its working sets that a program is in at its own time ``cursor_s``."""
     past = maximum(cursor_s - length_s, 0.0)
     looped = loop_from_s + remainder(past, maximum(length_s - loop_from_s, 1.0))
     return floor(where(cursor_s < length_s, cursor_s, looped))
 
 
 @model
-def move_levers(node: Node, parameters: Parameters, step_s: float, slots: int) -> None:
-    """Let settings take hold after their delays."""
+def apply_levers(node: Node, parameters: Parameters, step_s: float, slots: int) -> None:
+    """Let the settings of the levers take effect after their delays."""
     for i in range(slots):
         run = 1.0 - node.want_paused[i]
         changed_s = where(run == node.unpaused[i], 0.0, node.pause_change_s[i] + step_s)
@@ -121,36 +124,37 @@ def move_levers(node: Node, parameters: Parameters, step_s: float, slots: int) -
         node.limit_pages[i] = where(held, limit, node.limit_pages[i])
 
 
-class Strides:
-    """What the programs do in a sub-step, if they get the pages they ask for."""
+class ProgramWork:
+    """The work of the programs in a sub-step, if they get all pages that they demand."""
 
-    run: OfSlots
-    """Share of full speed."""
-    stalled: OfSlots
-    """Share of the time spent waiting for pages."""
-    anon_stalled: OfSlots
-    """The part of it for anonymous pages."""
-    making_room: OfSlots
-    """The part of it in which reclaim makes room for what a stream brings."""
-    fresh: OfSlots
-    """Anonymous pages allocated newly."""
-    fresh_file: OfSlots
-    """Pages of files read for the first time."""
-    anon_faults: OfSlots
-    """Pages faulted in."""
-    file_faults: OfSlots
-    read: OfSlots
-    """Pages that the device reads for those, with what it reads around a file's."""
+    run: PerSlot
+    """The share of full speed."""
+    stalled: PerSlot
+    """The share of time spent waiting for pages."""
+    anon_stalled: PerSlot
+    """The part of that share for anonymous pages."""
+    making_room: PerSlot
+    """The part of that share in which reclaim makes room for the pages of a stream."""
+    fresh: PerSlot
+    """Newly allocated anonymous pages."""
+    fresh_file: PerSlot
+    """File pages read for the first time."""
+    anon_faults: PerSlot
+    """Anonymous pages faulted in."""
+    file_faults: PerSlot
+    """File pages faulted in."""
+    read: PerSlot
+    """Pages that the device reads for these faults, with those around each file page."""
 
 
-strides: Final = local_reader(Strides, Layout(Strides))
+program_work: Final = local_reader(ProgramWork, Layout(ProgramWork))
 
 
 @model
 def shortage(node: Node, slot: int) -> float:
-    """How short of memory a slot is by its own limit, see :func:`pages.tightness`.
+    """Return how short of memory a slot is by its own limit, see :func:`pages.tightness`.
 
-    A limit that is not there is as much as the node has.
+    For a slot without a limit, the memory of the zone counts as its limit.
     """
     limit = minimum(node.limit_pages[slot], node.zone_pages)
     return pages.tightness(limit - held_pages(node, slot), limit)
@@ -158,48 +162,48 @@ def shortage(node: Node, slot: int) -> float:
 
 @model
 def held_pages(node: Node, slot: int) -> float:
-    """Pages that a slot has in memory."""
+    """Return the pages that a slot has in memory."""
     return pages.total(from_row(node.resident, (1 + slot) * POOLS), POOLS)
 
 
 @model
-def in_want_of_clean_pages(node: Node, slots: int) -> float:
-    """Share by which groups at their limits find nothing but dirty pages to take.
+def clean_page_shortage(node: Node, slots: int) -> float:
+    """Return how much groups at their limits lack clean pages that reclaim can take, in [0, 1].
 
-    Reclaim inside a group wakes the flusher then, as that of the zone does, however few dirty
-    pages there are on the node (``shrink_inactive_list`` in the kernel's ``mm/vmscan.c``).
+    If reclaim in a group finds only dirty pages, it wakes the flusher as reclaim in the zone does,
+    even if the node has few of them (``shrink_inactive_list`` in the kernel's ``mm/vmscan.c``).
     """
-    most = 0.0
+    largest = 0.0
     for i in range(slots):
         first = (1 + i) * POOLS
         files = node.resident[first + FILE] + node.resident[first + COLD]
         dirty = node.dirty[1 + i] / maximum(files, 1.0)
         held = held_pages(node, i)
         asks = maximum(node.on[i] * node.unpaused[i], where(held > node.limit_pages[i], 1.0, 0.0))
-        most = maximum(most, asks * dirty * shortage(node, i))
-    return minimum(most, 1.0)
+        largest = maximum(largest, asks * dirty * shortage(node, i))
+    return minimum(largest, 1.0)
 
 
 @model
-def stride(
+def run_program(
     node: Node,
     parameters: Parameters,
-    now: Moment,
+    now: SubstepValues,
     miss: Rows,
-    does: Strides,
+    work: ProgramWork,
     demand: Rows,
     step_s: float,
     i: int,
 ) -> None:
-    """What the program of slot ``i`` does in a sub-step.
+    """Compute the work and the demand of the program of slot ``i`` in a sub-step.
 
     Args:
-        node: Where it runs; its working sets are moved.
-        parameters: The node's.
-        now: What everybody waits for a missing page.
-        miss: Chance that a touched page of each pool of the slot is missing.
-        does: Set.
-        demand: Set to the pages of each pool that it asks for.
+        node: The nodes; the working sets of the program are resized.
+        parameters: Their parameters.
+        now: The waits of all groups.
+        miss: The probability that a touched page of each pool of the slot is missing.
+        work: Set to the work of the program.
+        demand: Set to the pages of each pool that it demands.
         step_s: Length of a sub-step.
         i: The slot.
     """
@@ -218,44 +222,45 @@ def stride(
     anon_s = (now.read_s + crowd_s) / parameters.swap_readahead_pages + each_s
     file_s = (now.read_s + crowd_s) / parameters.file_readahead_pages
     file_s = file_s + parameters.read_around_pages * each_s
-    # At a group's own limit clean pages cost next to nothing; dirty ones are waited for.
+    # At a group's own limit, reclaim of clean pages takes hardly any time; dirty pages are waited
+    # for.
     short = maximum(now.tight, node.dirty_share[i] * shortage(node, i))
     making_room = stream * unread * short * parameters.reclaim_s_per_page
     stall = missed_anon * anon_s + missed_file * file_s + reading + making_room
     kernel = missed_anon * parameters.anon_fault_cpu_s + missed_file * parameters.file_fault_cpu_s
     busy = clip(node.slot_cores[i], 0.0, 1.0)
     raw = stalls.speed(node.touch_per_s[i], stall + kernel, busy)
-    does.run[i] = active * raw * node.cpu * where(node.dirty_share[i] > 0.0, now.open_share, 1.0)
+    work.run[i] = active * raw * node.cpu * where(node.dirty_share[i] > 0.0, now.open_share, 1.0)
     at_work = active * raw * node.touch_per_s[i]
-    does.stalled[i] = minimum(at_work * stall, 1.0)
-    does.anon_stalled[i] = minimum(at_work * missed_anon * anon_s, does.stalled[i])
-    left = does.stalled[i] - does.anon_stalled[i]
-    does.making_room[i] = minimum(at_work * making_room, left)
-    touched = node.touch_per_s[i] * does.run[i]
-    does.anon_faults[i] = _faults(touched * step_s * missed_anon, node, anon)
-    does.file_faults[i] = _faults(touched * step_s * missed_file, node, file)
-    does.read[i] = does.anon_faults[i] + does.file_faults[i] * parameters.read_around_pages
-    _resize(node, does, active, step_s, i)
+    work.stalled[i] = minimum(at_work * stall, 1.0)
+    work.anon_stalled[i] = minimum(at_work * missed_anon * anon_s, work.stalled[i])
+    left = work.stalled[i] - work.anon_stalled[i]
+    work.making_room[i] = minimum(at_work * making_room, left)
+    touched = node.touch_per_s[i] * work.run[i]
+    work.anon_faults[i] = _faults(touched * step_s * missed_anon, node, anon)
+    work.file_faults[i] = _faults(touched * step_s * missed_file, node, file)
+    work.read[i] = work.anon_faults[i] + work.file_faults[i] * parameters.read_around_pages
+    _resize(node, work, active, step_s, i)
     warm = touched / maximum(owned, 1.0)
     node.touches_per_s[anon] = warmed(node.touches_per_s[anon], warm, step_s)
     node.touches_per_s[file] = warmed(node.touches_per_s[file], warm, step_s)
-    demand[ANON] = does.anon_faults[i] + does.fresh[i]
-    # What is read for the first time goes to the inactive list: it takes what is free, and beyond
-    # that pushes out its own.
+    demand[ANON] = work.anon_faults[i] + work.fresh[i]
+    # Pages read for the first time go to the inactive list. They take free memory; beyond that,
+    # they evict each other.
     room = minimum(now.free, node.limit_pages[i] - held_pages(node, i))
-    kept = minimum(does.fresh_file[i], maximum(room, 0.0))
-    demand[FILE] = _faults(does.file_faults[i], node, file) + kept
-    demand[COLD] = node.stream_per_s[i] * unread * does.run[i] * step_s
+    kept = minimum(work.fresh_file[i], maximum(room, 0.0))
+    demand[FILE] = _faults(work.file_faults[i], node, file) + kept
+    demand[COLD] = node.stream_per_s[i] * unread * work.run[i] * step_s
 
 
 @model
 def _faults(touched: float, node: Node, pool: int) -> float:
-    """Of the missing pages ``touched``, those that are there to be faulted in."""
+    """Return the pages to fault in: at most as many of ``touched`` as are missing."""
     return maximum(minimum(touched, node.wanted[pool] - node.resident[pool]), 0.0)
 
 
 @model
-def _resize(node: Node, does: Strides, active: float, step_s: float, i: int) -> None:
+def _resize(node: Node, work: ProgramWork, active: float, step_s: float, i: int) -> None:
     """Let the working sets of slot ``i`` grow and shrink while it runs."""
     anon, file = (1 + i) * POOLS + ANON, (1 + i) * POOLS + FILE
     growth = _ALLOCATING * node.touch_per_s[i] * active * step_s
@@ -264,17 +269,17 @@ def _resize(node: Node, does: Strides, active: float, step_s: float, i: int) -> 
     resident, wanted, fresh = pages.resize(node.resident[anon], node.wanted[anon], target, growth)
     node.resident[anon] = resident
     node.wanted[anon] = wanted
-    does.fresh[i] = fresh
+    work.fresh[i] = fresh
     target = where(runs, node.target_file[i], node.wanted[file])
     node.wanted[file] = minimum(node.wanted[file], target)
     node.resident[file] = minimum(node.resident[file], node.wanted[file])
     filled = node.fill_per_s[i] * active * step_s
-    does.fresh_file[i] = minimum(target - node.wanted[file], filled)
+    work.fresh_file[i] = minimum(target - node.wanted[file], filled)
 
 
 @model
 def end_tick(node: Node, tick_s: float, slots: int) -> None:
-    """Let the programs' own time pass, and count what they used."""
+    """Let the programs' own time pass, and count their CPU time and work."""
     for i in range(slots):
         node.kernel_cores[i] = minimum(node.kernel_s[i] / tick_s, 1.0)
         node.cursor_s[i] = node.cursor_s[i] + node.progress[i] * tick_s

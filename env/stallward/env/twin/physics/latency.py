@@ -1,7 +1,7 @@
-"""Request latency: an open-loop queue, and what a node would report of it.
+"""The latency of requests: an open-loop queue, and the figures that a node would report.
 
-One request in each sub-step stands for all that arrive in it (its weight), so that a server
-with a thousand requests a second costs no more than one with twenty.
+One request in each sub-step stands for all that arrive in it; their number is its weight. So a
+server with a thousand requests per second costs no more to simulate than one with twenty.
 """
 
 from __future__ import annotations
@@ -34,58 +34,59 @@ _LATEST_TICKS: Final = HORIZON_TICKS - WINDOW_TICKS - 2
 
 
 @model
-def wait_s(queued: float, service_s: float, workers: float, luck: float, load: float) -> float:
-    """How long an arriving request waits.
+def wait_s(queued: float, service_s: float, workers: float, number: float, load: float) -> float:
+    """Return how long an arriving request waits.
 
     Args:
-        queued: Requests not finished yet.
-        service_s: Present mean service time.
-        workers: Requests served at once.
-        luck: Uniform in [0, 1).
-        load: Share of the workers busy in the steady state, for arrivals within one sub-step.
+        queued: Requests that are not finished yet.
+        service_s: The mean service time now.
+        workers: How many requests are served at once.
+        number: A uniform random number in [0, 1).
+        load: The share of workers that is busy in the steady state, for arrivals in one sub-step.
     """
     behind = maximum(queued - (workers - 1.0), 0.0) * service_s / workers
-    # Poisson arrivals meet a busy single worker with probability `load`, half-way on average.
+    # A Poisson arrival finds a single worker busy with probability `load`, and half-way through a
+    # request on average.
     chance = power(clip(load, 0.0, 0.95), workers)
-    meets = where(luck < chance, luck / maximum(chance, 1e-9), 0.0)
+    meets = where(number < chance, number / maximum(chance, 1e-9), 0.0)
     return behind + where(queued < 1.0, meets * service_s / workers, 0.0)
 
 
 @model
 def serve(queued: float, arrived: float, service_s: float, capacity_s: float) -> float:
-    """Requests (also parts of one) finished in a step with ``capacity_s`` of worker time."""
+    """Return the requests, or parts of one, that ``capacity_s`` of worker time finishes."""
     return minimum(queued + arrived, capacity_s / maximum(service_s, 1e-9))
 
 
 @model
 def pool_bin(latency_ms: float) -> float:
-    """The bin of the pooled histogram."""
+    """Return the bin of a latency in the pooled histogram."""
     raw = log(maximum(latency_ms, POOL_LOW_MS) / POOL_LOW_MS) / _LOG_POOL_RATIO
     return minimum(floor(raw), POOL_BINS - 1.0)
 
 
 @model
 def report_bin(latency_ms: float, slo_ms: float) -> float:
-    """The bin of the reported window."""
+    """Return the bin of a latency in the reported window."""
     relative = maximum(latency_ms / (slo_ms * REPORT_LOW), 1.0)
     return minimum(floor(log(relative) / _LOG_REPORT_RATIO), REPORT_BINS - 1.0)
 
 
 @model
 def ticks_ahead(latency_ms: float, offset_s: float) -> float:
-    """In which tick from now a request is answered that arrives ``offset_s`` into this one."""
+    """Return in how many ticks a request is answered that arrives ``offset_s`` into this one."""
     return minimum(floor((latency_ms * 1e-3 + offset_s) * 10.0), float(_LATEST_TICKS))
 
 
 def pooled_quantiles(histogram: Array, quantiles: tuple[float, ...]) -> Array:
-    """Quantiles in ms of pooled histograms.
+    """Return quantiles in ms of pooled histograms.
 
     Args:
-        histogram: ``(POOL_BINS, B)`` weights.
-        quantiles: Between 0 and 1.
+        histogram: The weights of the bins, ``(POOL_BINS, B)``.
+        quantiles: The quantiles, between 0 and 1.
 
     Returns:
-        Shape ``(len(quantiles), B)``; NaN where nothing was counted.
+        The latencies, ``(len(quantiles), B)``; NaN where the histogram is empty.
     """
     cumulative = np.cumsum(histogram, axis=0)
     total = cumulative[-1]
@@ -103,26 +104,26 @@ def pooled_quantiles(histogram: Array, quantiles: tuple[float, ...]) -> Array:
 
 
 class Windows(NamedTuple):
-    """Answers that are to come or were given in the last second, of each node.
+    """The requests of each node that will be answered, or were answered in the last second.
 
-    The requests of a tick are remembered in a ring of as many ticks as the horizon, and those
-    answered in the same tick hang together: ``first`` is the last one added, ``following`` the
-    one before it, -1 ends.
+    Requests are in a ring of as many ticks as the horizon. Those that are answered in the same
+    tick form a linked list: ``first`` is the index of the one added last, ``following`` that of
+    the one added before, -1 the end.
     """
 
     first: NDArray[np.int16]
-    """``(B, HORIZON_TICKS)``."""
+    """The head of the list of each tick, ``(B, HORIZON_TICKS)``."""
     following: NDArray[np.int16]
-    """``(B, HORIZON_TICKS * SUBSTEPS)``."""
+    """The next request in the list of each request, ``(B, HORIZON_TICKS * SUBSTEPS)``."""
     bins: NDArray[np.int16]
-    """Of the requests' latencies, same shape."""
+    """The bin of each request's latency, same shape."""
     weights: NDArray[np.float32]
-    """How many each stands for, same shape."""
+    """The weight of each request, same shape."""
     pooled: NDArray[np.float32]
-    """What all answers took, ``(B, POOL_BINS)``."""
+    """The histogram of all latencies, ``(B, POOL_BINS)``."""
 
     def copy_from(self, source: Windows, rows: NDArray[np.int64]) -> None:
-        """Let the first nodes have the requests of the nodes ``rows`` of ``source``."""
+        """Copy the requests of the nodes ``rows`` of ``source`` to the first nodes."""
         here = slice(len(rows))
         self.first[here] = source.first[rows]
         self.following[here] = source.following[rows]
@@ -131,13 +132,13 @@ class Windows(NamedTuple):
         self.pooled[here] = source.pooled[rows]
 
     def reset(self, nodes: NDArray[np.int64]) -> None:
-        """Forget the requests of ``nodes``."""
+        """Remove the requests of ``nodes``."""
         self.first[nodes] = -1
         self.pooled[nodes] = 0.0
 
 
 def make_windows(nodes: int) -> Windows:
-    """For ``nodes`` nodes, empty."""
+    """Make empty windows for ``nodes`` nodes."""
     ring = (nodes, HORIZON_TICKS * SUBSTEPS)
     return Windows(
         first=np.full((nodes, HORIZON_TICKS), -1, dtype=np.int16),

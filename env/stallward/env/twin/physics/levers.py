@@ -1,7 +1,7 @@
-"""Levers of the nodes: what a slot's pause and limit have been doing, and the guard.
+"""The levers of the nodes: the history of each slot's pause and limit, and the guard.
 
 The rules are those of ``stallward.actuator.guard.guard`` and
-``stallward.actuator.guard.slot_tracker``; a test holds both to the same answers.
+``stallward.actuator.guard.slot_tracker``. A test checks that both give the same answers.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from stallward.env.twin.simd.values import floor, is_nan, maximum, minimum, nega
 from stallward.env.twin.simd.vectors import WIDTH
 
 SHARE_TICKS: Final = round(SHARE_WINDOW_S / TICK_S)
-_KEPT: Final = math.exp(-TICK_S / REFERENCE_DECAY_S)
-"""What is left of a reference after a tick."""
+_DECAY_PER_TICK: Final = math.exp(-TICK_S / REFERENCE_DECAY_S)
+"""The factor on the reference of an unpaused, unlimited group in a tick."""
 _RATIOS: Final = np.array(LIMIT_RATIOS)
 _LEVELS: Final = len(LIMIT_RATIOS)
 Ring = NDArray[np.uint8]
-"""Whether each slot was paused, ``(SHARE_TICKS, SLOTS, B)``."""
+"""Whether each slot was paused in each tick of the last minute, ``(SHARE_TICKS, SLOTS, B)``."""
 
 
 def make_ring(nodes: int) -> Ring:
-    """For ``nodes`` nodes, never paused."""
+    """Make the ring of ``nodes`` nodes whose slots have never been paused."""
     return np.zeros((SHARE_TICKS, SLOTS, tiles(nodes) * WIDTH), dtype=np.uint8)
 
 
 class Rules(NamedTuple):
-    """The guard's budgets, as compiled code takes them."""
+    """The budgets of the guard, in the form that compiled code takes."""
 
     lifted: float
-    """1 where the budgets are lifted, else 0."""
+    """1 if the budgets are lifted, else 0."""
     max_pause_s: float
     max_pause_share: float
     min_run_s: float
@@ -56,7 +56,7 @@ class Rules(NamedTuple):
 
 
 def rules_of(budgets: Budgets) -> Rules:
-    """The rules that twin nodes follow."""
+    """Convert budgets to the rules of twin nodes."""
     lifted = budgets.lift_budgets
     return Rules(
         lifted=float(lifted),
@@ -69,19 +69,19 @@ def rules_of(budgets: Budgets) -> Rules:
 
 @model
 def reference_bytes(node: Node, i: int) -> float:
-    """What the group wants when nothing holds it back; NaN while it is still starting."""
+    """Return the memory that the group holds without a limit or pause; NaN while it starts."""
     return where(node.kept_bytes[i] >= STARTED_BYTES, node.kept_bytes[i], math.nan)
 
 
 @model
 def paused_share(node: Node, i: int) -> float:
-    """Share of the last minute that the slot was paused."""
+    """Return the share of the last minute in which the slot was paused."""
     return node.paused_ticks[i] * (TICK_S / SHARE_WINDOW_S)
 
 
 @model
 def may_pause(node: Node, rules: Rules, i: int) -> bool:
-    """Whether the guard lets a slot be paused for the coming tick."""
+    """Return whether the guard lets a slot be paused for the next tick."""
     ahead_s = TICK_S + rules.late_allowance_s
     short = node.paused_for_s[i] + ahead_s <= rules.max_pause_s + 1e-9
     ran = (node.paused[i] > 0.0) | (node.since_thaw_s[i] >= rules.min_run_s - 1e-9)
@@ -91,9 +91,9 @@ def may_pause(node: Node, rules: Rules, i: int) -> bool:
 
 @model
 def wanted_limit_bytes(node: Node, level: float, i: int) -> float:
-    """The limit of an action's level; NaN for none and while the group is still starting.
+    """Return the limit of an action's level; NaN for none and while the group starts.
 
-    One that is near to the limit in force is left at that.
+    A limit close to the one in force is replaced by that.
     """
     reference, ratio = reference_bytes(node, i), 1.0
     for k in range(1, _LEVELS):
@@ -106,9 +106,10 @@ def wanted_limit_bytes(node: Node, level: float, i: int) -> float:
 
 @model
 def granted_limit_bytes(node: Node, rules: Rules, want: float, paused: float, i: int) -> float:
-    """The limit let through: one level tighter at most unless paused, never below the floor.
+    """Return the limit that the guard grants.
 
-    None (NaN) while the group is still starting.
+    It is at most one level tighter than before unless the slot is paused, and never below the
+    floor. It is NaN (no limit) while the group starts.
     """
     before, reference = node.limit_bytes[i], reference_bytes(node, i)
     limit = maximum(want, node.floor_bytes[i])
@@ -126,8 +127,8 @@ def granted_limit_bytes(node: Node, rules: Rules, want: float, paused: float, i:
 
 
 @model
-def put(node: Node, paused: float, limit_bytes: float, i: int) -> float:
-    """Put granted settings of a slot in force; returns how many levers moved."""
+def apply(node: Node, paused: float, limit_bytes: float, i: int) -> float:
+    """Apply the granted settings of a slot; return how many levers moved."""
     before, limit_before = node.paused[i], node.limit_bytes[i]
     same = (limit_bytes == limit_before) | (is_nan(limit_bytes) & is_nan(limit_before))
     moved = where(paused == before, 0.0, 1.0) + where(same, 0.0, 1.0)
@@ -144,8 +145,8 @@ def put(node: Node, paused: float, limit_bytes: float, i: int) -> float:
 
 @model
 def held_bytes(node: Node, i: int) -> float:
-    """What a slot holds in memory and swap."""
-    # What is not resident of the file pools is on disk anyway.
+    """Return the bytes that a slot holds in memory and swap."""
+    # File pages that are not resident are on disk only.
     first = (1 + i) * POOLS
     pages = node.wanted[first + ANON] + node.resident[first + FILE] + node.resident[first + COLD]
     return pages * PAGE_BYTES
@@ -153,14 +154,14 @@ def held_bytes(node: Node, i: int) -> float:
 
 @model
 def advance(node: Node, ring: Ring, held: float, at: int, tick: int, i: int) -> None:
-    """A tick has passed for slot ``i`` of the nodes from ``at`` on.
+    """Update the history of slot ``i`` after a tick, for the eight nodes from ``at`` on.
 
     Args:
-        node: The nodes.
+        node: The eight nodes.
         ring: Whether each slot was paused, of all nodes.
         held: Bytes that the slot holds, swap included.
-        at: The first of the nodes.
-        tick: The count of ticks.
+        at: The first of the eight nodes.
+        tick: The number of ticks before.
         i: The slot.
     """
     paused = node.paused[i]
@@ -171,6 +172,6 @@ def advance(node: Node, ring: Ring, held: float, at: int, tick: int, i: int) -> 
     left = exchange(ring[tick % SHARE_TICKS, i], at, paused)
     node.paused_ticks[i] = node.paused_ticks[i] + paused - left
     free = (paused == 0.0) & is_nan(node.limit_bytes[i])
-    decay = where(free & (node.seen > 0.0), _KEPT, 1.0)
+    decay = where(free & (node.seen > 0.0), _DECAY_PER_TICK, 1.0)
     kept = node.kept_bytes[i] * decay
     node.kept_bytes[i] = where(stopped, kept, maximum(held, kept))

@@ -1,8 +1,9 @@
-"""Pages: who has them, who loses them, who wants them back.
+"""The pages of groups: misses, reclaim and allocation.
 
-A node has groups (the protected application first, then the slots), each with pools. A pool's
-``wanted`` pages are what the group owns; ``resident`` of them are in memory; the rest is in swap
-(anonymous) or on disk (file) and faults when touched. Rows of pools are ordered by group.
+A node has groups, the protected application first and then the slots. Each group has pools. The
+group owns the ``wanted`` pages of a pool; ``resident`` of them are in memory. The others are in
+swap (anonymous) or on disk (file), and fault when they are touched. Rows of pools are ordered by
+group.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stallward.env.twin.simd.values import anywhere, maximum, minimum, where
 
 GROUPS: Final = 1 + SLOTS
 ANON, FILE, COLD = 0, 1, 2
-"""The pools: anonymous; file pages used again and again; file pages of a large set or stream."""
+"""The pools: anonymous pages; file pages in use; file pages of a large set or a stream."""
 POOLS: Final = 3
 ALL_POOLS: Final = GROUPS * POOLS
 EPSILON: Final = 1e-9
@@ -25,38 +26,38 @@ EPSILON: Final = 1e-9
 
 @model
 def clip(x: float, low: float, high: float) -> float:
-    """``x``, not below ``low`` nor above ``high``."""
+    """Return ``x``, at least ``low`` and at most ``high``."""
     return minimum(maximum(x, low), high)
 
 
 @model
 def total(rows: Rows, count: int) -> float:
-    """The sum of the first ``count`` rows."""
-    found = rows[0]
+    """Return the sum of the first ``count`` rows."""
+    result = rows[0]
     for i in range(1, count):
-        found = found + rows[i]
-    return found
+        result = result + rows[i]
+    return result
 
 
 @model
-def tightness(free: float, of: float) -> float:
-    """How short memory is: 0 with a fiftieth ``of`` it free, 1 with nothing."""
-    return clip(1.0 - free / (0.02 * maximum(of, 1.0)), 0.0, 1.0)
+def tightness(free: float, capacity: float) -> float:
+    """Return how short memory is: 0 if a fiftieth of the capacity is free, 1 if nothing is."""
+    return clip(1.0 - free / (0.02 * maximum(capacity, 1.0)), 0.0, 1.0)
 
 
 @model
 def miss_probability(resident: float, wanted: float, exponent: float) -> float:
-    """Probability that a touched page is not in memory.
+    """Return the probability that a touched page is not in memory.
 
     Args:
         resident: Pages in memory.
         wanted: Pages owned.
-        exponent: 1 for random access; above 1 for skewed access, which seldom meets what is
-            missing; below 1 for scans, where a page is gone again before its turn comes, so that
-            a small lack makes nearly every access miss.
+        exponent: 1 for random access. Above 1 for skewed access, which seldom touches a missing
+            page. Below 1 for scans: each page is evicted before the scan comes to it again, so
+            nearly every touch misses even if few pages are missing.
 
     Returns:
-        Between 0 and 1; 0 where nothing is owned.
+        A number between 0 and 1; 0 if no pages are owned.
     """
     held = clip(resident / maximum(wanted, 1.0), 0.0, 1.0)
     skewed = exponent > 1.0
@@ -67,7 +68,7 @@ def miss_probability(resident: float, wanted: float, exponent: float) -> float:
 
 @model
 def coldness(touches_per_s: float, tau_s: float, exponent: float) -> float:
-    """How readily reclaim takes a page touched ``touches_per_s`` times a second, in (0, 1]."""
+    """Return how readily reclaim takes a page with ``touches_per_s``, in (0, 1]."""
     return power(1.0 + touches_per_s * tau_s, -exponent)
 
 
@@ -75,14 +76,15 @@ def coldness(touches_per_s: float, tau_s: float, exponent: float) -> float:
 def share_out(need: float, weight: Rows, available: Rows, taken: Rows, count: int) -> None:
     """Take ``need`` pages from ``count`` pools in proportion to ``weight``.
 
-    Never more than is there; pools of weight 0 are taken last.
+    No pool gives more than it has available. Pools of weight 0 come last.
 
     Args:
         need: Pages to take.
-        weight: Of each pool, not negative.
+        weight: The weight of each pool, not negative.
         available: Pages of each pool that may be taken.
-        taken: Set to the pages taken; their sum is the lesser of what is needed and there.
-        count: Pools.
+        taken: Set to the pages taken. Their sum is ``need``, or all available pages if they are
+            fewer.
+        count: How many pools.
     """
     for i in range(count):
         taken[i] = 0.0
@@ -96,7 +98,7 @@ def share_out(need: float, weight: Rows, available: Rows, taken: Rows, count: in
 def _share_by(need: float, weight: Rows, available: Rows, taken: Rows, count: int) -> None:
     left = need - total(taken, count)
     left = where(left > EPSILON, left, 0.0)
-    # What rounding left of an exhausted pool must not claim a share.
+    # A pool with only a rounding error left is exhausted and gets no share.
     usable = where(available[0] - taken[0] > EPSILON, weight[0], 0.0)
     for i in range(1, count):
         usable = usable + where(available[i] - taken[i] > EPSILON, weight[i], 0.0)
@@ -111,15 +113,16 @@ def resize(
 ) -> tuple[float, float, float]:
     """Move an anonymous working set towards its target.
 
+    Pages are freed in memory and in swap in proportion.
+
     Args:
         resident: Anonymous pages in memory.
         wanted: Anonymous pages owned.
-        target: What the program owns at this point.
-        growth: The most that may be newly allocated in this step.
+        target: Pages that the program should own now.
+        growth: The most pages that may be allocated in this step.
 
     Returns:
-        Resident and wanted after freeing, and the pages to allocate newly; what is freed
-        leaves memory and swap in proportion.
+        Resident pages and owned pages after freeing, and the pages to allocate.
     """
     kept = minimum(wanted, target)
     ratio = kept / maximum(wanted, 1.0)
@@ -129,23 +132,23 @@ def resize(
 
 @model
 def evictable(resident: Rows, dirty: Rows, swap_free: float, available: Rows, groups: int) -> None:
-    """Pages that reclaim may take now.
+    """Set the pages that reclaim may take now.
 
     Args:
         resident: Pages in memory.
-        dirty: Dirty pages of each group's cold pool: they must be written first.
-        swap_free: Places left in swap; anonymous pages need one.
-        available: Set to what may be taken.
-        groups: Groups there are.
+        dirty: Dirty pages of each group's cold pool, which must be written first.
+        swap_free: Free pages of swap; each evicted anonymous page needs one.
+        available: Set to the pages of each pool that may be taken.
+        groups: How many groups the nodes have.
     """
     anon = resident[ANON]
     for g in range(1, groups):
         anon = anon + resident[g * POOLS + ANON]
-    places = minimum(1.0, swap_free / maximum(anon, 1.0))
+    swappable = minimum(1.0, swap_free / maximum(anon, 1.0))
     for g in range(groups):
         first = g * POOLS
         cold = resident[first + COLD]
-        available[first + ANON] = resident[first + ANON] * places
+        available[first + ANON] = resident[first + ANON] * swappable
         available[first + FILE] = resident[first + FILE]
         available[first + COLD] = cold - minimum(dirty[g], cold)
 
@@ -153,7 +156,7 @@ def evictable(resident: Rows, dirty: Rows, swap_free: float, available: Rows, gr
 @model
 def fit_into(demand: Rows, room: float, count: int) -> None:
     """Scale ``demand`` down so that its sum is at most ``room``."""
-    asked = total(demand, count)
-    scale = minimum(1.0, maximum(room, 0.0) / maximum(asked, EPSILON))
+    wanted = total(demand, count)
+    scale = minimum(1.0, maximum(room, 0.0) / maximum(wanted, EPSILON))
     for i in range(count):
         demand[i] = demand[i] * scale

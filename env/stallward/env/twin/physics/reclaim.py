@@ -1,4 +1,4 @@
-"""Making room: which pages reclaim takes when a group or the zone is full."""
+"""Reclaim: which pages are taken when a group or the zone is full."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from stallward.env.twin.simd.values import anywhere, maximum, where
 def make_room(
     node: Node, parameters: Parameters, demand: Rows, step_s: float, slots: int
 ) -> float:
-    """Reclaim for ``demand``: first inside the slots over their limit, then in the zone.
+    """Make room for ``demand``: first in the slots over their limit, then in the zone.
 
     Args:
-        node: Whose pages it is about; ``resident`` becomes what stays.
-        parameters: The node's.
-        demand: Pages asked for, of all pools; becomes what of them fits.
+        node: The nodes; ``resident`` is reduced by the pages taken.
+        parameters: Their parameters.
+        demand: Pages that each pool demands; reduced to those that fit.
         step_s: Length of the sub-step.
-        slots: Slots there are.
+        slots: How many slots are in use.
 
     Returns:
-        Anonymous pages taken, which were written to swap.
+        Anonymous pages taken, which went to swap.
     """
     count = (1 + slots) * POOLS
     swap_free = node.swap_pages
@@ -57,7 +57,7 @@ def make_room(
 
 @model
 def weigh(node: Node, parameters: Parameters, weight: Rows, groups: int) -> None:
-    """Set ``weight``: how readily each pool gives pages away."""
+    """Set the weight of each pool in reclaim."""
     swap = parameters.anon_weight * node.swappiness / 200.0
     file = 1.0 - node.swappiness / 200.0
     tau_s, exponent = parameters.coldness_tau_s, parameters.coldness_exponent
@@ -70,7 +70,7 @@ def weigh(node: Node, parameters: Parameters, weight: Rows, groups: int) -> None
 
 @model
 def _over_limit(node: Node, demand: Rows, slot: int) -> float:
-    """Pages by which what a slot holds and asks for is over its limit."""
+    """Return by how many pages a slot's resident pages and demand exceed its limit."""
     first = (1 + slot) * POOLS
     held = pages.total(from_row(node.resident, first), POOLS)
     return held + pages.total(from_row(demand, first), POOLS) - node.limit_pages[slot]
@@ -80,9 +80,9 @@ def _over_limit(node: Node, demand: Rows, slot: int) -> float:
 def _squeeze(
     node: Node, demand: Rows, weight: Rows, available: Rows, squeeze: float, slot: int
 ) -> float:
-    """Reclaim inside a slot over its limit; returns the anonymous pages taken.
+    """Reclaim in a slot over its limit; return the anonymous pages taken.
 
-    It loses what it asks for, and ``squeeze`` pages at most beyond that.
+    It loses as many pages as it demands, and at most ``squeeze`` more.
     """
     first = (1 + slot) * POOLS
     mine, asks = from_row(node.resident, first), from_row(demand, first)
@@ -100,7 +100,7 @@ def _squeeze(
 
 @model
 def _reclaim(node: Node, demand: Rows, weight: Rows, swap_free: float, slots: int) -> float:
-    """Reclaim in the whole zone for ``demand``; returns the anonymous pages taken."""
+    """Reclaim in the whole zone for ``demand``; return the anonymous pages taken."""
     count = (1 + slots) * POOLS
     available, taken = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
     wants = pages.total(demand, count) + pages.total(node.resident, count)

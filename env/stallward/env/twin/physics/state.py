@@ -1,8 +1,9 @@
-"""What a node of the twin consists of: its description, its parameters, its state.
+"""The state of a twin node, its parameters, and the noise of a tick.
 
-Each is a record (:mod:`stallward.env.twin.simd.records`): compiled code reads and sets
-``node.time_s`` of eight nodes at once, numpy sees ``TwinBatch.nodes.time_s`` of all. Pages are
-4096 bytes, shares are of a tick. Rows of pools are ordered by group: ``group * POOLS + pool``.
+Each is a record (:mod:`stallward.env.twin.simd.records`). Compiled code reads and sets
+``node.time_s`` of eight nodes at once; numpy sees ``TwinBatch.nodes.time_s`` of all nodes. Pages
+are 4096 bytes, shares of time refer to a tick, and rows of pools are ordered by group: ``group *
+POOLS + pool``.
 """
 
 from __future__ import annotations
@@ -16,84 +17,84 @@ from stallward.env.twin.simd.layout import Layout, Rows
 from stallward.env.twin.simd.records import reader
 
 SUBSTEPS: Final = 4
-"""Of a tick; one request stands for all that arrive in each."""
+"""Sub-steps of a tick. In each, one request stands for all that arrive."""
 HORIZON_TICKS: Final = 64
-"""How far ahead answers are kept for the reported window; later ones count as the last."""
+"""How far ahead answers are scheduled; later ones count as if they came at the end of that."""
 REPORT_BINS: Final = 40
-OfGroups = Annotated[Rows, GROUPS]
-OfSlots = Annotated[Rows, SLOTS]
-OfPools = Annotated[Rows, GROUPS, POOLS]
-OfSubsteps = Annotated[Rows, SUBSTEPS]
-OfZoneToo = Annotated[Rows, GROUPS + 1]
-"""One for each group, then the zone's."""
+PerGroup = Annotated[Rows, GROUPS]
+PerSlot = Annotated[Rows, SLOTS]
+PerPool = Annotated[Rows, GROUPS, POOLS]
+PerSubstep = Annotated[Rows, SUBSTEPS]
+PerGroupAndZone = Annotated[Rows, GROUPS + 1]
+"""A row for each group, then one for the zone."""
 COMPLETED, MEAN_MS, P95_MS, MAX_MS, LAST_S = range(5)
-"""How many requests were answered; their mean, p95 and worst latency, NaN where there were none;
-when the last one was answered since the reset, NaN where none was yet."""
+"""The rows of ``reported``: the number of answers; their mean, p95 and largest latency, NaN if
+there are none; the time of the last answer since the reset, NaN before the first."""
 
 
-class Description:
-    """What comes from outside: the scenario's node, application and programs."""
+class Inputs:
+    """The exogenous values: the scenario's node, application and programs."""
 
     scenario: float
-    """Index of the scenario."""
+    """The index of the scenario."""
     zone_pages: float
     swap_pages: float
     slo_ms: float
     cores: float
     rate_per_s: float
-    """Requests that arrive, on average."""
+    """The mean rate of requests."""
     rate_cycle_s: float
-    """After which the rate is again what it was."""
+    """The period with which the rate repeats."""
     service_s: float
-    """Mean service time of a request with everything in memory."""
+    """The mean service time of a request with everything in memory."""
     workers: float
-    """Requests served at once."""
+    """How many requests are served at once."""
     poisson: float
-    """1 where arrivals are random, 0 where they are evenly spaced."""
+    """1 if arrivals are random, 0 if they are evenly spaced."""
     request_touches: Annotated[Rows, POOLS]
     """Pages of each pool that a request touches."""
     idle_loss_per_s: float
-    """Pages of the cold pool that leave memory though nothing presses."""
-    there: OfSlots
-    """1 where the slot has a group at all; its program may have ended."""
-    present: OfSlots
-    """1 where the slot has a program."""
-    units_per_s: OfSlots
-    touch_per_s: OfSlots
-    fill_per_s: OfSlots
-    stream_per_s: OfSlots
-    dirty_share: OfSlots
-    slot_cores: OfSlots
-    floor_bytes: OfSlots
-    stream_span: OfSlots
-    length_s: OfSlots
-    loop_from_s: OfSlots
-    cycle_s: OfSlots
+    """Pages of the cold pool that leave memory without pressure."""
+    has_group: PerSlot
+    """1 if the slot has a group, even if its program has ended."""
+    has_program: PerSlot
+    """1 if the slot has a program that has not ended for good."""
+    units_per_s: PerSlot
+    touch_per_s: PerSlot
+    fill_per_s: PerSlot
+    stream_per_s: PerSlot
+    dirty_share: PerSlot
+    slot_cores: PerSlot
+    floor_bytes: PerSlot
+    stream_span: PerSlot
+    length_s: PerSlot
+    loop_from_s: PerSlot
+    cycle_s: PerSlot
 
 
 class Controls:
-    """How the levers are set, as the next tick finds them."""
+    """The settings of the levers for the next tick."""
 
-    want_paused: OfSlots
-    want_limit_pages: OfSlots
+    want_paused: PerSlot
+    want_limit_pages: PerSlot
     """Infinite for none."""
     swappiness: float
     dirty_start: float
-    """Share of the zone that is dirty at which writeback starts."""
+    """The share of dirty pages in the zone at which writeback starts."""
     dirty_block: float
-    """Share of the zone that is dirty at which writers block."""
+    """The share of dirty pages in the zone at which writers block."""
 
 
 class Memory:
-    """The pages that the groups own and hold."""
+    """The pages of the groups."""
 
-    resident: OfPools
+    resident: PerPool
     """Pages in memory."""
-    wanted: OfPools
+    wanted: PerPool
     """Pages owned."""
-    touches_per_s: OfPools
-    """How often each page of a pool was touched of late."""
-    dirty: OfGroups
+    touches_per_s: PerPool
+    """How often a page of each pool was touched recently, on average."""
+    dirty: PerGroup
     """Dirty pages of the cold pools."""
 
 
@@ -101,153 +102,153 @@ class Application:
     """The protected application's requests and their queue."""
 
     arriving_per_s: float
-    """Requests that arrive in this tick."""
+    """The rate of requests in this tick."""
     queued: float
-    """Requests not finished yet."""
+    """Requests that are not finished yet."""
     due: float
-    """Requests, also parts of one, that are to arrive; where arrivals are evenly spaced."""
+    """The fraction of the next request that is due, if arrivals are evenly spaced."""
     cold_seen: float
-    """Pages of the cold pool that were read at least once."""
-    probe_ms: OfSubsteps
-    """The last tick's requests: their latency."""
-    probe_weight: OfSubsteps
-    """How many each of them stands for."""
+    """Pages of the cold pool that have been read at least once."""
+    probe_ms: PerSubstep
+    """The latency of the request of each sub-step of the last tick."""
+    probe_weight: PerSubstep
+    """How many requests each of them stands for."""
     window: Annotated[Rows, REPORT_BINS]
-    """How many of the last second's answers took how long."""
+    """The histogram of the latencies of the last second's answers."""
     sums_ms: Annotated[Rows, HORIZON_TICKS]
-    """Latencies of all answered in a tick, added up; a ring of ticks past and to come."""
+    """The sum of latencies of all requests answered in a tick; a ring of past and future ticks."""
     worst_ms: Annotated[Rows, HORIZON_TICKS]
-    """The worst of them."""
+    """The largest of these latencies."""
     reported: Annotated[Rows, 5]
-    """What the latency source says of the last second: see :data:`COMPLETED` and following."""
+    """The latency source's figures of the last second, in the rows ``COMPLETED`` to ``LAST_S``."""
     judged_ticks: float
-    """Of the second that is running."""
+    """How many ticks of the current second have passed."""
     scheduled: float
-    """Requests that arrived in the window that is judged next."""
+    """Requests that have arrived in the current window."""
     slow: float
-    """Those of them that are answered after more than the target."""
+    """Requests of that window whose latency is above the target."""
     missed: float
-    """1 where the window judged last missed the target."""
+    """1 if the last finished window missed the target."""
 
 
 class Background:
-    """The programs of the slots, each with a time of its own that passes as it gets on."""
+    """The programs of the slots. Each has its own time, which passes with its progress."""
 
-    cursor_s: OfSlots
-    """Each program's own time."""
+    cursor_s: PerSlot
+    """The own time of each program."""
     phase_s: float
-    """How far into the coming and going of the programs the node began."""
-    progress: OfSlots
+    """Where in the schedule of programs and rates the node began."""
+    progress: PerSlot
     """Share of full speed in the last tick."""
-    on: OfSlots
-    """1 where somebody runs the program."""
-    unpaused: OfSlots
-    """1 where the pause lever lets it run, after its delay."""
-    pause_change_s: OfSlots
-    """For how long that lever has been set otherwise."""
-    limit_pages: OfSlots
+    on: PerSlot
+    """1 if the program runs now, by its schedule."""
+    unpaused: PerSlot
+    """1 if the program is not paused, after the delay of the lever."""
+    pause_change_s: PerSlot
+    """How long the pause has been set otherwise, without effect yet."""
+    limit_pages: PerSlot
     """The limits in force, after their delay; infinite for none."""
-    limit_change_s: OfSlots
-    target_anon: OfSlots
-    """Pages that the program owns at its own time."""
-    target_file: OfSlots
-    kernel_s: OfSlots
-    """Time the kernel spent for it in this tick."""
-    kernel_cores: OfSlots
-    """Processors that the kernel used for it in the tick before."""
+    limit_change_s: PerSlot
+    target_anon: PerSlot
+    """Anonymous pages that the program should own at its own time."""
+    target_file: PerSlot
+    kernel_s: PerSlot
+    """CPU time of the kernel for the program in this tick."""
+    kernel_cores: PerSlot
+    """Cores that the kernel used for the program in the tick before."""
     cpu: float
-    """Speed that the processors allow."""
+    """The share of full speed that the cores allow."""
 
 
 class Pressure:
-    """The device, and who waited in the last tick."""
+    """Time, the device, and the stalls of the last tick."""
 
     time_s: float
-    """Since the node's reset."""
+    """Time since the node's reset."""
     backlog_s: float
     """Work queued at the device."""
     busy_share: float
-    """Share of the time that the background and the kernel keep the device busy, of late."""
-    own_busy_share: OfSlots
-    """The part of it that each slot's own reads are."""
-    stalled: OfGroups
-    """Share of the tick each group was stalled."""
-    io_share: OfZoneToo
+    """The share of recent time in which the background and the kernel kept the device busy."""
+    own_busy_share: PerSlot
+    """The part of that share that is due to the reads of each slot."""
+    stalled: PerGroup
+    """The share of the tick in which each group was stalled."""
+    io_share: PerGroupAndZone
     some: float
-    """Share of the tick in which somebody was stalled."""
+    """The share of the tick in which at least one group was stalled."""
     full: float
-    """Share of the tick in which somebody was stalled and nobody ran."""
+    """The share of the tick in which at least one group was stalled and none ran."""
 
 
 class Counters:
-    """What the nodes count, as their kernels do: cumulative since the reset."""
+    """The counters of the node's kernel, cumulative since the reset."""
 
-    psi_some_us: OfZoneToo
-    psi_full_us: OfZoneToo
-    psi_io_us: OfZoneToo
-    refault_pages: OfGroups
+    psi_some_us: PerGroupAndZone
+    psi_full_us: PerGroupAndZone
+    psi_io_us: PerGroupAndZone
+    refault_pages: PerGroup
     major_faults: float
-    """Of the protected application."""
-    cpu_us: OfGroups
-    units: OfSlots
-    """Work done."""
+    """Major faults of the protected application."""
+    cpu_us: PerGroup
+    units: PerSlot
+    """Finished work."""
     swap_in_pages: float
     swap_out_pages: float
     cpu_stall_us: float
 
 
 class Levers:
-    """What a slot's pause and limit have been doing, as the guard counts it."""
+    """The history of each slot's pause and limit, as the guard counts it."""
 
-    paused: OfSlots
-    limit_bytes: OfSlots
+    paused: PerSlot
+    limit_bytes: PerSlot
     """NaN for none."""
-    paused_for_s: OfSlots
-    since_thaw_s: OfSlots
-    paused_ticks: OfSlots
-    """Of the last minute."""
-    kept_bytes: OfSlots
-    """What the group wants when nothing holds it back."""
+    paused_for_s: PerSlot
+    since_thaw_s: PerSlot
+    paused_ticks: PerSlot
+    """How many ticks of the last minute the slot was paused."""
+    kept_bytes: PerSlot
+    """The reference: the memory that the group holds without a limit or pause."""
     seen: float
-    """1 once the group was read: as on a node, time is known from the second reading on."""
+    """1 after the first reading. As on a node, elapsed time is known from the second one on."""
     profile: float
-    """Index of the tuning profile in force."""
+    """The index of the tuning profile in force."""
 
 
-class Node(Description, Controls, Memory, Application, Background, Pressure, Counters, Levers):
-    """All of a node but its parameters."""
+class Node(Inputs, Controls, Memory, Application, Background, Pressure, Counters, Levers):
+    """The whole state of a node, without its parameters."""
 
 
 class Noise:
     """The random numbers of one tick."""
 
     device: float
-    """Normal."""
-    arrivals: OfSubsteps
-    """Requests that arrive where arrivals are random."""
-    spread: OfSubsteps
-    """Normal: of a request's own work."""
-    fault_spread: OfSubsteps
-    """Normal: of its wait for pages."""
-    meets: OfSubsteps
-    """Uniform: whether it meets a busy worker."""
-    misses: OfSubsteps
-    """Uniform: whether it meets a missing page."""
-    hiccups: OfSubsteps
-    """Uniform: whether something outside the model hits it."""
+    """A normal number for the speed of the device."""
+    arrivals: PerSubstep
+    """How many requests arrive, if arrivals are random."""
+    spread: PerSubstep
+    """A normal number for a request's own work."""
+    fault_spread: PerSubstep
+    """A normal number for its wait for pages."""
+    meets: PerSubstep
+    """A uniform number for whether it meets a busy worker."""
+    misses: PerSubstep
+    """A uniform number for whether it meets a missing page."""
+    hiccups: PerSubstep
+    """A uniform number for whether something outside of the model delays it."""
 
 
 class Parameters(TwinParameters):
-    """A node's parameters."""
+    """The parameters of a node."""
 
-    slot_miss_exponent: OfSlots
-    """Each slot's own, by its index."""
+    slot_miss_exponent: PerSlot
+    """The exponent of each slot by its index."""
 
 
 NODE: Final = Layout(Node)
 NOISE: Final = Layout(Noise)
 PARAMETERS: Final = Layout(TwinParameters)
-PARAMETERS.also("slot_miss_exponent", first="slot0_miss_exponent", shape=(SLOTS,))
+PARAMETERS.add_group("slot_miss_exponent", first="slot0_miss_exponent", shape=(SLOTS,))
 node_at: Final = reader(Node, NODE)
 noise_at: Final = reader(Noise, NOISE)
 parameters_at: Final = reader(Parameters, PARAMETERS)

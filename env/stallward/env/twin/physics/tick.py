@@ -1,9 +1,9 @@
-"""One tick of a node: what happens in it, in which order.
+"""One tick of a node: the order in which things happen.
 
-Order of a sub-step: what everybody asks for (requests, touches, growth), what that makes them
-wait for, which pages reclaim takes to make room, what they get. Nothing recorded is played back
-but arrivals and programs of work; see ``application`` for the requests, ``background`` for the
-programs, and the pure functions in ``pages``, ``stalls`` and ``latency``.
+In a sub-step, all groups first demand pages (requests, touches, growth) and wait for them; then
+reclaim makes room; then the groups get their pages. Only arrivals and programs of work are played
+back from recordings. ``application`` has the requests, ``background`` the programs; ``pages``,
+``stalls`` and ``latency`` have pure functions.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from stallward.env.twin.physics import background, pages, stalls
-from stallward.env.twin.physics.application import Moment, serve
-from stallward.env.twin.physics.background import Strides, strides
+from stallward.env.twin.physics.application import SubstepValues, serve
+from stallward.env.twin.physics.background import ProgramWork, program_work
 from stallward.env.twin.physics.pages import ALL_POOLS, ANON, COLD, FILE, GROUPS, POOLS, clip
 from stallward.env.twin.physics.reclaim import make_room
 from stallward.env.twin.physics.state import SUBSTEPS, Node, Noise, Parameters
@@ -26,12 +26,14 @@ TICK_S: Final = 0.1
 STEP_S: Final = TICK_S / SUBSTEPS
 _PART: Final = 1.0 / SUBSTEPS
 _BUSY_S: Final = 0.1
-"""Time constant with which it is known how busy the device is."""
+"""Time constant of the averages of how busy the device is."""
 
 
 @model
-def begin(node: Node, parameters: Parameters, noise: Noise, now: Moment, slots: int) -> None:
-    """Set what holds for the whole tick: processors, device; nobody has stalled yet."""
+def begin(
+    node: Node, parameters: Parameters, noise: Noise, now: SubstepValues, slots: int
+) -> None:
+    """Set the values of the whole tick (CPU, device) and clear the tick's stalls."""
     sigma = parameters.device_sigma
     now.device = exp(sigma * noise.device - 0.5 * sigma * sigma)
     asked = background.demand_cores(node, slots)
@@ -53,29 +55,29 @@ def begin(node: Node, parameters: Parameters, noise: Noise, now: Moment, slots: 
 
 @model
 def substep(
-    node: Node, parameters: Parameters, noise: Noise, now: Moment, k: int, slots: int
+    node: Node, parameters: Parameters, noise: Noise, now: SubstepValues, k: int, slots: int
 ) -> None:
     """Let a quarter of a tick pass.
 
     Args:
-        node: Which changes.
-        parameters: The node's.
-        noise: The tick's.
-        now: As :func:`begin` set it; the rest is used on the way.
-        k: Which sub-step of the tick.
-        slots: Slots there are.
+        node: The nodes; they change.
+        parameters: Their parameters.
+        noise: The noise of the tick.
+        now: The values that :func:`begin` set; the others are set here.
+        k: The number of the sub-step in the tick.
+        slots: How many slots are in use.
     """
     miss, demand = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
     asked = local_rows(GROUPS)
-    does = strides()
+    work = program_work()
     _page_waits(node, parameters, now, slots)
-    clean = 1.0 - maximum(now.tight, background.in_want_of_clean_pages(node, slots))
+    clean = 1.0 - maximum(now.tight, background.clean_page_shortage(node, slots))
     _misses(node, parameters, miss, slots)
     serve(node, parameters, noise, now, miss, k, STEP_S)
     now.written, now.open_share = stalls.writeback(
         node.dirty,
         node.zone_pages * node.dirty_block,
-        # Reclaim has dirty pages written, however few there are.
+        # Reclaim makes the kernel write dirty pages, even if there are few.
         node.zone_pages * node.dirty_start * clean,
         parameters.write_pages_per_s * STEP_S,
         1 + slots,
@@ -85,21 +87,21 @@ def substep(
     for i in range(slots):
         mine = from_row(miss, (1 + i) * POOLS)
         asks = from_row(demand, (1 + i) * POOLS)
-        background.stride(node, parameters, now, mine, does, asks, STEP_S, i)
+        background.run_program(node, parameters, now, mine, work, asks, STEP_S, i)
     for g in range(1 + slots):
         asked[g] = pages.total(from_row(demand, g * POOLS), POOLS)
     now.swapped_out = make_room(node, parameters, demand, STEP_S, slots)
-    _take(node, demand, asked, does, slots)
-    _charge_device(node, parameters, now, does, slots)
-    _count(node, parameters, now, does, slots)
-    _count_stalls(node, parameters, now, does, slots)
+    _take(node, demand, asked, work, slots)
+    _charge_device(node, parameters, now, work, slots)
+    _count(node, parameters, now, work, slots)
+    _count_stalls(node, parameters, now, work, slots)
 
 
 @model
-def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> None:
-    """Set how short memory is and how long the application waits for one missing page.
+def _page_waits(node: Node, parameters: Parameters, now: SubstepValues, slots: int) -> None:
+    """Set how short memory is, and how long the application waits for one missing page.
 
-    Its reads meet those of all others.
+    Its reads wait behind those of all other groups.
     """
     now.free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
     now.tight = pages.tightness(now.free, node.zone_pages)
@@ -118,7 +120,7 @@ def _page_waits(node: Node, parameters: Parameters, now: Moment, slots: int) -> 
 
 @model
 def _misses(node: Node, parameters: Parameters, miss: Rows, slots: int) -> None:
-    """Set the chance that a touched page is missing, of each pool; a stream's is not asked."""
+    """Set the probability of a miss for each pool. The streams of slots need none."""
     exponent = parameters.protected_miss_exponent
     for pool in range(COLD):
         miss[pool] = pages.miss_probability(node.resident[pool], node.wanted[pool], exponent)
@@ -131,16 +133,16 @@ def _misses(node: Node, parameters: Parameters, miss: Rows, slots: int) -> None:
 
 
 @model
-def _take(node: Node, got: Rows, asked: Rows, does: Strides, slots: int) -> None:
-    """Put the pages that were got into memory; slots get on by the share of what they asked."""
+def _take(node: Node, got: Rows, asked: Rows, work: ProgramWork, slots: int) -> None:
+    """Put granted pages into memory; slots progress by the granted share of their demand."""
     for i in range(slots):
         first = (1 + i) * POOLS
         all_asked = asked[1 + i]
-        found = pages.total(from_row(got, first), POOLS) / maximum(all_asked, pages.EPSILON)
-        share = where(all_asked > pages.EPSILON, found, 1.0)
-        node.wanted[first + ANON] = node.wanted[first + ANON] + does.fresh[i] * share
-        node.wanted[first + FILE] = node.wanted[first + FILE] + does.fresh_file[i]
-        does.run[i] = does.run[i] * share
+        granted = pages.total(from_row(got, first), POOLS) / maximum(all_asked, pages.EPSILON)
+        share = where(all_asked > pages.EPSILON, granted, 1.0)
+        node.wanted[first + ANON] = node.wanted[first + ANON] + work.fresh[i] * share
+        node.wanted[first + FILE] = node.wanted[first + FILE] + work.fresh_file[i]
+        work.run[i] = work.run[i] * share
         for pool in (ANON, FILE):
             held = node.resident[first + pool] + got[first + pool]
             node.resident[first + pool] = minimum(held, node.wanted[first + pool])
@@ -154,18 +156,18 @@ def _take(node: Node, got: Rows, asked: Rows, does: Strides, slots: int) -> None
 
 @model
 def _charge_device(
-    node: Node, parameters: Parameters, now: Moment, does: Strides, slots: int
+    node: Node, parameters: Parameters, now: SubstepValues, work: ProgramWork, slots: int
 ) -> None:
-    """Queue at the device what was read and written, and dirty what streams write."""
+    """Queue reads and writes at the device, and mark the written part of streams dirty."""
     own_s = now.device * pages.total(now.pages, POOLS) / parameters.read_pages_per_s
     of_late = STEP_S / _BUSY_S
     all_s = 0.0
     for i in range(slots):
-        streamed = node.stream_per_s[i] * does.run[i] * STEP_S
+        streamed = node.stream_per_s[i] * work.run[i] * STEP_S
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
         node.dirty[1 + i] = minimum(dirty, node.resident[(1 + i) * POOLS + COLD])
-        read = does.read[i] + streamed * (1.0 - node.dirty_share[i])
-        fill_s = does.fresh_file[i] / maximum(node.fill_per_s[i], 1.0)
+        read = work.read[i] + streamed * (1.0 - node.dirty_share[i])
+        fill_s = work.fresh_file[i] / maximum(node.fill_per_s[i], 1.0)
         work_s = now.device * (read / parameters.read_pages_per_s + fill_s)
         all_s = all_s + work_s
         busy = minimum(work_s / STEP_S, 1.0)
@@ -177,16 +179,18 @@ def _charge_device(
 
 
 @model
-def _count(node: Node, parameters: Parameters, now: Moment, does: Strides, slots: int) -> None:
-    """Count what a sub-step came to."""
+def _count(
+    node: Node, parameters: Parameters, now: SubstepValues, work: ProgramWork, slots: int
+) -> None:
+    """Add the results of a sub-step to the counters."""
     anon_in = now.pages[ANON]
     for i in range(slots):
-        anon, file = does.anon_faults[i], does.file_faults[i]
+        anon, file = work.anon_faults[i], work.file_faults[i]
         anon_in = anon_in + anon
         kernel_s = anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
         node.kernel_s[i] = node.kernel_s[i] + kernel_s
-        node.progress[i] = node.progress[i] + _PART * does.run[i]
-        node.refault_pages[1 + i] = node.refault_pages[1 + i] + does.read[i]
+        node.progress[i] = node.progress[i] + _PART * work.run[i]
+        node.refault_pages[1 + i] = node.refault_pages[1 + i] + work.read[i]
     node.refault_pages[0] = node.refault_pages[0] + now.refaults
     reads = now.pages[ANON] / parameters.swap_readahead_pages
     reads = reads + (now.pages[FILE] + now.pages[COLD]) / parameters.file_readahead_pages
@@ -198,39 +202,39 @@ def _count(node: Node, parameters: Parameters, now: Moment, does: Strides, slots
 
 @model
 def _count_stalls(
-    node: Node, parameters: Parameters, now: Moment, does: Strides, slots: int
+    node: Node, parameters: Parameters, now: SubstepValues, work: ProgramWork, slots: int
 ) -> None:
-    """Add a sub-step's stall time, of every group and of the zone."""
+    """Add the stall time of a sub-step, for every group and for the zone."""
     stalled, productive = local_rows(GROUPS), local_rows(GROUPS)
     on_io = clip(now.stall_s / STEP_S * parameters.psi_io_scale, 0.0, 1.0)
     node.io_share[0] = node.io_share[0] + _PART * on_io
-    nobody_on_io = 1.0 - on_io
+    none_on_io = 1.0 - on_io
     own_s = now.anon_stall_s * parameters.psi_anon_scale
     own_s = own_s + now.file_stall_s * parameters.psi_file_scale
     stalled[0] = clip(own_s / STEP_S, 0.0, 1.0)
     productive[0] = minimum(clip(now.work_s / STEP_S, 0.0, 1.0), 1.0 - stalled[0])
     for i in range(slots):
-        room = does.making_room[i]
-        waited = does.stalled[i] - room
+        room = work.making_room[i]
+        waited = work.stalled[i] - room
         on_io = clip(waited * parameters.psi_io_scale, 0.0, 1.0)
         node.io_share[1 + i] = node.io_share[1 + i] + _PART * on_io
-        nobody_on_io = nobody_on_io * (1.0 - on_io)
-        anon, file = does.anon_stalled[i], waited - does.anon_stalled[i]
+        none_on_io = none_on_io * (1.0 - on_io)
+        anon, file = work.anon_stalled[i], waited - work.anon_stalled[i]
         share = anon * parameters.psi_anon_scale + file * parameters.psi_file_scale
         stalled[1 + i] = clip(share + room, 0.0, 1.0)
-        runs = does.run[i] * clip(node.slot_cores[i], 0.0, 1.0)
+        runs = work.run[i] * clip(node.slot_cores[i], 0.0, 1.0)
         productive[1 + i] = minimum(runs, 1.0 - stalled[1 + i])
     some, full = stalls.some_full(stalled, productive, 1 + slots)
     for g in range(1 + slots):
         node.stalled[g] = node.stalled[g] + _PART * stalled[g]
     node.some = node.some + _PART * some
     node.full = node.full + _PART * full
-    node.io_share[GROUPS] = node.io_share[GROUPS] + _PART * (1.0 - nobody_on_io)
+    node.io_share[GROUPS] = node.io_share[GROUPS] + _PART * (1.0 - none_on_io)
 
 
 @model
 def end(node: Node, slots: int) -> None:
-    """Close the tick: time, stalls and work are counted."""
+    """Close the tick: add its time, stalls and work to the counters."""
     node.time_s = node.time_s + TICK_S
     for g in range(1 + slots):
         stalled_us = 1e6 * TICK_S * node.stalled[g]

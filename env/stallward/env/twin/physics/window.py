@@ -1,6 +1,7 @@
-"""What the latency source of a node says: the answers of the last second.
+"""The latency source of twin nodes: figures of the requests answered in the last second.
 
-Also the windows by which a run is judged, whose requests are those that arrived in them.
+This module also judges the windows of ``window_violated``, which consist of the requests that
+arrived in them.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _JUDGED_TICKS: Final = 10
 _JUDGED_REQUESTS: Final = 20.0
 _SLOW_SHARE: Final = 0.05
 _MIDDLES: Final = REPORT_LOW * REPORT_RATIO ** (np.arange(REPORT_BINS) + 0.5)
-"""Of the bins, relative to the target."""
+"""The middle of each bin, relative to the target."""
 
 
 @model
 def remember(node: Node, windows: Windows, at: int, tick: int, k: int, offset_s: float) -> None:
-    """Note when the request of sub-step ``k`` will be answered, of the nodes from ``at`` on."""
+    """Schedule the answer to the request of sub-step ``k``, for the eight nodes from ``at`` on."""
     ms, weight = node.probe_ms[k], node.probe_weight[k]
     ahead, row = ticks_ahead(ms, offset_s), report_bin(ms, node.slo_ms)
     pool = pool_bin(ms)
@@ -67,7 +68,7 @@ def remember(node: Node, windows: Windows, at: int, tick: int, k: int, offset_s:
 
 @model
 def report(node: Node, windows: Windows, at: int, tick: int) -> None:
-    """Close the tick: what the latency source says now, of the nodes from ``at`` on."""
+    """Close the tick: set the latency source's figures of the eight nodes from ``at`` on."""
     now, old = tick % HORIZON_TICKS, (tick - WINDOW_TICKS) % HORIZON_TICKS
     for lane in range(WIDTH):
         if windows.first[at + lane, now] >= 0:
@@ -93,9 +94,10 @@ def report(node: Node, windows: Windows, at: int, tick: int) -> None:
 
 @model
 def judge(node: Node) -> None:
-    """Close the tick: whether the last window of whole seconds and 20 requests met the target.
+    """Close the tick: judge whether the last window met the target.
 
-    As ``slo_windows_met`` of the evaluation has it, for a target of the p95.
+    A window is as many whole seconds as contain 20 requests. The rule is that of
+    ``slo_windows_met`` of the evaluation, for a target of the p95.
     """
     for k in range(SUBSTEPS):
         arrived = node.probe_weight[k]
@@ -113,7 +115,7 @@ def judge(node: Node) -> None:
 
 @model
 def _count(node: Node, windows: Windows, at: int, lane: int, answered: int, sign: float) -> None:
-    """Add the requests answered in a tick to the window of one node, or take them out."""
+    """Add the requests answered in a tick to the window of one node, or remove them."""
     request = int(windows.first[at + lane, answered])
     while request >= 0:
         row = int(windows.bins[at + lane, request])
@@ -123,10 +125,10 @@ def _count(node: Node, windows: Windows, at: int, lane: int, answered: int, sign
 
 @model
 def _p95_ms(node: Node, completed: float) -> float:
-    """The middle of the window's bin in which the p95 is."""
+    """Return the middle of the window's bin that contains the p95."""
     below = node.window[0]
-    found: float = node.slo_ms * _MIDDLES[0]
+    p95_ms: float = node.slo_ms * _MIDDLES[0]
     for row in range(1, REPORT_BINS):
-        found = where(below < _REPORTED_SHARE * completed, node.slo_ms * _MIDDLES[row], found)
+        p95_ms = where(below < _REPORTED_SHARE * completed, node.slo_ms * _MIDDLES[row], p95_ms)
         below = below + node.window[row]
-    return found
+    return p95_ms

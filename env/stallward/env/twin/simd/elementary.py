@@ -1,7 +1,8 @@
-"""Elementary functions of numbers, from additions, multiplications and divisions alone.
+"""Elementary functions of numbers, made of additions, multiplications and divisions.
 
-So they vectorise, and need no library of the machine's. Exact to a few units in the last place;
-the polynomials are those of fdlibm (Sun Microsystems, 1993) and Taylor's.
+So they vectorise and do not depend on the mathematical library of the machine. They are exact to a
+few units in the last place. The polynomials are those of fdlibm (Sun Microsystems, 1993) and
+Taylor's.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from stallward.env.twin.simd.vectors import (
     NumbersType,
     binary,
     compiled_as,
-    same,
+    constant,
     unary,
 )
 
 _SHIFT: Final = 6755399441055744.0
-"""1.5 * 2 ** 52: what is added to it is rounded to a whole number, and stands in its low bits."""
+"""1.5 * 2 ** 52: a number added to it is rounded to a whole number, which is in the low bits."""
 _SHIFT_BITS: Final = struct.unpack("<q", struct.pack("<d", _SHIFT))[0]
 _ROOT_HALF_BITS: Final = struct.unpack("<q", struct.pack("<d", math.sqrt(0.5)))[0]
 _LN2_HIGH: Final = 6.93147180369123816490e-01
@@ -33,42 +34,42 @@ _PER_LN2: Final = 1.4426950408889634
 
 
 def _rounded(x: float) -> float:
-    """The nearest whole number, for up to 2 ** 51."""
+    """Return the nearest whole number, for numbers up to 2 ** 51."""
     return (x + _SHIFT) - _SHIFT
 
 
 def _times_two_to(x: float, power: float) -> float:
-    """``x * 2 ** power`` for a whole power."""
+    """Return ``x * 2 ** power`` for a whole power."""
     return math.ldexp(x, int(power))
 
 
 def _mantissa(x: float) -> float:
-    """``x`` over the power of two that brings it between the roots of 1/2 and of 2."""
+    """Return ``x`` divided by the power of two that brings it between sqrt(1/2) and sqrt(2)."""
     mantissa, _ = math.frexp(x)
     return mantissa * 2.0 if mantissa < math.sqrt(0.5) else mantissa
 
 
 def _exponent(x: float) -> float:
-    """That power."""
+    """Return the exponent of the power of two that :func:`_mantissa` divides by."""
     mantissa, exponent = math.frexp(x)
     return float(exponent - (mantissa < math.sqrt(0.5)))
 
 
 def _build_times_two_to(b: Any, x: Any, power: Any) -> Any:
-    bits = b.bitcast(b.fadd(power, same(VECTOR, _SHIFT)), BITS)
-    return b.bitcast(b.add(b.bitcast(x, BITS), b.shl(bits, same(BITS, 52))), VECTOR)
+    bits = b.bitcast(b.fadd(power, constant(VECTOR, _SHIFT)), BITS)
+    return b.bitcast(b.add(b.bitcast(x, BITS), b.shl(bits, constant(BITS, 52))), VECTOR)
 
 
 def _build_mantissa(b: Any, x: Any) -> Any:
     bits = b.bitcast(x, BITS)
-    over = b.and_(b.sub(bits, same(BITS, _ROOT_HALF_BITS)), same(BITS, -(1 << 52)))
+    over = b.and_(b.sub(bits, constant(BITS, _ROOT_HALF_BITS)), constant(BITS, -(1 << 52)))
     return b.bitcast(b.sub(bits, over), VECTOR)
 
 
 def _build_exponent(b: Any, x: Any) -> Any:
-    over = b.sub(b.bitcast(x, BITS), same(BITS, _ROOT_HALF_BITS))
-    whole = b.add(b.ashr(over, same(BITS, 52)), same(BITS, _SHIFT_BITS))
-    return b.fsub(b.bitcast(whole, VECTOR), same(VECTOR, _SHIFT))
+    over = b.sub(b.bitcast(x, BITS), constant(BITS, _ROOT_HALF_BITS))
+    whole = b.add(b.ashr(over, constant(BITS, 52)), constant(BITS, _SHIFT_BITS))
+    return b.fsub(b.bitcast(whole, VECTOR), constant(VECTOR, _SHIFT))
 
 
 _lanes_times_two_to = binary(NUMBERS, _build_times_two_to)
@@ -100,7 +101,7 @@ def _overload_exponent(x: Any) -> Any:
 
 @model
 def exp(x: float) -> float:
-    """E ** x, within the range of numbers."""
+    """Return e ** x for ``x`` clipped to [-700, 700]."""
     x = minimum(maximum(x, -700.0), 700.0)
     twos = _rounded(x * _PER_LN2)
     r = (x - twos * _LN2_HIGH) - twos * _LN2_LOW
@@ -121,7 +122,7 @@ def exp(x: float) -> float:
 
 @model
 def log(x: float) -> float:
-    """The natural logarithm of what is above 0 and normal."""
+    """Return the natural logarithm of a positive normal number."""
     twos = _exponent(x)
     f = _mantissa(x) - 1.0
     s = f / (2.0 + f)
@@ -139,28 +140,28 @@ def log(x: float) -> float:
 
 @model
 def log_of_one_plus(x: float) -> float:
-    """log(1 + x) for ``x`` not below 0, exact for small ones too."""
+    """Return log(1 + x) for ``x`` not below 0; it is exact for small ``x``, too."""
     u = 1.0 + x
     return log(u) + (x - (u - 1.0)) / u
 
 
 @model
 def power(x: float, exponent: float) -> float:
-    """``x ** exponent`` for ``x`` not below 0; 0 ** 0 is 1."""
-    found = exp(exponent * log(maximum(x, 1e-300)))
-    return where(x > 0.0, found, where(exponent > 0.0, 0.0, 1.0))
+    """Return ``x ** exponent`` for ``x`` not below 0; 0 ** 0 is 1."""
+    result = exp(exponent * log(maximum(x, 1e-300)))
+    return where(x > 0.0, result, where(exponent > 0.0, 0.0, 1.0))
 
 
 @model
 def remainder(x: float, step: float) -> float:
-    """What is left of ``x`` beyond whole steps, as ``x % step`` of what is not negative."""
+    """Return ``x % step`` for numbers that are not negative."""
     left = x - floor(x / step) * step
     return where(left < 0.0, left + step, where(left >= step, left - step, left))
 
 
 @model
 def normals(radius: float, turn: float) -> tuple[float, float]:
-    """Two normal numbers from two uniform ones in [0, 1) (Box and Muller, 1958)."""
+    """Return two normal numbers from two uniform ones in [0, 1) (Box and Muller, 1958)."""
     size = square_root(-2.0 * log(1.0 - radius))
     quarters = _rounded(4.0 * turn)
     t = (turn - 0.25 * quarters) * (2.0 * math.pi)
@@ -174,7 +175,7 @@ def normals(radius: float, turn: float) -> tuple[float, float]:
 
 @model
 def _sine(t: float) -> float:
-    """Of an angle within an eighth of a turn."""
+    """Return the sine of an angle within an eighth of a turn."""
     z = t * t
     p = 1.0 / 6227020800.0
     p = p * z - 1.0 / 39916800.0
@@ -187,7 +188,7 @@ def _sine(t: float) -> float:
 
 @model
 def _cosine(t: float) -> float:
-    """Of an angle within an eighth of a turn."""
+    """Return the cosine of an angle within an eighth of a turn."""
     z = t * t
     p = 1.0 / 20922789888000.0
     p = p * z - 1.0 / 87178291200.0

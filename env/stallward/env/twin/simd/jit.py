@@ -1,8 +1,8 @@
-"""What is compiled, and where compiled code is kept.
+"""The decorators of compiled functions, and the cache of compiled code.
 
-Compiling the twin takes many seconds, so the result is kept on disk, in ``$NUMBA_CACHE_DIR``
-where that is set, else in the user's cache folder; where neither can be written, in a folder of
-this process that goes with it.
+To compile the twin takes many seconds, so the result is kept on disk: in ``$NUMBA_CACHE_DIR`` if
+that is set, else in the user's cache folder. If neither can be written, it is in a temporary
+folder that is removed when this process ends.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _SOURCES: Final = (
     Path(agent.__file__).parent,
     Path(slot_tracker.__file__),
 )
-"""All that kernels are made of; constants of other packages are compiled in, too."""
+"""All sources of kernels. Constants of other packages are compiled in, too."""
 
 
 def model(function: Function) -> Function:
-    """A function of a model: plain Python, and part of every kernel that calls it."""
-    made: Function = register_jitable(forceinline=True, error_model="numpy")(function)
-    return made
+    """Mark a function of a model: it stays plain Python, and is compiled into kernels."""
+    inlined: Function = register_jitable(forceinline=True, error_model="numpy")(function)
+    return inlined
 
 
 def kernel(function: Function) -> Function:
-    """A loop over nodes that Python calls, compiled at its first call and then kept on disk.
+    """Mark a function that Python calls: it is compiled at its first call and then kept on disk.
 
-    What is kept is used only while no source of the package has changed: numba by itself looks
-    at the kernel's own file, but a kernel consists of model functions of many files.
+    Compiled code is used again only if no source of the package has changed. Numba by itself
+    checks only the kernel's own file, but a kernel consists of model functions from many files.
     """
-    made: Any = njit(error_model="numpy", nogil=True)(function)
-    made._cache = _Cache(function)
-    typed: Function = made
+    dispatcher: Any = njit(error_model="numpy", nogil=True)(function)
+    dispatcher._cache = _Cache(function)
+    typed: Function = dispatcher
     return typed
 
 
 @functools.cache
-def _stamp() -> str:
-    """Of all sources that a kernel may be made of."""
+def _source_hash() -> str:
+    """Return a hash of all sources of kernels."""
     digest = hashlib.sha256()
     for source in _SOURCES:
         for file in sorted(source.rglob("*.py")) if source.is_dir() else (source,):
@@ -71,14 +71,14 @@ def _stamp() -> str:
 
 @functools.cache
 def cache_folder() -> Path:
-    """Where compiled code is kept."""
+    """Return the folder in which compiled code is kept."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     for folder in (Path(config.CACHE_DIR) if config.CACHE_DIR else None, home / "stallward"):
         if folder is not None and _writable(folder):
             return folder
-    passing = make_temporary_folder("kernels")
-    atexit.register(shutil.rmtree, passing, ignore_errors=True)
-    return passing
+    temporary = make_temporary_folder("kernels")
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    return temporary
 
 
 def _writable(folder: Path) -> bool:
@@ -91,7 +91,7 @@ def _writable(folder: Path) -> bool:
 
 
 class _Locator(CacheLocator):  # type: ignore[misc]
-    """Tells numba where, and whether what is there is still right."""
+    """Tells numba where compiled code is kept, and whether it is still valid."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._line = function.__code__.co_firstlineno
@@ -100,7 +100,7 @@ class _Locator(CacheLocator):  # type: ignore[misc]
         return str(cache_folder())
 
     def get_source_stamp(self) -> str:
-        return _stamp()
+        return _source_hash()
 
     def get_disambiguator(self) -> str:
         place = hashlib.sha256(__file__.encode()).hexdigest()[:16]

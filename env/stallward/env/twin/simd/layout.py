@@ -1,4 +1,4 @@
-"""Where the numbers of nodes are kept: numpy's side of :mod:`stallward.env.twin.simd.records`."""
+"""The layout of node numbers in numpy arrays, for :mod:`stallward.env.twin.simd.records`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 
 class Rows(Protocol):
-    """Some numbers of a node."""
+    """Several numbers of a node."""
 
     def __getitem__(self, index: int, /) -> float: ...
 
@@ -22,15 +22,16 @@ class Rows(Protocol):
 
 
 class Layout:
-    """Which rows hold what.
+    """The rows of the fields of a record.
 
     Args:
         record: A class with annotations: ``float`` for one row, ``Annotated[Rows, n]`` or
-            ``Annotated[Rows, n, m]`` for ``n`` or ``n * m`` of them.
+            ``Annotated[Rows, n, m]`` for ``n`` or ``n * m`` rows.
 
     Attributes:
-        fields: Name to first row and shape of the rows; without one for one number.
-        rows: Of all together.
+        fields: The first row and the shape of each field by its name; the shape of one number is
+            empty.
+        rows: How many rows all fields have.
     """
 
     def __init__(self, record: type) -> None:
@@ -41,25 +42,25 @@ class Layout:
             self.fields[name] = (self.rows, shape)
             self.rows += math.prod(shape)
 
-    def also(self, name: str, first: str, shape: tuple[int, ...]) -> None:
-        """Give rows that have names of their own, from ``first`` on, one name together."""
+    def add_group(self, name: str, first: str, shape: tuple[int, ...]) -> None:
+        """Give consecutive fields, from ``first`` on, a common name in addition to their own."""
         self.fields[name] = (self.fields[first][0], shape)
 
     def empty(self, nodes: int) -> Array:
-        """Zeroed rows of ``nodes`` nodes, ``(tiles, rows, WIDTH)``.
+        """Return zeroed rows of ``nodes`` nodes, ``(tiles, rows, WIDTH)``.
 
-        What compiled code works on together lies together in memory.
+        The numbers that compiled code uses together are next to each other in memory.
         """
         return np.zeros((tiles(nodes), self.rows, WIDTH))
 
 
 def tiles(nodes: int) -> int:
-    """How many times eight nodes are computed."""
+    """Return how many tiles of eight nodes hold ``nodes`` nodes."""
     return -(-nodes // WIDTH)
 
 
 def copy_tiles(into: Array, source: Array, rows: NDArray[np.int64]) -> None:
-    """Let the first nodes of ``into`` be the nodes ``rows`` of ``source``, both of one layout."""
+    """Copy the nodes ``rows`` of ``source`` to the first nodes of ``into``, of the same layout."""
     here = np.arange(len(rows))
     into[here // WIDTH, :, here % WIDTH] = source[rows // WIDTH, :, rows % WIDTH]
 
@@ -67,12 +68,12 @@ def copy_tiles(into: Array, source: Array, rows: NDArray[np.int64]) -> None:
 class Arrays:
     """The fields of a layout as arrays over the nodes.
 
-    An attribute is a read-only copy, with the field's shape and the nodes last. Setting one sets
-    the values in force.
+    Reading an attribute returns a read-only copy: the field's shape, then the nodes. Setting an
+    attribute changes the state.
 
     Args:
-        layout: Which rows hold what.
-        state: As from :meth:`Layout.empty`.
+        layout: The layout of the state.
+        state: Rows like those from :meth:`Layout.empty`.
         index: The nodes, ``(n,)``.
     """
 
@@ -87,18 +88,18 @@ class Arrays:
         object.__setattr__(self, "_index", index)
 
     def at(self, index: NDArray[np.int64]) -> Arrays:
-        """Some of the nodes."""
+        """Return the arrays of some of the nodes."""
         return Arrays(self._layout, self._state, self._index[index])
 
     def __getattr__(self, name: str) -> Array:
         rows, shape = self._rows_of(name)
         index = self._index
-        # Every node of some tiles and then a part of that is faster than each for itself.
+        # It is faster to take whole tiles and then some of their nodes than to take each node.
         low, high = int(index[0]) // WIDTH, int(index[-1]) // WIDTH + 1
         whole = self._state[low:high, rows].swapaxes(0, 1).reshape(rows.stop - rows.start, -1)
-        found = whole[:, index - low * WIDTH].reshape(*shape, len(index))
-        found.flags.writeable = False
-        return found
+        values = whole[:, index - low * WIDTH].reshape(*shape, len(index))
+        values.flags.writeable = False
+        return values
 
     def __setattr__(self, name: str, value: Array | float) -> None:
         rows, shape = self._rows_of(name)
@@ -115,11 +116,11 @@ class Arrays:
 
 
 class Columns:
-    """The fields of a layout in a matrix of nodes by rows, which may be changed in place.
+    """The fields of a layout in a matrix of nodes by rows. They can be changed in place.
 
     Args:
-        layout: Which rows hold what.
-        matrix: ``(nodes, layout.rows)``.
+        layout: The layout of the rows.
+        matrix: The numbers, ``(nodes, layout.rows)``.
     """
 
     def __init__(self, layout: Layout, matrix: Array) -> None:
@@ -129,8 +130,8 @@ class Columns:
     def __getitem__(self, name: str) -> Array:
         """The field's values, ``(nodes,)`` or ``(nodes, *shape)``."""
         first, shape = self._layout.fields[name]
-        found = self.matrix[:, first : first + math.prod(shape)]
-        return found.reshape(-1, *shape) if len(shape) > 1 else found if shape else found[:, 0]
+        values = self.matrix[:, first : first + math.prod(shape)]
+        return values.reshape(-1, *shape) if len(shape) > 1 else values if shape else values[:, 0]
 
     def __setitem__(self, name: str, value: Array | float) -> None:
         self[name][...] = value

@@ -1,8 +1,8 @@
-"""The parts of numba that its documentation does not promise, and llvmlite, in one place.
+"""The internals of numba that this package uses, and llvmlite, in one place.
 
-Numbers of eight nodes as one vector need types of our own, with their code in LLVM's language, and
-compiled code has to be kept until one of many source files changes. Numba has no public interface
-for either, and its internals change between minor versions. So no other file imports
+The numbers of eight nodes as one vector need types of our own, whose code is written in LLVM's
+language. Compiled code must be cached until any of many source files changes. Numba has no public
+interface for either, and its internals change between minor versions. So no other file imports
 ``numba.core`` or ``llvmlite`` (``pyproject.toml`` has the rules), and a version of numba that has
 not been tried is refused with one clear message.
 

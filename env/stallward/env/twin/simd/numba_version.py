@@ -1,4 +1,4 @@
-"""Which versions of numba the twin can be compiled with."""
+"""The versions of numba that the twin can be compiled with."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NEXT_VERSION: Final = (0, 69)
 
 
 def numba_requirement() -> str:
-    """The versions that work, as ``pip`` takes them."""
+    """Return the versions that work, in the form that ``pip`` takes."""
     first, following = (f"{major}.{minor}" for major, minor in (FIRST_VERSION, NEXT_VERSION))
     return f"numba>={first},<{following}"
 
 
 def unknown_version(version: str) -> TwinError:
-    """The error that refuses a version of numba."""
+    """Make the error that refuses a version of numba."""
     return TwinError(
         f"The twin cannot be compiled with numba {version}: it relies on internals of numba "
         "that change between minor versions.",
@@ -28,10 +28,10 @@ def unknown_version(version: str) -> TwinError:
 
 
 def check_numba_version(version: str) -> None:
-    """Refuse a version of numba that the twin's compiled code has not been tried with.
+    """Refuse a version of numba with which the twin has not been tried.
 
     Raises:
-        TwinError: If it is older or newer than those that work.
+        TwinError: If it is older or newer than the versions that work.
     """
     parts = version.split(".")[:2]
     minor_version = tuple(int(part) if part.isdigit() else 0 for part in parts)

@@ -1,7 +1,7 @@
-"""What is done to one of the eight nodes that compiled code computes together.
+"""Operations on one of the eight nodes that compiled code computes together.
 
-For what cannot be a vector operation, such as looking something up in a table by a number of the
-node. It costs eight times as much.
+They are for steps that cannot be vector operations, such as a table look-up by a number of the
+node. Done for all eight nodes, they take about eight times as long.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _lane(_context: Any, value: Any, lane: Any) -> Any:
 
 
 def _lane_pointer(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    """Where one node's number is: the arguments are rows, index, lane."""
+    """Return a pointer to one node's number; the arguments are rows, index, lane."""
     row, lane = (argument_index(context, builder, signature, values, k) for k in (1, 2))
     numbers = builder.bitcast(builder.gep(values[0], [row]), _NUMBER.as_pointer())
     return builder.gep(numbers, [lane])
@@ -48,12 +48,12 @@ def _set_lane(_context: Any, rows: Any, index: Any, lane: Any, value: Any) -> An
 
 
 def value_of_lane(number: float, lane: int) -> float:
-    """The number of one of the eight nodes; in compiled code."""
+    """Return the number of one of the eight nodes; only in compiled code."""
     raise NotImplementedError((number, lane))
 
 
 def set_lane(rows: Rows, index: int, lane: int, value: float) -> None:
-    """Set a row of one of the eight nodes; in compiled code."""
+    """Set a row of one of the eight nodes; only in compiled code."""
     raise NotImplementedError((rows, index, lane, value))
 
 
@@ -92,12 +92,12 @@ def _raise_lane(_context: Any, rows: Any, index: Any, lane: Any, value: Any) -> 
 
 
 def add_to_lane(rows: Rows, index: int, lane: int, value: float) -> None:
-    """Add to a row of one of the eight nodes; in compiled code."""
+    """Add to a row of one of the eight nodes; only in compiled code."""
     raise NotImplementedError((rows, index, lane, value))
 
 
 def raise_lane(rows: Rows, index: int, lane: int, value: float) -> None:
-    """Raise a row of one of the eight nodes to a value above it; in compiled code."""
+    """Raise a row of one of the eight nodes to a larger value; only in compiled code."""
     raise NotImplementedError((rows, index, lane, value))
 
 
@@ -126,7 +126,7 @@ def _exchange(_context: Any, row: Any, node: Any, value: Any) -> Any:
 
 
 def exchange(row: NDArray[np.uint8], node: int, value: float) -> float:
-    """Set the small whole numbers of the nodes from ``node`` on; returns those before."""
+    """Set the small whole numbers of the eight nodes from ``node`` on; return the old ones."""
     before = float(row[node])
     row[node] = int(value)
     return before

@@ -1,10 +1,9 @@
 """A node's state by name.
 
-A record class lists what a node has, each with its meaning; a
-:class:`~stallward.env.twin.simd.layout.Layout` gives each a row (or some rows) of a float64 array.
-Numpy reads and sets arrays over the nodes with :class:`~stallward.env.twin.simd.layout.Arrays`;
-compiled code sees, by :func:`reader`, a record whose attributes are numbers (or rows of them)
-that can be read and set.
+A record class lists the fields of a node. A :class:`~stallward.env.twin.simd.layout.Layout` gives
+each field one or more rows of a float64 array. Python reads and sets a field of all nodes with
+:class:`~stallward.env.twin.simd.layout.Arrays`. Compiled code gets a record from :func:`reader`,
+whose attributes are numbers, or rows of numbers, that can be read and set.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _ROWS: Final = _RowsType()
 @register_model(_RowsType)
 @register_model(_RecordType)
 class _PointerModel(models.PrimitiveModel):  # type: ignore[misc]
-    """Where the first row is; each following one is the next vector."""
+    """A pointer to the first row; each row is the next vector."""
 
     def __init__(self, manager: Any, frontend: Any) -> None:
         super().__init__(manager, frontend, VECTOR.as_pointer())
@@ -72,7 +71,7 @@ class _RecordAttributes(AttributeTemplate):  # type: ignore[misc]
     key = _RecordType
 
     def generic_resolve(self, record: Any, name: str) -> Any:
-        """The type of an attribute, read or set."""
+        """Return the type of an attribute, to read or to set."""
         if name not in record.fields:
             return None
         return _ROWS if record.fields[name][1] else NUMBERS
@@ -95,7 +94,7 @@ def _set_attribute(context: Any, builder: Any, signature: Any, values: Any, name
 
 
 def argument_index(context: Any, builder: Any, signature: Any, values: Any, k: int) -> Any:
-    """The ``k``-th argument, an index."""
+    """Return the ``k``-th argument as an index."""
     return context.cast(builder, values[k], signature.args[k], types.intp)
 
 
@@ -154,12 +153,12 @@ def _overload_setitem(rows: Any, index: Any, value: Any) -> Any:
 
 
 def from_row(rows: Rows, first: int) -> Rows:
-    """The rows that begin at ``first``; in compiled code."""
+    """Return the rows that begin at ``first``; only in compiled code."""
     raise NotImplementedError(first)
 
 
 def local_rows(count: int) -> Rows:
-    """Rows to work with, not kept; in compiled code. ``count`` must be a constant."""
+    """Make temporary rows. In compiled code, ``count`` must be a constant."""
     return [0.0] * count
 
 
@@ -179,7 +178,10 @@ def _record_type(record: type, layout: Layout) -> _RecordType:
 
 
 def reader(record: type[Record], layout: Layout) -> Callable[[Array, int], Record]:
-    """For compiled code: the record of the eight nodes from ``node`` on of an array of rows."""
+    """Make a function for compiled code that reads records from an array of rows.
+
+    It takes the array and a node, and returns the record of the eight nodes from that one on.
+    """
     kind = _record_type(record, layout)
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -193,12 +195,12 @@ def reader(record: type[Record], layout: Layout) -> Callable[[Array, int], Recor
 
         return kind(state, node), generate
 
-    found: Callable[[Array, int], Record] = read
-    return found
+    typed_read: Callable[[Array, int], Record] = read
+    return typed_read
 
 
 def local_reader(record: type[Record], layout: Layout) -> Callable[[], Record]:
-    """For compiled code: a record of eight nodes to work with, not kept and not yet set."""
+    """Make a function for compiled code that returns a temporary record, not yet set."""
     kind = _record_type(record, layout)
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -208,8 +210,8 @@ def local_reader(record: type[Record], layout: Layout) -> Callable[[], Record]:
 
         return kind(), generate
 
-    found: Callable[[], Record] = make
-    return found
+    typed_make: Callable[[], Record] = make
+    return typed_make
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -221,7 +223,7 @@ def _rows_of(_context: Any, record: Any) -> Any:
 
 
 def rows_of(record: Any) -> Rows:
-    """All rows of a record; in compiled code."""
+    """Return all rows of a record; only in compiled code."""
     raise NotImplementedError(record)
 
 

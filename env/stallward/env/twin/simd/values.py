@@ -1,8 +1,8 @@
-"""Numbers of a node and what can be done with them.
+"""The numbers of nodes and their operations.
 
-In compiled code a number is a vector of eight nodes' numbers and a condition one of their
-conditions; called from Python, these are functions of floats. ``+ - * / < <= > >= ==`` work on
-both, ``& |`` on conditions.
+In compiled code, a number is a vector of the numbers of eight nodes, and a condition is a vector
+of their conditions. Called from Python, these are functions of floats. ``+ - * / < <= > >= ==``
+work in both; ``& |`` combine conditions.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from stallward.env.twin.simd.vectors import (
     NumbersType,
     binary,
     compiled_as,
+    constant,
     is_number,
     is_scalar,
-    operate,
-    operate_conditions,
-    same,
+    overload_condition_operator,
+    overload_operator,
     splat,
     ternary,
     unary,
@@ -43,42 +43,42 @@ _COMPARISONS: Final = {
 
 
 def where(condition: bool, one: float, other: float) -> float:
-    """``one`` where the condition holds, else ``other``; both are computed."""
+    """Return ``one`` where the condition holds, else ``other``; both are computed."""
     return one if condition else other
 
 
 def minimum(x: float, y: float) -> float:
-    """The lesser; ``y`` where one is NaN."""
+    """Return the smaller number; ``y`` if one is NaN."""
     return min(y, x)
 
 
 def maximum(x: float, y: float) -> float:
-    """The greater; ``y`` where one is NaN."""
+    """Return the larger number; ``y`` if one is NaN."""
     return max(y, x)
 
 
 def floor(x: float) -> float:
-    """The next whole number below."""
+    """Return the largest whole number that is not above ``x``."""
     return float(math.floor(x)) if math.isfinite(x) else x
 
 
 def square_root(x: float) -> float:
-    """Of what is not negative."""
+    """Return the square root of a number that is not negative."""
     return math.sqrt(x)
 
 
 def is_nan(x: float) -> bool:
-    """Whether it is no number."""
+    """Return whether ``x`` is NaN."""
     return math.isnan(x)
 
 
 def negate(condition: bool) -> bool:
-    """Where the condition does not hold."""
+    """Return the opposite of the condition."""
     return not condition
 
 
 def anywhere(condition: bool) -> bool:
-    """Whether the condition holds for any of the nodes computed together."""
+    """Return whether the condition holds for any of the eight nodes."""
     return condition
 
 
@@ -93,22 +93,22 @@ def _intrinsic_name(name: str) -> Any:
 
 
 _FUSED: Final = ("contract",)
-"""A product and a sum may be one instruction, rounded once."""
-operate(operator.add, NUMBERS, lambda b, x, y: b.fadd(x, y, flags=_FUSED))
-operate(operator.sub, NUMBERS, lambda b, x, y: b.fsub(x, y, flags=_FUSED))
-operate(operator.mul, NUMBERS, lambda b, x, y: b.fmul(x, y, flags=_FUSED))
-operate(operator.truediv, NUMBERS, lambda b, x, y: b.fdiv(x, y))
+"""Allows a product and a sum to be one instruction, which rounds once."""
+overload_operator(operator.add, NUMBERS, lambda b, x, y: b.fadd(x, y, flags=_FUSED))
+overload_operator(operator.sub, NUMBERS, lambda b, x, y: b.fsub(x, y, flags=_FUSED))
+overload_operator(operator.mul, NUMBERS, lambda b, x, y: b.fmul(x, y, flags=_FUSED))
+overload_operator(operator.truediv, NUMBERS, lambda b, x, y: b.fdiv(x, y))
 for _operator, _sign in _COMPARISONS.items():
-    operate(_operator, CONDITIONS, lambda b, x, y, s=_sign: b.fcmp_ordered(s, x, y))
-operate_conditions(operator.and_, lambda b, x, y: b.and_(x, y))
-operate_conditions(operator.or_, lambda b, x, y: b.or_(x, y))
+    overload_operator(_operator, CONDITIONS, lambda b, x, y, s=_sign: b.fcmp_ordered(s, x, y))
+overload_condition_operator(operator.and_, lambda b, x, y: b.and_(x, y))
+overload_condition_operator(operator.or_, lambda b, x, y: b.or_(x, y))
 
 _where = ternary(NUMBERS, lambda b, c, x, y: b.select(c, x, y))
 _minimum = binary(NUMBERS, lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
 _maximum = binary(NUMBERS, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 _floor = unary(NUMBERS, _intrinsic_name("floor"))
 _square_root = unary(NUMBERS, _intrinsic_name("sqrt"))
-_negative = unary(NUMBERS, lambda b, x: b.fsub(same(VECTOR, -0.0), x))
+_negative = unary(NUMBERS, lambda b, x: b.fsub(constant(VECTOR, -0.0), x))
 _is_nan = unary(CONDITIONS, lambda b, x: b.fcmp_unordered("uno", x, x))
 _negate = unary(CONDITIONS, lambda b, c: b.not_(c))
 

@@ -1,6 +1,7 @@
-"""The vector types that the compiler puts in place of numbers and conditions.
+"""The vector types of compiled code, which stand for numbers and conditions.
 
-Only :mod:`stallward.env.twin.simd` looks in here: this is numba's extension interface and LLVM.
+Only :mod:`stallward.env.twin.simd` uses this module. It relies on numba's extension interface and
+on LLVM.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numba.extending import intrinsic, lower_cast, models, overload, register_mo
 from stallward.env.twin.simd.numba_internals import Conversion, ir, types
 
 WIDTH: Final = 8
-"""Nodes computed at once."""
+"""How many nodes are computed at once."""
 
 VECTOR: Final = ir.VectorType(ir.DoubleType(), WIDTH)
 MASK: Final = ir.VectorType(ir.IntType(1), WIDTH)
@@ -23,22 +24,22 @@ Build = Callable[..., Any]
 
 
 class NumbersType(types.Type):
-    """One number of each of eight nodes."""
+    """The type of a number of each of eight nodes."""
 
     def __init__(self) -> None:
         super().__init__(name="Numbers")
 
     def unify(self, _context: Any, other: Any) -> Any:
-        """A variable that holds a number of all nodes and then one of each is one of each."""
+        """Give a variable this type if it is a shared number first and a vector later."""
         return self if is_scalar(other) else None
 
     def can_convert_from(self, _context: Any, other: Any) -> Any:
-        """A number of all nodes may stand where one of each is asked for."""
+        """Accept a number that all nodes share where a vector is needed."""
         return Conversion.safe if is_scalar(other) else None
 
 
 class ConditionsType(types.Type):
-    """One condition of each of eight nodes."""
+    """The type of a condition of each of eight nodes."""
 
     def __init__(self) -> None:
         super().__init__(name="Conditions")
@@ -61,26 +62,27 @@ class _ConditionsModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def compiled_as(function: Callable[..., Any], **options: Any) -> Callable[[Build], Build]:
-    """The decorated function returns what compiled code calls in place of ``function``.
+    """Decorate a function that returns the implementation of ``function`` in compiled code.
 
-    It is given the types of the arguments, and returns None for those it is not for.
+    The decorated function gets the types of the arguments. It returns None for types that it does
+    not implement.
     """
     decorate: Callable[[Build], Build] = overload(function, strict=False, **options)
     return decorate
 
 
 def is_scalar(kind: Any) -> bool:
-    """Whether all nodes share the value."""
+    """Return whether the type is that of a value that all nodes share."""
     return isinstance(kind, types.Float | types.Integer | types.Boolean)
 
 
 def is_number(kind: Any) -> bool:
-    """Whether it is a number, shared or not."""
+    """Return whether the type is that of a number, shared or not."""
     return isinstance(kind, NumbersType) or is_scalar(kind)
 
 
 def splat(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """A vector of the value that all nodes share; what is a vector stays one."""
+    """Return a shared value as a vector; a vector is returned as it is."""
     if not is_scalar(kind):
         return value
     return _repeated(builder, VECTOR, context.cast(builder, value, kind, types.float64))
@@ -92,8 +94,8 @@ def _repeated(builder: Any, kind: ir.VectorType, value: Any) -> Any:
     return builder.shuffle_vector(one, undefined, _FIRST_LANE)
 
 
-def same(kind: ir.VectorType, value: Any) -> ir.Constant:
-    """A constant vector."""
+def constant(kind: ir.VectorType, value: Any) -> ir.Constant:
+    """Return a vector that has one constant in all lanes."""
     return ir.Constant(kind, [value] * WIDTH)
 
 
@@ -105,11 +107,11 @@ def _cast(context: Any, builder: Any, source: Any, _target: Any, value: Any) -> 
 
 
 def operation(result: Any, build: Build) -> Any:
-    """A function of numbers for compiled code.
+    """Make the typing function of an intrinsic on numbers.
 
     Args:
-        result: Type of what it returns.
-        build: Given the builder and vectors, builds the result.
+        result: The type of the result.
+        build: Builds the result from the builder and the vectors.
     """
 
     def typed(_context: Any, *arguments: Any) -> Any:
@@ -126,7 +128,7 @@ def operation(result: Any, build: Build) -> Any:
 
 
 def unary(result: Any, build: Build) -> Any:
-    """:func:`operation` of one argument."""
+    """Make an intrinsic of one number, see :func:`operation`."""
     typed = operation(result, build)
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -137,7 +139,7 @@ def unary(result: Any, build: Build) -> Any:
 
 
 def binary(result: Any, build: Build) -> Any:
-    """:func:`operation` of two arguments."""
+    """Make an intrinsic of two numbers, see :func:`operation`."""
     typed = operation(result, build)
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -148,7 +150,7 @@ def binary(result: Any, build: Build) -> Any:
 
 
 def ternary(result: Any, build: Build) -> Any:
-    """:func:`operation` of three arguments."""
+    """Make an intrinsic of three numbers, see :func:`operation`."""
     typed = operation(result, build)
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -158,8 +160,8 @@ def ternary(result: Any, build: Build) -> Any:
     return three
 
 
-def operate(operator: Any, result: Any, build: Build) -> None:
-    """Let a Python operator on numbers, one of them a vector, do what ``build`` builds."""
+def overload_operator(operator: Any, result: Any, build: Build) -> None:
+    """Implement a Python operator on two numbers, at least one of them a vector."""
     two = binary(result, build)
 
     @compiled_as(operator)
@@ -170,8 +172,8 @@ def operate(operator: Any, result: Any, build: Build) -> None:
         return None
 
 
-def operate_conditions(operator: Any, build: Build) -> None:
-    """The same for two conditions, of which one may be shared by all nodes."""
+def overload_condition_operator(operator: Any, build: Build) -> None:
+    """Implement a Python operator on two conditions, at least one of them a vector."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def two(_context: Any, x: Any, y: Any) -> Any:
