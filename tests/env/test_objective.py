@@ -1,4 +1,4 @@
-"""A target about another quantile than p95 is judged by comparisons, not by rewards."""
+"""Rewards refuse a target for another quantile than p95; only comparisons judge it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_training_on_a_twin_refuses_it_and_says_what_can_be_done() -> None:
     twin = FittedTwin(scenario=kept, draws=(TwinParameters(),), weights=(1.0,))
     with pytest.raises(ScenarioError, match=r"p99, .*p95 only.*compare"):
         Simulation([twin], 1, SimulationSettings(), seed=1)
-    usual = replace(twin, scenario=replace(kept, slo_quantile=0.95))
-    Simulation([usual], 1, SimulationSettings(), seed=1)
+    p95 = replace(twin, scenario=replace(kept, slo_quantile=0.95))
+    Simulation([p95], 1, SimulationSettings(), seed=1)
 
 
 def test_the_environment_of_a_node_refuses_it_before_anything_starts(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The live environment: passes the checkers under real pressure and leaves nothing behind."""
+"""The live environment passes the checkers under real pressure and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin's environments: they pass the checkers, reset in the same step, and repeat by seed."""
+"""The twin's environments pass the checkers, reset in the same step, and repeat by seed."""
 
 from __future__ import annotations
 
@@ -107,28 +107,28 @@ def test_the_batch_resets_in_the_same_step_and_reports_episodes() -> None:
             assert not np.array_equal(infos[i]["terminal_observation"], observation[i])
             assert set(infos[i]["episode"]) == {"r", "l", "t"}
             assert 0.0 <= infos[i]["progress"] <= 1.0
-        assert all(not infos[i] for i in np.flatnonzero(~dones)), "no news of running episodes"
+        assert all(not infos[i] for i in np.flatnonzero(~dones)), "running episodes have infos"
     assert finished >= 64
     vec.close()
 
 
 def test_actions_have_no_effect_during_a_roll_in_and_all_effect_after_it() -> None:
     settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=20.0)
-    others = RollIn(share=1.0, longest_s=6.0)
+    roll_in = RollIn(share=1.0, longest_s=6.0)
     limits = [OBSERVATION_NAMES.index(f"slot{i}_limit_ratio") for i in range(2)]
     paused = OBSERVATION_NAMES.index("slot0_paused")
     runs = []
     for action in (RUN, PAUSE):
-        vec = TwinVec([TWIN], 32, settings, roll_in=others, seed=3)
+        vec = TwinVec([TWIN], 32, settings, roll_in=roll_in, seed=3)
         vec.reset()
         vec.simulation.steps[:] = 0
         runs.append(np.array([vec.step(np.tile(action, (32, 1)))[0] for _ in range(60)]))
     running, pausing = runs
     differ = (running[:, :, paused] != pausing[:, :, paused]).any(axis=0)
     first = np.array([np.argmax(pausing[:, node, paused] > 0.0) for node in range(32)])
-    assert differ.all(), "in the end everybody is paused where that is asked for"
+    assert differ.all(), "a node was never paused although the action asks for it"
     assert first.max() <= 31
-    assert len(set(first)) > 10, "each from another moment on"
+    assert len(set(first)) > 10, "all roll-ins end at the same time"
     for node in range(32):
         before = slice(0, int(first[node]))
         np.testing.assert_array_equal(running[before, node], pausing[before, node])
@@ -144,30 +144,30 @@ def test_actions_have_no_effect_during_a_roll_in_and_all_effect_after_it() -> No
 def test_only_an_asymmetric_critic_sees_what_no_policy_can_know() -> None:
     roomy = replace(TWIN, scenario=replace(SCENARIO, name="roomy", zone_bytes=8 << 30))
     settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=4.0)
-    others = RollIn(share=1.0, longest_s=2.0)
-    plain, telling = (
-        TwinVec([TWIN, roomy], 64, settings, roll_in=others, asymmetric=tells, seed=3)
-        for tells in (False, True)
+    roll_in = RollIn(share=1.0, longest_s=2.0)
+    plain, full = (
+        TwinVec([TWIN, roomy], 64, settings, roll_in=roll_in, asymmetric=asymmetric, seed=3)
+        for asymmetric in (False, True)
     )
-    telling.simulation.terms.prices[:, 1] = (np.e**4 - 1.0, 1.0, 1.0)
-    telling.reward_scales[:] = (0.25, 0.5)
-    seen, told = np.asarray(plain.reset()), np.asarray(telling.reset())
+    full.simulation.terms.prices[:, 1] = (np.e**4 - 1.0, 1.0, 1.0)
+    full.reward_scales[:] = (0.25, 0.5)
+    seen, both = np.asarray(plain.reset()), np.asarray(full.reset())
     finished, held = 0, 0
     for _ in range(45):
-        assert told.shape == (64, *telling.observation_space.shape)  # type: ignore[misc]
-        np.testing.assert_array_equal(told[:, :OBSERVATION_SIZE], seen)
-        scenario = told[:, OBSERVATION_SIZE : OBSERVATION_SIZE + 2]
-        np.testing.assert_array_equal(scenario, np.eye(2)[telling.simulation.scenario])
-        first_price = told[scenario[:, 1] > 0.0, OBSERVATION_SIZE + 2]
+        assert both.shape == (64, *full.observation_space.shape)  # type: ignore[misc]
+        np.testing.assert_array_equal(both[:, :OBSERVATION_SIZE], seen)
+        scenario = both[:, OBSERVATION_SIZE : OBSERVATION_SIZE + 2]
+        np.testing.assert_array_equal(scenario, np.eye(2)[full.simulation.scenario])
+        first_price = both[scenario[:, 1] > 0.0, OBSERVATION_SIZE + 2]
         np.testing.assert_allclose(first_price, 1.0, rtol=1e-6)
-        said, before = told[:, -1] > 0.0, telling.simulation.scenario.copy()
+        rolling_in, before = both[:, -1] > 0.0, full.simulation.scenario.copy()
         seen, of_plain, _, _ = (np.asarray(x) for x in plain.step(np.tile(RUN, (64, 1))))
-        told, rewards, done, _ = (np.asarray(x) for x in telling.step(np.tile(RUN, (64, 1))))
-        np.testing.assert_array_equal(telling.rolling_in, said)
-        np.testing.assert_array_equal(telling.scenario, before)
+        both, rewards, done, _ = (np.asarray(x) for x in full.step(np.tile(RUN, (64, 1))))
+        np.testing.assert_array_equal(full.rolling_in, rolling_in)
+        np.testing.assert_array_equal(full.scenario, before)
         same = before == 0
         np.testing.assert_array_equal(rewards[same], 0.25 * of_plain[same])
-        finished, held = finished + int(done.sum()), held + int(said.sum())
+        finished, held = finished + int(done.sum()), held + int(rolling_in.sum())
     assert finished >= 64
     assert 0 < held < 45 * 64
 
@@ -246,13 +246,13 @@ def test_copies_of_nodes_do_what_the_nodes_do() -> None:
     assert copies.twin.nodes.time_s.min() > 5.0
     for _ in range(20):
         actions = rng.integers([2, 6] * 4 + [1], size=(12, 9))
-        found = [each.step(actions) for each in (one, copies, other)]
-        np.testing.assert_array_equal(found[0].observation, found[1].observation)
-        np.testing.assert_array_equal(found[0].reward, found[1].reward)
-        assert (found[0].observation != found[2].observation).any()
+        results = [each.step(actions) for each in (one, copies, other)]
+        np.testing.assert_array_equal(results[0].observation, results[1].observation)
+        np.testing.assert_array_equal(results[0].reward, results[1].reward)
+        assert (results[0].observation != results[2].observation).any()
 
 
-def test_the_usual_latency_is_known_from_before_on_as_many_nodes_as_asked_for() -> None:
+def test_the_latency_baseline_is_known_from_before_on_a_given_share_of_nodes() -> None:
     place = OBSERVATION_NAMES.index("latency_mean_over_usual")
     idle = np.zeros((256, len(ACTION_SIZES)), dtype=np.int64)
     for share in (0.0, 0.5, 1.0):
@@ -265,15 +265,15 @@ def test_the_usual_latency_is_known_from_before_on_as_many_nodes_as_asked_for() 
         simulation.terms.baseline_ms[:] = 4.0
         simulation.reset(np.ones(256, dtype=bool))
         for _ in range(10):
-            found = simulation.step(idle).observation[:, place]
+            feature = simulation.step(idle).observation[:, place]
         mean_ms = np.array([frame.node[NODE["latency_mean_ms"]] for frame in simulation.frames()])
         answered = np.isfinite(mean_ms)
         slower = answered & (mean_ms > 4.0 * 1.05)
-        known = slower & (found > 0.0)
+        known = slower & (feature > 0.0)
         assert slower.mean() > 0.5
         assert known.sum() / slower.sum() == pytest.approx(share, abs=0.1)
         expected = np.minimum(np.log2(mean_ms[known] / 4.0) / 4.0, 3.0)
-        assert found[known] == pytest.approx(expected, rel=0.01)
+        assert feature[known] == pytest.approx(expected, rel=0.01)
 
 
 def test_rewards_are_in_slo_units() -> None:
@@ -334,7 +334,7 @@ def test_each_twin_has_its_own_price_and_its_own_count_of_violations() -> None:
     assert np.isnan(vec.take_means()).all()
 
 
-def test_what_requests_take_is_held_against_what_is_usual() -> None:
+def test_latencies_are_compared_with_the_baseline() -> None:
     settings = SimulationSettings(
         nuisance=NO_NUISANCE, price=0.0, switch_cost=0.0, excess_price=2.0, slow_price=3.0
     )
@@ -342,17 +342,17 @@ def test_what_requests_take_is_held_against_what_is_usual() -> None:
     simulation.reset(np.ones(4, dtype=bool))
     simulation.terms.baseline_ms[:], simulation.terms.slow_ms[:] = 8.0, 11.0
     for _ in range(20):
-        found = simulation.step(np.tile(RUN, (4, 1)))
+        result = simulation.step(np.tile(RUN, (4, 1)))
         count, ms = simulation.twin.nodes.probe_weight, simulation.twin.nodes.probe_ms
         each = np.minimum(ms / 8.0 - 1.0, 10.0)
-        np.testing.assert_allclose(found.excess, (count * each).sum(axis=0) / 1.5)
-        np.testing.assert_allclose(found.slow, (count * (ms > 11.0)).sum(axis=0) / 1.5)
-        paid = 2.0 * found.excess + 3.0 * found.slow
-        np.testing.assert_allclose(found.reward, found.progress - paid)
+        np.testing.assert_allclose(result.excess, (count * each).sum(axis=0) / 1.5)
+        np.testing.assert_allclose(result.slow, (count * (ms > 11.0)).sum(axis=0) / 1.5)
+        paid = 2.0 * result.excess + 3.0 * result.slow
+        np.testing.assert_allclose(result.reward, result.progress - paid)
 
 
 def paused_share(settings: SimulationSettings) -> NDArray[np.float64]:
-    """Share of 15 to 45 s for which the first slot is paused where everything is asked to be."""
+    """Return the share of 15 to 45 s in which the first slot is paused, if asked for always."""
     simulation = Simulation([TWIN], 64, settings, seed=3)
     simulation.reset(np.ones(64, dtype=bool))
     column = OBSERVATION_NAMES.index("slot0_paused")
@@ -379,20 +379,20 @@ def test_half_of_the_slots_are_known_to_have_used_more_before_the_episode() -> N
     assert known(SimulationSettings(nuisance=NO_NUISANCE)).max() == 0.0
     pages = known(SimulationSettings(nuisance=replace(NO_NUISANCE, used_before=0.5)))
     assert 0.4 < np.mean(pages > 0.0) < 0.6
-    for slot, most in enumerate((130_000.0, 90_000.0)):
-        assert 0.95 * most < pages[slot].max() <= most
-        assert pages[slot][pages[slot] > 0.0].min() < 0.05 * most
+    for slot, largest in enumerate((130_000.0, 90_000.0)):
+        assert 0.95 * largest < pages[slot].max() <= largest
+        assert pages[slot][pages[slot] > 0.0].min() < 0.05 * largest
 
 
-def test_what_was_used_before_is_what_limits_are_counted_on() -> None:
+def test_limits_refer_to_the_memory_used_before_the_episode() -> None:
     nuisance = replace(NO_NUISANCE, used_before=1.0)
     simulation = Simulation([TWIN], 64, SimulationSettings(nuisance=nuisance), seed=3)
     simulation.reset(np.ones(64, dtype=bool))
-    least = RUN.copy()
-    least[1] = 5
+    tightest = RUN.copy()
+    tightest[1] = 5
     before = simulation.twin.nodes.kept_bytes[0].copy()
     for _ in range(4):
-        simulation.step(np.tile(least, (64, 1)))
+        simulation.step(np.tile(tightest, (64, 1)))
     limits = simulation.twin.nodes.limit_bytes[0]
     known = before > 400 << 20
     assert known.sum() > 10

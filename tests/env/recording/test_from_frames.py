@@ -1,4 +1,4 @@
-"""What a daemon left on a node of its own becomes a recording that every tool opens."""
+"""Frames of a daemon on a real node become a recording that every tool opens."""
 
 from __future__ import annotations
 
@@ -87,27 +87,34 @@ def test_ticks_and_the_log_become_a_recording(node: Path, clock_s: float) -> Non
     (node / "requests.lines").write_text(
         "".join(f"{start + clock_s:.3f} {end + clock_s:.3f} {ok}\n" for start, end, ok in log)
     )
-    made, found = _convert(node)
+    made, recording = _convert(node)
     assert (made.ticks, made.requests) == (100, 2)
-    assert (found.run.scenario, found.run.arm, found.run.slo_ms) == ("edge", "ppo", 60.0)
-    assert found.run.slot_names == ("training",)
-    assert found.run.slot_floors_bytes == (96 << 20,)
-    assert (found.run.sandbox_bytes, found.run.node.memory_total_bytes) == (2 * GIB, 3 * GIB)
-    assert found.run.node.kind == "unknown", "not the machine that this runs on"
-    np.testing.assert_allclose(found.requests.scheduled_s, [501.0, 505.0], atol=1e-3)
-    assert found.requests.ok.tolist() == [True, False]
+    assert (recording.run.scenario, recording.run.arm, recording.run.slo_ms) == (
+        "edge",
+        "ppo",
+        60.0,
+    )
+    assert recording.run.slot_names == ("training",)
+    assert recording.run.slot_floors_bytes == (96 << 20,)
+    assert (recording.run.sandbox_bytes, recording.run.node.memory_total_bytes) == (
+        2 * GIB,
+        3 * GIB,
+    )
+    assert recording.run.node.kind == "unknown", "not the machine that this runs on"
+    np.testing.assert_allclose(recording.requests.scheduled_s, [501.0, 505.0], atol=1e-3)
+    assert recording.requests.ok.tolist() == [True, False]
     measures = measure_recording(node / "out")
     assert measures.windows == 10
     assert measures.paused_s.sum() == pytest.approx(5.0, abs=0.2)
 
 
-def test_what_a_crash_or_a_reboot_left_is_said(node: Path) -> None:
+def test_remains_of_a_crash_or_a_reboot_are_reported(node: Path) -> None:
     _leave(node, [*_ticks(9000.0, 7), *_ticks(20.0, 30)])
     with (node / "ticks.frames").open("ab") as file:
         file.write(b"torn")
-    made, found = _convert(node)
+    made, recording = _convert(node)
     assert (made.ticks, made.left_out_ticks, made.torn_bytes) == (30, 7, 4)
-    assert found.run.start_s == 20.0
+    assert recording.run.start_s == 20.0
     for said in ("30 ticks", "7 ticks from before", "4 bytes"):
         assert said in made.summary
 

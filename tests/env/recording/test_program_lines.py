@@ -1,4 +1,4 @@
-"""Lines of requests and of work: every format, torn tails and foreign lines."""
+"""Lines of requests and of work in every format, with torn ends and unrelated lines."""
 
 from __future__ import annotations
 

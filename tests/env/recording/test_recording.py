@@ -1,4 +1,4 @@
-"""Recordings: written whole or not at all, small, and refused with a reason when broken."""
+"""Recordings are written as a whole or not at all, are small, and are refused if broken."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_missing_directory_is_no_recording(tmp_path: Path) -> None:
 
 
 def test_times_of_another_type_are_refused(recorded: Path) -> None:
-    """One flipped bit in a schema makes two whole numbers of each time."""
+    """One flipped bit in a schema turns each time into two whole numbers."""
     file = recorded / "ticks.parquet"
     table = pq.read_table(file)
     at = table.column_names.index("time_us")

@@ -1,4 +1,4 @@
-"""The split: strict reading, whole things held out, recordings chosen by it."""
+"""The split is read strictly, holds out whole values, and chooses recordings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_shipped_scenario_has_a_part_and_every_part_has_scenarios() -> Non
     assert len([part for part in parts.values() if part == "train"]) >= 5
 
 
-def test_whole_things_are_held_out_of_training() -> None:
+def test_values_are_held_out_as_a_whole() -> None:
     split = load_split()
     of_part: dict[str, set[object]] = {part: set() for part in PARTS}
     for scenario in find_scenarios():
@@ -109,7 +109,7 @@ def test_a_split_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load_split(tmp_path / "split.toml")
 
 
-def test_what_is_in_no_part_is_named(tmp_path: Path) -> None:
+def test_a_value_in_no_part_is_named(tmp_path: Path) -> None:
     path = tmp_path / "split.toml"
     path.write_text(GOOD)
     with pytest.raises(SplitError, match="application 'detector' in no part") as caught:
@@ -117,7 +117,7 @@ def test_what_is_in_no_part_is_named(tmp_path: Path) -> None:
     assert "[application]" in caught.value.next_step
 
 
-def test_a_scenario_without_an_application_is_its_owners_to_train_on() -> None:
+def test_a_scenario_without_an_application_is_for_training() -> None:
     content = dict(load_scenario("redis-sort").content)
     del content["application"]
     split = load_split()

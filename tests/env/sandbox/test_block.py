@@ -1,4 +1,4 @@
-"""One live block: small programs, real groups, and the data they need."""
+"""Live blocks with small programs in real groups, and their data."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_data_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
 
 
-def test_a_program_that_is_not_there_is_named() -> None:
+def test_a_missing_program_is_named() -> None:
     with pytest.raises(WorkloadError, match="no-such-program"):
         run_to_end(["no-such-program"])
 
@@ -136,7 +136,7 @@ def test_needs_that_are_missing_are_named_with_their_package(tmp_path: Path) -> 
     line = 'needs = { no-such-program = "some-package", sh = "dash" }\n[sandbox]'
     with pytest.raises(WorkloadError, match=r"no-such-program.*apt-get install some-package"):
         make_workplace(scenario_in(tmp_path, "[sandbox]", line), tmp_path / "cache")
-    assert not (tmp_path / "cache").exists(), "nothing is prepared in vain"
+    assert not (tmp_path / "cache").exists(), "data was prepared although a program is missing"
     check_needs(scenario_in(tmp_path))
 
 
@@ -199,7 +199,7 @@ def test_where_only_answers_are_logged_the_last_ones_are_waited_for(tmp_path: Pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A block of 2 s after 0.5 s of burn-in, and what its daemon was shown."""
+    """A block of 2 s after 0.5 s of burn-in, and what its daemon observed."""
 
     result: BlockResult
     site: BlockSite
@@ -256,7 +256,7 @@ def test_requests_of_the_burn_in_are_not_measured(ran: Ran) -> None:
 
 
 @pytest.mark.live
-def test_work_is_measured_and_less_where_a_program_comes_and_goes(ran: Ran) -> None:
+def test_work_is_measured_and_a_program_with_phases_does_less(ran: Ran) -> None:
     always, sometimes = ran.result.units_per_s(0), ran.result.units_per_s(1)
     assert always is not None
     assert sometimes is not None
@@ -265,7 +265,7 @@ def test_work_is_measured_and_less_where_a_program_comes_and_goes(ran: Ran) -> N
 
 
 @pytest.mark.live
-def test_pressure_is_measured_and_nobody_was_killed(ran: Ran) -> None:
+def test_pressure_is_measured_and_no_process_was_killed(ran: Ran) -> None:
     assert ran.result.psi_some_share is not None
     assert ran.result.oom_kills == 0
 

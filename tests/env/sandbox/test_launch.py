@@ -1,4 +1,4 @@
-"""How a program of a scenario is started."""
+"""Programs of a scenario are started with their niceness and in their group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOW = (
 def test_a_program_is_nice_within_its_session_and_its_session_is(
     tmp_path: Path, nice: int
 ) -> None:
-    """Else a nice program with a session of its own has as much of a processor as any other."""
+    """Linux may share the CPU between sessions, and regard niceness only within each of them."""
     (tmp_path / "app").mkdir()
     group = Cgroup(name="app", hierarchy=Hierarchy(kind="v2", memory_root=tmp_path))
     places = Places(
@@ -33,4 +33,4 @@ def test_a_program_is_nice_within_its_session_and_its_session_is(
     assert program.process.wait(timeout=20) == 0, program.log.read_text()
     *niceness, entered, itself = program.log.read_text().split()
     assert niceness == [str(nice)] * (1 + SESSION.exists())
-    assert entered == itself, "it is in its group before it runs"
+    assert entered == itself, "it enters its group before it runs"

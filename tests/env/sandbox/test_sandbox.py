@@ -1,4 +1,4 @@
-"""The sandbox: what it refuses, what it makes, and that nothing of it stays."""
+"""The sandbox: it refuses unsuitable machines, holds its limit, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stallward.env.sandbox.sandbox import Sandbox, check_memory, open_sandbox
 
 MIB = 1024 * 1024
 PATIENCE_S = 60.0
-"""For what takes a moment here, and twenty times as long in an emulated machine."""
+"""Long enough for an emulated machine, which is twenty times slower."""
 
 
 def fake_paths(tmp_path: Path) -> Paths:
@@ -57,7 +57,7 @@ def fake_sandbox(tmp_path: Path, kind: str) -> Sandbox:
     return sandbox
 
 
-def test_no_memory_controller_is_said(tmp_path: Path) -> None:
+def test_a_missing_memory_controller_is_reported(tmp_path: Path) -> None:
     with (
         pytest.raises(SandboxError, match="memory controller") as caught,
         open_sandbox(
@@ -73,7 +73,7 @@ def test_no_memory_controller_is_said(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(f"*{swapfile.NAME_SUFFIX}"))
 
 
-def test_no_psi_is_said(tmp_path: Path) -> None:
+def test_missing_psi_is_reported(tmp_path: Path) -> None:
     paths = fake_paths(tmp_path)
     (paths.proc / "pressure" / "memory").unlink()
     with (
@@ -83,7 +83,7 @@ def test_no_psi_is_said(tmp_path: Path) -> None:
         pass
 
 
-def test_too_little_memory_is_said_with_both_numbers(tmp_path: Path) -> None:
+def test_too_little_memory_is_reported_with_both_numbers(tmp_path: Path) -> None:
     paths = fake_paths(tmp_path)
     with pytest.raises(SandboxError, match="600 MiB, but only 488 MiB"):
         check_memory(600 * MIB, paths)
@@ -161,7 +161,7 @@ with open_sandbox(
 
 
 def traces(words: list[str]) -> list[str]:
-    """What is still there of a sandbox that printed ``words``."""
+    """Return what is left of a sandbox that printed ``words``."""
     zone, load, swap, folder, child = words
     roots = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
     left = [str(root / name) for root in roots for name in (zone, load) if (root / name).exists()]
@@ -173,13 +173,13 @@ def traces(words: list[str]) -> list[str]:
 
 
 def traces_of_all() -> int:
-    """A whole sandbox: two groups in each hierarchy, a swap file, a folder and a process."""
+    """Count a whole sandbox: two groups in each hierarchy, a swap file, a folder and a process."""
     return 2 * (1 if require(Paths()).kind == "v2" else 2) + 3
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_stays_however_it_ends(tmp_path: Path, number: signal.Signals) -> None:
+def test_no_signal_leaves_anything_behind(tmp_path: Path, number: signal.Signals) -> None:
     argv = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -207,7 +207,7 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended; somebody may still have to reap it."""
+    """Return whether a process has ended, even if it is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -215,7 +215,7 @@ def gone(pid: int) -> bool:
 
 
 def keeper_of(pid: int) -> int:
-    """The keeper process that ``pid`` has started."""
+    """Return the keeper process that ``pid`` has started."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     (keeper,) = [c for c in children if b"keeper" in Path(f"/proc/{c}/cmdline").read_bytes()]
     return int(keeper)
@@ -235,7 +235,7 @@ def test_when_its_keeper_is_killed_too_the_next_sandbox_removes_it(tmp_path: Pat
         process.wait(PATIENCE_S)
     # Until it is dead with all it had open, its journal is not abandoned.
     assert wait_until(lambda: gone(keeper))
-    assert len(traces(words)) == traces_of_all(), "nobody was left to remove it"
+    assert len(traces(words)) == traces_of_all(), "the sandbox was removed without a keeper"
     with open_sandbox(
         slots=1,
         limit_bytes=64 * MIB,

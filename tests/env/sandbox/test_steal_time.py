@@ -1,4 +1,4 @@
-"""How much of the processors' time the host took."""
+"""Steal time as a share of CPU time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import pytest
 from stallward.env.sandbox.steal_time import StealTime
 
 
-def test_the_share_is_of_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steal_time_is_a_share_of_the_time_of_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"time_s": 100.0, "steal": 7.0}
     monkeypatch.setattr(time, "monotonic", lambda: now["time_s"])
     monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(steal=now["steal"]))
     monkeypatch.setattr(psutil, "cpu_count", lambda: 2)
-    stolen = StealTime.from_now()
-    assert stolen.share() == 0.0
+    steal_time = StealTime.from_now()
+    assert steal_time.share() == 0.0
     now |= {"time_s": 140.0, "steal": 11.0}
-    assert stolen.share() == pytest.approx(0.05)
+    assert steal_time.share() == pytest.approx(0.05)
 
 
-def test_kernels_that_do_not_say_count_as_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steal_time_is_0_if_the_kernel_does_not_report_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(user=1.0))
     assert StealTime.from_now().share() == 0.0
 
 
-def test_this_machine_has_some_share() -> None:
+def test_the_steal_time_of_this_machine_is_a_share() -> None:
     assert 0.0 <= StealTime.from_now().share() <= 1.0

@@ -1,4 +1,4 @@
-"""Scenario files: the shipped ones load; every mistake is named with file, key and next step."""
+"""Shipped scenario files load; mistakes in a file are named with file, key and next step."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_phases_repeat_until_the_end_and_are_cut_there() -> None:
     assert running_phases(spec((Phase(start_s=20),), None), 12) == ()
 
 
-def test_what_a_recording_keeps_of_a_scenario_makes_the_same_scenario() -> None:
+def test_a_scenario_survives_in_a_recording() -> None:
     for scenario in find_scenarios():
         kept = json.loads(json.dumps(scenario.content))
         assert scenario_from(kept, Path(f"{scenario.name}.toml")) == scenario

@@ -1,4 +1,4 @@
-"""Sensors that are off: which features, how far, and that a simulation shows them."""
+"""Errors of sensors: the features that have one, its size, and its effect in a simulation."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def drawn(amount: float = 1.0, nodes: int = 4000) -> tuple[np.ndarray, np.ndarra
     return draw_sensors(np.random.default_rng(1).random((NUMBERS, nodes)), amount)
 
 
-def test_no_feature_is_off_twice_and_latencies_and_levers_never() -> None:
-    columns = [column for sense in SENSORS for column in sense.columns()]
+def test_a_feature_has_at_most_one_error_and_latencies_and_levers_have_none() -> None:
+    columns = [column for sensor in SENSORS for column in sensor.columns()]
     assert len(columns) == len(set(columns))
     left = {name for i, name in enumerate(OBSERVATION_NAMES) if i not in columns}
     latencies = {"latency_p95_ratio", "latency_p95_ratio_8s", "latency_mean_ratio_1s"}
@@ -47,7 +47,7 @@ def test_factors_have_the_spread_that_was_measured() -> None:
     assert (offsets[:, MEMORY] == 0.0).all()
 
 
-def test_what_belongs_together_is_off_together_and_slots_are_not() -> None:
+def test_features_of_a_sensor_share_its_error_and_slots_do_not() -> None:
     gains, _ = drawn()
     for other in ("zone_psi_memory_full_share", "zone_psi_memory_full_share_8s"):
         np.testing.assert_array_equal(gains[:, MEMORY], gains[:, COLUMN[other]])
@@ -55,32 +55,32 @@ def test_what_belongs_together_is_off_together_and_slots_are_not() -> None:
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
 
 
-def test_some_nodes_do_not_have_what_a_kernel_may_not_say() -> None:
+def test_some_nodes_lack_the_sensors_that_a_kernel_can_lack() -> None:
     gains, _ = drawn()
     lost = np.mean(gains[:, COLUMN["protected_refault_rate"]] == 0.0)
     assert lost == pytest.approx(MISSING_SHARE, rel=0.3)
     assert (gains[:, COLUMN["slot0_usage_ratio"]] > 0.0).all()
 
 
-def test_none_of_it_is_what_the_twin_shows() -> None:
+def test_without_nuisance_sensors_are_exact() -> None:
     gains, offsets = drawn(amount=0.0)
     assert gains.shape == (4000, OBSERVATION_SIZE)
     assert (gains == 1.0).all()
     assert (offsets == 0.0).all()
 
 
-def test_a_simulation_shows_the_sensors_of_each_episode() -> None:
+def test_each_episode_of_a_simulation_has_its_own_sensors() -> None:
     twins = [small_twin(SlotProgram(name="hog", units_per_s=10.0, anon_pages=(90_000.0,)))]
     plain = SimulationSettings(nuisance=NO_NUISANCE, episode_s=4.0)
-    off = replace(plain, nuisance=replace(NO_NUISANCE, sensing=1.0))
-    exact, shown = (Simulation(twins, 16, settings, seed=3) for settings in (plain, off))
+    noisy = replace(plain, nuisance=replace(NO_NUISANCE, sensing=1.0))
+    exact, inexact = (Simulation(twins, 16, settings, seed=3) for settings in (plain, noisy))
     everyone = np.ones(16, dtype=bool)
     factors = []
     for _ in range(2):
-        for simulation in (exact, shown):
+        for simulation in (exact, inexact):
             simulation.reset(everyone)
         for _ in range(15):
-            steps = [one.step(np.tile(RUN, (16, 1))) for one in (exact, shown)]
+            steps = [one.step(np.tile(RUN, (16, 1))) for one in (exact, inexact)]
         np.testing.assert_array_equal(steps[0].reward, steps[1].reward)
         column = COLUMN["slot0_usage_ratio"]
         factor = steps[1].observation[:, column] / steps[0].observation[:, column]
@@ -90,7 +90,7 @@ def test_a_simulation_shows_the_sensors_of_each_episode() -> None:
             steps[0].observation[:, COLUMN["latency_p95_ratio_1s"]],
         )
         factors.append(factor)
-    assert not np.allclose(factors[0], factors[1]), "an episode has its own"
+    assert not np.allclose(factors[0], factors[1]), "two episodes have the same errors"
 
 
 def test_a_copy_of_a_node_has_its_sensors() -> None:

@@ -1,4 +1,4 @@
-"""The compiled observation against the definition that nodes run."""
+"""The compiled observation equals that of the encoder that nodes run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _encode_all(frames: Array, encoders: Array, out: Observations, slots: int) -
 
 
 def random_frame(rng: np.random.Generator, frames: Array, time_s: float) -> None:
-    """Any values, some of them absent, counters that now and then go back."""
+    """Set random values, some of them absent; counters sometimes go back."""
     frame = Arrays(FRAME, frames, np.arange(NODES))
     for name, (_, shape) in FRAME.fields.items():
         values = np.exp(rng.uniform(-8.0, 12.0, (*shape, NODES)))
@@ -56,17 +56,17 @@ def random_frame(rng: np.random.Generator, frames: Array, time_s: float) -> None
     frame.slo_ms, frame.one, frame.five = 20.0, 1.0, 5.0
 
 
-def same(found: Observations, expected: Observations) -> None:
-    """Equal but for the last bit, and nearly always to it: both round from 64 bits."""
-    different = found != expected
+def assert_same(actual: Observations, expected: Observations) -> None:
+    """Check that observations are equal, with a difference in the last bit in rare cases."""
+    different = actual != expected
     assert different.mean() < 1e-4
     if different.any():
         name = OBSERVATION_NAMES[int(np.argwhere(different)[0, 1])]
-        np.testing.assert_array_max_ulp(found, expected, 1), name
+        np.testing.assert_array_max_ulp(actual, expected, 1), name
 
 
 def encoded(encoders: list[ObservationEncoder], frames: list[RawFrame]) -> Observations:
-    """What as many nodes make of their frames."""
+    """Return the observations that nodes compute from their frames."""
     return np.stack([one.encode(frame) for one, frame in zip(encoders, frames, strict=True)])
 
 
@@ -85,7 +85,7 @@ def test_random_frames_are_encoded_as_on_a_node() -> None:
             for row in np.flatnonzero(rows):
                 references[row].reset()
         _encode_all(frames, encoders, out, SLOTS)
-        same(out, encoded(references, raw_frames(frames, np.arange(NODES))))
+        assert_same(out, encoded(references, raw_frames(frames, np.arange(NODES))))
     assert (out[:, OBSERVATION_NAMES.index("latency_mean_over_usual")] > 0.0).any()
 
 
@@ -97,7 +97,7 @@ def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> N
     simulation = Simulation([twin], 16, settings, seed=1)
     simulation.reset(np.ones(16, dtype=bool))
     first = [ObservationEncoder(20.0) for _ in range(16)]
-    same(simulation.observation, encoded(first, simulation.frames()))
+    assert_same(simulation.observation, encoded(first, simulation.frames()))
     rng = np.random.default_rng(2)
     references = [ObservationEncoder(20.0) for _ in range(16)]
     late = 0

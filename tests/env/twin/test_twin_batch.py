@@ -1,4 +1,4 @@
-"""The twin: pages are conserved, work is conserved, and effects point the right way."""
+"""The twin conserves pages and work, and effects have the right direction."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def test_pages_are_conserved_and_never_negative_under_random_parameters_and_leve
         zone = twin.nodes.zone_pages
         assert (twin.nodes.resident >= 0.0).all()
         assert (twin.nodes.resident.sum(axis=(0, 1)) <= zone * (1 + 1e-9)).all(), (
-            "more than there is"
+            "more pages in memory than the zone has"
         )
         assert (twin.nodes.resident <= twin.nodes.wanted + 1e-6).all(), (
-            "in memory but owned by nobody"
+            "pages in memory without an owner"
         )
         swapped = (twin.nodes.wanted[:, ANON] - twin.nodes.resident[:, ANON]).sum(axis=0)
         assert (swapped <= twin.nodes.swap_pages + 1e-3).all(), "more swapped than swap holds"
@@ -222,10 +222,10 @@ def test_more_memory_means_less_latency_and_more_work() -> None:
         results.append((p95_ms(twin), twin.nodes.units[:3].sum()))
     assert results[0][0] > results[1][0] > results[2][0]
     assert results[0][1] < results[1][1] < results[2][1]
-    assert results[2][0] < 23.0, "with room for all, processors and the disk are what is shared"
+    assert results[2][0] < 23.0, "with room for all, only cores and the disk are shared"
 
 
-def test_with_memory_for_all_nobody_stalls_and_work_runs_at_full_speed() -> None:
+def test_with_memory_for_all_nothing_stalls_and_work_runs_at_full_speed() -> None:
     scenario = replace(DETECTOR, zone_bytes=8 << 30, cores=8.0)
     twin = make(4, scenario)
     run(twin, 100)
@@ -366,7 +366,7 @@ def test_a_program_that_stops_frees_its_memory_and_begins_anew() -> None:
     assert (twin.nodes.wanted[1] == 0.0).all()
     assert (twin.nodes.resident[1] == 0.0).all()
     run(twin, 14)
-    assert (twin.nodes.units[0] <= units + 1.1).all(), "what was done while the program was off"
+    assert (twin.nodes.units[0] <= units + 1.1).all(), "a stopped program did work"
     run(twin, 5)
     assert (twin.nodes.wanted[1, ANON] > 0.0).all()
     assert (twin.nodes.cursor_s[0] < cursor_s).all()
@@ -425,11 +425,11 @@ def test_where_memory_is_short_few_dirty_pages_are_written_too() -> None:
         run(twin, 100)
         dirty[name] = float(twin.nodes.dirty[2].mean())
     threshold = 0.10 * (600 << 20) / 4096
-    assert 0.3 * 8e3 < dirty["plenty"] < threshold, "nothing asks for them"
+    assert 0.3 * 8e3 < dirty["plenty"] < threshold, "no pressure makes the kernel write them"
     assert dirty["short"] < 0.5 * dirty["plenty"]
 
 
-def test_what_is_lost_though_nothing_presses_is_read_again() -> None:
+def test_pages_lost_without_pressure_are_read_again() -> None:
     read_per_s = []
     for lost_per_s in (0.0, 40.0):
         kept = replace(DETECTOR.protected, cold_pages=6000.0, idle_loss_pages_per_s=lost_per_s)
@@ -467,10 +467,10 @@ def test_reads_of_the_application_wait_behind_those_of_a_program_that_is_limited
             tail_ms[name, crowded_s] = p95_ms(twin, before)
     assert tail_ms["limited", 2e-3] > 3.0 * tail_ms["free", 2e-3]
     assert tail_ms["limited", 2e-3] > 3.0 * tail_ms["limited", 1e-6]
-    assert tail_ms["held", 2e-3] < tail_ms["free", 2e-3], "nobody else uses the processors"
+    assert tail_ms["held", 2e-3] < tail_ms["free", 2e-3], "no other program uses the cores"
 
 
-def test_what_is_read_around_a_page_keeps_the_device_busy_and_slows_who_reads() -> None:
+def test_pages_read_around_others_keep_the_device_busy_and_slow_the_reader() -> None:
     slot = SlotProgram(
         name="reader", units_per_s=200.0, touch_pages_per_s=50e3, file_pages=(160 * MIB_PAGES,)
     )
@@ -486,7 +486,7 @@ def test_what_is_read_around_a_page_keeps_the_device_busy_and_slows_who_reads() 
     assert units[1] < units[0]
 
 
-def test_the_wait_behind_others_grows_without_bound_but_stays_finite() -> None:
+def test_the_wait_behind_other_reads_grows_with_the_busy_share_but_stays_finite() -> None:
     waits = [stalls.crowd_wait_s(1e-3, busy) for busy in (0.0, 0.25, 0.5, 0.9, 1.0)]
     assert waits[0] == 0.0
     assert waits[2] == pytest.approx(1e-3)
@@ -528,7 +528,7 @@ def test_a_writer_at_its_limit_has_its_pages_written_and_keeps_its_own() -> None
     plenty = replace(DETECTOR, zone_bytes=2 << 30, slots=(writer,))
     free, limited = make(8, plenty), make(8, plenty)
     run(free, 150)
-    # 4096 pages, a tenth of what would have dirty pages written on this node.
+    # 4096 pages: a tenth of those at which writeback starts on this node.
     run(limited, 150, limit_mib=(16 + 20,))
     assert limited.nodes.units[0].mean() > 0.8 * free.nodes.units[0].mean()
     assert limited.nodes.swap_out_pages.mean() < 0.1 * 20 * MIB_PAGES
@@ -577,9 +577,9 @@ def test_a_program_that_starts_reads_its_files_as_fast_as_the_disk_gives_them() 
         held.append(float(twin.nodes.resident[1].sum(axis=0).mean()))
     # 20,000 pages a tick, though it touches 500 in that time.
     assert held == pytest.approx([20e3, 40e3, 40960.0, 40960.0], rel=0.01)
-    assert twin.nodes.refault_pages[1].max() == 0.0, "they come for the first time"
+    assert twin.nodes.refault_pages[1].max() == 0.0, "first reads count as refaults"
     run(twin, 20, limit_mib=(32,))
-    assert twin.nodes.refault_pages[1].min() > 0.0, "and then again"
+    assert twin.nodes.refault_pages[1].min() > 0.0, "later reads do not count as refaults"
 
 
 def test_filling_keeps_the_device_busy() -> None:
@@ -593,7 +593,7 @@ def test_filling_keeps_the_device_busy() -> None:
     assert twin.nodes.busy_share.max() < 0.05
 
 
-def test_somebody_waits_for_a_processor_before_all_are_busy() -> None:
+def test_a_task_waits_for_a_cpu_before_all_are_busy() -> None:
     shares = [stalls.cpu_some(demand, 2.0) for demand in (0.0, 0.5, 1.0, 2.0, 3.0, 40.0)]
     assert shares[0] == 0.0
     # P(more than two of a Poisson number) for 0.5 and 1.
@@ -613,4 +613,4 @@ def test_files_read_for_the_first_time_leave_those_of_others_alone() -> None:
     assert twin.nodes.wanted[1].sum(axis=0).mean() == pytest.approx(102.4e3, rel=0.01)
     assert twin.nodes.resident.sum(axis=(0, 1)).min() > 0.98 * (600 << 20) / 4096, "all is taken"
     kept = twin.nodes.resident[0].sum(axis=0) / before
-    assert kept.min() > 0.95, "it takes what is free and then pushes out its own"
+    assert kept.min() > 0.95, "first reads evicted pages of other groups"

@@ -1,12 +1,13 @@
-"""A frozen trajectory: the twin does what it did when its numbers were checked against numpy.
+"""A frozen trajectory of the twin, which only a deliberate change of its physics may change.
 
-``python tests/env/twin/test_twin_golden.py`` freezes it anew, after a change that is meant to
-change the twin's physics. What was frozen first had been computed by the implementation on numpy
-arrays that came before the compiled one. Changed since: sharing out, which took what rounding had
-left of an exhausted pool for pages; dirty pages, which reclaim now has written where memory is
-short or a group is at its limit; reads, which wait behind those of others, and of which few
-requests meet a whole one; what a group at its limit pays for making room; and files that a program
-reads for the first time, which are no refaults and come as fast as the disk gives them.
+``python tests/env/twin/test_twin_golden.py`` freezes it again after such a change. The first one
+was computed by an implementation on numpy arrays, older than the compiled one. Changes since then:
+
+- Reclaim no longer takes rounding errors of an exhausted pool for pages.
+- Reclaim writes dirty pages where memory is short or a group is at its limit.
+- Reads wait behind those of other groups, and few requests wait for a whole read.
+- A group at its limit is charged for making room.
+- First reads of files are no refaults, and are as fast as the disk.
 """
 
 from __future__ import annotations
@@ -106,31 +107,31 @@ NOISES = ("arrivals", "meets", "misses", "hiccups", "spread", "fault_spread")
 
 
 def parameters() -> Array:
-    """One column a node."""
-    found = to_array([TwinParameters()] * NODES)
+    """Return the parameters, one column for each node."""
+    values_of_nodes = to_array([TwinParameters()] * NODES)
     for name, values in SETTINGS.items():
-        found[PARAMETER_NAMES.index(name)] = values
-    return found
+        values_of_nodes[PARAMETER_NAMES.index(name)] = values
+    return values_of_nodes
 
 
 def scattered(tick: int, salt: int, *shape: int) -> Array:
-    """Numbers between 0 and 1 that look random and are the same everywhere."""
+    """Return numbers in [0, 1] that look random and are the same on every machine."""
     count = int(np.prod(shape))
     place = 1.0 + np.arange(count) + 1000.0 * tick + 77.0 * salt
     return np.asarray((np.modf(np.sqrt(place) * 1234.567)[0]).reshape(shape))
 
 
 def noise(tick: int) -> dict[str, Array]:
-    """What :class:`~stallward.env.twin.physics.state.Noise` holds in a tick."""
-    found = {name: scattered(tick, k, 4, NODES) for k, name in enumerate(NOISES)}
-    found["arrivals"] = np.floor(1.7 * found["arrivals"])
+    """Return the values of :class:`~stallward.env.twin.physics.state.Noise` in a tick."""
+    numbers = {name: scattered(tick, k, 4, NODES) for k, name in enumerate(NOISES)}
+    numbers["arrivals"] = np.floor(1.7 * numbers["arrivals"])
     for name in ("spread", "fault_spread"):
-        found[name] = 4.0 * found[name] - 2.0
-    return {**found, "device": 3.0 * scattered(tick, 99, NODES) - 1.5}
+        numbers[name] = 4.0 * numbers[name] - 2.0
+    return {**numbers, "device": 3.0 * scattered(tick, 99, NODES) - 1.5}
 
 
 def levers(tick: int) -> tuple[NDArray[np.bool_], Array, Array, tuple[Array, Array]]:
-    """What :meth:`TwinBatch.tick` is given: other settings every seven ticks."""
+    """Return the arguments of :meth:`TwinBatch.tick`, which change every seven ticks."""
     paused = scattered(tick // 7, 200, 4, NODES) < 0.25
     size = 4_000.0 + 60_000.0 * scattered(tick // 7, 201, 4, NODES)
     limits = np.where(scattered(tick // 7, 202, 4, NODES) < 0.5, np.inf, size)
@@ -140,7 +141,7 @@ def levers(tick: int) -> tuple[NDArray[np.bool_], Array, Array, tuple[Array, Arr
 
 
 def started() -> TwinBatch:
-    """The nodes at the start of the trajectory."""
+    """Make the nodes at the start of the trajectory."""
     twin = TwinBatch(SCENARIOS, NODES, seed=0)
     which = np.array([0, 0, 0, 1, 1, 0])
     twin.reset(
@@ -150,9 +151,9 @@ def started() -> TwinBatch:
 
 
 def play() -> dict[str, Array]:
-    """The trajectory: what is kept, every few ticks."""
+    """Return the trajectory: the fields in ``KEPT``, every few ticks."""
     twin = started()
-    found: dict[str, list[Array]] = {name: [] for name in KEPT}
+    series: dict[str, list[Array]] = {name: [] for name in KEPT}
     for tick in range(TICKS):
         for name, values in noise(tick).items():
             setattr(twin.noise, name, values)
@@ -161,11 +162,11 @@ def play() -> dict[str, Array]:
         twin.advance(new_noise=False)
         if tick % KEPT_EVERY == KEPT_EVERY - 1:
             for name in KEPT:
-                found[name].append(getattr(twin.nodes, name))
-    return {name: np.array(values) for name, values in found.items()}
+                series[name].append(getattr(twin.nodes, name))
+    return {name: np.array(values) for name, values in series.items()}
 
 
-def test_the_twin_goes_the_way_it_went() -> None:
+def test_the_twin_follows_the_frozen_trajectory() -> None:
     with np.load(FROZEN) as frozen:
         for name, values in play().items():
             np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""One twin node as rules see it: what is available, who is scored highest, and what comes back."""
+"""One twin node as rules see it: available memory, OOM scores, stalls, and restarted programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def node_of(*programs: SlotProgram, **changes: object) -> TwinNode:
 
 
 def run(node: TwinNode, seconds: float, desired: DesiredState = RUN) -> list[float]:
-    """Memory of the first slot at every tick."""
+    """Return the memory of the first slot at every tick."""
     held = []
     for _ in range(round(10 * seconds)):
         node.step(desired)
@@ -31,7 +31,7 @@ def run(node: TwinNode, seconds: float, desired: DesiredState = RUN) -> list[flo
     return held
 
 
-def test_what_is_terminated_is_gone_but_for_loops_that_run_a_program() -> None:
+def test_a_terminated_program_is_gone_unless_a_loop_runs_it() -> None:
     for restarts in (False, True):
         node = node_of(replace(HOG, restarts=restarts))
         before = run(node, 10.0)[-1]
@@ -46,17 +46,17 @@ def test_what_is_terminated_is_gone_but_for_loops_that_run_a_program() -> None:
             assert node.sample().processes == ()
 
 
-def test_what_somebody_starts_again_was_not_ended_for_longer() -> None:
+def test_a_terminated_program_runs_again_from_its_next_scheduled_start() -> None:
     node = node_of(replace(HOG, running=(1.0,) * 10 + (0.0,) * 5))
     run(node, 5.0)
     held = run(node, 0.1, END) + run(node, 25.0)
     at_s = 5.0 + 0.1 * np.arange(1, 1 + len(held))
     held_bytes = np.array(held)
-    assert held_bytes[at_s < 14.9].max() == 0.0, "until it would have ended anyway"
-    assert held_bytes[(at_s > 16.0) & (at_s < 24.9)].min() > 0.0, "the next one is another"
+    assert held_bytes[at_s < 14.9].max() == 0.0, "it runs again before its next start"
+    assert held_bytes[(at_s > 16.0) & (at_s < 24.9)].min() > 0.0, "it does not run again"
 
 
-def test_what_is_available_of_a_full_zone_changes_as_its_lists_do() -> None:
+def test_the_share_of_inactive_file_pages_changes_like_the_recorded_one() -> None:
     node = node_of(inactive_file_shares=(0.0, 0.2, 0.4))
     shares = []
     for _ in range(2000):
@@ -68,36 +68,36 @@ def test_what_is_available_of_a_full_zone_changes_as_its_lists_do() -> None:
     assert 0.0 <= min(shares) < 0.02
     assert 0.38 < max(shares) <= 0.4
     assert 0.15 < np.median(shares) < 0.25
-    assert len(set(np.round(shares, 4))) <= 2000 / 5 + 1, "not in every tick"
+    assert len(set(np.round(shares, 4))) <= 2000 / 5 + 1, "it changes in every tick"
 
 
-def test_stalls_come_one_by_one_and_none_is_lost() -> None:
+def test_stalls_are_reported_in_bursts_and_none_is_lost() -> None:
     node = node_of(HOG, HOG)
-    totals, told = [], []
+    totals, reported = [], []
     limited = DesiredState(slots=tuple(SlotDesire(limit_bytes=120 << 20) for _ in range(2)))
     for _ in range(600):
         node.step(limited)
         psi = node.sample().zone.psi
-        told.append((psi.memory_some_us or 0, psi.memory_full_us or 0, psi.io_some_us or 0))
+        reported.append((psi.memory_some_us or 0, psi.memory_full_us or 0, psi.io_some_us or 0))
         totals.append(node.frame().node[1])
-    some = np.array(told)[:, 0]
-    assert (np.diff(np.array(told), axis=0) >= 0).all()
+    some = np.array(reported)[:, 0]
+    assert (np.diff(np.array(reported), axis=0) >= 0).all()
     assert (np.array(totals) - some >= -1.0).all()
     assert np.max(np.array(totals) - some) < 50.0 * 1e6 * TwinParameters().read_latency_s
     assert some[-1] > 0
 
 
-def test_where_there_is_less_than_a_stall_in_a_tick_most_ticks_have_none() -> None:
+def test_if_stalls_are_rarer_than_ticks_most_ticks_report_none() -> None:
     node = node_of(replace(HOG, anon_pages=(62_410.0,)))  # a few pages too many
     run(node, 20.0)
-    rises, flows = 0, 0
+    reported_rises, exact_rises = 0, 0
     for _ in range(600):
-        before, flowed = node.sample().zone.psi.memory_some_us, node.frame().node[1]
+        reported_us, exact_us = node.sample().zone.psi.memory_some_us, node.frame().node[1]
         node.step(RUN)
-        rises += node.sample().zone.psi.memory_some_us != before
-        flows += node.frame().node[1] > flowed
-    assert flows == 600
-    assert 50 < rises < 250
+        reported_rises += node.sample().zone.psi.memory_some_us != reported_us
+        exact_rises += node.frame().node[1] > exact_us
+    assert exact_rises == 600
+    assert 50 < reported_rises < 250
 
 
 def test_programs_of_about_the_same_size_have_the_same_score_on_a_large_machine() -> None:

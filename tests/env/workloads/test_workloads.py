@@ -1,4 +1,4 @@
-"""The programs of scenarios: compiled, started and asked, small and without pressure."""
+"""Programs of scenarios are compiled, started and sent requests, without pressure."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_hog_is_not_held_up_by_a_full_fifo(programs: Path, tmp_path: Path) -> 
     writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
     with contextlib.suppress(BlockingIOError):
         while True:
-            os.write(writer, bytes(4096))  # full from the start; nobody reads
+            os.write(writer, bytes(4096))  # full from the start, and never read
     argv = ("--program", "4", "--rate", "100", "--file", str(data), "--report", str(fifo))
     try:
         with running(str(programs / "dirty"), *argv) as hog:
@@ -183,7 +183,7 @@ def test_a_hog_refuses_what_it_does_not_understand(
 
 
 def serve_slowly(path: Path, stall_s: float, seen: list[bytes] | None = None) -> threading.Thread:
-    """A server that answers at once, but stalls for a while before its 5th answer."""
+    """Start a server that answers at once, but stalls before one of its answers."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()

@@ -1,4 +1,4 @@
-"""Servers and programs that nobody here wrote: filled, served, repeated and measured."""
+"""Servers and programs of other projects are filled, served, repeated and measured."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def needed(program: str, package: str) -> str:
-    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
+    path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if path is None:
         pytest.skip(f"{program} is not installed; try `apt-get install {package}`")
-    return found
+    return path
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def serving(ready: Path, *argv: str) -> Iterator[None]:
 
 
 def arrivals(programs: Path, folder: Path, *options: str, seconds: float) -> np.ndarray:
-    """Scheduled times of a load that nobody answers, from its first on; the schedule only."""
+    """Return the scheduled times of a load without answers, relative to the first."""
     lines = folder / "lines"
     lines.unlink(missing_ok=True)
     path = folder / "s"
@@ -289,8 +289,8 @@ def test_a_build_counts_its_compilers_and_outlives_the_loss_of_one(tmp_path: Pat
         compiler = None
         deadline_s = time.monotonic() + 20
         while compiler is None and time.monotonic() < deadline_s:
-            family = psutil.Process(process.pid).children(recursive=True)
-            compiler = next((p for p in family if p.name() == "cc1"), None)
+            descendants = psutil.Process(process.pid).children(recursive=True)
+            compiler = next((p for p in descendants if p.name() == "cc1"), None)
         assert compiler is not None
         compiler.terminate()
         wait_for(tmp_path, units(tmp_path) + 0.3)

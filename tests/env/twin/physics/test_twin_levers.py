@@ -1,4 +1,4 @@
-"""The twin's levers follow the node's guard and slot tracker, rule by rule."""
+"""The levers of the twin follow the rules of the guard and of the slot tracker."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class OneNode:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
     "budgets",
-    # Off the tick's grid, where rounding would decide.
+    # Not multiples of a tick, with which rounding would decide.
     [
         Budgets(max_pause_s=5.05, min_run_s=0.55, max_pause_share=0.8005),
         Budgets(max_pause_s=1.05, min_run_s=0.55, max_pause_share=0.0505),
@@ -146,7 +146,7 @@ def test_moves_are_counted() -> None:
     assert levers.want_limit_pages[1:3] == [np.inf, 1e8 / 4096]
     levers.pass_tick([1e6] * SLOTS)
     assert paused_share(levers.node, 0) == pytest.approx(0.1 / 60)
-    assert np.isnan(reference_bytes(levers.node, 1)), "none has held anything to speak of"
+    assert np.isnan(reference_bytes(levers.node, 1)), "a group that held little has a reference"
     levers.pass_tick([5e7] * SLOTS)
-    assert np.isnan(reference_bytes(levers.node, 0)), "a paused group shows nothing new"
+    assert np.isnan(reference_bytes(levers.node, 0)), "a paused group changes its reference"
     assert reference_bytes(levers.node, 1) == 5e7

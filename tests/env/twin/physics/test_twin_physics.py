@@ -1,8 +1,8 @@
-"""Laws that the twin keeps whatever its parameters, programs and levers are.
+"""Laws that the twin obeys with all parameters, programs and settings of levers.
 
-Pages are conserved at every tick, and effects are monotone where physics says so. Scenarios and
-parameters are drawn at random, a few hundred nodes at a time; every comparison is made between
-nodes with the same seed, so that both meet the same arrivals and the same luck.
+Pages are conserved at every tick, and effects are monotone where physics demands it. Scenarios and
+parameters are random, for a few hundred nodes at a time. Every comparison is between nodes with
+the same seed, so that both have the same arrivals and the same noise.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MIB = 1 << 20
 PAGES_PER_MIB = 256.0
 ROUNDING_PAGES = 1e-6
 SETTLED_TICKS = 4
-"""After which every lever has taken hold: no delay that a fit allows is longer."""
+"""After so many ticks all levers have taken effect: no delay that a fit allows is longer."""
 
 
 def random_program(rng: np.random.Generator, name: str) -> SlotProgram:
-    """A program that grows and shrinks, comes and goes, touches, fills and streams."""
+    """A program that grows and shrinks, starts and stops, touches, fills and streams."""
     seconds = int(rng.integers(1, 6))
     running = (1.0, *(rng.random(int(rng.integers(0, 5))) < 0.7).astype(float))
     return SlotProgram(
@@ -53,7 +53,7 @@ def random_program(rng: np.random.Generator, name: str) -> SlotProgram:
 
 
 def random_scenario(rng: np.random.Generator, name: str) -> Exogenous:
-    """A node on which the application fits, and hardly anything else; with swap or without."""
+    """A node, with or without swap, on which the application fits and hardly anything else."""
     anon, file, cold = rng.uniform(0.0, 3e4, 3)
     zone_mib = max(rng.uniform(100.0, 700.0), 1.5 * (anon + file) / PAGES_PER_MIB)
     return Exogenous(
@@ -81,13 +81,13 @@ def random_scenario(rng: np.random.Generator, name: str) -> Exogenous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Scenarios, and parameters for nodes that take turns in them."""
+    """Scenarios, and the parameters of nodes that are assigned to them in turn."""
 
     scenarios: tuple[Exogenous, ...]
     parameters: Array
 
     def nodes(self, scenarios: tuple[Exogenous, ...] | None = None) -> TwinBatch:
-        """Nodes in these scenarios or, with the same luck, in others."""
+        """Make nodes of these scenarios or, with the same noise, of other ones."""
         scenarios = scenarios or self.scenarios
         twin = TwinBatch(scenarios, NODES, seed=7)
         which = np.arange(NODES) % len(scenarios)
@@ -105,29 +105,29 @@ def draw(rng: np.random.Generator) -> Draw:
 def run(
     twin: TwinBatch, ticks: int, *, paused: bool = False, limit: Array | float = np.inf
 ) -> None:
-    """Some ticks with the same levers for all slots."""
+    """Let some ticks pass with the same levers for all slots."""
     shape = (SLOTS, twin.batch)
     for _ in range(ticks):
         twin.tick(np.full(shape, paused), np.broadcast_to(limit, shape).astype(float))
 
 
 def swapped_pages(nodes: Arrays) -> Array:
-    """Anonymous pages of each node that are owned and not in memory."""
+    """Return the anonymous pages of each node that are owned but not in memory."""
     return np.asarray((nodes.wanted[:, ANON] - nodes.resident[:, ANON]).sum(axis=0))
 
 
 def assert_pages_are_conserved(nodes: Arrays) -> None:
-    """Every page is in one place, and no place holds more than it has room for."""
+    """Check that every page is in one place, and that no place is overfull."""
     resident, wanted = nodes.resident, nodes.wanted
     assert (resident >= 0.0).all()
-    assert (resident <= wanted + ROUNDING_PAGES).all(), "a page in memory that nobody owns"
+    assert (resident <= wanted + ROUNDING_PAGES).all(), "a page in memory without an owner"
     free = nodes.zone_pages - resident.sum(axis=(0, 1))
     assert (free >= -ROUNDING_PAGES).all(), "more pages in memory than the node has"
     assert (swapped_pages(nodes) <= nodes.swap_pages + ROUNDING_PAGES).all(), "swap overflows"
     assert (nodes.dirty >= 0.0).all()
     assert (nodes.dirty <= resident[:, COLD] + ROUNDING_PAGES).all(), "dirty pages not in memory"
     absent = nodes.has_group == 0.0
-    assert (resident[1:].sum(axis=1)[absent] == 0.0).all(), "pages of a group that is not there"
+    assert (resident[1:].sum(axis=1)[absent] == 0.0).all(), "pages of a slot without a group"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -179,7 +179,7 @@ def test_pages_are_conserved_at_every_decision_under_random_actions(seed: int) -
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_in_swap_was_written_to_it_and_not_read_back(seed: int) -> None:
-    """Exact where working sets keep their size and reclaim always finds what it needs."""
+    """This is exact if working sets keep their size and reclaim always finds enough pages."""
     rng = np.random.default_rng(seed)
     drawn = draw(rng)
     scenarios = tuple(
@@ -204,7 +204,7 @@ def test_what_is_in_swap_was_written_to_it_and_not_read_back(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_paused_group_does_no_work_and_asks_for_no_page(seed: int) -> None:
+def test_a_paused_group_does_no_work_and_demands_no_page(seed: int) -> None:
     rng = np.random.default_rng(seed)
     drawn = draw(rng)
     always_on = tuple(
@@ -218,8 +218,8 @@ def test_a_paused_group_does_no_work_and_asks_for_no_page(seed: int) -> None:
     nodes = twin.nodes
     before = {
         "work": nodes.units.copy(),
-        "time of its own": nodes.cursor_s.copy(),
-        "processor time": nodes.cpu_us[1:].copy(),
+        "own time": nodes.cursor_s.copy(),
+        "CPU time": nodes.cpu_us[1:].copy(),
         "faults": nodes.refault_pages[1:].copy(),
         "stall": nodes.psi_some_us[1 : 1 + SLOTS].copy(),
         "owned pages": nodes.wanted[1:, :COLD].copy(),
@@ -229,23 +229,22 @@ def test_a_paused_group_does_no_work_and_asks_for_no_page(seed: int) -> None:
         run(twin, 1, paused=True)
         after = {
             "work": nodes.units,
-            "time of its own": nodes.cursor_s,
-            "processor time": nodes.cpu_us[1:],
+            "own time": nodes.cursor_s,
+            "CPU time": nodes.cpu_us[1:],
             "faults": nodes.refault_pages[1:],
             "stall": nodes.psi_some_us[1 : 1 + SLOTS],
             "owned pages": nodes.wanted[1:, :COLD],
         }
         for what, value in before.items():
             np.testing.assert_array_equal(after[what], value, err_msg=what)
-        assert (nodes.resident[1:] <= held).all(), "it takes no page; others may take its"
+        assert (nodes.resident[1:] <= held).all(), "a paused group gained pages"
         held = nodes.resident[1:].copy()
 
 
 def with_room_for_all(scenario: Exogenous) -> Exogenous:
-    """The scenario on a node where all that ever runs fits, with a tenth to spare.
+    """Return the scenario on a node that has room for all programs and a tenth more.
 
-    Streams write: what a program reads for the first time the twin counts as stall, though the
-    kernel would not.
+    Streams only write, because the twin counts first reads as stall, which the kernel does not.
     """
     span_pages = 5e4
     slots = tuple(
@@ -265,7 +264,7 @@ def with_room_for_all(scenario: Exogenous) -> Exogenous:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_without_pressure_nobody_stalls_or_faults(seed: int) -> None:
+def test_without_pressure_no_group_stalls_or_faults(seed: int) -> None:
     drawn = draw(np.random.default_rng(seed))
     twin = drawn.nodes(tuple(with_room_for_all(scenario) for scenario in drawn.scenarios))
     run(twin, 200)
@@ -276,13 +275,13 @@ def test_without_pressure_nobody_stalls_or_faults(seed: int) -> None:
     assert nodes.psi_full_us.max() < 1.0
     assert nodes.refault_pages.max() < 0.001
     assert nodes.swap_out_pages.max() == 0.0
-    assert (nodes.units.sum(axis=0) > 0.0).all(), "and yet they worked"
+    assert (nodes.units.sum(axis=0) > 0.0).all(), "the programs did no work"
 
 
 def application_faults(twin: TwinBatch) -> tuple[Array, NDArray[np.bool_]]:
-    """Pages that each node's application read again for a request, and which kept up with them.
+    """Return the refaults per request of each node's application, and which nodes keep up.
 
-    Where requests pile up fewer are served, and what is not served does not fault.
+    Where requests pile up, fewer are served, and those not served do not fault.
     """
     arrived, queued = twin.pooled.sum(axis=0), twin.nodes.queued
     per_request = twin.nodes.refault_pages[0] / np.maximum(arrived - queued, 1.0)
@@ -291,7 +290,7 @@ def application_faults(twin: TwinBatch) -> tuple[Array, NDArray[np.bool_]]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_less_memory_never_gives_an_application_fewer_faults(seed: int) -> None:
-    """With the node to itself: a background that thrashes does less, and so may leave more."""
+    """The application is alone: a background that thrashes works less, and may leave it more."""
     drawn = draw(np.random.default_rng(seed))
     more, faulting = np.zeros(NODES), 0
     for share in (1.0, 0.9, 0.7, 0.5, 0.35, 0.2):
@@ -306,7 +305,7 @@ def test_less_memory_never_gives_an_application_fewer_faults(seed: int) -> None:
         assert not fewer.any(), f"with {share:.0%} of the memory: {faults[fewer]}, {more[fewer]}"
         faulting = int((keeps_up & (faults > 1.0)).sum())
         more = faults
-    assert faulting > 10, "the smallest nodes are too small for many"
+    assert faulting > 10, "too few applications fault on the smallest nodes"
 
 
 @pytest.mark.parametrize("pool", ["anon_pages", "file_pages"])
@@ -314,7 +313,7 @@ def test_less_memory_never_gives_an_application_fewer_faults(seed: int) -> None:
 def test_a_tighter_limit_never_gives_a_program_fewer_faults_for_its_work(
     seed: int, pool: str
 ) -> None:
-    """With pages of one kind: of two, a tighter limit may take those that cost less to read."""
+    """Pages are of one kind: of two, a tighter limit may take those that are cheaper to read."""
     rng = np.random.default_rng(seed)
     drawn = draw(rng)
     owned = rng.uniform(1e3, 6e4, SCENARIOS)
@@ -339,7 +338,7 @@ def test_a_tighter_limit_never_gives_a_program_fewer_faults_for_its_work(
         limit = share * owned[np.arange(NODES) % SCENARIOS]
         run(twin, 300, limit=limit)
         faults = twin.nodes.refault_pages[1] / np.maximum(twin.nodes.units[0], 1e-9)
-        # To a thousandth: where nearly every touch misses, the start alone makes a difference.
+        # Within a thousandth: where nearly every touch misses, the start makes such a difference.
         fewer = faults < more - 1e-3 * (1.0 + more)
         assert not fewer.any(), f"at {share:.0%}: {faults[fewer]}, {more[fewer]}"
         more = faults

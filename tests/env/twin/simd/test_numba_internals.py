@@ -1,4 +1,4 @@
-"""The internals of numba that vector code relies on: they are as they were when it was written."""
+"""The internals of numba that the vector compiler relies on are still there, and unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INTERNALS = Path(numba_internals.__file__)
 
 
 def changed(what: str) -> str:
-    """What to say where numba is not as it was."""
+    """Return the message for a change in numba."""
     return (
         f"numba {numba.__version__} {what}. Adapt {INTERNALS.parent} to it, or leave this version "
         f"out of numba_version.py and pyproject.toml."
@@ -91,12 +91,12 @@ def test_a_numba_without_these_internals_is_refused_as_an_unknown_version() -> N
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_classes_have_the_members_that_are_used_or_replaced(owner: Any, names: list[str]) -> None:
+def test_classes_have_the_members_that_are_used(owner: Any, names: list[str]) -> None:
     missing = [name for name in names if not hasattr(owner, name)]
     assert not missing, changed(f"has no {', '.join(missing)} in {owner!r}")
 
 
-def test_a_place_for_compiled_code_is_asked_for_what_ours_answers() -> None:
+def test_our_cache_locator_has_all_methods_that_numba_calls() -> None:
     locator = numba_internals.CacheLocator
     asked = {
         name
@@ -105,8 +105,8 @@ def test_a_place_for_compiled_code_is_asked_for_what_ours_answers() -> None:
     }
     answered = {"get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"}
     assert asked <= answered, changed(f"asks a cache locator for {sorted(asked - answered)}")
-    found = list(inspect.signature(locator.from_function).parameters)
-    assert len(found) == 2, changed(f"calls from_function with {found}")
+    parameters = list(inspect.signature(locator.from_function).parameters)
+    assert len(parameters) == 2, changed(f"calls from_function with {parameters}")
 
 
 def _three_times(x: float) -> float:
@@ -114,7 +114,7 @@ def _three_times(x: float) -> float:
 
 
 def _compiled_anew(kernel: Callable[[float], float]) -> bool:
-    """Whether calling a kernel for the first time compiles it; else it comes from the disk."""
+    """Call a kernel for the first time; return whether that compiled it, or read it from disk."""
     assert kernel(2.0) == 6.0
     stats: Any = kernel.stats  # type: ignore[attr-defined]
     hits, misses = sum(stats.cache_hits.values()), sum(stats.cache_misses.values())

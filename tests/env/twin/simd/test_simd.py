@@ -1,4 +1,4 @@
-"""Model code on eight nodes at once: what Python says of one node, compiled code says of each."""
+"""Model code gives the same for eight nodes at once, compiled, as for one node in Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 class Example:
     x: float
     y: float
-    found: Annotated[Rows, 14]
+    results: Annotated[Rows, 14]
     grid: Annotated[Rows, 2, 3]
 
 
@@ -45,25 +45,25 @@ def _compute(state: Array, small: NDArray[np.uint8]) -> None:
     for at in range(0, state.shape[0] * WIDTH, WIDTH):
         node = example_at(state, at)
         x, y = node.x, node.y
-        node.found[0] = elementary.exp(x)
-        node.found[1] = elementary.log(y)
-        node.found[2] = elementary.power(y, x)
-        node.found[3] = elementary.log_of_one_plus(y)
-        node.found[4] = elementary.remainder(y, 0.7)
-        node.found[5] = values.minimum(x, y) + values.maximum(x, 1.0)
-        node.found[6] = values.where((x > 0.0) & (y < 2.0) | values.is_nan(x), 1.0, -x)
-        node.found[7] = values.floor(x) + values.square_root(y)
+        node.results[0] = elementary.exp(x)
+        node.results[1] = elementary.log(y)
+        node.results[2] = elementary.power(y, x)
+        node.results[3] = elementary.log_of_one_plus(y)
+        node.results[4] = elementary.remainder(y, 0.7)
+        node.results[5] = values.minimum(x, y) + values.maximum(x, 1.0)
+        node.results[6] = values.where((x > 0.0) & (y < 2.0) | values.is_nan(x), 1.0, -x)
+        node.results[7] = values.floor(x) + values.square_root(y)
         one, other = elementary.normals(values.minimum(y / 10.0, 0.999), values.minimum(y, 0.99))
-        node.found[8], node.found[9] = one, other
+        node.results[8], node.results[9] = one, other
         shared = local_rows(2)
         shared[0], shared[1] = 3.0, x
-        node.found[10] = shared[0] + shared[1]
+        node.results[10] = shared[0] + shared[1]
         for lane in range(WIDTH):
-            set_lane(node.found, 11, lane, value_of_lane(x, lane) * lane)
-        add_to_lane(node.found, 11, 3, 100.0)
-        raise_lane(node.found, 11, 2, 50.0)
-        node.found[12] = exchange(small, at, 2.0 + values.floor(y))
-        node.found[13] = values.where(values.anywhere(x > 4.9), 1.0, 0.0)
+            set_lane(node.results, 11, lane, value_of_lane(x, lane) * lane)
+        add_to_lane(node.results, 11, 3, 100.0)
+        raise_lane(node.results, 11, 2, 50.0)
+        node.results[12] = exchange(small, at, 2.0 + values.floor(y))
+        node.results[13] = values.where(values.anywhere(x > 4.9), 1.0, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +82,14 @@ def test_elementary_functions_are_exact_compiled_and_in_python(
     computed: tuple[Arrays, NDArray[np.uint8]],
 ) -> None:
     example, _ = computed
-    x, y, found = example.x, example.y, example.found
+    x, y, results = example.x, example.y, example.results
     size = np.sqrt(-2.0 * np.log1p(-np.minimum(y / 10.0, 0.999)))
     turn = 2.0 * np.pi * np.minimum(y, 0.99)
     expected = [np.exp(x), np.log(y), y**x, np.log1p(y), y % 0.7]
     for row, values_ in enumerate(expected):
-        np.testing.assert_allclose(found[row], values_, rtol=1e-14, atol=1e-15)
-    np.testing.assert_allclose(found[8], size * np.cos(turn), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(found[9], size * np.sin(turn), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(results[row], values_, rtol=1e-14, atol=1e-15)
+    np.testing.assert_allclose(results[8], size * np.cos(turn), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(results[9], size * np.sin(turn), rtol=1e-12, atol=1e-14)
     for n in range(0, 1000, 97):
         one, other = float(x[n]), float(y[n])
         alone: list[Any] = [
@@ -99,25 +99,25 @@ def test_elementary_functions_are_exact_compiled_and_in_python(
             elementary.log_of_one_plus(other),
             elementary.remainder(other, 0.7),
         ]
-        np.testing.assert_allclose(alone, found[:5, n], rtol=1e-14)
+        np.testing.assert_allclose(alone, results[:5, n], rtol=1e-14)
     assert elementary.power(0.0, 0.0) == 1.0
     assert elementary.power(0.0, 2.0) == 0.0
 
 
 def test_choices_and_single_nodes(computed: tuple[Arrays, NDArray[np.uint8]]) -> None:
     example, small = computed
-    x, y, found = example.x, example.y, example.found
-    np.testing.assert_array_equal(found[5], np.minimum(x, y) + np.maximum(x, 1.0))
-    np.testing.assert_array_equal(found[6], np.where((x > 0.0) & (y < 2.0), 1.0, -x))
-    np.testing.assert_array_equal(found[7], np.floor(x) + np.sqrt(y))
-    np.testing.assert_array_equal(found[10], 3.0 + x)
+    x, y, results = example.x, example.y, example.results
+    np.testing.assert_array_equal(results[5], np.minimum(x, y) + np.maximum(x, 1.0))
+    np.testing.assert_array_equal(results[6], np.where((x > 0.0) & (y < 2.0), 1.0, -x))
+    np.testing.assert_array_equal(results[7], np.floor(x) + np.sqrt(y))
+    np.testing.assert_array_equal(results[10], 3.0 + x)
     lane = np.arange(1000) % WIDTH
     single = x * lane + 100.0 * (lane == 3)
-    np.testing.assert_allclose(found[11], np.where(lane == 2, np.maximum(single, 50.0), single))
-    np.testing.assert_array_equal(found[12], np.arange(1000) % 256)
+    np.testing.assert_allclose(results[11], np.where(lane == 2, np.maximum(single, 50.0), single))
+    np.testing.assert_array_equal(results[12], np.arange(1000) % 256)
     np.testing.assert_array_equal(small[:1000], 2 + np.floor(y))
     any_of_eight = np.repeat((x > 4.9).reshape(-1, WIDTH).any(axis=1), WIDTH)
-    np.testing.assert_array_equal(found[13], any_of_eight)
+    np.testing.assert_array_equal(results[13], any_of_eight)
 
 
 def test_fields_are_read_as_copies_and_set_whole() -> None:
