@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -32,5 +33,6 @@ def test_a_program_is_nice_within_its_session_and_its_session_is(
     program = start("shown", Command(argv=("sh", "-c", SHOW), nice=nice), group, places)
     assert program.process.wait(timeout=20) == 0, program.log.read_text()
     *niceness, entered, itself = program.log.read_text().split()
-    assert niceness == [str(nice)] * (1 + SESSION.exists())
+    of_program, of_session = str(os.nice(0) + nice), [str(nice)] * SESSION.exists()
+    assert niceness == [of_program, *of_session]
     assert entered == itself, "it enters its group before it runs"
