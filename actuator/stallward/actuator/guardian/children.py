@@ -33,7 +33,7 @@ _TYPE = socket.SOCK_SEQPACKET
 _SILENCE_S = 2.0
 """The time without a message from the loop after which the service reports it as not serving."""
 _SILENT_TICKS = 3.0
-"""The same time as a number of the longest ticks, if that is longer."""
+"""That time in the longest ticks; the longer of the two counts."""
 
 
 class Channels:

@@ -65,13 +65,13 @@ class _FeaturePlan:
 
 
 def _columns(*parts: dict[str, int]) -> dict[str, int]:
-    """Where what is in a row made of ``parts``; the first part that has a name wins."""
-    found: dict[str, int] = {}
+    """The column of each name in a row made of ``parts``; the first part that has a name wins."""
+    columns: dict[str, int] = {}
     start = 0
     for part in parts:
-        found = {name: start + index for name, index in part.items()} | found
+        columns = {name: start + index for name, index in part.items()} | columns
         start += len(part)
-    return found
+    return columns
 
 
 _CONSTANT: Final = {name: index for index, name in enumerate(CONSTANTS)}

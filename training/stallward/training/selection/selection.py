@@ -109,13 +109,13 @@ class Selection:
         return [twin.scenario.name for twin in self.validation.twins]
 
     def with_nodes(self, episodes: int, seed: int) -> Selection:
-        """The same selection on other nodes, ``episodes`` of each scenario."""
+        """Repeat the selection on other nodes, ``episodes`` of each scenario."""
         validation = replace(self.validation, episodes=episodes, seed=seed)
         training = self.training and replace(self.training, episodes=episodes, seed=seed)
         return Selection(validation=validation, training=training)
 
     def on_fresh_nodes(self) -> Selection:
-        """The same selection on as many new nodes, for an unbiased evaluation of the choice.
+        """Repeat the selection on as many new nodes, for an unbiased evaluation of the choice.
 
         On the nodes that it was chosen on, the best of several looks better than it is.
         """

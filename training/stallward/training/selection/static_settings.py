@@ -39,7 +39,7 @@ class StaticSettings:
     """What the application suffered, ``(len(SUFFERED), settings, len(twins))``."""
 
     def only(self, which: slice) -> StaticSettings:
-        """The same settings on some of the twins."""
+        """Keep all settings, and some of the twins."""
         return replace(self, progress=self.progress[:, which], suffered=self.suffered[:, :, which])
 
     def best(self, constraints: Constraints) -> NDArray[np.int64]:
