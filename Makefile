@@ -2,6 +2,10 @@
 .PHONY: demo check test test-live-busy test-lowest test-vm docs diagrams fuzz setup proto recordings \
   policy clean help
 
+# Byte code is kept whatever the caller's environment says: without it every process compiles torch
+# and scipy anew, and the tests take twice as long.
+export PYTHONDONTWRITEBYTECODE :=
+
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
