@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -104,17 +105,22 @@ def test_the_actor_does_what_was_demonstrated() -> None:
 
 
 def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> None:
-    logits = torch.zeros(1, sum(ACTION_SIZES), requires_grad=True)
+    """There the gradient is zero; the objective is concave, so no other policy is better."""
     heads, wanted = Heads(ACTION_SIZES), torch.zeros(1, len(ACTION_SIZES), dtype=torch.long)
-    optimiser = torch.optim.Adam([logits], lr=0.1)
-    for _ in range(300):
-        optimiser.zero_grad()
-        loss = -heads.proba_distribution(logits).smoothed_log_prob(wanted, 0.12).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    probability = heads.proba_distribution(logits)._log.exp()[0, :, 0].tolist()
-    for found, choices in zip(probability, ACTION_SIZES, strict=True):
-        assert found == pytest.approx(1.0 - 0.12 + 0.12 / choices, abs=0.01)
+    shares = [
+        [1.0 - 0.12 + 0.12 / choices] + [0.12 / choices] * (choices - 1)
+        for choices in ACTION_SIZES
+    ]
+    best = torch.tensor([list(chain.from_iterable(shares))]).log()
+
+    def gradient(logits: torch.Tensor) -> torch.Tensor:
+        logits = logits.clone().requires_grad_()
+        objective = heads.proba_distribution(logits).smoothed_log_prob(wanted, 0.12).sum()
+        (slope,) = torch.autograd.grad(objective, logits)
+        return slope.abs().max()
+
+    assert gradient(best) < 1e-6
+    assert gradient(torch.zeros_like(best)) > 0.1
 
 
 @pytest.mark.slow
