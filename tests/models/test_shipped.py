@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.env.recording.recording import load_recording
+from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import find_scenarios
 from stallward.env.twin.inputs.fitted import load_fitted
@@ -17,8 +17,15 @@ RECORDINGS = Path(__file__).parents[2] / "recordings"
 _MAX_BYTES = 24 * 1000 * 1000
 
 
-def test_every_recorded_scenario_outside_the_test_split_has_a_readable_twin() -> None:
-    recorded = {load_recording(f.parent).run.scenario for f in RECORDINGS.glob("*/run.json")}
+@pytest.fixture(scope="module")
+def recordings() -> tuple[Recording, ...]:
+    return tuple(load_recording(file.parent) for file in sorted(RECORDINGS.glob("*/run.json")))
+
+
+def test_every_recorded_scenario_outside_the_test_split_has_a_readable_twin(
+    recordings: tuple[Recording, ...],
+) -> None:
+    recorded = {recording.run.scenario for recording in recordings}
     assert recorded <= {scenario.name for scenario in find_scenarios()}
     part_of = load_split().part_of_name
     assert set(twin_names()) == {name for name in recorded if part_of(name) != "test"}
@@ -38,8 +45,9 @@ def test_the_default_policy_loads_and_its_card_belongs_to_it() -> None:
     assert hashlib.sha256(path.read_bytes()).hexdigest() in card
 
 
-def test_there_are_enough_recordings_of_real_pressure_and_all_are_readable() -> None:
-    recordings = [load_recording(file.parent) for file in sorted(RECORDINGS.glob("*/run.json"))]
+def test_there_are_enough_recordings_of_real_pressure_and_all_are_readable(
+    recordings: tuple[Recording, ...],
+) -> None:
     together = [
         r.run
         for r in recordings

@@ -49,9 +49,16 @@ def named(name: str, touch_scale: float, read_latency_s: float, service_s: float
 ONE, TWO = named("one", 1.0, 1e-4, 0.005), named("two", 3.0, 2e-4, 0.01)
 
 
-def test_programs_bring_their_parameters_and_applications_theirs() -> None:
+@pytest.fixture(scope="module")
+def made() -> tuple[FittedTwin, ...]:
+    """What is composed of two twins with one seed."""
+    return make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=1)
+
+
+def test_programs_bring_their_parameters_and_applications_theirs(
+    made: tuple[FittedTwin, ...],
+) -> None:
     expected = {"one-a": 1.0, "one-b": 2.0, "two-a": 3.0, "two-b": 6.0}
-    made = make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=1)
     assert len(made) == 12
     for number, twin in enumerate(made):
         source = (ONE, TWO)[number % 2]
@@ -170,12 +177,12 @@ def test_some_applications_lose_what_they_seldom_touch() -> None:
     assert 0.3 < max(losing) <= 0.4
 
 
-def test_the_same_seed_composes_the_same() -> None:
+def test_the_same_seed_composes_the_same(made: tuple[FittedTwin, ...]) -> None:
     again, other = (
         make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=seed) for seed in (1, 2)
     )
-    assert make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=1) == again
-    assert other != again
+    assert again == made
+    assert other != made
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -85,18 +86,28 @@ def scene(
     """A comparison; ``odd`` are the rounds in which ``ppo`` did otherwise."""
     levels = {**LEVELS, **changed}
     levels.pop(without, None)
+    arms = tuple(arm for arm in ARMS if arm in levels)
+    roles = {arm: arm for arm in arms if not arm.startswith("static")}
+    estimated = estimated_once(rounds, arms, tuple(levels.items()), tuple((odd or {}).items()))
+    return ScenarioComparison(estimates=estimated, roles=roles, oracle=oracle)
+
+
+@functools.cache
+def estimated_once(
+    rounds: int,
+    arms: tuple[str, ...],
+    levels: tuple[tuple[str, Level], ...],
+    odd: tuple[tuple[int, Level], ...],
+) -> ComparisonEstimates:
+    """Resampling is most of the time of these tests, and most ask about the same comparison."""
     blocks = {
         name: [
-            block(*((odd or {}).get(r, level) if name == "ppo" else level), seed=17 * r + k)
+            block(*(dict(odd).get(r, level) if name == "ppo" else level), seed=17 * r + k)
             for r in range(rounds)
         ]
-        for k, (name, level) in enumerate(levels.items())
+        for k, (name, level) in enumerate(levels)
     }
-    arms = [arm for arm in ARMS if arm in levels]
-    roles = {arm: arm for arm in arms if not arm.startswith("static")}
-    return ScenarioComparison(
-        estimates=estimate(blocks, arms, slo_ms=None, seed=1), roles=roles, oracle=oracle
-    )
+    return estimate(blocks, arms, slo_ms=None, seed=1)
 
 
 def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() -> None:
