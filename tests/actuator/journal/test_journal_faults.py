@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,15 +211,10 @@ def remount(disk: Path, how: str) -> None:
 
 def asked(held: HeldJournal, entry: JournalEntry, operation: str = "hold") -> bytes:
     """What the guardian answers the loop."""
-    answers: list[bytes] = []
+    answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     line = to_line(entry, "release" if operation == "release" else "hold")
-    held.take(line.encode(), answers.append)
-    held._jobs.put(None)
-    held._writer.join()
-    held._writer = type(held._writer)(target=held._write, daemon=True)
-    held._writer.start()
-    (answer,) = answers
-    return answer
+    held.take(line.encode(), answers.put)
+    return answers.get(timeout=30.0)
 
 
 def test_on_a_full_disk_nothing_new_is_held_and_what_is_there_stays(

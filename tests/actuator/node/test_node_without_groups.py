@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import read_seen
+from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.node import Node
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
 from stallward.agent.registry import make_controller
@@ -34,6 +36,16 @@ from stallward.agent.registry import make_controller
 PROC = Path("/proc")
 # A shell with two children of which one has a child of its own.
 TREE = "sleep 1000 & sh -c 'sleep 1000 & wait' & wait"
+
+
+def session(shell: subprocess.Popen[bytes]) -> set[int]:
+    """The processes of the session that ``shell`` leads: itself and its descendants."""
+    pids = set()
+    for pid in (int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(pid) == shell.pid:
+                pids.add(pid)
+    return pids
 
 
 class Programs:
@@ -61,15 +73,15 @@ class Programs:
         }
         return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
 
-    def stopped(self, node: Node) -> tuple[int, int]:
+    def stopped(self) -> tuple[int, int]:
         """How many processes of the application and of the batch job stand still."""
-        node._forest.refresh()
-        counts = []
-        for tree in node._forest.trees:
-            assert tree is not None
-            found = [read_seen(PROC, pid) for pid in tree.pids()]
-            counts.append(sum(1 for seen in found if seen is not None and seen.stopped))
-        return counts[0], counts[1]
+        app, batch = (
+            [read_seen(PROC, pid) for pid in session(shell)] for shell in (self.app, self.batch)
+        )
+        return (
+            sum(1 for seen in app if seen is not None and seen.stopped),
+            sum(1 for seen in batch if seen is not None and seen.stopped),
+        )
 
     def end(self) -> None:
         for process in (self.app, self.batch):
@@ -86,31 +98,27 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
         started.end()
 
 
-def wait_stopped(programs: Programs, node: Node, wanted: tuple[int, int]) -> bool:
+def wait_stopped(programs: Programs, wanted: tuple[int, int]) -> bool:
     deadline_s = time.monotonic() + 5.0
-    while programs.stopped(node) != wanted:
+    while programs.stopped() != wanted:
         if time.monotonic() > deadline_s:
             return False
         time.sleep(0.005)
     return True
 
 
-def settle(programs: Programs, node: Node) -> None:
+def settle(programs: Programs) -> None:
     """Wait until both shells have started all their children."""
     deadline_s = time.monotonic() + 5.0
-    while time.monotonic() < deadline_s:
-        node._forest.refresh()
-        trees = [tree for tree in node._forest.trees if tree is not None]
-        if [len(tree.pids()) for tree in trees] == [4, 4]:
-            return
+    while [len(session(shell)) for shell in (programs.app, programs.batch)] != [4, 4]:
+        assert time.monotonic() < deadline_s
         time.sleep(0.01)
-    raise AssertionError([tree.pids() for tree in trees])
 
 
 def test_a_node_without_groups_senses_and_pauses(programs: Programs) -> None:
     held: list[object] = []
     node = Node(programs.config(), lambda *entries: held.extend(entries))
-    settle(programs, node)
+    settle(programs)
     assert node.hierarchy.kind == "none"
     sample = node.read(0, time.monotonic())
     assert sample.zone.memory_usage_bytes is not None
@@ -122,16 +130,16 @@ def test_a_node_without_groups_senses_and_pauses(programs: Programs) -> None:
     for sequence in range(3):
         node.apply(paused, sample, time.monotonic())
         sample = node.read(sequence, time.monotonic())
-    assert wait_stopped(programs, node, (0, 4))
+    assert wait_stopped(programs, (0, 4))
     assert node.tracker.states(time.monotonic())[0].paused
     assert node.anything_held()
     assert node.read(4, time.monotonic()).slots[0].frozen is True
     node.apply(RELEASED, sample, time.monotonic())
-    assert wait_stopped(programs, node, (0, 0))
+    assert wait_stopped(programs, (0, 0))
     assert not node.tracker.states(time.monotonic())[0].paused
     node.apply(paused, sample, time.monotonic())
     assert node.close()
-    assert wait_stopped(programs, node, (0, 0))
+    assert wait_stopped(programs, (0, 0))
 
 
 def test_what_a_tree_lacks_is_said(programs: Programs) -> None:
@@ -145,7 +153,7 @@ def test_what_a_tree_lacks_is_said(programs: Programs) -> None:
 @pytest.mark.parametrize("spec", ["none", "latd", "latd-cgroup", "static:pause=all", "excite"])
 def test_rules_decide_finitely_on_a_node_without_groups(programs: Programs, spec: str) -> None:
     node = Node(programs.config(), lambda *_entries: None)
-    settle(programs, node)
+    settle(programs)
     engine = Engine(
         settings=node.settings(frozenset({os.getpid()})),
         rule=make_controller(spec),
@@ -160,22 +168,19 @@ def test_rules_decide_finitely_on_a_node_without_groups(programs: Programs, spec
             assert not outcome.fallback, outcome.reasons
             node.apply(replace(outcome.granted, tuning=RELEASED.tuning), sample, time.monotonic())
         if spec == "static:pause=all":
-            assert wait_stopped(programs, node, (0, 4))
+            assert wait_stopped(programs, (0, 4))
     finally:
         assert node.close()
 
 
 def test_latd_sees_the_processes_of_a_tree(programs: Programs) -> None:
     node = Node(programs.config(), lambda *_entries: None)
-    settle(programs, node)
+    settle(programs)
     node.sampler.needs_processes = True
     processes = node.read(0, time.monotonic()).processes
     assert processes is not None
-    application, tree = node._forest.trees[:2]
-    assert application is not None
-    assert tree is not None
-    assert {p.pid for p in processes if p.slot == 0} == set(tree.pids())
-    assert {p.pid for p in processes if p.slot == -1} == set(application.pids())
+    assert {p.pid for p in processes if p.slot == 0} == session(programs.batch)
+    assert {p.pid for p in processes if p.slot == -1} == session(programs.app)
     node.close()
 
 
@@ -234,11 +239,11 @@ def test_a_tree_beside_groups(programs: Programs) -> None:
     if detect(NodeConfig().paths).kind == "none":
         pytest.skip("this machine has no cgroups")
     node = Node(programs.config(node=NodeConfig()), lambda *_entries: None)
-    settle(programs, node)
+    settle(programs)
     assert node.hierarchy.kind != "none"
     sample = node.read(0, time.monotonic())
     node.apply(DesiredState(slots=(SlotDesire(paused=True),)), sample, time.monotonic())
-    assert wait_stopped(programs, node, (0, 4))
+    assert wait_stopped(programs, (0, 4))
     assert node.close()
     assert json.dumps(node.missing())
 
@@ -247,12 +252,13 @@ def test_the_protected_tree_keeps_a_group_from_being_paused(programs: Programs) 
     from stallward.actuator.kernel.target import protected_pids  # noqa: PLC0415
     from stallward.actuator.levers.base.exempt_processes import ExemptProcesses  # noqa: PLC0415
 
-    node = Node(programs.config(), lambda *_entries: None)
-    settle(programs, node)
-    app, batch = node._forest.trees
+    settle(programs)
+    targets = find_targets(programs.config())
+    targets.forest.refresh()
+    app, batch = targets.forest.trees
     assert app is not None
     assert batch is not None
     exempt = ExemptProcesses(frozenset(), lambda: protected_pids(app))
     batch.members.update(app.members)  # as if the group had been given one of its processes
     assert exempt.within(batch) in app.pids()
-    node.close()
+    targets.forest.close()

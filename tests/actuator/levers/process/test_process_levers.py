@@ -136,11 +136,7 @@ class Held:
 
 
 def settle(lever: Lever, state: DesiredState, now_s: float = 0.0) -> list[LeverResult]:
-    results = list(lever.apply(state, now_s))
-    deadline = time.monotonic() + 20
-    while not lever._worker.wait(time.monotonic() + 1):  # type: ignore[attr-defined]
-        assert time.monotonic() < deadline
-    return results + list(lever.poll(now_s))
+    return [*lever.apply(state, now_s), *lever.finish(time.monotonic() + 20.0)]
 
 
 def nice(value: int | None) -> DesiredState:
