@@ -88,16 +88,11 @@ def bootstrap_quantiles(
     order = np.argsort(values, kind="stable")
     values, owner = values[order], owner[order]
     grid = _grid(values.size)
-    # below[k, g]: how many values of block k are at or below grid point g
-    below = np.zeros((len(pools), grid.size))
+    # below[g, k]: how many values of block k are at or below grid point g
+    below = np.empty((grid.size, len(pools)))
     for k in range(len(pools)):
-        below[k] = np.cumsum(owner == k)[grid]
-    return np.concatenate(
-        [
-            _weighted_quantiles(values[grid], part @ below, quantiles)
-            for part in np.array_split(counts, max(1, counts.shape[0] * grid.size // 4_000_000))
-        ]
-    )
+        below[:, k] = np.cumsum(owner == k)[grid]
+    return _weighted_quantiles(values[grid], below, counts, quantiles)
 
 
 def _grid(size: int) -> NDArray[np.int64]:
@@ -110,19 +105,42 @@ def _grid(size: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([body, top]))
 
 
-def _weighted_quantiles(values: Array, cumulative: Array, quantiles: Sequence[float]) -> Array:
-    """Quantiles of sorted ``values`` whose cumulative counts are the rows of ``cumulative``."""
-    total = cumulative[:, -1]
-    out = np.empty((cumulative.shape[0], len(quantiles)))
+def _weighted_quantiles(
+    values: Array, below: Array, counts: Counts, quantiles: Sequence[float]
+) -> Array:
+    """Quantiles, in every resample, of sorted ``values``.
+
+    Args:
+        values: Sorted.
+        below: How many of each block are at or below each value, ``(len(values), blocks)``.
+        counts: How often each block was drawn, ``(resamples, blocks)``.
+        quantiles: In 0..1.
+    """
+    total = counts @ below[-1]
+    out = np.empty((counts.shape[0], len(quantiles)))
     last = values.size - 1
     for j, q in enumerate(quantiles):
         rank = q * (total - 1.0)
-        lower = np.minimum((cumulative <= np.floor(rank)[:, None]).sum(axis=1), last)
-        upper = np.minimum((cumulative <= np.ceil(rank)[:, None]).sum(axis=1), last)
+        lower = np.minimum(_first_above(np.floor(rank), below, counts), last)
+        upper = np.minimum(_first_above(np.ceil(rank), below, counts), last)
         part = rank - np.floor(rank)
         out[:, j] = (1.0 - part) * values[lower] + part * values[upper]
     out[total <= 0] = np.nan
     return out
+
+
+def _first_above(rank: Array, below: Array, counts: Counts) -> NDArray[np.int64]:
+    """The first value of every resample with more than ``rank`` at or below it, by bisection.
+
+    Adding up what is below every value of every resample takes seven times as long.
+    """
+    size = below.shape[0]
+    low, high = np.zeros(rank.size, dtype=np.int64), np.full(rank.size, size)
+    for _ in range(size.bit_length()):
+        middle = np.minimum((low + high) // 2, size - 1)
+        short = (counts * below[middle]).sum(axis=1) <= rank
+        low, high = np.where(short, middle + 1, low), np.where(short, high, middle)
+    return low
 
 
 def bootstrap_ratio(numerators: Array, denominators: Array, counts: Counts) -> Array:
