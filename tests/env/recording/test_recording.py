@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,8 +63,9 @@ def tick(k: int, rng: np.random.Generator) -> pb.TickRecord:
     return record
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording that no test changes."""
     rng = np.random.default_rng(0)
     scheduled_s = 100.0 + np.cumsum(rng.exponential(1e-3, 60_000))
     start_s = scheduled_s + rng.exponential(1e-4, 60_000)
@@ -78,11 +80,17 @@ def recorded(tmp_path: Path) -> Path:
         time_s=np.tile(100.0 + 0.1 * np.arange(750), 2),
         units=np.tile(3.0 * np.arange(750.0), 2),
     )
-    path = tmp_path / "one"
+    path = tmp_path_factory.mktemp("recorded") / "one"
     write_recording(
         path, run=RUN, ticks=[tick(k, rng) for k in range(750)], requests=requests, units=units
     )
     return path
+
+
+@pytest.fixture
+def recorded(written: Path, tmp_path: Path) -> Path:
+    """The recording, to be damaged or added to."""
+    return shutil.copytree(written, tmp_path / "one")
 
 
 def test_a_recording_comes_back_as_it_was_written(recorded: Path) -> None:
