@@ -17,7 +17,8 @@ SIDE_BY_SIDE := -n logical --dist worksteal
 
 check:  ## for daily work: linters, types, import contracts, and all quick tests without pressure
 	@scripts/setup.sh
-	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) -m "not live and not vm and not slow"
+	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) --hypothesis-profile=quick \
+	  -m "not live and not vm and not slow"
 
 test:  ## all tests that this machine allows; says which were skipped and why
 	@scripts/setup.sh workloads proto

@@ -26,6 +26,18 @@ def _why_not_live() -> str:
     return ""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the profile of ``make check`` before hypothesis looks for it.
+
+    Other runs do not import hypothesis here: in the machine of vm tests that takes seconds.
+    """
+    if config.getoption("--hypothesis-profile") == "quick":
+        from hypothesis import settings  # noqa: PLC0415
+
+        settings.register_profile("quick", max_examples=25)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip live and vm tests where the machine does not allow them, and say why.
 

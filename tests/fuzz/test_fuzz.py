@@ -13,7 +13,7 @@ from stallward.actuator.errors import SensorError
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of patterns that users write
 
-_EXAMPLES = 60
+_EXAMPLES = min(60, settings().max_examples)
 
 
 @pytest.mark.parametrize("name", targets())

@@ -605,7 +605,7 @@ class GuardedNode(RuleBasedStateMachine):
         return sum(late_s for at_s, late_s in slot.overruns if begin_s <= at_s <= end_s)
 
 
-EXAMPLES = int(os.environ.get("STALLWARD_MACHINE_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("STALLWARD_MACHINE_EXAMPLES", settings().max_examples))
 STEPS = int(os.environ.get("STALLWARD_MACHINE_STEPS", "30"))
 
 TestGuardedNode = GuardedNode.TestCase

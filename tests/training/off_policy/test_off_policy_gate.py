@@ -34,6 +34,7 @@ def test_a_candidate_that_looks_worse_is_refused(capsys: pytest.CaptureFixture[s
     assert {one["verdict"] for one in found["candidates"]} == {"unknown"}
 
 
+@pytest.mark.slow
 def test_what_is_not_worse_passes_and_what_nobody_tried_is_unknown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

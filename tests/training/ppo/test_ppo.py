@@ -253,6 +253,7 @@ def test_a_training_that_goes_astray_keeps_the_actor_from_before() -> None:
     assert result.policy.provenance["kept_after"] <= 3 * 1024, "the actor learns from then on"
 
 
+@pytest.mark.slow
 def test_validation_twins_count_as_much_as_all_training_twins() -> None:
     tight, roomy = (
         replace(TWIN, scenario=replace(TWIN.scenario, name=name, zone_bytes=mib << 20))
