@@ -173,6 +173,8 @@ def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
 def test_learning_leaves_nothing_in_the_temporary_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The first optimiser of a process imports torch's compiler, which makes a cache of its own.
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)])
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     args = Args(n_envs=4, n_steps=4, batch_size=16)
     vec = RunAndRest(args.n_envs, steps=64, seed=1)
