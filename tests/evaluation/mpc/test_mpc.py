@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import LatencySample, Sample
 from stallward.agent.testing import CONTEXT, make_sample
-from stallward.env.simulation.constraints import measure_ample
+from stallward.env.simulation.constraints import Ample, measure_ample
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.node import TwinNode
@@ -35,8 +36,13 @@ from stallward.evaluation.mpc.state import NOMINAL, open_simulation, world_now
 
 TWIN = small_twin(HOG, SlotProgram(name="small", units_per_s=10.0, anon_pages=(4_000.0,)))
 QUICK = MpcSettings(plans=32, draws=1, parts=(3, 7))
-AMPLE = measure_ample([TWIN], NOMINAL, seed=1)
 NOTHING = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
+
+
+@functools.cache
+def measured_ample() -> Ample:
+    """What the twin does with ample memory."""
+    return measure_ample([TWIN], NOMINAL, seed=1)
 
 
 def pressed(seconds: float = 8.0, granted: DesiredState = RELEASED) -> TwinNode:
@@ -88,7 +94,7 @@ def test_a_group_that_has_not_started_is_not_predicted_to() -> None:
 
 
 def test_a_plan_holds_the_hog_back_and_not_the_small_one() -> None:
-    planner = Planner(TWIN, MpcSettings(plans=64, draws=1), AMPLE, 1)
+    planner = Planner(TWIN, MpcSettings(plans=64, draws=1), measured_ample(), 1)
     action = planner.plan(pressed().sample())
     assert action[0] == 1 or action[1] > 0, "the hog runs free"
     assert planner.took_ms > 0.0
@@ -99,7 +105,9 @@ def test_where_memory_is_ample_a_plan_does_nothing() -> None:
     node = TwinNode(ample.scenario, ample.draws[0], seed=1)
     for _ in range(60):
         node.step(RELEASED)
-    action = Planner(ample, MpcSettings(plans=64, draws=1), AMPLE, 1).plan(node.sample())
+    action = Planner(ample, MpcSettings(plans=64, draws=1), measured_ample(), 1).plan(
+        node.sample()
+    )
     assert not action[:-1].any()
 
 
@@ -119,7 +127,7 @@ def test_of_two_hogs_one_is_held_back_for_the_other() -> None:
 
 def test_the_same_seed_plans_the_same() -> None:
     sample = pressed(4.0).sample()
-    first, second = (Planner(TWIN, QUICK, AMPLE, 5).plan(sample) for _ in range(2))
+    first, second = (Planner(TWIN, QUICK, measured_ample(), 5).plan(sample) for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -129,7 +137,7 @@ NO_REQUEST = LatencySample(last_completion_age_s=0.0)
 
 def test_the_rate_is_learnt_only_while_requests_do_not_pile_up() -> None:
     def rate_after(p95_ms: float) -> float:
-        planner = Planner(TWIN, QUICK, AMPLE, 1)
+        planner = Planner(TWIN, QUICK, measured_ample(), 1)
         latency = LatencySample(completed=40, p95_ms=p95_ms)
         for k in range(300):
             planner.watch(replace(make_sample(k), latency=latency))
@@ -141,7 +149,7 @@ def test_the_rate_is_learnt_only_while_requests_do_not_pile_up() -> None:
 
 
 def test_requests_that_wait_count_as_arrivals() -> None:
-    planner = Planner(TWIN, QUICK, AMPLE, 1)
+    planner = Planner(TWIN, QUICK, measured_ample(), 1)
     rate_per_s = TWIN.scenario.protected.request_rate_per_s
     assert planner.arrivals_per_s == rate_per_s
     late = LatencySample(completed=3, p95_ms=500.0)
