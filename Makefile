@@ -15,9 +15,11 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 
 SIDE_BY_SIDE := -n logical --dist worksteal
 
+# More processes than processors: these tests wait for a third of their time.
 check:  ## for daily work: linters, types, import contracts, and all quick tests without pressure
 	@scripts/setup.sh
-	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) --hypothesis-profile=quick \
+	@cores=$$(nproc); .venv/bin/python -m pytest -q -n $$((cores + (cores + 1) / 2)) \
+	  --dist worksteal --hypothesis-profile=quick \
 	  -m "not live and not vm and not slow"
 
 test:  ## all tests that this machine allows; says which were skipped and why
