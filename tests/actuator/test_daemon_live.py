@@ -23,6 +23,7 @@ import onnx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from onnx import TensorProto, helper, numpy_helper
+from sudden_death import kill_guardian_and_loop
 
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
@@ -539,10 +540,7 @@ def test_guardian_and_loop_killed_are_restored_at_the_next_start(
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
         hold_fast(client, little_sandbox, SQUEEZE)
         pids = daemon.pids
-        assert pids.loop is not None
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in (pids.loop, pids.guardian):
-                os.kill(pid, number)
+        kill_guardian_and_loop(pids)
         assert wait_for(lambda: gone(pids.loop or 0))
         time.sleep(0.3)
         assert little_sandbox.leftovers(), "nobody was left to restore"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from pressed_zone import MIB, Zone, wait_for
+from sudden_death import kill_guardian_and_loop
 
 import stallward.models
 from stallward.actuator.client import ActuatorClient
@@ -186,9 +187,7 @@ def test_the_policy_acts_and_after_a_kill_of_everything_the_next_start_restores(
         press_until_it_acts(zone, config)  # the default controller does nothing: it is the policy
         hold(client, zone, before)
         pids = daemon.pids
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody sees another die
-            for pid in pids.all:
-                os.kill(pid, number)
+        kill_guardian_and_loop(pids)
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
         time.sleep(1.0)
         assert not zone.untouched(before), "nobody was left to restore"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sudden_death import kill_guardian_and_loop
 
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
@@ -188,16 +189,12 @@ def test_a_loop_that_thinks_for_too_long_does_not_make_a_pause_longer(node: Quie
     assert node.held() == NOTHING
 
 
-@pytest.mark.parametrize("order", [("guardian", "loop"), ("loop", "guardian")])
-def test_when_both_die_a_restore_finds_everything(node: QuietNode, order: tuple[str, str]) -> None:
+def test_when_both_die_a_restore_finds_everything(node: QuietNode) -> None:
     config = node.config()
     with Daemon(config) as daemon, daemon.client() as client:
         node.hold(client)
         pids = daemon.pids
-        killed = [getattr(pids, name) for name in order]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in killed:
-                os.kill(pid, number)
+        kill_guardian_and_loop(pids)
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
         assert node.held() == (True, True, True), "nobody was left to restore"
     done = restore_left(config.journal.path, Paths(), wait_s=2.0)
@@ -254,9 +251,7 @@ def test_what_others_have_set_meanwhile_outlives_the_death_of_all(
         pids = daemon.pids
         theirs = str(64 * MIB)
         node.foreign.write_text(theirs)
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in (pids.guardian, pids.loop):
-                os.kill(pid or 0, number)
+        kill_guardian_and_loop(pids)
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
     assert node.held() == (True, True, True), "nobody was left to restore"
     done = restore_left(config.journal.path, Paths(), wait_s=2.0)
