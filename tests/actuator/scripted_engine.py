@@ -54,7 +54,7 @@ def scripted_engine(
     rule: Scripted, default: Scripted | None = None, budgets: Budgets | None = None
 ) -> Engine:
     settings = EngineSettings(context=CONTEXT, budgets=budgets or Budgets(), late_s=1.0)
-    return Engine(settings=settings, rule=rule, default=default or Scripted("default"))
+    return Engine(settings=settings, configured=rule, default=default or Scripted("default"))
 
 
 def wire_record(outcome: TickOutcome) -> pb.TickRecord:

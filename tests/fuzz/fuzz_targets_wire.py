@@ -146,7 +146,7 @@ def _commands() -> tuple[Target, ...]:
     )
 
     def run(content: bytes) -> Any:
-        engine = Engine(settings=settings, rule=rule, default=rule)
+        engine = Engine(settings=settings, configured=rule, default=rule)
         leases = Leases()
         loader = PolicyLoader(Path("/nonexistent"))
         loader.start = lambda name, ticket: None  # type: ignore[method-assign]

@@ -213,7 +213,7 @@ def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone, before: dict[str
     node = Node(config, sent.append)
     engine = Engine(
         settings=node.settings(frozenset()),
-        rule=make_controller("static:pause=all"),
+        configured=make_controller("static:pause=all"),
         default=make_controller("none"),
     )
     frozen: list[bool] = []

@@ -56,7 +56,9 @@ class Fixed:
 
 def _engine(rule: Controller, default: Controller | None = None, late_s: float = 1.0) -> Engine:
     settings = EngineSettings(context=CONTEXT, budgets=Budgets(), late_s=late_s)
-    return Engine(settings=settings, rule=rule, default=default or Fixed("default", RELEASED))
+    return Engine(
+        settings=settings, configured=rule, default=default or Fixed("default", RELEASED)
+    )
 
 
 def test_the_rule_decides() -> None:
@@ -167,7 +169,9 @@ SPECS = ["latd", "latd-cgroup", "latd-grow", "none", "excite"]
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_recorded_run_replays_bit_for_bit(spec: str) -> None:
     settings = EngineSettings(context=CONTEXT, budgets=Budgets())
-    engine = Engine(settings=settings, rule=make_controller(spec), default=make_controller("none"))
+    engine = Engine(
+        settings=settings, configured=make_controller(spec), default=make_controller("none")
+    )
     records = []
     for sample in _samples(200):
         remote = PAUSE if 50 <= sample.sequence < 60 else None
@@ -179,7 +183,7 @@ def test_a_recorded_run_replays_bit_for_bit(spec: str) -> None:
 def test_replay_follows_a_policy_through_its_modes() -> None:
     settings = EngineSettings(context=CONTEXT, budgets=Budgets())
     engine = Engine(
-        settings=settings, rule=make_controller("latd"), default=make_controller("none")
+        settings=settings, configured=make_controller("latd"), default=make_controller("none")
     )
     engine.install(make_controller("excite"))
     modes = {20: Mode.SHADOW, 60: Mode.ACTIVE, 120: Mode.OFF, 150: Mode.ACTIVE}

@@ -180,7 +180,7 @@ def test_a_late_decision_says_how_late() -> None:
     settings = EngineSettings(context=CONTEXT, budgets=Budgets(), late_s=1.0)
     engine = Engine(
         settings=settings,
-        rule=Scripted("rule"),
+        configured=Scripted("rule"),
         default=Scripted("default"),
         clock_s=lambda: next(ticks),
     )

@@ -145,7 +145,7 @@ class GuardedNode(RuleBasedStateMachine):
             protected_pids=frozenset({DAEMON_PID, PROTECTED_PID}),
             online_cpus=frozenset(range(4)),
         )
-        engine = Engine(settings=settings, rule=self.rule, default=self.default)
+        engine = Engine(settings=settings, configured=self.rule, default=self.default)
         engine.install(self.policy)
         engine.set_mode(self.mode)
         return engine

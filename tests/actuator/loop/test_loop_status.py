@@ -59,7 +59,7 @@ class Case:
         context = NodeContext(zone_limit_bytes=1 << 30, slot_names=("bg",))
         self.engine = Engine(
             settings=EngineSettings(context=context, budgets=Budgets()),
-            rule=make_controller("none"),
+            configured=make_controller("none"),
             default=make_controller("none"),
         )
         self.leases = Leases()

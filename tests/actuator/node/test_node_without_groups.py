@@ -156,7 +156,7 @@ def test_rules_decide_finitely_on_a_node_without_groups(programs: Programs, spec
     settle(programs)
     engine = Engine(
         settings=node.settings(frozenset({os.getpid()})),
-        rule=make_controller(spec),
+        configured=make_controller(spec),
         default=make_controller("none"),
     )
     node.sampler.needs_processes = engine.needs_processes

@@ -44,7 +44,7 @@ def record(path: Path, arm: str, condition: Condition, seconds: float = 16.0) ->
     node = TwinNode(SCENARIO, TRUTH, seed=3)
     engine = Engine(
         settings=EngineSettings(context=node.context(), budgets=Budgets(lift_budgets=True)),
-        rule=make_controller(arm),
+        configured=make_controller(arm),
         default=make_controller("none"),
     )
     ticks = []

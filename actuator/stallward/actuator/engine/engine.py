@@ -44,9 +44,9 @@ class Engine:
 
     Args:
         settings: The node and the guard's budgets.
-        rule: The configured controller, which decides while no policy is active.
+        configured: The configured controller, which decides while no policy is active.
         default: The default controller, which decides when a sample or a decision cannot be
-            used. It must not be the same object as ``rule``.
+            used. It must not be the same object as ``configured``.
         clock_s: Measures how long deciding takes.
     """
 
@@ -54,7 +54,7 @@ class Engine:
         self,
         *,
         settings: EngineSettings,
-        rule: Controller,
+        configured: Controller,
         default: Controller,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -72,7 +72,7 @@ class Engine:
         )
         self._clock_s = clock_s
         self._observer = Observer(context.slo_ms)
-        self._rule, self._default = Decider.of(rule), Decider.of(default)
+        self._configured, self._default = Decider.of(configured), Decider.of(default)
         self._policy: Decider | None = None
         self._mode = Mode.OFF
         self._memory = GuardMemory()
@@ -80,7 +80,7 @@ class Engine:
         self._sample_memory = SampleMemory()
         self._fallbacks: Counter[str] = Counter()
         self._ticks = self._stepped_aside = 0
-        rule.reset(context)
+        configured.reset(context)
         default.reset(context)
 
     @property
@@ -102,7 +102,7 @@ class Engine:
     def _decider(self) -> Decider:
         if self._mode is Mode.ACTIVE and self._policy is not None:
             return self._policy
-        return self._rule
+        return self._configured
 
     def invalid(self, desired: DesiredState) -> Problem | None:
         """Return why ``desired`` cannot be expressed on this node; ``None`` if it can."""
@@ -125,7 +125,7 @@ class Engine:
     @property
     def needs_processes(self) -> bool:
         """Whether samples must carry the background's processes."""
-        deciders = (self._rule, self._default, self._policy)
+        deciders = (self._configured, self._default, self._policy)
         return any(one is not None and one.controller.needs_processes for one in deciders)
 
     def install(self, policy: Controller) -> None:
@@ -143,7 +143,7 @@ class Engine:
         if self._mode is Mode.OFF:
             policy.controller.reset(context)  # it has not seen the last samples
         if self._mode is Mode.ACTIVE:
-            self._rule.controller.reset(context)
+            self._configured.controller.reset(context)
         self._mode = mode
 
     def step(

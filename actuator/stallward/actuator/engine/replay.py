@@ -54,7 +54,7 @@ def replay(
     last = -1
     for record in records:
         if engine is None or record.sequence <= last:
-            engine = Engine(settings=settings, rule=controller, default=default)
+            engine = Engine(settings=settings, configured=controller, default=default)
             if policy is not None:
                 engine.install(policy)
         last = record.sequence

@@ -174,9 +174,11 @@ class Loop:
 def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
     default = config.control.fallback_controller
     is_policy = isinstance(controller, PolicyController)
-    rule = make_controller(default) if is_policy else controller
+    configured = make_controller(default) if is_policy else controller
     own_pids = frozenset({os.getpid(), os.getppid()})
-    return Engine(settings=node.settings(own_pids), rule=rule, default=make_controller(default))
+    return Engine(
+        settings=node.settings(own_pids), configured=configured, default=make_controller(default)
+    )
 
 
 def _warm_up_runtime() -> None:

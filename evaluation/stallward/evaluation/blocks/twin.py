@@ -138,7 +138,7 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
             ),
             late_s=_NEVER_LATE_S,
         ),
-        rule=_controller(request),
+        configured=_controller(request),
         default=make_controller("none"),
     )
     for _ in range(round(length_s / context.tick_period_s)):
