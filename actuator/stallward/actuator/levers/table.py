@@ -17,7 +17,7 @@ class LeverInfo:
     """One row of the table."""
 
     name: str
-    """The part of :attr:`LeverResult.lever` before the colon."""
+    """The part before the colon of ``LeverResult.lever``, which tick records hold."""
     field: str
     """The field of the desired state."""
     unit: str

@@ -93,7 +93,7 @@ class StepResult:
 
     @property
     def suffered(self) -> tuple[Array, ...]:
-        """The figures of :data:`SUFFERED`, in that order."""
+        """The figures that :data:`stallward.env.objective.SUFFERED` names, in that order."""
         return self.window_violated, self.excess, self.slow
 
 

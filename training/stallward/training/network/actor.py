@@ -77,7 +77,7 @@ class NormalisedObservations(BaseFeaturesExtractor):
 
 
 def policy_kwargs(mean: Weights, scale: Weights, *, critic_features: int = 0) -> dict[str, Any]:
-    """The ``policy_kwargs`` of a :class:`SlotPolicy`.
+    """The ``policy_kwargs`` of a :class:`~stallward.training.network.slot_policy.SlotPolicy`.
 
     Args:
         mean: The mean of each feature of an observation, ``(OBSERVATION_SIZE,)``.
@@ -120,7 +120,7 @@ class Actor(nn.Module):
 
 
 def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
-    """The weights of a trained :class:`SlotPolicy`, by the fields of :class:`TrainedPolicy`."""
+    """The weights of a trained ``SlotPolicy``, by the fields of :class:`TrainedPolicy`."""
     state: Mapping[str, torch.Tensor] = policy.state_dict()
 
     layers, outputs = policy.mlp_extractor.policy_net, policy.action_net

@@ -1,4 +1,4 @@
-"""The interface of every lever, which :class:`LeverSet` drives.
+"""The interface of every lever. :class:`~stallward.actuator.levers.lever_set.LeverSet` uses it.
 
 A lever takes its own field out of the whole granted state, so that a new lever is one class and
 one line where the levers of a kind of node are made. None of its methods may wait: a write that

@@ -28,7 +28,7 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 
 
 class DaemonMetrics(Collector):
-    """Collects the present values of all metrics in ``table``.
+    """Collects the present values of all metrics in ``METRICS``.
 
     Args:
         counts: The counts of past ticks.
