@@ -127,7 +127,7 @@ class ActuatorClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; watches over it end."""
+        """Close the connection, and end the iterators of :meth:`watch`."""
         self._closed = True
         self._channel.close()
 
@@ -135,7 +135,7 @@ class ActuatorClient:
         """Wait until the daemon's loop answers; returns its status then.
 
         Raises:
-            DaemonUnavailableError: If it does not within ``timeout_s``.
+            DaemonUnavailableError: If it does not answer within ``timeout_s``.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -196,7 +196,7 @@ class ActuatorClient:
 
         Raises:
             PolicyError: If there is no such file.
-            RequestError: If it cannot run here; the message says why.
+            RequestError: If it cannot run on the node; the message says why.
             DaemonError: If the daemon cannot be reached.
         """
         request = pb.LoadRequest(path=policy)

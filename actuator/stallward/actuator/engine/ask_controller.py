@@ -46,7 +46,7 @@ class Observer:
         self._last = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
     def observe(self, sample: Sample) -> tuple[NDArray[np.float32], Cause | None]:
-        """Return a finite observation and, if it is not of this sample, the cause."""
+        """Return a finite observation and, if it is the last one instead of a new one, why."""
         if not math.isfinite(sample.time_s):
             return self._last, TimeNotFinite(time_s=sample.time_s)
         try:
@@ -79,7 +79,7 @@ class Decider:
 
     @property
     def name(self) -> str:
-        """The name of the controller, as a record takes it."""
+        """The name of the controller, made fit for a record."""
         return record_text(self.controller.name)
 
     def ask(
@@ -119,12 +119,12 @@ class Decider:
 
 
 def unfit_decision(problem: Problem) -> DecisionUnfit:
-    """Make the cause of a fault from ``problem``, with its value as a record takes it."""
+    """Make the cause of a fault from ``problem``, with its value made fit for a record."""
     return DecisionUnfit(problem=replace(problem, value=record_text(problem.value)))
 
 
 def error_text(error: Exception) -> str:
-    """Return the message of an exception, as a record takes it."""
+    """Return the message of an exception, made fit for a record."""
     try:
         text = str(error)
     except Exception:  # making the message may raise, too
@@ -133,5 +133,5 @@ def error_text(error: Exception) -> str:
 
 
 def record_text(text: str) -> str:
-    """Make ``text`` fit for a record: without lone surrogates, and of limited length."""
+    """Make ``text`` fit for a record: of limited length, and without lone surrogates."""
     return text[:_MAX_TEXT_CHARS].encode("utf-8", "replace").decode()

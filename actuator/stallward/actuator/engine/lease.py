@@ -19,7 +19,7 @@ class Lease:
     holder: str
     desired: DesiredState
     until_s: float
-    """CLOCK_MONOTONIC."""
+    """The end of the lease, by CLOCK_MONOTONIC."""
 
 
 class Leases:
@@ -40,7 +40,7 @@ class Leases:
         return 0.0 if lease is None else lease.until_s - now_s
 
     def take(self, holder: str, desired: DesiredState, lease_s: float, now_s: float) -> None:
-        """Start or renew a lease; ``lease_s`` must be within the bounds above.
+        """Start or renew a lease for ``lease_s``, from ``MIN_LEASE_S`` to ``MAX_LEASE_S``.
 
         Raises:
             GuardError: If another client holds it.
@@ -51,7 +51,7 @@ class Leases:
         self._lease = Lease(holder=holder, desired=desired, until_s=now_s + lease_s)
 
     def release(self, holder: str, now_s: float) -> None:
-        """End the lease; harmless without one.
+        """End the lease, if there is one.
 
         Raises:
             GuardError: If another client holds it.

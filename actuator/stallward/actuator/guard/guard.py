@@ -60,7 +60,7 @@ class GuardMemory:
     aside: Aside = ()
     """The levers that the guard steps aside from."""
     time_s: float = 0.0
-    """The latest time of a sample; an earlier time is replaced by it."""
+    """The latest time of any sample; a later sample with an earlier time is given this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Guard:
     """Processes that are never touched, and neither are the slots they run in; pid 1 is always
     among them."""
     tick_period_s: float = 0.1
-    """The nominal time between ticks. A pause is granted for so long, unless :meth:`review` gets
+    """The nominal time between ticks, for which a pause is granted unless :meth:`review` is told
     the longest time until the next tick."""
     zone_limit_bytes: int | None = None
     """The memory of the zone, used where the sample does not have it."""

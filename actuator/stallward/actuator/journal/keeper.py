@@ -35,7 +35,8 @@ _START_S: Final = 60.0
 """How long a keeper may take to start: on a slow machine, or under pressure, Python needs many
 seconds. A keeper that ends is noticed at once, so this bounds only one that hangs."""
 _TIMEOUT_S: Final = 30.0
-"""How long an answer may take; for things that survive a power cut it waits for the disk."""
+"""How long an answer may take. An entry for what survives a power cut, such as a swap file, is
+synced to the disk first."""
 _RESTORE_TIMEOUT_S: Final = 60.0
 
 
@@ -119,7 +120,8 @@ class Keeper:
         """Have ``entries`` undone if this process dies; returns when the keeper has them.
 
         Raises:
-            JournalError: If the keeper is gone or cannot write its journal: change nothing.
+            JournalError: If the keeper is gone or cannot write its journal. The caller must then
+                change nothing.
         """
         self._ask_lines([to_line(entry) for entry in entries])
 

@@ -101,7 +101,7 @@ class FrameFeatures:
         """The features of one tick.
 
         Args:
-            frame: The raw counters; it is kept, and must not be written any more.
+            frame: The raw counters. The frame is kept, so it must not be changed afterwards.
 
         Returns:
             The features in the order of ``FRAME_NAMES``, finite; and the seconds since the
