@@ -25,7 +25,7 @@ from stallward.env.twin.physics.state import (
     parameters_at,
 )
 from stallward.env.twin.physics.tick import STEP_S, TICK_S
-from stallward.env.twin.physics.window import judge, remember, report
+from stallward.env.twin.physics.window import judge, report, schedule_answer
 from stallward.env.twin.scenario_arrays import ScenarioArrays
 from stallward.env.twin.simd.jit import kernel, model
 from stallward.env.twin.simd.layout import Arrays, Columns, copy_tiles, tiles
@@ -74,7 +74,7 @@ def tick_nodes(world: World, at: int, tick: int, slots: int, new_noise: bool) ->
     for k in range(SUBSTEPS):
         background.apply_levers(node, parameters, STEP_S, slots)
         ticking.substep(node, parameters, noise, now, k, slots)
-        remember(node, world.windows, at, tick, k, k * STEP_S)
+        schedule_answer(node, world.windows, at, tick, k, k * STEP_S)
     ticking.end(node, slots)
     report(node, world.windows, at, tick)
     judge(node)

@@ -30,7 +30,7 @@ class FittedTwin:
     scenario: Exogenous
     """The exogenous description."""
     draws: tuple[TwinParameters, ...]
-    """Parameters that explain the recordings."""
+    """Parameters that explain the recordings. A fit puts the likeliest first."""
     weights: tuple[float, ...]
     """The weight of each draw; they sum to 1."""
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -32,7 +32,7 @@ class SubstepValues:
     free: float
     """Free pages of the zone."""
     tight: float
-    """How short memory is, see :func:`~stallward.env.twin.physics.pages.tightness`."""
+    """How short the zone's memory is (:func:`~stallward.env.twin.physics.pages.tightness`)."""
     read_s: float
     """The time of one read without reads of other groups."""
     own_anon_s: float

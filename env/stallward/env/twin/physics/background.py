@@ -37,7 +37,7 @@ def slots_in_use(node: Node) -> int:
 
 @model
 def demand_cores(node: Node, slots: int) -> float:
-    """Return the cores that the programs demand, and the kernel for them."""
+    """Return the cores that the programs demand, with those that the kernel needs for them."""
     cores = 0.0
     for i in range(slots):
         cores = cores + (node.slot_cores[i] * node.progress[i] + node.kernel_cores[i])
@@ -152,7 +152,7 @@ program_work: Final = local_reader(ProgramWork, Layout(ProgramWork))
 
 @model
 def shortage(node: Node, slot: int) -> float:
-    """Return how short of memory a slot is by its own limit, see :func:`pages.tightness`.
+    """Return how tight memory is under a slot's own limit, in [0, 1] (``pages.tightness``).
 
     For a slot without a limit, the memory of the zone counts as its limit.
     """

@@ -38,7 +38,7 @@ def read_latency_s(idle_s: float, backlog_s: float, queue_share: float, noise: f
 
 @model
 def crowd_wait_s(half_busy_s: float, busy_share: float) -> float:
-    """Return how long a read waits for earlier reads of other groups, without a backlog.
+    """Return how long a read waits for earlier reads of other groups, even without a backlog.
 
     As at any server with random arrivals (Pollaczek and Khinchine), the wait grows without bound
     as the busy share nears 1.

@@ -160,8 +160,8 @@ def _charge_device(
 ) -> None:
     """Queue reads and writes at the device, and mark the written part of streams dirty."""
     own_s = now.device * pages.total(now.pages, POOLS) / parameters.read_pages_per_s
-    of_late = STEP_S / _BUSY_S
-    all_s = 0.0
+    gain = STEP_S / _BUSY_S
+    others_s = 0.0
     for i in range(slots):
         streamed = node.stream_per_s[i] * work.run[i] * STEP_S
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
@@ -169,13 +169,13 @@ def _charge_device(
         read = work.read[i] + streamed * (1.0 - node.dirty_share[i])
         fill_s = work.fresh_file[i] / maximum(node.fill_per_s[i], 1.0)
         work_s = now.device * (read / parameters.read_pages_per_s + fill_s)
-        all_s = all_s + work_s
+        others_s = others_s + work_s
         busy = minimum(work_s / STEP_S, 1.0)
-        node.own_busy_share[i] = node.own_busy_share[i] + of_late * (busy - node.own_busy_share[i])
+        node.own_busy_share[i] = node.own_busy_share[i] + gain * (busy - node.own_busy_share[i])
     write = now.swapped_out * parameters.swap_write_share + now.written
-    all_s = all_s + now.device * write / parameters.write_pages_per_s
-    node.backlog_s = stalls.drain(node.backlog_s, own_s + all_s, STEP_S)
-    node.busy_share = node.busy_share + of_late * (minimum(all_s / STEP_S, 1.0) - node.busy_share)
+    others_s = others_s + now.device * write / parameters.write_pages_per_s
+    node.backlog_s = stalls.drain(node.backlog_s, own_s + others_s, STEP_S)
+    node.busy_share = node.busy_share + gain * (minimum(others_s / STEP_S, 1.0) - node.busy_share)
 
 
 @model

@@ -45,7 +45,9 @@ _MIDDLES: Final = REPORT_LOW * REPORT_RATIO ** (np.arange(REPORT_BINS) + 0.5)
 
 
 @model
-def remember(node: Node, windows: Windows, at: int, tick: int, k: int, offset_s: float) -> None:
+def schedule_answer(
+    node: Node, windows: Windows, at: int, tick: int, k: int, offset_s: float
+) -> None:
     """Schedule the answer to the request of sub-step ``k``, for the eight nodes from ``at`` on."""
     ms, weight = node.probe_ms[k], node.probe_weight[k]
     ahead, row = ticks_ahead(ms, offset_s), report_bin(ms, node.slo_ms)
