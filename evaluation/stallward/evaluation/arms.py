@@ -143,7 +143,7 @@ def find_policy_of(arm: Arm, default: str, scenario: str = "") -> Path | None:
     if not arm.runs_policy:
         return None
     if arm.controller == "mpc":
-        from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - needs no node
+        from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - only for mpc
 
         twin = find_twin_of(scenario, arm.arguments.get("path", "default"))
         load_fitted(twin)

@@ -18,16 +18,10 @@ from stallward.evaluation.errors import PlanError, ResultError
 from stallward.evaluation.results.serialise import holds_object, load, load_if_there, save
 
 PLAN_FILE: Final = "plan.json"
-
-
 BLOCK_FILE: Final = "block.json"
-
-
 SPOILED_FILE: Final = "spoiled.json"
-"""The file that counts how often each block was discarded as invalid (see ``rerun``), by the
+"""The file that counts how often each block was discarded as invalid (see ``rerun.py``), by the
 name of the block's directory."""
-
-
 RUN_FILE: Final = "run.json"
 
 

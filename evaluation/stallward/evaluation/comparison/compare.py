@@ -108,7 +108,7 @@ def open_runner(request: ComparisonRequest, scenario: Scenario) -> Iterator[Runn
         with open_session(scenario) as session:
             yield session
     else:
-        from stallward.evaluation.blocks.twin import open_twin  # noqa: PLC0415 - needs no node
+        from stallward.evaluation.blocks.twin import open_twin  # noqa: PLC0415 - needs numba
 
         yield open_twin(scenario, request.twin)
 
@@ -122,14 +122,14 @@ class Comparison:
     blocks: Sequence[PlannedBlock]
     policies: Mapping[str, Path | None]
 
-    def run(self, opened: OpenRunner, scenario: Scenario, report: Report) -> None:
+    def run(self, opener: OpenRunner, scenario: Scenario, report: Report) -> None:
         """Run every block that is not finished yet."""
         planned = (*self._calibration(scenario), *self.blocks)
         missing = [block for block in planned if not self.store.done(block)]
         if not missing:
             return
         report("preparing programs and data", 0.0)
-        with opened() as runner:
+        with opener() as runner:
             for number, block in enumerate(missing):
                 step = part(report, number / len(missing), (number + 1) / len(missing))
                 what = f"round {block.round}/{self.request.rounds}: {block.condition}"

@@ -68,7 +68,7 @@ def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[
 def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
     if request.mode == "live":
         return ""
-    from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - needs no node
+    from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - not for live blocks
 
     return file_sha256(find_twin_of(scenario.name, request.twin))
 

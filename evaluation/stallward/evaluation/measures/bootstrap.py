@@ -132,7 +132,7 @@ def _weighted_quantiles(
 def _first_above(rank: Array, below: Array, counts: Counts) -> NDArray[np.int64]:
     """The first value of every resample with more than ``rank`` at or below it, by bisection.
 
-    Adding up what is below every value of every resample takes seven times as long.
+    Counting what is at or below every value, for every resample, takes seven times as long.
     """
     size = below.shape[0]
     low, high = np.zeros(rank.size, dtype=np.int64), np.full(rank.size, size)
@@ -144,10 +144,14 @@ def _first_above(rank: Array, below: Array, counts: Counts) -> NDArray[np.int64]
 
 
 def bootstrap_ratio(numerators: Array, denominators: Array, counts: Counts) -> Array:
-    """The sum of ``numerators`` over that of ``denominators`` in every resample, ``(B,)``."""
-    below = counts @ np.asarray(denominators, dtype=np.float64)
-    above = counts @ np.asarray(numerators, dtype=np.float64)
-    return np.asarray(np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0))
+    """The sum of ``numerators`` over that of ``denominators`` in every resample.
+
+    Returns:
+        Shape ``(resamples,)``; NaN where the denominators add up to nothing.
+    """
+    top = counts @ np.asarray(numerators, dtype=np.float64)
+    bottom = counts @ np.asarray(denominators, dtype=np.float64)
+    return np.asarray(np.divide(top, bottom, out=np.full(bottom.shape, np.nan), where=bottom > 0))
 
 
 def spearman(x: Array, y: Array) -> float:

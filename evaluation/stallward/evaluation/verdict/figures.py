@@ -52,7 +52,7 @@ _Count = TypeVar("_Count", int, float)
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioComparison:
-    """The comparison of one scenario."""
+    """The comparison of one scenario: its estimates, the roles of its arms, and how it ran."""
 
     estimates: ComparisonEstimates
     roles: Mapping[str, str]
@@ -112,11 +112,11 @@ def judge(
     targets: Sequence[Target],
     failed: Mapping[str, str] | None = None,
 ) -> Verdict:
-    """Judge every arm.
+    """Compute the figures of every arm, judge them by the targets, and say what ships.
 
     Args:
         scenarios: Name of a scenario -> its comparison.
-        targets: The targets of the policy's figures.
+        targets: The targets of the figures, the same for every arm.
         failed: Name of a scenario that could not be run -> why.
 
     Raises:
@@ -223,7 +223,7 @@ class _Judging:
         return {name: self._where_met(name, figures) for name in figures}
 
     def _where_met(self, name: str, figures: Mapping[str, JudgedFigure]) -> JudgedFigure:
-        """A figure that meets its target only if the figure it depends on meets its own, too."""
+        """Return a figure; it meets its target only if the figure it depends on does, too."""
         figure, target = figures[name], self._targets.get(name)
         if target is None or target.where_met is None:
             return figure

@@ -101,7 +101,7 @@ class Shipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The whole verdict."""
+    """The verdict on every scenario, the figures over all of them, and what ships."""
 
     schema: int = SCHEMA
     """Version of the file."""

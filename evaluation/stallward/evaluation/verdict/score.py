@@ -2,9 +2,8 @@
 
 The score is background work less penalties (``stallward.env.objective``): ten times the share of
 missed windows and of slow requests, and twice the mean excess of latency, each beyond what is
-allowed. The latency baseline and the
-threshold of a slow request come from the blocks with ample memory, so each resample computes its
-own.
+allowed. The latency baseline and the threshold of a slow request come from the blocks with ample
+memory, so each resample computes its own.
 """
 
 from __future__ import annotations

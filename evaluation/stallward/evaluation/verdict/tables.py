@@ -77,7 +77,7 @@ def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
 
 
 def _met_in_words(figure: JudgedFigure) -> str:
-    """Whether a target is met, and whether that is certain."""
+    """Say whether a figure meets its target, and whether that is certain; empty without one."""
     if figure.met is None:
         return ""
     if not figure.met:

@@ -73,7 +73,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a figure of the policy has to reach: an entry of a plan's ``targets``."""
+    """What a figure has to reach, for whichever arm: an entry of a plan's ``targets``."""
 
     figure: str
     """Name of the figure."""
