@@ -58,7 +58,8 @@ class LoggedRecording:
     run: LoggedRun
     """The dataset of the recording."""
     samples: tuple[Sample, ...]
-    """Samples with what a controller may read beside the observation: times and slot states."""
+    """The samples, as far as a controller may read them beside the observation: times and the
+    states of slots."""
     context: NodeContext
     """The node of the recording, as a controller is told at its start."""
     seconds: float
@@ -159,7 +160,7 @@ def _rewards(
 
 
 def _sample(recording: Recording, row: int, slots: int) -> Sample:
-    """The part of a sample that rules on observations read."""
+    """The part of a sample that a rule reads beside the observation."""
 
     def number(name: str) -> float:
         return float(recording.tick(name)[row])
@@ -217,11 +218,11 @@ def controller_actions(controller: Controller, logged: LoggedRecording) -> Actio
             desired = decision.desired
             levels = []
             for slot in range(SLOTS):
-                slot_state = desired.slot(slot)
+                slot_desire = desired.slot(slot)
                 known = slot < len(sample.slot_states)
                 reference = sample.slot_states[slot].reference_bytes if known else None
-                level = limit_level(slot_state.limit_bytes, reference)
-                levels += [int(slot_state.paused), level]
+                level = limit_level(slot_desire.limit_bytes, reference)
+                levels += [int(slot_desire.paused), level]
             names = [profile.name for profile in PROFILES]
             profile = names.index(desired.tuning.name) if desired.tuning.name in names else 0
             action = (*levels, profile)

@@ -63,7 +63,7 @@ def evaluate(
         constraints: What the applications of the same twins may suffer.
         episodes: The number of nodes.
         seed: The seed; the same seed draws the same nodes for every policy.
-        seconds: How long each node runs.
+        seconds: How long each node runs after the burn-in.
     """
     simulation = constraints.simulate(twins, episodes, settings, seed=seed)
     observation = simulation.observation
@@ -88,7 +88,7 @@ def evaluate(
 
 
 def rollout_steps(seconds: float, settings: SimulationSettings) -> int:
-    """The decisions that :func:`evaluate` makes on each node, including the burn-in."""
+    """How many decisions :func:`evaluate` makes on each node, with those of the burn-in."""
     return BURN_IN_STEPS + round(seconds * 10.0 / settings.ticks_per_action)
 
 

@@ -29,7 +29,7 @@ _SEVERITIES: Final = (0.02, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticSettings:
-    """Actions that are held for ever, and their outcomes on twins."""
+    """Actions that are held for a whole episode, and their outcomes on twins."""
 
     actions: NDArray[np.int64]
     """The actions, ``(settings, len(ACTION_SIZES))``."""
@@ -111,8 +111,8 @@ def measure_static_settings(
 ) -> StaticSettings:
     """Measure static settings, all of them on the same nodes.
 
-    The settings are uniform limits on all slots, limits or pauses of some slots only, and random
-    limits for each slot.
+    The settings are the same limit on all slots, running or paused; limits or pauses of some slots
+    only; and random limits for each slot.
     """
     rng = np.random.default_rng(seed)
     uniform = [
