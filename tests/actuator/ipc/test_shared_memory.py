@@ -267,7 +267,7 @@ def test_the_next_daemon_knows_the_pauses_of_the_same_slots(
     shm: Path, way: str, slots: tuple[str, ...]
 ) -> None:
     dead = Setting(shm)
-    assert not dead.held.heir
+    assert not dead.held.after_crash
     tracker = SlotTracker(2)
     tracker.begin(5.0, [1])
     PauseMemory(dead.memory.pauses(), 2).note(tracker)
@@ -278,7 +278,7 @@ def test_the_next_daemon_knows_the_pauses_of_the_same_slots(
     if way == "restore first":
         restore_left(dead.journal_path, dead.paths, wait_s=0.1)
     heir = Setting(shm, slots)
-    assert heir.held.heir
+    assert heir.held.after_crash
     known: tuple[PauseHistory | None, ...] = (PauseHistory(), PauseHistory(since_s=5.0))
     if slots != ("a", "b"):
         known = (None,) * len(slots)
@@ -298,7 +298,7 @@ def test_after_a_death_the_past_of_a_journal_on_a_disk_is_not_clean(
     dead.close()
     restore_left(dead.journal_path, dead.paths, wait_s=0.1)
     heir = Setting(tmp_path)
-    assert heir.held.heir is not in_order
+    assert heir.held.after_crash is not in_order
     assert PauseMemory(heir.memory.pauses(), 2).load() == (None, None)
     heir.close()
 

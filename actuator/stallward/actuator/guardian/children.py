@@ -33,7 +33,7 @@ _TYPE = socket.SOCK_SEQPACKET
 _SILENCE_S = 2.0
 """The time without a message from the loop after which the service reports it as not serving."""
 _SILENT_TICKS = 3.0
-"""That time in the longest ticks; the longer of the two counts."""
+"""The same as a number of ticks of the slowest rate; the longer of both times counts."""
 
 
 class Channels:
@@ -99,7 +99,7 @@ class Channels:
         ):
             end.close()
 
-    def launch_loop(self, restarts: int, left: Inheritance) -> Launch:
+    def launch_loop(self, restarts: int, inherited: Inheritance) -> Launch:
         """Make a new link to the loop; returns how to start the loop with it."""
         self.drop_link()
         self.link, loop_end = socket.socketpair(socket.AF_UNIX, _TYPE)
@@ -111,9 +111,14 @@ class Channels:
             latency_fd=self._latencies[0].fileno() if self._latencies else -1,
             restarts=restarts,
             daemon_start_s=self._started_s,
-            inherited=left,
+            inherited=inherited,
         )
-        required = (options.config_fd, options.guardian_fd, options.command_fd, left.memory_fd)
+        required = (
+            options.config_fd,
+            options.guardian_fd,
+            options.command_fd,
+            inherited.memory_fd,
+        )
         optional = (options.record_fd, options.latency_fd)
         return Launch(
             module=self._modules.loop,

@@ -98,14 +98,13 @@ class Guardian:
     def _launch_loop(self) -> Launch:
         memory = self._journal.memory or self._journal.share(self._slots)
         self._undone_early = False
-        heir = self._journal.heir or self.loop.restarts > 0
-        left = Inheritance(
+        inherited = Inheritance(
             memory_fd=memory.fd,
             first_place=self._journal.first_place,
-            after_restart=heir,
+            after_restart=self._journal.after_crash or self.loop.restarts > 0,
             unfinished=self._journal.unfinished,
         )
-        return self._channels.launch_loop(self.loop.restarts, left)
+        return self._channels.launch_loop(self.loop.restarts, inherited)
 
     def run(self) -> int:
         """Run until stopped; returns the exit status.

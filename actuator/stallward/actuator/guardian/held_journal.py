@@ -59,7 +59,7 @@ class HeldJournal:
 
     Attributes:
         memory: The memory shared with the loop; ``None`` until :meth:`share`.
-        heir: Whether :meth:`recover` found that an earlier daemon did not stop in order.
+        after_crash: Whether :meth:`recover` found that an earlier daemon did not stop in order.
     """
 
     def __init__(self, journal: Journal, paths: Paths, *, memory_only: bool = False) -> None:
@@ -67,7 +67,7 @@ class HeldJournal:
         self._paths = paths
         self._memory_only = memory_only
         self.memory: SharedMemory | None = None
-        self.heir = False
+        self.after_crash = False
         self._entries: dict[JournalEntry, int] = {}
         """The entries, each with the number of the last message that held it."""
         self._serial = 0
@@ -104,7 +104,7 @@ class HeldJournal:
             JournalError: If the file cannot be read, or an entry cannot be undone.
         """
         path = self._journal.path
-        self.heir = any(map(os.path.lexists, (path, touch_path(path))))
+        self.after_crash = any(map(os.path.lexists, (path, touch_path(path))))
         left = in_force(self._journal.load(), read_touched(path))
         self._entries.update(dict.fromkeys(left, 0))
         problems = self.restore(forget=False)
