@@ -17,7 +17,7 @@ from typing import Final
 from stallward.actuator.record.reasons import FaultKind
 
 STEADY_TICKS: Final = 100
-"""After being followed for so many good ticks, a controller starts again with the short wait."""
+"""A controller that was followed for this many good ticks starts again with the shortest wait."""
 MAX_DOUBLINGS: Final = 3
 """The longest wait is 2 ** 3 times the shortest: four seconds at the full rate."""
 

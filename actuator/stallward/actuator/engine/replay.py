@@ -100,9 +100,9 @@ def _leased(record: TickRecord) -> DesiredState | None:
 
 
 def _comparable(recorded: Reasons, replayed: Reasons) -> tuple[object, object]:
-    """Return what must be equal of both reasons: all but how long a late decision took.
+    """Return the parts of both that must be equal: all but how long a late decision took.
 
-    Of an old record, whose reasons are sentences, only the kind of the fault is known.
+    An old record has its reasons as sentences, so only the kinds of the faults are compared.
     """
     if recorded.notes:
         return _kind(recorded.fault), _kind(replayed.fault)

@@ -77,7 +77,7 @@ class SlotCase:
         )
 
     def lowest_bytes(self, before: int | None, step: Step | None) -> int | None:
-        """The tightest limit that is one level below ``before``.
+        """The lowest limit that is allowed now: one level below ``before``.
 
         It is ``before`` itself where the slot's need or the time is not known.
 
@@ -156,7 +156,7 @@ def _in_bytes(case: SlotCase, wish: Wish, rule: GuardRule, bound: int) -> GuardC
 def _pace(
     desired: int, before: int | None, case: SlotCase, step: Step | None, wish: Wish
 ) -> tuple[Granted, Step | None]:
-    """The limit kept above the floor and tightened by at most one level; the last tightening."""
+    """The limit, not below the floor and at most one level tighter, and the last tightening."""
     limit, change = desired, None
     if limit < case.floor_bytes:
         limit = case.floor_bytes
@@ -177,7 +177,7 @@ def _pace(
 
 
 def grant_reclaim(desired: int | None, case: SlotCase) -> Granted:
-    """The usage to reclaim down to: the floor, and for a running slot one level a tick at most."""
+    """The usage to reclaim down to: at least the floor, and one level a tick in a running slot."""
     if desired is None:
         return None, None
     usage, reference = case.group.memory_usage_bytes, case.state.reference_bytes

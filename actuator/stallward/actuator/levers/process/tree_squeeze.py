@@ -40,7 +40,7 @@ from stallward.agent.desired import MIB, DesiredState
 AGAIN_S: Final = 1.0
 """How often a tree with a limit is squeezed again."""
 NEAR_BYTES: Final = MIB
-"""A tree this close to the limit is near enough."""
+"""A tree that exceeds its limit by no more than this is left alone."""
 _RANGES_PER_CALL: Final = 64
 _COLD: Final = 20
 _PAGEOUT: Final = 21
@@ -232,7 +232,7 @@ class TreeSqueeze(LeverDefaults):
         except OSError:
             return
         try:
-            # The descriptor pins the process; only now is checked that it is the member.
+            # The descriptor pins the process. Only now can be checked that it is the member.
             seen = read_seen(self._proc, pid)
             maps = read_bytes(self._proc / str(pid) / "maps")
             if member is None or seen is None or seen.ref != member.ref or maps is None:
