@@ -144,7 +144,7 @@ def suffered_array(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slack:
-    """What the application may suffer beyond ample memory: the figures of the live verdict."""
+    """What the application may suffer beyond ample memory, as in the targets of the verdict."""
 
     windows: float = 0.005
     """Share of windows that miss the target, beyond the share with ample memory."""

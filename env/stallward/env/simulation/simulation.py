@@ -46,8 +46,9 @@ OBSERVATION_BOUND: Final = 64.0
 """The bound of the observation space, far beyond the values of any node."""
 _EPISODES_FROM: Final = 1 << 40
 """A node's random numbers from this index on are for its episodes, those below for decisions."""
-_OF_NODE: Final = 9 + 4 * SLOTS
-_PER_EPISODE: Final = _OF_NODE + NUMBERS
+_NODE_NUMBERS: Final = 9 + 4 * SLOTS
+_EPISODE_NUMBERS: Final = _NODE_NUMBERS + NUMBERS
+"""How many random numbers an episode takes: for the node, then for its sensors."""
 _NOT_PAUSED_SHARE: Final = 0.3
 """Chance that a slot was not paused in the minute before an episode."""
 _PAUSE_TICKS: Final = 55
@@ -180,15 +181,15 @@ class Simulation:
         index = np.flatnonzero(rows)
         if not len(index):
             return
-        first = _EPISODES_FROM + _PER_EPISODE * self._episodes[index]
-        numbers = uniforms(self._keys[index], first, _PER_EPISODE)
+        first = _EPISODES_FROM + _EPISODE_NUMBERS * self._episodes[index]
+        numbers = uniforms(self._keys[index], first, _EPISODE_NUMBERS)
         self._episodes[index] += 1
         which = (numbers[0] * len(self.twins)).astype(np.int64)
         parameters = np.empty((len(self._draws[0]), len(index)))
         for k, twin in enumerate(self.twins):
             mine = np.flatnonzero(which == k)
             parameters[:, mine] = self._draws[k][:, twin.choose_by(numbers[1, mine])]
-        node_numbers, sensor_numbers = numbers[:_OF_NODE], numbers[_OF_NODE:]
+        node_numbers, sensor_numbers = numbers[:_NODE_NUMBERS], numbers[_NODE_NUMBERS:]
         random_start = self.settings.nuisance != NO_NUISANCE
         self.twin.reset(
             rows,

@@ -94,7 +94,7 @@ class TwinBatch:
         batch: How many nodes, ``B``.
         seed: Everything random follows from it.
         draws: How many nodes have random numbers of their own; node ``i`` has those of node
-            ``i - draws``. All by default.
+            ``i % draws``. All by default.
 
     Attributes:
         nodes: The state (:class:`~stallward.env.twin.physics.state.Node`) as arrays whose last

@@ -93,7 +93,7 @@ def may_pause(node: Node, rules: Rules, i: int) -> bool:
 def wanted_limit_bytes(node: Node, level: float, i: int) -> float:
     """Return the limit of an action's level; NaN for none and while the group starts.
 
-    A limit close to the one in force is replaced by that.
+    While it is close to the limit in force, that one is kept.
     """
     reference, ratio = reference_bytes(node, i), 1.0
     for k in range(1, _LEVELS):

@@ -82,7 +82,7 @@ def _squeeze(
 ) -> float:
     """Reclaim in a slot over its limit; return the anonymous pages taken.
 
-    It loses as many pages as it demands, and at most ``squeeze`` more.
+    It loses what exceeds the limit, but at most ``squeeze`` pages more than it demands.
     """
     first = (1 + slot) * POOLS
     mine, asks = from_row(node.resident, first), from_row(demand, first)

@@ -60,16 +60,25 @@ class Inputs:
     has_program: PerSlot
     """1 if the slot has a program that has not ended for good."""
     units_per_s: PerSlot
+    """Work units per second with the node to itself."""
     touch_per_s: PerSlot
+    """Pages that the program touches per second at full speed."""
     fill_per_s: PerSlot
+    """File pages of the working set that it reads for the first time, per second."""
     stream_per_s: PerSlot
+    """File pages of a stream, per second at full speed."""
     dirty_share: PerSlot
+    """The share of the stream that is written."""
     slot_cores: PerSlot
     floor_bytes: PerSlot
     stream_span: PerSlot
+    """Distinct pages of the stream."""
     length_s: PerSlot
+    """The length of the recorded working set, in the program's own time."""
     loop_from_s: PerSlot
+    """Where in it the part begins that is repeated."""
     cycle_s: PerSlot
+    """The period with which the schedule of the program repeats."""
 
 
 class Controls:
@@ -145,10 +154,11 @@ class Background:
     unpaused: PerSlot
     """1 if the program is not paused, after the delay of the lever."""
     pause_change_s: PerSlot
-    """How long the pause has been set otherwise, without effect yet."""
+    """For how long a change of the pause has been wanted that has no effect yet."""
     limit_pages: PerSlot
     """The limits in force, after their delay; infinite for none."""
     limit_change_s: PerSlot
+    """For how long a change of the limit has been wanted that has no effect yet."""
     target_anon: PerSlot
     """Anonymous pages that the program should own at its own time."""
     target_file: PerSlot
@@ -174,6 +184,7 @@ class Pressure:
     stalled: PerGroup
     """The share of the tick in which each group was stalled."""
     io_share: PerGroupAndZone
+    """The share of the tick in which each was stalled on the disk."""
     some: float
     """The share of the tick in which at least one group was stalled."""
     full: float
