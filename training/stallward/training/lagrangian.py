@@ -24,7 +24,7 @@ class PriceRange:
     least: float = 0.05
     """The lower bound of every price."""
     most: tuple[float, float, float] = (40.0, 4.0, 20.0)
-    """The upper bound of the price of each of ``COSTS``."""
+    """The upper bound of the price of each of ``stallward.env.simulation.step.COSTS``."""
 
     def clip(self, prices: Array) -> Array:
         """Clip prices of shape ``(len(COSTS), ...)`` to the bounds."""

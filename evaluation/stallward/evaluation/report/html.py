@@ -1,4 +1,7 @@
-"""``report.html`` of a comparison: one file, no network, made from what the blocks left."""
+"""``report.html`` of a comparison: one file, made from the recordings of the blocks.
+
+It loads nothing from the network.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def write_report(directory: Path, opening: Opening | None = None) -> Path:
 def _load(
     directory: Path, result: ComparisonResult
 ) -> tuple[dict[str, Array], dict[str, Timeline]]:
-    """Pooled latencies of every condition, and of every arm the block of median p95."""
+    """Load the latencies of every condition, and the block with the median p95 of each arm."""
     blocks: dict[str, list[tuple[Path, Array]]] = {}
     for path in sorted((directory / "blocks").iterdir()):
         finished = load_if_there(FinishedBlock, path / BLOCK_FILE)
@@ -94,7 +97,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of the table of conditions; a cell is ``None`` where it says nothing."""
+    """A row of the table of conditions; a cell is ``None`` where a figure makes no sense."""
 
     style: Style
     cells: tuple[Cell | None, ...]

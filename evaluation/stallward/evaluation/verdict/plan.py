@@ -1,4 +1,4 @@
-"""The plan of a live verdict: which comparisons are run, and the targets of the policy."""
+"""The plan of a live verdict: which comparisons are run, and the targets of figures."""
 
 from __future__ import annotations
 

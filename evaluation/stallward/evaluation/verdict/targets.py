@@ -1,4 +1,4 @@
-"""The figures of the verdict, and the targets of the policy.
+"""The figures of the verdict, and what their targets mean.
 
 The bounds of the targets come from the plan (``verdict.toml``), so they are set before there is a
 result. Nothing is measured here.
@@ -22,7 +22,7 @@ ORACLE: Final = "oracle"
 
 
 class How(Enum):
-    """How an arm is compared with another in one scenario; how that is averaged over several."""
+    """How an arm is compared in one scenario, and how that is averaged over several."""
 
     LEVEL = "no other arm; the mean"
     IMPACT = "ratio less 1; the mean"
