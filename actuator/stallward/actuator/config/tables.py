@@ -73,8 +73,8 @@ class ControlConfig:
     """``NAME`` or ``NAME:key=value,...``; a policy starts active, and ``none`` only watches. The
     tuned rule is the default, because no policy is certainly better on live nodes yet."""
     default_controller: str = "rule"
-    """The controller that decides when the other's decision cannot be used or the policy is off;
-    not used if ``controller`` is ``none``."""
+    """The controller that decides when the decision of ``controller`` cannot be used, or while
+    that is a policy that is off. It is not used if ``controller`` is ``none``."""
     slo_ms: float = 100.0
     """The latency target of the protected application."""
     tick_period_s: float = 0.1
@@ -96,8 +96,8 @@ class ControlConfig:
     dry_run: bool = False
     """Whether to decide and record but change nothing; the records say what would be done."""
     foreign_wait_s: float = 60.0
-    """How long a setting is left alone after a foreign change to it, unless the controller wants
-    something else meanwhile."""
+    """How long a setting is left alone after the last report of a foreign change to it, whatever
+    the controller wants."""
 
     @property
     def fallback_controller(self) -> str:
