@@ -132,17 +132,22 @@ def simulate(
         settings: Budgets and nuisance.
         ample: Figures of the same twins with ample memory.
         seed: Everything random follows from it.
-        draws: How many nodes have random numbers of their own, see
-        :class:`~stallward.env.simulation.simulation.Simulation`.
+        draws: How many nodes have random numbers of their own; see
+            :class:`~stallward.env.simulation.simulation.Simulation`.
     """
     endless = replace(settings, episode_s=1e6)
     simulation = Simulation(twins, batch, endless, seed=seed, draws=draws)
-    set_standards(simulation, ample)
+    set_reference_latencies(simulation, ample)
     simulation.reset(np.ones(batch, dtype=bool))
     return simulation
 
 
-def set_standards(simulation: Simulation, ample: Ample) -> None:
-    """Compare the latencies of a simulation with figures of the same twins with ample memory."""
+def set_reference_latencies(simulation: Simulation, ample: Ample) -> None:
+    """Take the latency baseline and the latency of slow requests from ``ample``.
+
+    Args:
+        simulation: The simulation.
+        ample: Figures of its twins with ample memory.
+    """
     simulation.terms.baseline_ms[:] = ample.mean_ms
     simulation.terms.slow_ms[:] = SLOW_RATIO * ample.p99_ms

@@ -29,7 +29,7 @@ from stallward.agent.control_law import staircase
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, RELEASED, SLOTS, decode_action
 from stallward.agent.sample import Sample
-from stallward.env.simulation.constraints import Ample, measure_ample, set_standards
+from stallward.env.simulation.constraints import Ample, measure_ample, set_reference_latencies
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.mpc.state import NOMINAL, open_simulation, world_now
@@ -171,7 +171,7 @@ class Planner:
         simulation = open_simulation(
             self._twin, world, sample, parameters * len(plans), budgets=settings.budgets, seed=seed
         )
-        set_standards(simulation, self._ample)
+        set_reference_latencies(simulation, self._ample)
         value = np.zeros(simulation.batch)
         for part, length in enumerate(settings.parts):
             actions = np.repeat(plans[:, part], draws, axis=0)

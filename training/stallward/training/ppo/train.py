@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.env.gym.vec_env import TwinVec
-from stallward.env.simulation.constraints import Constraints, set_standards
+from stallward.env.simulation.constraints import Constraints, set_reference_latencies
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.imitation.behaviour_cloning import deterministic_actions, imitate
@@ -261,7 +261,7 @@ def _train_seed(
     vec = TwinVec(
         twins, args.n_envs, args.settings, roll_in=args.others, asymmetric=True, seed=seed
     )
-    set_standards(vec.simulation, constraints.ample)
+    set_reference_latencies(vec.simulation, constraints.ample)
     ranges = FeatureRanges()
     mean, scale = _measure_normalisation(twins, args, seed, constraints, ranges)
     budget = TimeBudget(seconds)
@@ -291,7 +291,7 @@ def _train_seed(
     vec.simulation.terms.prices[:] = demonstrations.prices
     vec.reward_scales[:] = reward_scales(demonstrations.prices)
     eval_vec = TwinVec(twins, args.n_envs, args.settings, seed=_EVAL_SEED + seed)
-    set_standards(eval_vec.simulation, constraints.ample)
+    set_reference_latencies(eval_vec.simulation, constraints.ample)
     actor_selection = selection.with_nodes(_SELECTION_NODES, _SELECTION_SEED + seed)
     best = BestActor(lambda act: actor_selection.merit(memoryless(act)).value)
     callback = TrainingCallback(
