@@ -56,8 +56,8 @@ class TickRate:
 
     A node is calm when no lever holds a setting, no client holds a lease, and for
     ``calm_after_s`` the protected application has neither waited for memory nor come near its
-    SLO. The averages of the observation depend on the time that has passed, so that fewer ticks
-    change the meaning of no feature.
+    SLO. The averages of the observation depend on the time that has passed, so all
+    features mean the same with fewer ticks.
 
     Args:
         rates: The configured rates.

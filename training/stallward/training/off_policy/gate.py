@@ -38,7 +38,8 @@ PRICE: Final = 6.0
 _LENGTH_TOLERANCE: Final = 0.99
 """Two runs of two minutes count as four minutes, although the last tick of each may be early."""
 LEAST_S: Final = 240.0
-"""With less of the randomised arm good candidates are refused (docs/explanation/off-policy.md)."""
+"""Recordings shorter than this give no verdict: they would refuse good candidates, too
+(docs/explanation/off-policy.md)."""
 Verdict = Literal["worse", "not worse", "unknown"]
 
 
@@ -55,7 +56,7 @@ class CandidateResult:
     doubly_robust: Estimate | None
     """The doubly robust value; ``None`` if too few recorded actions match the candidate's."""
     difference: Estimate
-    """The value less that of the reference: of each the doubly robust one, if there is one."""
+    """The value less the reference's; each is the doubly robust one where that exists."""
     ess: float
     """The effective sample size of the first tick's weights."""
     agreement: float

@@ -31,7 +31,7 @@ MakeAct = Callable[[int], Act]
 
 
 def memoryless(act: Act) -> MakeAct:
-    """The maker of a policy without memory, which needs not be made anew for each batch."""
+    """The maker of a policy without memory, which need not be made anew for each batch."""
     return lambda _nodes: act
 
 
@@ -102,7 +102,7 @@ class Selection:
 
     def allowed(self) -> dict[str, dict[str, float]]:
         """What the application may suffer, by scenario."""
-        return {name: costs for one in self._sets() for name, costs in one.allowed().items()}
+        return {name: most for one in self._sets() for name, most in one.allowed().items()}
 
     def judged_on(self) -> list[str]:
         """The names of the validation scenarios."""
