@@ -162,11 +162,16 @@ def _nan_limit(entries: dict[str, str]) -> None:
     entries["stallward.ood_limit"] = "nan"
 
 
+def _no_ticks(entries: dict[str, str]) -> None:
+    entries["stallward.ticks_per_action"] = "0"
+
+
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
         (_nan_bounds, "not ranges"),
-        (_nan_limit, "not ranges"),
+        (_nan_limit, "ood_limit"),
+        (_no_ticks, "ticks_per_action"),
         (_other_schema, r"names\[3\] is 'moon_phase' in the policy and 'zone_psi_cpu_some_share'"),
         (_no_schema_hash, "not a stallward policy"),
         (_short_bounds, "training bounds"),

@@ -108,26 +108,26 @@ def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Polic
             next_step="Train and export it again with this version.",
         )
     bounds = {len(metadata.observation_low), len(metadata.observation_high)}
-    if bounds != {OBSERVATION_SIZE} or not 1 <= metadata.ticks_per_action <= _MAX_TICKS:
+    if bounds != {OBSERVATION_SIZE}:
         raise PolicyError(
             f"{path} has training bounds for {sorted(bounds)} features, not {OBSERVATION_SIZE}.",
             next_step="Export it again with `stallward export`.",
         )
-    if not _bounds_are_valid(metadata):
+    if not _numbers_are_valid(metadata):
         raise PolicyError(
-            f"{path} has training bounds that are not ranges, or an ood_limit outside 0..1.",
+            f"{path} has bounds that are not ranges, or a wrong ood_limit or ticks_per_action.",
             next_step="Export it again with `stallward export`.",
         )
     return metadata
 
 
-def _bounds_are_valid(metadata: PolicyMetadata) -> bool:
-    """Whether all bounds are finite and in order: nothing is ever outside a bound of NaN."""
+def _numbers_are_valid(metadata: PolicyMetadata) -> bool:
+    """Whether all bounds are finite and in order (nothing is outside a NaN), the rest in range."""
     bounds = (*metadata.observation_low, *metadata.observation_high)
-    if not all(isinstance(b, int | float) and abs(b) < _FLOAT32_MAX for b in bounds):
-        return False
+    finite = all(isinstance(b, int | float) and abs(b) < _FLOAT32_MAX for b in bounds)
     pairs = zip(metadata.observation_low, metadata.observation_high, strict=True)
-    return all(low <= high for low, high in pairs) and 0 <= metadata.ood_limit <= 1
+    rest = 0 <= metadata.ood_limit <= 1 and 1 <= metadata.ticks_per_action <= _MAX_TICKS
+    return finite and rest and all(low <= high for low, high in pairs)
 
 
 class OnnxController:
