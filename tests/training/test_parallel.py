@@ -1,4 +1,4 @@
-"""Work side by side: in order, reported together, its errors come through, nothing is left."""
+"""Jobs in parallel: results are in order, errors come through, and no process is left."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _fail(report: Report) -> tuple[int, int]:
 
 
 def _break(report: Report) -> tuple[int, int]:
-    raise ZeroDivisionError("a mistake of ours")
+    raise ZeroDivisionError("a bug")
 
 
 def _die(report: Report) -> tuple[int, int]:
@@ -45,20 +45,20 @@ def _die(report: Report) -> tuple[int, int]:
     return 0, 0
 
 
-def _chatter(report: Report) -> tuple[int, int]:
+def _report_forever(report: Report) -> tuple[int, int]:
     while True:
         report("x" * 200, 0.5)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_results_come_in_order_and_reports_are_of_the_whole(workers: int) -> None:
-    heard: list[tuple[str, float]] = []
+def test_results_come_in_order_and_reports_cover_all_jobs(workers: int) -> None:
+    reports: list[tuple[str, float]] = []
     jobs = [partial(_square, n) for n in range(4)]
-    found = run_in_parallel(jobs, lambda *said: heard.append(said), workers=workers)
-    assert [square for square, _ in found] == [0, 1, 4, 9]
-    assert ({pid for _, pid in found} == {os.getpid()}) == (workers == 1)
-    assert sorted({message for message, _ in heard}) == [f"job {n}" for n in range(4)]
-    shares = [share for _, share in heard]
+    results = run_in_parallel(jobs, lambda *report: reports.append(report), workers=workers)
+    assert [square for square, _ in results] == [0, 1, 4, 9]
+    assert ({pid for _, pid in results} == {os.getpid()}) == (workers == 1)
+    assert sorted({message for message, _ in reports}) == [f"job {n}" for n in range(4)]
+    shares = [share for _, share in reports]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
@@ -71,16 +71,16 @@ def test_a_users_mistake_comes_through_with_its_next_step(workers: int) -> None:
     assert str(caught.value) == "This one cannot be done. Do another."
 
 
-def test_a_mistake_of_ours_says_where_it_was_made() -> None:
+def test_a_bug_in_a_job_says_where_it_was_raised() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         run_in_parallel([_break, _break], lambda *_: None, workers=2)
     assert "in _break" in caught.value.__notes__[0]
 
 
-def test_the_end_of_one_ends_the_others_whatever_they_say() -> None:
+def test_the_death_of_a_worker_ends_the_others_even_while_they_report() -> None:
     began_s = time.monotonic()
     with pytest.raises(WorkerError, match="-9"):
-        run_in_parallel([_chatter, _die], lambda *_: None, workers=2)
+        run_in_parallel([_report_forever, _die], lambda *_: None, workers=2)
     assert time.monotonic() - began_s < 30.0
     assert not [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
 

@@ -1,4 +1,4 @@
-"""Long steps say where they are while they run."""
+"""Long steps report their progress while they run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from stallward.training.progress import part, timed
 
 
 def test_a_timed_step_reports_while_it_runs_and_not_after() -> None:
-    told: list[tuple[str, float]] = []
-    report = part(lambda message, share: told.append((message, share)), 0.5, 1.0)
+    reports: list[tuple[str, float]] = []
+    report = part(lambda message, share: reports.append((message, share)), 0.5, 1.0)
     with timed(report, "block", 2.0):
         time.sleep(1.3)
-    assert told[0] == ("block", 0.5)
-    assert told[-1][1] > 0.7, "half of it had passed, in the second half of the whole"
-    count = len(told)
+    assert reports[0] == ("block", 0.5)
+    assert reports[-1][1] > 0.7, "half of the step had passed, in the second half of the whole"
+    count = len(reports)
     time.sleep(1.1)
-    assert len(told) == count
+    assert len(reports) == count
 
 
 def test_a_step_that_takes_longer_than_expected_is_not_done() -> None:
-    told: list[float] = []
-    with timed(lambda _message, share: told.append(share), "block", 0.1):
+    reports: list[float] = []
+    with timed(lambda _message, share: reports.append(share), "block", 0.1):
         time.sleep(1.1)
-    assert told[-1] < 1.0
+    assert reports[-1] < 1.0

@@ -1,4 +1,4 @@
-"""Scenarios put together from others: fitted parameters, in other company and other sizes."""
+"""Synthetic scenarios combine applications and programs of fitted twins in other sizes."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ ONE, TWO = named("one", 1.0, 1e-4, 0.005), named("two", 3.0, 2e-4, 0.01)
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[FittedTwin, ...]:
-    """What is composed of two twins with one seed."""
+def synthetic() -> tuple[FittedTwin, ...]:
+    """The scenarios that are made from two twins with one seed."""
     return make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=1)
 
 
-def test_programs_bring_their_parameters_and_applications_theirs(
-    made: tuple[FittedTwin, ...],
+def test_programs_and_applications_keep_their_fitted_parameters(
+    synthetic: tuple[FittedTwin, ...],
 ) -> None:
     expected = {"one-a": 1.0, "one-b": 2.0, "two-a": 3.0, "two-b": 6.0}
-    assert len(made) == 12
-    for number, twin in enumerate(made):
+    assert len(synthetic) == 12
+    for number, twin in enumerate(synthetic):
         source = (ONE, TWO)[number % 2]
         assert twin.scenario.protected == source.scenario.protected
         assert twin.draws[0].read_latency_s == source.draws[0].read_latency_s
@@ -68,20 +68,20 @@ def test_programs_bring_their_parameters_and_applications_theirs(
         for place, program in enumerate(twin.scenario.slots):
             scale = getattr(twin.draws[0], f"slot{place}_touch_scale")
             assert scale == expected[program.name]
-    assert len({len(twin.scenario.slots) for twin in made}) > 2
-    assert len({twin.scenario.name for twin in made}) == 12
-    assert all(is_synthetic(twin) for twin in made)
+    assert len({len(twin.scenario.slots) for twin in synthetic}) > 2
+    assert len({twin.scenario.name for twin in synthetic}) == 12
+    assert all(is_synthetic(twin) for twin in synthetic)
     assert not is_synthetic(ONE)
 
 
-def test_zones_press_as_those_that_are_shipped_and_targets_follow_from_ample_memory() -> None:
-    made = make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=2)
+def test_zones_are_as_tight_as_asked_for_and_targets_follow_from_ample_memory() -> None:
+    synthetic = make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=2)
     low, high = COMPOSING.zone_ratio
-    for twin in made:
-        wanted = 40_000 + 90_000 * len(twin.scenario.slots)
-        assert low - 1e-3 <= twin.scenario.zone_bytes / PAGE_BYTES / wanted <= high + 1e-3
-    p99_ms = measure_ample(made, SETTINGS, seed=5).p99_ms
-    ratios = np.array([twin.scenario.slo_ms for twin in made]) / p99_ms
+    for twin in synthetic:
+        demand_pages = 40_000 + 90_000 * len(twin.scenario.slots)
+        assert low - 1e-3 <= twin.scenario.zone_bytes / PAGE_BYTES / demand_pages <= high + 1e-3
+    p99_ms = measure_ample(synthetic, SETTINGS, seed=5).p99_ms
+    ratios = np.array([twin.scenario.slo_ms for twin in synthetic]) / p99_ms
     least, most = COMPOSING.target_ratio
     assert 0.85 * least < ratios.min() < 2.0 < ratios.max() < 1.15 * most
 
@@ -100,23 +100,23 @@ def test_applications_and_programs_come_in_other_sizes_at_the_same_utilisation()
         sizes.append(size)
         services.append(service)
         programs += [slot.anon_pages[0] / HOG.anon_pages[0] for slot in twin.scenario.slots]
-        wanted = (
+        demand_pages = (
             protected.anon_pages
             + protected.file_pages
             + sum(max(slot.anon_pages) for slot in twin.scenario.slots)
         )
         low, high = varied.zone_ratio
-        assert low - 1e-3 <= twin.scenario.zone_bytes / PAGE_BYTES / wanted <= high + 1e-3
+        assert low - 1e-3 <= twin.scenario.zone_bytes / PAGE_BYTES / demand_pages <= high + 1e-3
     for ratios, (least, most) in (
         (sizes, varied.size_ratio),
         (programs, varied.size_ratio),
         (services, varied.service_ratio),
     ):
         assert least <= min(ratios) < 1.0 < max(ratios) <= most
-        assert len(set(ratios)) == len(ratios), "each its own"
+        assert len(set(ratios)) == len(ratios), "two ratios are equal"
 
 
-def test_programs_touch_less_of_what_they_hold_and_miss_it_more_or_less() -> None:
+def test_touch_scales_and_miss_exponents_vary_within_their_ranges() -> None:
     varied = replace(COMPOSING, per_twin=40, touch_ratio=(0.1, 10.0), miss_ratio=(0.5, 2.5))
     fitted = {"one-a": 1.0, "one-b": 2.0}
     touched, missed = [], []
@@ -128,14 +128,14 @@ def test_programs_touch_less_of_what_they_hold_and_miss_it_more_or_less() -> Non
     for ratios, (least, most) in ((touched, varied.touch_ratio), (missed, varied.miss_ratio)):
         assert least <= min(ratios) < 1.3 * least
         assert most / 1.3 < max(ratios) <= most
-        assert len(set(ratios)) == len(ratios), "each its own"
+        assert len(set(ratios)) == len(ratios), "two ratios are equal"
     lean = make_synthetic_scenarios(
         [ONE], replace(COMPOSING, touch_ratio=(1e-3, 1e-3)), SETTINGS, seed=3
     )
     assert lean[0].draws[0].slot0_touch_scale == RANGES["slot0_touch_scale"].low
 
 
-def test_some_applications_are_busier_and_keep_more_or_less_of_their_memory_in_files() -> None:
+def test_request_rates_and_shares_of_file_pages_vary_within_their_ranges() -> None:
     varied = replace(COMPOSING, per_twin=40, rate_ratio=(0.7, 1.3), refiled_share=0.5)
     own = ONE.scenario.protected
     rates, refiled = [], []
@@ -157,7 +157,7 @@ def test_some_applications_are_busier_and_keep_more_or_less_of_their_memory_in_f
     assert max(refiled) > 0.7
 
 
-def test_some_applications_lose_what_they_seldom_touch() -> None:
+def test_some_applications_lose_pages_that_they_seldom_touch() -> None:
     varied = replace(COMPOSING, per_twin=40, idle_loss_chance=0.5)
     own = ONE.scenario.protected
     assert own.cold_pages == 0.0
@@ -177,18 +177,18 @@ def test_some_applications_lose_what_they_seldom_touch() -> None:
     assert 0.3 < max(losing) <= 0.4
 
 
-def test_the_same_seed_composes_the_same(made: tuple[FittedTwin, ...]) -> None:
+def test_the_same_seed_makes_the_same_scenarios(synthetic: tuple[FittedTwin, ...]) -> None:
     again, other = (
         make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=seed) for seed in (1, 2)
     )
-    assert again == made
-    assert other != made
+    assert again == synthetic
+    assert other != synthetic
 
 
 @pytest.mark.parametrize(
     "program",
     [replace(HOG, cores=1.9), replace(HOG, anon_pages=(1000.0,))],
-    ids=["takes the processors", "wants next to nothing"],
+    ids=["uses all processors", "needs hardly any memory"],
 )
 def test_programs_that_do_not_press_on_memory_are_left_out(program: SlotProgram) -> None:
     assert make_synthetic_scenarios([small_twin(program)], COMPOSING, SETTINGS, seed=1) == ()

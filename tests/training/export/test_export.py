@@ -1,4 +1,4 @@
-"""Exported policies: the same answers in PyTorch, NumPy and ONNX Runtime, and refused if wrong."""
+"""Exported policies compute the same in PyTorch, NumPy and ONNX Runtime; broken ones fail."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(tmp_path: P
     assert np.abs(logits - expected).max() < 1e-5
     # Where two entries of a head are closer than rounding, either is right.
     assert (actions == best_actions(expected)).all(axis=1).mean() > 0.999
-    # numpy sums in another order than PyTorch, and which one depends on the processor.
+    # NumPy adds in another order than PyTorch, and its order depends on the processor.
     scale = np.abs(expected).max()
     assert np.abs(policy.logits(observations) - expected).max() < 1e-5 * scale
 
 
-def test_the_file_says_what_a_node_needs_and_has_a_card(tmp_path: Path) -> None:
+def test_a_policy_file_holds_what_a_node_needs_and_has_a_card(tmp_path: Path) -> None:
     path = tmp_path / "policy.onnx"
     digest = export_policy(random_policy(), path)
     controller = load_policy(path)
@@ -91,7 +91,7 @@ def outcome(**values: float) -> dict[str, float]:
     return {**zero, "window_violated": 0.0, "excess": 0.0, "slow": 0.0, **values}
 
 
-def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
+def test_the_card_names_weak_and_unseen_scenarios() -> None:
     facts = {
         "twins": {"memcached-gcc": {}, "postgres-hogs": {}},
         "judged_on": ["nginx-hogs"],
@@ -120,16 +120,16 @@ def test_the_card_says_where_the_policy_is_weak_and_what_it_has_seen() -> None:
         "scores_low": [0.41, 0.45],
         "curves_by_seed": [[0.1, 0.3], [0.2, 0.4]],
     }
-    said = card("p", replace(random_policy(), provenance=facts), "0" * 64, 1, 0.2)
-    assert "  1 with 1, 2 with 2, 1 with 4; it decides for" in said
-    assert "- `nginx-hogs`: slow requests 3.00%, allowed 1.00%." in said
-    assert "- `memcached-gcc`: no better than the best static setting" in said
-    assert "- `nginx-hogs`: no better than the best static setting" not in said
-    assert "- `nginx-hogs`: no better than the tuned rule (score 0.500 and 0.600)." in said
-    assert "| 4 (kept) | 0.350 | 0.450 |" in said
-    assert "| 3 | 0.310 | 0.410 |" in said
-    assert "    line [0.2, 0.4]" in said
-    unseen = next(line for line in said.splitlines() if "never seen" in line)
+    text = card("p", replace(random_policy(), provenance=facts), "0" * 64, 1, 0.2)
+    assert "  1 with 1, 2 with 2, 1 with 4; it decides for" in text
+    assert "- `nginx-hogs`: slow requests 3.00%, allowed 1.00%." in text
+    assert "- `memcached-gcc`: no better than the best static setting" in text
+    assert "- `nginx-hogs`: no better than the best static setting" not in text
+    assert "- `nginx-hogs`: no better than the tuned rule (score 0.500 and 0.600)." in text
+    assert "| 4 (kept) | 0.350 | 0.450 |" in text
+    assert "| 3 | 0.310 | 0.410 |" in text
+    assert "    line [0.2, 0.4]" in text
+    unseen = next(line for line in text.splitlines() if "never seen" in line)
     assert "`redis-sort`" in unseen
     assert "nginx" not in unseen
 
@@ -141,7 +141,7 @@ def test_the_same_weights_give_the_same_bytes(tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"))
 
 
-def test_trained_policies_survive_their_files(tmp_path: Path) -> None:
+def test_a_saved_policy_loads_unchanged(tmp_path: Path) -> None:
     policy = random_policy()
     save_policy(tmp_path, policy)
     again = load_policy_arrays(tmp_path)
@@ -149,7 +149,7 @@ def test_trained_policies_survive_their_files(tmp_path: Path) -> None:
     assert again.provenance == {"seed": 0}
 
 
-def test_what_is_no_policy_is_refused(tmp_path: Path) -> None:
+def test_broken_policies_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="does not hold a trained policy"):
         load_policy_arrays(tmp_path)
     save_policy(tmp_path, random_policy())

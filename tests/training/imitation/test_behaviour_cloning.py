@@ -1,4 +1,4 @@
-"""Before PPO begins, the actor does what a teacher would do that may look ahead."""
+"""Before PPO begins, the actor imitates a teacher that can look ahead."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEACHING = TeacherSettings(nodes=24, lessons=40, unused_lessons=15, settings=16,
 PRICES = PriceRange()
 
 
-def test_a_teacher_lets_one_run_for_the_other_and_nobody_wait_for_nothing() -> None:
+def test_a_teacher_holds_one_group_back_only_where_memory_is_short() -> None:
     twins = [BESIDE_TWO, ROOMY]
     constraints, statics = make_constraints(twins, SETTINGS, Slack(), seed=1)
     for k, twin in enumerate(twins):
@@ -49,7 +49,7 @@ def test_a_teacher_lets_one_run_for_the_other_and_nobody_wait_for_nothing() -> N
         nodes.terms.prices[:, 0] = (8.0, 2.0, 4.0)
         candidates = statics.promising(k, 2, constraints.allowed[:, k], 16)
         assert not candidates[0].any()
-        assert not candidates[:, 4:8].any(), "nothing is done to slots that there are not"
+        assert not candidates[:, 4:8].any(), "an absent slot has an action"
         assert len(np.unique(candidates, axis=0)) == len(candidates) <= 16
         teacher = Teacher(twin, candidates, NOMINAL, nodes=24, ahead_steps=25, seed=5)
         for _ in range(6):
@@ -63,7 +63,7 @@ def test_a_teacher_lets_one_run_for_the_other_and_nobody_wait_for_nothing() -> N
             assert (free.sum(axis=1) == 1).mean() > 0.8
 
 
-def test_what_the_teacher_tries_leaves_the_nodes_as_they_were() -> None:
+def test_trying_actions_leaves_the_nodes_unchanged() -> None:
     constraints, statics = make_constraints([BESIDE_TWO], SETTINGS, Slack(), seed=1)
     first, second = (constraints.simulate([BESIDE_TWO], 16, SETTINGS, seed=2) for _ in range(2))
     candidates = statics.promising(0, 2, constraints.allowed[:, 0], 8)
@@ -77,7 +77,7 @@ def test_what_the_teacher_tries_leaves_the_nodes_as_they_were() -> None:
 
 
 @pytest.mark.slow
-def test_the_actor_does_what_was_demonstrated() -> None:
+def test_the_actor_learns_the_demonstrated_actions() -> None:
     twins = [BESIDE_TWO, ROOMY]
     constraints, statics = make_constraints(twins, SETTINGS, Slack(), seed=1)
     demonstrations = collect_demonstrations(
@@ -85,7 +85,9 @@ def test_the_actor_does_what_was_demonstrated() -> None:
     )
     assert len(demonstrations.observations) == len(demonstrations.actions) == 2 * 25 * 24
     assert demonstrations.prices.shape == (3, 2)
-    assert demonstrations.prices[0, 1] < SETTINGS.price, "where all goes well prices fall"
+    assert demonstrations.prices[0, 1] < SETTINGS.price, (
+        "prices fall where there are no violations"
+    )
     assert set(demonstrations.figures(["a", "b"])["b"]) >= {"progress", "excess"}
     model = PPO(SlotPolicy, TwinVec(twins, 8, SETTINGS, seed=1), policy_kwargs={"net_arch": [64]})
     critic = model.policy.get_parameter("value_net.weight").detach().clone()
@@ -104,9 +106,9 @@ def test_the_actor_does_what_was_demonstrated() -> None:
     assert len(both.actions) == len(demonstrations.actions) + len(followed.actions)
 
 
-def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> None:
-    """There the gradient is zero; the objective is concave, so no other policy is better."""
-    heads, wanted = Heads(ACTION_SIZES), torch.zeros(1, len(ACTION_SIZES), dtype=torch.long)
+def test_the_best_smoothed_policy_gives_every_other_choice_its_share() -> None:
+    """The gradient is zero. The objective is concave, so no other policy is better."""
+    heads, targets = Heads(ACTION_SIZES), torch.zeros(1, len(ACTION_SIZES), dtype=torch.long)
     shares = [
         [1.0 - 0.12 + 0.12 / choices] + [0.12 / choices] * (choices - 1)
         for choices in ACTION_SIZES
@@ -115,7 +117,7 @@ def test_the_best_smoothed_policy_keeps_its_share_for_the_other_choices() -> Non
 
     def gradient(logits: torch.Tensor) -> torch.Tensor:
         logits = logits.clone().requires_grad_()
-        objective = heads.proba_distribution(logits).smoothed_log_prob(wanted, 0.12).sum()
+        objective = heads.proba_distribution(logits).smoothed_log_prob(targets, 0.12).sum()
         (slope,) = torch.autograd.grad(objective, logits)
         return slope.abs().max()
 
@@ -130,10 +132,10 @@ def test_the_critic_learns_alone_before_the_actor_goes_on() -> None:
         teaching=replace(TEACHING, lessons=4, unused_lessons=1), pupil_lessons=1,
         imitation_steps=20, critic_rollouts=6,
     )  # fmt: skip
-    # What it is paid in six rollouts; which of the actors is kept may be the first.
-    asleep = [train([BESIDE_TWO], replace(args, gamma=gamma)).policy for gamma in (0.9, 0.99)]
-    awake = train([BESIDE_TWO], replace(args, critic_rollouts=1)).policy
-    np.testing.assert_array_equal(asleep[0].w2, asleep[1].w2)
-    curves = [policy.provenance["curve"] for policy in (*asleep, awake)]
+    # Six rollouts are the whole training. Any actor may be kept, so rewards are compared, too.
+    frozen = [train([BESIDE_TWO], replace(args, gamma=gamma)).policy for gamma in (0.9, 0.99)]
+    learning = train([BESIDE_TWO], replace(args, critic_rollouts=1)).policy
+    np.testing.assert_array_equal(frozen[0].w2, frozen[1].w2)
+    curves = [policy.provenance["curve"] for policy in (*frozen, learning)]
     assert curves[0] == curves[1]
     assert curves[0] != curves[2]

@@ -1,4 +1,4 @@
-"""Demonstrations that are kept for a resumed training."""
+"""Demonstrations are kept for a training that is resumed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from stallward.training.imitation.demonstrations import DEMONSTRATIONS_FILE, Demonstrations
 
 
-def test_demonstrations_come_back_whole_and_only_for_the_same_recipe(tmp_path: Path) -> None:
+def test_demonstrations_load_unchanged_and_only_for_the_same_recipe(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     demonstrations = Demonstrations(
         observations=rng.normal(size=(5, 3)).astype(np.float32),
@@ -22,10 +22,10 @@ def test_demonstrations_come_back_whole_and_only_for_the_same_recipe(tmp_path: P
     assert Demonstrations.load(file, "a") is None
     demonstrations.save(file, "a")
     assert list(file.parent.iterdir()) == [file]
-    back = Demonstrations.load(file, "a")
-    assert back is not None
+    loaded = Demonstrations.load(file, "a")
+    assert loaded is not None
     for name in ("observations", "actions", "prices", "progress", "suffered"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(demonstrations, name))
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(demonstrations, name))
     assert Demonstrations.load(file, "b") is None
     file.write_bytes(file.read_bytes()[:200])
-    assert Demonstrations.load(file, "a") is None, "cut off"
+    assert Demonstrations.load(file, "a") is None, "a truncated file was loaded"

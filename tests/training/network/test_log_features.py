@@ -1,4 +1,4 @@
-"""What a network sees of small stalls and latencies."""
+"""Features of small stalls and latencies are magnified by a logarithm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallward.training.network.slot_policy import SlotPolicy
 AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 
 
-def test_stalls_and_latencies_are_magnified_and_their_averages_too() -> None:
+def test_stalls_latencies_and_their_averages_are_magnified() -> None:
     fine = {name for name, i in AT.items() if LOG_SCALES[i] > 0.0}
     assert {"protected_psi_memory_some_share", "protected_psi_memory_some_share_8s"} <= fine
     assert {"slot3_psi_io_some_share", "latency_mean_ratio", "latency_p95_ratio_1s"} <= fine
@@ -34,19 +34,19 @@ def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
     stalls = seen[:, AT["protected_psi_memory_some_share"]]
     assert (stalls[0], stalls[-1]) == (0.0, 1.0)
     assert (np.diff(stalls) > 0.05).all()
-    assert (seen[:, AT["zone_usage_ratio"]] == shares).all(), "what is not magnified stays"
+    assert (seen[:, AT["zone_usage_ratio"]] == shares).all(), "another feature has changed"
     assert (rows[:, AT["protected_psi_memory_some_share"]] == shares).all(), (
-        "in place changes rows"
+        "the argument has changed"
     )
 
 
-def test_what_is_below_zero_is_nothing() -> None:
+def test_negative_values_of_magnified_features_become_zero() -> None:
     rows = np.full((1, OBSERVATION_SIZE), -0.5, dtype=np.float32)
     seen = with_log_features(rows, LOG_SCALES)
     assert (seen[0] == np.where(LOG_SCALES > 0.0, 0.0, -0.5)).all()
 
 
-def test_what_is_trained_and_what_is_kept_of_it_act_alike() -> None:
+def test_the_trained_and_the_exported_policy_act_alike() -> None:
     torch.manual_seed(1)
     rng = np.random.default_rng(1)
     mean = rng.normal(0.2, 0.1, OBSERVATION_SIZE).astype(np.float32)
@@ -61,10 +61,10 @@ def test_what_is_trained_and_what_is_kept_of_it_act_alike() -> None:
         ortho_init=False,
     )
     bounds = np.ones(OBSERVATION_SIZE, dtype=np.float32)
-    kept = TrainedPolicy(
+    exported = TrainedPolicy(
         **actor_arrays(trained), low=-bounds, high=bounds, ticks_per_action=2, provenance={}
     )
     seen = rng.exponential(0.05, (500, OBSERVATION_SIZE)).astype(np.float32)
     actions, _ = trained.predict(seen, deterministic=True)
-    assert (actions == kept.act(seen)).all(axis=1).mean() > 0.99
+    assert (actions == exported.act(seen)).all(axis=1).mean() > 0.99
     assert len(np.unique(actions, axis=0)) > 5

@@ -1,4 +1,4 @@
-"""One network for all slots: their order is nothing to it, and its dense form does the same."""
+"""One network serves all slots, in any order, and its dense form computes the same."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def network() -> tuple[SlotLayers, SlotOutputs]:
 
 
 def logits_of(layers: SlotLayers, outputs: SlotOutputs, seen: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = outputs(layers(seen))[:, :-SLOTS]
-    return found
+    logits: torch.Tensor = outputs(layers(seen))[:, :-SLOTS]
+    return logits
 
 
 def test_slots_in_another_order_are_treated_alike() -> None:
@@ -47,10 +47,12 @@ def test_slots_in_another_order_are_treated_alike() -> None:
         expected = of_slots[:, list(order)].reshape(50, -1)
         torch.testing.assert_close(again[:, : -ACTION_SIZES[-1]], expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(again[:, -3:], of_node, atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(of_slots[:, 0], of_slots[:, 1], atol=0.1), "each for what it is"
+    assert not torch.allclose(of_slots[:, 0], of_slots[:, 1], atol=0.1), (
+        "different slots have the same logits"
+    )
 
 
-def test_what_a_slot_is_told_depends_on_the_node_and_on_the_others() -> None:
+def test_the_logits_of_a_slot_depend_on_the_node_and_on_other_slots() -> None:
     layers, outputs = network()
     seen = torch.zeros(1, OBSERVATION_SIZE)
     before = logits_of(layers, outputs, seen)[0, :8]
@@ -60,20 +62,20 @@ def test_what_a_slot_is_told_depends_on_the_node_and_on_the_others() -> None:
         assert not torch.allclose(logits_of(layers, outputs, other)[0, :8], before, atol=1e-3)
 
 
-def test_the_dense_form_does_the_same() -> None:
+def test_the_dense_form_computes_the_same_logits() -> None:
     layers, outputs = network()
     seen = torch.randn(200, OBSERVATION_SIZE)
     arrays = dense_weights(layers, outputs)
     assert arrays["w0"].shape == ((SLOTS + 1) * WIDTH, OBSERVATION_SIZE)
-    found = seen.numpy()
+    values = seen.numpy()
     for k in range(2):
-        found = np.tanh(found @ arrays[f"w{k}"].T + arrays[f"b{k}"])
-    found = found @ arrays["w2"].T + arrays["b2"]
+        values = np.tanh(values @ arrays[f"w{k}"].T + arrays[f"b{k}"])
+    values = values @ arrays["w2"].T + arrays["b2"]
     expected = logits_of(layers, outputs, seen).detach().numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
-def test_choices_for_slots_that_are_not_there_have_no_part_in_learning() -> None:
+def test_choices_for_absent_slots_have_no_part_in_learning() -> None:
     torch.manual_seed(2)
     policy = SlotPolicy(
         gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,)),
@@ -87,19 +89,25 @@ def test_choices_for_slots_that_are_not_there_have_no_part_in_learning() -> None
     some = torch.tensor(ACTION_SIZES) - 1
     others = some.clone()
     others[4 : 2 * SLOTS] = 0
-    found = [policy.evaluate_actions(seen, torch.tile(each, (20, 1))) for each in (some, others)]
-    torch.testing.assert_close(found[0][1], found[1][1])
-    assert found[0][2] is not None
-    assert (found[0][2] < np.log(ACTION_SIZES[:4]).sum() + np.log(ACTION_SIZES[-1]) + 1e-4).all()
+    evaluations = [
+        policy.evaluate_actions(seen, torch.tile(each, (20, 1))) for each in (some, others)
+    ]
+    torch.testing.assert_close(evaluations[0][1], evaluations[1][1])
+    assert evaluations[0][2] is not None
+    assert (
+        evaluations[0][2] < np.log(ACTION_SIZES[:4]).sum() + np.log(ACTION_SIZES[-1]) + 1e-4
+    ).all()
     others[0] = 0
     _, another, _ = policy.evaluate_actions(seen, torch.tile(others, (20, 1)))
-    assert not torch.allclose(found[0][1], another, atol=1e-3), "those that are there count"
+    assert not torch.allclose(evaluations[0][1], another, atol=1e-3), (
+        "a choice for a present slot does not count"
+    )
 
 
-def test_all_slots_are_measured_by_the_same() -> None:
+def test_values_of_slots_are_pooled_over_all_slots() -> None:
     values = np.arange(float(OBSERVATION_SIZE))
     pooled = pooled_over_slots(values)
     usage = [AT[f"slot{slot}_usage_ratio"] for slot in range(SLOTS)]
     assert (pooled[usage] == values[usage].mean()).all()
     assert pooled[AT["zone_usage_ratio"]] == AT["zone_usage_ratio"]
-    assert values[0] == 0.0, "the argument stays"
+    assert values[0] == 0.0, "the argument has changed"

@@ -1,4 +1,4 @@
-"""The heads in one softmax are those of stable-baselines3."""
+"""The heads in one softmax compute the same as those of stable-baselines3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def both(logits: torch.Tensor) -> tuple[Heads, MultiCategoricalDistribution]:
     return Heads(SIZES).proba_distribution(logits), theirs.proba_distribution(logits)
 
 
-def test_probabilities_entropy_and_mode_are_the_library_s() -> None:
+def test_probabilities_entropy_and_mode_equal_those_of_the_library() -> None:
     torch.manual_seed(1)
     ours, theirs = both(3.0 * torch.randn(200, sum(SIZES)))
     actions = theirs.sample()
@@ -26,22 +26,22 @@ def test_probabilities_entropy_and_mode_are_the_library_s() -> None:
     assert (ours.mode() == theirs.mode()).all()
 
 
-def test_gradients_are_the_library_s() -> None:
+def test_gradients_equal_those_of_the_library() -> None:
     torch.manual_seed(2)
     start = torch.randn(50, sum(SIZES))
     actions = both(start)[1].sample()
-    found = []
+    gradients = []
     for k in range(2):
         logits = start.clone().requires_grad_()
         dist = both(logits)[k]
         entropy = dist.entropy()
         assert entropy is not None
         (dist.log_prob(actions).sum() + entropy.sum()).backward()  # type: ignore[no-untyped-call]
-        found.append(logits.grad)
-    torch.testing.assert_close(found[0], found[1])
+        gradients.append(logits.grad)
+    torch.testing.assert_close(gradients[0], gradients[1])
 
 
-def test_samples_come_as_often_as_they_should_and_no_head_leaves_its_choices() -> None:
+def test_samples_have_the_right_frequencies_and_stay_within_the_choices() -> None:
     torch.manual_seed(3)
     logits = torch.randn(1, sum(SIZES))
     ours, theirs = both(logits.repeat(20_000, 1))

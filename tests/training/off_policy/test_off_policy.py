@@ -1,4 +1,4 @@
-"""Off-policy estimates: right where the truth is known, silent where nothing can be known."""
+"""Off-policy estimates are right where the truth is known, and absent where they cannot be."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = OffPolicySettings(trees=20, gamma=0.9, least_ess=15.0)
 
 
 class Constant:
-    """Always the same action."""
+    """A policy that always takes the same action."""
 
     def __init__(self, action: list[int], batch: int) -> None:
         self._actions = np.tile(np.array(action, dtype=np.int64), (batch, 1))
@@ -47,7 +47,7 @@ class Constant:
 
 
 def coin_run(ticks: int, seed: int, share: float = 0.5) -> LoggedRun:
-    """A bandit: the first slot is paused with probability ``share``, which is worth 1; else 0."""
+    """A bandit that pauses the first slot with probability ``share``: 1 for a pause, else 0."""
     rng = np.random.default_rng(seed)
     paused = rng.random(ticks) < share
     actions = np.zeros((ticks, len(ACTION_SIZES)), dtype=np.int64)
@@ -63,16 +63,16 @@ def coin_run(ticks: int, seed: int, share: float = 0.5) -> LoggedRun:
 
 
 def always(runs: list[LoggedRun], paused: int) -> list[NDArray[np.int64]]:
-    wanted = []
+    actions_of_runs = []
     for run in runs:
         actions = run.actions.copy()
         actions[:, 0] = paused
-        actions[:, 5] = 3  # of a slot that is not there: says nothing
-        wanted.append(actions)
-    return wanted
+        actions[:, 5] = 3  # for an absent slot, so it has no effect
+        actions_of_runs.append(actions)
+    return actions_of_runs
 
 
-def test_a_value_that_only_the_logged_actions_tell_is_found() -> None:
+def test_a_value_that_depends_on_the_logged_actions_is_estimated() -> None:
     runs = [coin_run(400, seed) for seed in range(3)]
     estimator = OffPolicyEstimator(runs, SETTINGS)
     assert estimator.behaviour_value.value == pytest.approx(0.5, abs=0.05)
@@ -80,7 +80,7 @@ def test_a_value_that_only_the_logged_actions_tell_is_found() -> None:
     for value, truth in ((good, 1.0), (bad, 0.0)):
         assert value.doubly_robust is not None
         assert value.doubly_robust.value == pytest.approx(truth, abs=0.15)
-        # by more than chance: where the fit is right to a hundredth, either may be closer
+        # Where the fit is right to a hundredth, either may be closer by chance.
         assert abs(value.doubly_robust.value - truth) < abs(value.fitted.value - truth) + 0.01
         assert value.agreement == pytest.approx(0.5, abs=0.05)
         assert value.ess == pytest.approx(600.0, rel=0.1)
@@ -88,7 +88,7 @@ def test_a_value_that_only_the_logged_actions_tell_is_found() -> None:
     assert 0.5 < difference.low < difference.value < difference.high
 
 
-def test_a_policy_that_did_what_was_logged_is_worth_what_was_logged() -> None:
+def test_the_policy_that_was_logged_has_the_logged_value() -> None:
     runs = [coin_run(400, 7, share=1.0)]
     value = OffPolicyEstimator(runs, SETTINGS).value([run.actions for run in runs])
     assert value.doubly_robust is not None
@@ -103,7 +103,7 @@ def test_the_correction_ends_where_the_weights_leave_too_few_samples() -> None:
     assert 5 <= value.corrected_ticks <= 7
 
 
-def test_where_nothing_agrees_there_is_no_doubly_robust_estimate() -> None:
+def test_without_agreement_there_is_no_doubly_robust_estimate() -> None:
     runs = [coin_run(400, 1, share=0.0)]
     value = OffPolicyEstimator(runs, SETTINGS).value(always(runs, 1))
     assert value.doubly_robust is None
@@ -130,19 +130,19 @@ def test_the_same_seed_estimates_the_same_and_too_little_is_refused() -> None:
         OffPolicyEstimator(runs).value([runs[0].actions[:-1]])
 
 
-def test_the_batched_randomised_policy_is_that_of_the_arm() -> None:
-    """The mean of 1/propensity over the outcomes of a tick is how many outcomes there are."""
+def test_the_batched_random_policy_is_the_same_as_that_of_the_arm() -> None:
+    """Over the outcomes of a tick, the mean of 1/propensity is the number of possible outcomes."""
     law = RandomLaw(20_000, 1, 1)
     law.act()
     _, propensity = law.act()
     outcomes = 2 * ACTION_SIZES[1] * ACTION_SIZES[-1]
     assert (1.0 / propensity).mean() == pytest.approx(outcomes, rel=0.35)
-    like = make_controller("excite")
-    assert isinstance(like, ExciteController)
-    assert (law._redraw, law._rest) == (like.redraw, like.rest)
+    arm = make_controller("excite")
+    assert isinstance(arm, ExciteController)
+    assert (law._redraw, law._rest) == (arm.redraw, arm.rest)
 
 
-def test_on_the_twin_fitted_q_ranks_policies_as_they_are() -> None:
+def test_fitted_q_ranks_policies_on_the_twin_correctly() -> None:
     policies = {
         "none": lambda batch: Constant([0] * 9, batch),
         "tight": lambda batch: Constant([0, 4] + [0] * 7, batch),
@@ -183,10 +183,10 @@ def test_a_recording_gives_back_the_observations_of_its_node(tmp_path: Path) -> 
     assert (logged.run.propensity > 0.0).all()
     assert logged.run.reward.max() <= 1.5
     assert logged.run.reward.std() > 0.01
-    wanted = controller_actions(
+    actions = controller_actions(
         make_controller("static:pause=all,limit=0.4,profile=flush"), logged
     )
-    assert wanted[-1].tolist() == [1, 3, 1, 3, 0, 0, 0, 0, 1]
+    assert actions[-1].tolist() == [1, 3, 1, 3, 0, 0, 0, 0, 1]
     assert controller_actions(make_controller("rule"), logged).shape == (60, len(ACTION_SIZES))
     with pytest.raises(DatasetError, match="looks at processes"):
         controller_actions(make_controller("latd"), logged)

@@ -1,4 +1,4 @@
-"""``stallward ope``: the gate, on shipped recordings."""
+"""``stallward ope`` judges candidates on shipped recordings."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def test_a_candidate_that_looks_worse_is_refused(capsys: pytest.CaptureFixture[s
     arguments = ["ope", RECORDINGS, "--scenario", "detector-anon", "--json"]
     arguments += ["--arms", "none,rule#2", "--reference", "rule"]
     code = main([*arguments, "--least-seconds", "50"])
-    found = json.loads(capsys.readouterr().out)
-    verdicts = {one["arm"]: one for one in found["candidates"]}
+    result = json.loads(capsys.readouterr().out)
+    verdicts = {one["arm"]: one for one in result["candidates"]}
     assert code == 1
-    assert found["refused"] == ["none"]
+    assert result["refused"] == ["none"]
     assert verdicts["none"]["difference"]["high"] < 0.0
     assert verdicts["rule"]["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-    assert found["logged"]["detector-anon"]["recordings"] == [
+    assert result["logged"]["detector-anon"]["recordings"] == [
         "detector-anon-excite-dwell-s-12-pause-0.2-s1",
         "detector-anon-excite-s1",
     ]
 
-    assert main([*arguments, "--least-seconds", "1000"]) == 0, "a verdict from four minutes"
-    found = json.loads(capsys.readouterr().out)
-    assert {one["verdict"] for one in found["candidates"]} == {"unknown"}
+    assert main([*arguments, "--least-seconds", "1000"]) == 0, "four minutes gave a verdict"
+    result = json.loads(capsys.readouterr().out)
+    assert {one["verdict"] for one in result["candidates"]} == {"unknown"}
 
 
 @pytest.mark.slow
-def test_what_is_not_worse_passes_and_what_nobody_tried_is_unknown(
+def test_a_candidate_that_cannot_be_judged_is_unknown_and_passes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["ope", RECORDINGS, "--scenario", "detector-anon", "--arms", "rule"]) == 0
@@ -44,17 +44,17 @@ def test_what_is_not_worse_passes_and_what_nobody_tried_is_unknown(
     assert "fitted Q" in text
 
 
-def test_all_shipped_recordings_are_judged_but_for_those_held_out(
+def test_recordings_are_used_unless_they_are_held_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("postgres-hogs-excite-s1", "redis-sort-excite-s1"):
         shutil.copytree(Path(RECORDINGS) / name, tmp_path / name)
     arguments = ["ope", str(tmp_path), "--arms", "rule", "--json"]
     main(arguments)
-    found = json.loads(capsys.readouterr().out)
-    assert found["held_out"] == ["redis-sort"]
-    assert {one["scenario"] for one in found["candidates"]} == {"postgres-hogs"}
-    assert found["logged"]["postgres-hogs"]["seconds"] == pytest.approx(120.0, abs=1.0)
+    result = json.loads(capsys.readouterr().out)
+    assert result["held_out"] == ["redis-sort"]
+    assert {one["scenario"] for one in result["candidates"]} == {"postgres-hogs"}
+    assert result["logged"]["postgres-hogs"]["seconds"] == pytest.approx(120.0, abs=1.0)
     shutil.rmtree(tmp_path / "postgres-hogs-excite-s1")
     assert main(arguments) != 0
     assert "held out: redis-sort" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Which twins a name stands for: to learn from, and to choose by."""
+"""The twins that a name stands for, in training and in validation; and a fit that repeats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stallward.training.pipeline.fit import fit_twin
 from stallward.training.pipeline.train import load_twins
 
 
-def test_a_directory_stands_for_its_twins_of_a_part(tmp_path: Path) -> None:
+def test_a_directory_stands_for_its_twins_of_one_part_of_the_split(tmp_path: Path) -> None:
     twin = small_twin()
     for name in ("detector-anon", "nginx-hogs", "redis-sort", "mine"):
         save_fitted(
@@ -24,7 +24,7 @@ def test_a_directory_stands_for_its_twins_of_a_part(tmp_path: Path) -> None:
     (empty := tmp_path / "empty").mkdir()
     assert names(load_twins([str(tmp_path)])) == ["detector-anon", "mine"]
     assert names(load_twins([str(tmp_path)], "validation")) == ["nginx-hogs"]
-    assert len(load_twins([str(tmp_path)], None)) == 4, "whatever the part"
+    assert len(load_twins([str(tmp_path)], None)) == 4, "those of every part"
     both = load_twins([str(tmp_path), "detector-file"])
     assert names(both) == ["detector-anon", "mine", "detector-file"]
     with pytest.raises(TrainingError, match="no fitted twin to choose by"):
@@ -35,15 +35,15 @@ def names(twins: Sequence[FittedTwin]) -> list[str]:
     return [twin.scenario.name for twin in twins]
 
 
-def test_default_stands_for_those_shipped() -> None:
-    learnt = {twin.scenario.name for twin in load_twins(["default"])}
-    chosen = {twin.scenario.name for twin in load_twins(["default"], "validation")}
-    assert "detector-anon" in learnt
-    assert "memcached-zstd" in chosen
-    assert not learnt & chosen
+def test_default_stands_for_the_shipped_twins() -> None:
+    training = {twin.scenario.name for twin in load_twins(["default"])}
+    validation = {twin.scenario.name for twin in load_twins(["default"], "validation")}
+    assert "detector-anon" in training
+    assert "memcached-zstd" in validation
+    assert not training & validation
 
 
-def test_a_fit_bounded_by_generations_is_the_same_twin_again(tmp_path: Path) -> None:
+def test_a_fit_bounded_by_generations_gives_the_same_twin_again(tmp_path: Path) -> None:
     recordings = [
         Path(f"recordings/detector-anon-{name}-s1")
         for name in ("ample", "background", "static-limit-0.35")

@@ -1,4 +1,4 @@
-"""The training recipe, a few seconds long: it runs, stops on time and exports what it says."""
+"""The training recipe, a few seconds long, runs, stops in time and exports its policy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ IDLE = np.zeros(9, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a training came to, where it left its files, and what it was heard to say."""
+    """The result of a training, the folder of its files, and what it reported."""
 
     result: TrainingResult
     folder: Path
@@ -62,7 +62,7 @@ class Training:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_processor() -> Iterator[None]:
-    """Seeds are trained one after the other: each process of its own would import torch first."""
+    """Train one seed after the other, because a process for each would import torch first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda _process: {0})
         yield
@@ -70,7 +70,7 @@ def one_processor() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """A training of two seeds, shared: none of the tests changes its folder."""
+    """A training of two seeds. Tests share it, and do not change its folder."""
     stages: list[tuple[str, float]] = []
     nodes: list[int] = []
 
@@ -91,7 +91,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
 
 @pytest.fixture(scope="module")
 def judged() -> TrainingResult:
-    """A training of two seeds of which a twin that none was trained on chooses one."""
+    """A training of two seeds. A twin that neither was trained on decides which is kept."""
     return train([TWIN], replace(BRIEF, seeds=2), judged_on=[OTHER])
 
 
@@ -104,7 +104,7 @@ def weights_of_seed(folder: Path, seed: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_the_policy_is_evaluated_beside_a_static_setting_nothing_and_rules(
+def test_the_policy_is_evaluated_beside_a_static_setting_no_control_and_rules(
     trained: Training,
 ) -> None:
     evaluation = trained.result.evaluation
@@ -120,8 +120,8 @@ def test_a_rule_is_made_once_for_all_nodes_of_a_scenario(trained: Training) -> N
 
 @pytest.mark.slow
 def test_progress_names_each_seed_and_ends_with_done(trained: Training) -> None:
-    said = [stage for stage, _ in trained.stages]
-    assert any(re.search(r"^seed 2: [\d,]+ decisions, score -?\d", stage) for stage in said)
+    names = [stage for stage, _ in trained.stages]
+    assert any(re.search(r"^seed 2: [\d,]+ decisions, score -?\d", stage) for stage in names)
     assert all(0.0 <= share <= 1.0 for _, share in trained.stages)
     assert trained.stages[-1] == ("done", 1.0)
 
@@ -131,18 +131,18 @@ def test_the_seed_with_the_highest_merit_is_kept(trained: Training) -> None:
     provenance = trained.provenance
     assert provenance["seeds"] == [1, 2]
     assert provenance["seed"] == 1 + int(np.argmax(provenance["merits"]))
-    assert provenance["merits"] == provenance["scores_low"], "there are no others to judge by"
+    assert provenance["merits"] == provenance["scores_low"], "there are no validation twins"
     assert weights(trained.result.policy) == weights_of_seed(trained.folder, provenance["seed"])
 
 
 @pytest.mark.slow
-def test_a_policy_is_shown_on_other_draws_than_those_that_chose_it(trained: Training) -> None:
-    shown = trained.result.evaluation["ppo"]["small"].score_low
-    assert shown != max(trained.provenance["scores_low"])
+def test_a_policy_is_evaluated_on_other_draws_than_those_that_chose_it(trained: Training) -> None:
+    evaluated = trained.result.evaluation["ppo"]["small"].score_low
+    assert evaluated != max(trained.provenance["scores_low"])
 
 
 @pytest.mark.slow
-def test_provenance_says_what_was_learned_from_and_for_how_long(trained: Training) -> None:
+def test_provenance_names_the_steps_the_twins_and_the_teacher(trained: Training) -> None:
     assert trained.provenance["steps"] == BRIEF.total_steps
     assert trained.provenance["judged_on"] == ["small"]
     figures = trained.provenance["teacher"]["small"]
@@ -155,7 +155,9 @@ def test_the_range_of_every_feature_is_known(trained: Training) -> None:
 
 
 @pytest.mark.slow
-def test_an_exported_policy_loads_and_says_how_it_did(trained: Training, tmp_path: Path) -> None:
+def test_an_exported_policy_loads_and_its_card_has_the_results(
+    trained: Training, tmp_path: Path
+) -> None:
     export_policy(trained.result.policy, tmp_path / "p.onnx")
     assert load_policy(tmp_path / "p.onnx").metadata.provenance["twins"].keys() == {"small"}
     card = (tmp_path / "p.md").read_text()
@@ -172,18 +174,18 @@ def test_the_same_seed_gives_the_same_policy_and_another_one_another(trained: Tr
 
 
 @pytest.mark.slow
-def test_seeds_trained_in_processes_of_their_own_come_out_the_same(
+def test_seeds_trained_in_separate_processes_give_the_same_policy(
     trained: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
-    beside = train([TWIN], replace(BRIEF, seeds=2))
-    assert weights(beside.policy) == weights(trained.result.policy)
-    assert beside.policy.provenance["merits"] == trained.provenance["merits"]
+    parallel = train([TWIN], replace(BRIEF, seeds=2))
+    assert weights(parallel.policy) == weights(trained.result.policy)
+    assert parallel.policy.provenance["merits"] == trained.provenance["merits"]
 
 
 @pytest.fixture(scope="module")
 def interrupted(trained: Training, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training that came no further than its first seed."""
+    """The folder of a training that was interrupted after its first seed."""
     folder = tmp_path_factory.mktemp("interrupted") / "run"
     shutil.copytree(trained.folder, folder)
     shutil.rmtree(folder / "seeds/2")
@@ -196,15 +198,15 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(
 ) -> None:
     first_seed = interrupted / "seeds/1/policy.npz"
     before = first_seed.stat().st_mtime_ns
-    said: list[str] = []
+    stages: list[str] = []
     resumed = train(
         [TWIN],
         replace(BRIEF, seeds=2),
         folder=interrupted,
-        report=lambda stage, _share: said.append(stage),
+        report=lambda stage, _share: stages.append(stage),
     )
-    assert not any(stage.startswith("collecting demonstrations") for stage in said), (
-        "that was done"
+    assert not any(stage.startswith("collecting demonstrations") for stage in stages), (
+        "they were collected again"
     )
     assert first_seed.stat().st_mtime_ns == before
     assert weights(resumed.policy) == weights(trained.result.policy)
@@ -246,10 +248,10 @@ def test_the_merit_of_the_kept_seed_can_be_measured_again(judged: TrainingResult
 
 
 @pytest.mark.slow
-def test_a_training_that_goes_astray_keeps_the_actor_from_before() -> None:
-    astray = replace(BRIEF, total_steps=8 * 1024, critic_rollouts=2, learning_rate=5.0)
-    result = train([TWIN], astray, judged_on=[OTHER])
-    assert result.policy.provenance["steps"] == astray.total_steps
+def test_a_training_that_diverges_keeps_an_earlier_actor() -> None:
+    diverging = replace(BRIEF, total_steps=8 * 1024, critic_rollouts=2, learning_rate=5.0)
+    result = train([TWIN], diverging, judged_on=[OTHER])
+    assert result.policy.provenance["steps"] == diverging.total_steps
     assert result.policy.provenance["kept_after"] <= 3 * 1024, "the actor learns from then on"
 
 
@@ -264,7 +266,7 @@ def test_validation_twins_count_as_much_as_all_training_twins() -> None:
     )
     idle = memoryless(constant(IDLE))
     lows = {name: outcome.score_low for name, outcome in selection.outcomes(idle).items()}
-    assert len(set(lows.values())) == 4, "each does otherwise"
+    assert len(set(lows.values())) == 4, "two twins have the same score"
     low = min(lows["other"], lows["tight"])
     value = 0.5 * low + 0.5 * (lows["small"] + lows["roomy"]) / 2
     merit = selection.merit(idle)
@@ -278,7 +280,7 @@ def test_without_validation_twins_the_training_twins_are_all_that_counts() -> No
     assert selection.merit(idle) == Merit(value=low, low=low)
 
 
-def test_other_nodes_are_of_the_same_twins() -> None:
+def test_a_selection_with_other_nodes_keeps_its_twins() -> None:
     selection = make_selection([TWIN], [OTHER], SETTINGS, slack=Slack(), episodes=8, seed=1)
     idle = memoryless(constant(IDLE))
     elsewhere = selection.with_nodes(16, seed=2)
@@ -331,10 +333,10 @@ def test_the_best_static_setting_beats_doing_nothing() -> None:
     assert all(s.score_low <= s.score for s in scores)
 
 
-def test_with_ample_memory_nothing_is_suffered_beyond_it() -> None:
+def test_with_ample_memory_nothing_costs_score() -> None:
     roomy = replace(TWIN, scenario=replace(TWIN.scenario, zone_bytes=8 << 30))
     constraints, _ = make_constraints([roomy], SETTINGS, Slack(), seed=1)
-    found = evaluate(
+    outcome = evaluate(
         constant(IDLE),
         [roomy],
         SETTINGS,
@@ -343,12 +345,12 @@ def test_with_ample_memory_nothing_is_suffered_beyond_it() -> None:
         seed=5,
         seconds=30.0,
     )
-    assert found.excess == pytest.approx(0.0, abs=0.02)
-    assert 0.0 < found.slow < 0.01, "beyond 1.15 times the p99 are fewer than a hundredth"
-    assert found.score == pytest.approx(found.progress, abs=0.02)
+    assert outcome.excess == pytest.approx(0.0, abs=0.02)
+    assert 0.0 < outcome.slow < 0.01, "less than a hundredth is slower than 1.15 times the p99"
+    assert outcome.score == pytest.approx(outcome.progress, abs=0.02)
 
 
-def test_what_no_setting_avoids_is_allowed() -> None:
+def test_violations_that_no_setting_avoids_are_allowed() -> None:
     scenario = TWIN.scenario
     hopeless = replace(TWIN, scenario=replace(scenario, name="hopeless", zone_bytes=120 << 20))
     slack = Slack(windows=0.01)
@@ -360,11 +362,11 @@ def test_what_no_setting_avoids_is_allowed() -> None:
     assert easy[0] == pytest.approx(max(ample[0] + 0.01, least[0, 0] + 0.005))
     assert hard[0] == pytest.approx(least[0, 1] + 0.005), "the application alone does not fit"
     assert hard[0] > ample[1] + 0.1
-    assert hard[1] > 0.5, "nor does it answer as fast as it usually does"
+    assert hard[1] > 0.5, "it does not answer as fast as usual, either"
     assert constraints.as_json(["a", "b"])["b"]["slow"] == hard[2]
 
 
-def test_what_is_suffered_beyond_the_allowed_costs_score() -> None:
+def test_violations_beyond_those_allowed_cost_score() -> None:
     progress, scenario = np.array([0.6, 0.8]), np.zeros(2, dtype=np.int64)
     allowed = np.array([[0.01], [0.05], [0.01]])
     within = np.array([[0.02, 0.0], [0.0, 0.1], [0.01, 0.01]])

@@ -1,4 +1,4 @@
-"""The recipe's PPO, with its network and its export, finds an optimum that is known."""
+"""PPO with the network and the export of the recipe finds a known optimum."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRESENT = 2
 BREAKS_AT, BREAKDOWN_COST = 2, 5.0
 """A program that has run twice without a pause breaks down, whatever is done then."""
 MATCH = 0.25
-"""For the limit that a slot asks for and for the profile that the node asks for."""
+"""Reward for the limit that a slot asks for, and for the profile that the node asks for."""
 
 OPTIMUM = PRESENT * (0.5 + MATCH) + MATCH
 """Reward of a step: run and pause by turns, and match all that is asked for."""
@@ -46,8 +46,9 @@ Actions = NDArray[np.int64]
 class RunAndRest(VecEnv):
     """Programs that earn while they run and break down unless they are paused in time.
 
-    The breakdown comes a step after the greed that causes it: who looks only at the next reward
-    always runs, and loses. Actions and observations mean what they mean on a node.
+    A breakdown costs its reward one step later, so that a policy which looks only at the next
+    reward always runs, and loses. Actions and observations have the meaning that they have on a
+    node.
     """
 
     def __init__(self, nodes: int, *, steps: int, seed: int) -> None:
@@ -95,7 +96,7 @@ class RunAndRest(VecEnv):
         return seen, rewards.astype(np.float32), done, infos
 
     def _ask(self) -> NDArray[np.float32]:
-        """Ask for new limits and another profile; what is seen of that and of the programs."""
+        """Ask for new limits and another profile; returns the observations of the nodes."""
         self._levels = self._rng.integers(len(LIMIT_RATIOS), size=self._levels.shape)
         self._profiles = self._rng.integers(len(PROFILES), size=self.num_envs)
         seen = np.zeros((self.num_envs, OBSERVATION_SIZE), dtype=np.float32)
@@ -107,7 +108,7 @@ class RunAndRest(VecEnv):
         return seen
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]
@@ -127,7 +128,7 @@ class RunAndRest(VecEnv):
 
 
 def reward_per_step(act: Callable[[NDArray[np.float32]], Actions]) -> float:
-    """On average, over more steps than an episode of the training has."""
+    """The mean reward of a step, over more steps than an episode of the training has."""
     environment = RunAndRest(32, steps=1000, seed=5)
     seen, rewards = environment.reset(), []
     for _ in range(100):
@@ -153,19 +154,20 @@ def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
     )  # fmt: skip
     vec = RunAndRest(args.n_envs, steps=64, seed=1)
     mean, scale = (np.full(OBSERVATION_SIZE, value, dtype=np.float32) for value in (0.0, 1.0))
-    mean[[AT[f"slot{slot}_present"] for slot in range(SLOTS)]] = 0.5  # which tells who is there
+    # The policy tells present slots from absent ones by this.
+    mean[[AT[f"slot{slot}_present"] for slot in range(SLOTS)]] = 0.5
     model = make_model(vec, args, mean, scale, seed=1, budget=TimeBudget(float("inf")))
 
-    def learned() -> float:
+    def reward_of_policy() -> float:
         policy = TrainedPolicy(
             **actor_arrays(model.policy), low=mean, high=mean, ticks_per_action=2, provenance={}
         )
         return reward_per_step(policy.act)
 
-    before = learned()
+    before = reward_of_policy()
     model.learn(80_000)
-    after = learned()
-    assert before < 0.5 * OPTIMUM, "it has something to learn"
+    after = reward_of_policy()
+    assert before < 0.5 * OPTIMUM, "the policy is good before it learns"
     assert after > 0.95 * OPTIMUM, f"{after:.2f} of {OPTIMUM:.2f}, at first {before:.2f}"
     assert after > RANDOM + 0.9 * (OPTIMUM - RANDOM)
 

@@ -1,4 +1,4 @@
-"""The search of a rule's thresholds, seconds long: it finds a better rule, and repeats itself."""
+"""A search of a rule's thresholds, seconds long, finds a better rule, and the same one again."""
 
 from __future__ import annotations
 
@@ -39,32 +39,38 @@ OTHER = replace(PAIR, scenario=replace(PAIR.scenario, name="other"))
 
 
 @pytest.fixture(scope="module")
-def found() -> TuneResult:
+def tuned() -> TuneResult:
     return tune("rule", [TWIN], SETTINGS)
 
 
 @pytest.mark.slow
-def test_a_search_does_no_worse_than_the_defaults_and_says_what_it_spent(
-    found: TuneResult,
+def test_a_search_does_better_than_the_defaults_and_counts_its_steps(
+    tuned: TuneResult,
 ) -> None:
-    assert isinstance(found.thresholds, RuleThresholds)
-    assert worst_low(found.outcomes) > worst_low(found.default), "on nodes that chose neither"
-    assert 0 < found.steps <= SETTINGS.seeds * SETTINGS.total_steps
-    assert found.provenance["decisions"] == found.steps
-    assert found.provenance["twins"] == ["small"]
-    assert len(found.provenance["generations"]) == 2
-    assert min(found.provenance["generations"]) > 1
+    assert isinstance(tuned.thresholds, RuleThresholds)
+    assert worst_low(tuned.outcomes) > worst_low(tuned.default), (
+        "on nodes that had no part in the search"
+    )
+    assert 0 < tuned.steps <= SETTINGS.seeds * SETTINGS.total_steps
+    assert tuned.provenance["decisions"] == tuned.steps
+    assert tuned.provenance["twins"] == ["small"]
+    assert len(tuned.provenance["generations"]) == 2
+    assert min(tuned.provenance["generations"]) > 1
 
 
 @pytest.mark.slow
-def test_of_several_searches_that_is_kept_which_is_chosen_as_policies_are(
-    found: TuneResult,
+def test_of_several_searches_the_one_with_the_highest_merit_is_kept(
+    tuned: TuneResult,
 ) -> None:
-    said = found.provenance
-    merits = [said["default_merit"], *said["merits_by_seed"]]
-    assert len(set(said["scores_by_seed_where_searched"])) == 2, "searches of their own"
-    assert said["merits_by_seed"] == said["scores_low_by_seed"], "there are no validation twins"
-    assert said["kept"] == ["defaults", "seed 1", "seed 2"][merits.index(max(merits))]
+    provenance = tuned.provenance
+    merits = [provenance["default_merit"], *provenance["merits_by_seed"]]
+    assert len(set(provenance["scores_by_seed_where_searched"])) == 2, (
+        "both seeds made the same search"
+    )
+    assert provenance["merits_by_seed"] == provenance["scores_low_by_seed"], (
+        "there are no validation twins"
+    )
+    assert provenance["kept"] == ["defaults", "seed 1", "seed 2"][merits.index(max(merits))]
     other = tune("rule", [TWIN], SETTINGS, judged_on=[OTHER])
     assert list(other.outcomes) == ["other", "small"]
     assert other.provenance["judged_on"] == ["other"]
@@ -72,15 +78,15 @@ def test_of_several_searches_that_is_kept_which_is_chosen_as_policies_are(
 
 
 @pytest.mark.slow
-def test_the_same_seed_finds_the_same_rule(found: TuneResult) -> None:
+def test_the_same_seed_finds_the_same_rule(tuned: TuneResult) -> None:
     again = tune("rule", [TWIN], SETTINGS)
-    assert as_values(again.thresholds) == as_values(found.thresholds)
-    assert again.outcomes == found.outcomes
+    assert as_values(again.thresholds) == as_values(tuned.thresholds)
+    assert again.outcomes == tuned.outcomes
 
 
 @pytest.mark.slow
-def test_a_search_stops_when_its_time_is_over_and_reports_its_way() -> None:
-    said: list[tuple[str, float]] = []
+def test_a_search_stops_when_its_time_is_over_and_reports_its_progress() -> None:
+    reports: list[tuple[str, float]] = []
     settings = TuneSettings(
         max_seconds=0.5,
         episodes=8,
@@ -92,10 +98,10 @@ def test_a_search_stops_when_its_time_is_over_and_reports_its_way() -> None:
         seeds=1,
         judged_episodes=8,
     )
-    found = tune("pi", [TWIN], settings, lambda message, share: said.append((message, share)))
-    assert found.steps < settings.total_steps
-    assert said[-1] == ("done", 1.0)
-    assert all(0.0 <= share <= 1.0 for _, share in said)
+    result = tune("pi", [TWIN], settings, lambda message, share: reports.append((message, share)))
+    assert result.steps < settings.total_steps
+    assert reports[-1] == ("done", 1.0)
+    assert all(0.0 <= share <= 1.0 for _, share in reports)
 
 
 def test_steps_are_counted_as_they_are_spent() -> None:
@@ -119,7 +125,7 @@ def test_steps_are_counted_as_they_are_spent() -> None:
     assert calls == rollout_steps(4.0, settings)
 
 
-def test_what_cannot_be_tuned_is_refused() -> None:
+def test_a_controller_without_thresholds_and_no_twins_are_refused() -> None:
     with pytest.raises(TrainingError, match="no rule that can be tuned"):
         tune("latd", [TWIN], SETTINGS)
     with pytest.raises(TrainingError, match="no twin"):

@@ -1,4 +1,4 @@
-"""What the recordings say of the programs, against what the shipped scenarios are known to do."""
+"""Estimates from recordings agree with what the programs of shipped scenarios are known to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_detector_keeps_its_weights_and_reads_one_image_a_request() -> None:
     assert protected.poisson
 
 
-def test_hogs_hold_what_their_command_says_from_when_they_are_started() -> None:
+def test_hogs_hold_the_memory_of_their_command_from_their_start() -> None:
     first, second = estimate_exogenous("detector-anon", recorded("detector-anon")).slots
     for slot in (first, second):
         assert max(slot.anon_pages) * PAGE_BYTES / MIB == pytest.approx(250, rel=0.03)
@@ -44,7 +44,7 @@ def test_hogs_hold_what_their_command_says_from_when_they_are_started() -> None:
 
 
 @pytest.mark.parametrize("name", ["detector-anon", "memcached-mix"])
-def test_what_the_scenario_says_of_its_groups_is_not_guessed(name: str) -> None:
+def test_values_that_the_scenario_gives_are_not_estimated(name: str) -> None:
     recordings = recorded(name)
     twin, scenario = estimate_exogenous(name, recordings), load_scenario(name)
     floors = [group.floor_bytes for group in scenario.background]
@@ -54,10 +54,10 @@ def test_what_the_scenario_says_of_its_groups_is_not_guessed(name: str) -> None:
         replace(r, run=replace(r.run, slot_floors_bytes=(MIB,) * len(floors))) for r in recordings
     ]
     assert {slot.floor_bytes for slot in estimate_exogenous(name, own).slots} == {MIB}
-    strange = [
+    without_scenario = [
         replace(r, run=replace(r.run, scenario_parameters={})) for r in recordings[:4]
-    ]  # as of a node of its own
-    assert {slot.floor_bytes for slot in estimate_exogenous(name, strange).slots} == {
+    ]
+    assert {slot.floor_bytes for slot in estimate_exogenous(name, without_scenario).slots} == {
         DEFAULT_FLOOR_BYTES
     }
 
@@ -67,7 +67,7 @@ def test_files_that_are_read_for_the_first_time_late_are_cold() -> None:
     protected = estimate_exogenous("nginx-hogs", recorded("nginx-hogs")).protected
     assert 2 < protected.cold_pages * PAGE_BYTES / MIB < 15
     assert 185 < protected.file_pages * PAGE_BYTES / MIB < 205
-    # The recording machine's kernel takes what nobody has touched for a minute.
+    # The kernel of the recording machine reclaims pages that were not used for a minute.
     assert 10.0 < protected.idle_loss_pages_per_s < 40.0
     assert (
         estimate_exogenous("redis-mix", recorded("redis-mix")).protected.idle_loss_pages_per_s
@@ -82,7 +82,7 @@ def test_a_program_comes_and_goes_as_its_phases_say() -> None:
         if min(abs(at - edge) for edge in (3, 11, 15, 19)) > 0.6:
             assert on == float(3 < at < 11 or 15 < at < 19), second
     assert len(burst.running) > 48
-    # Its rate is that of the time in which it runs.
+    # The rate counts only the time in which the program runs.
     assert burst.units_per_s == pytest.approx(500.0, rel=0.05)
 
 
@@ -90,29 +90,27 @@ def test_a_writer_streams_over_its_file() -> None:
     writer = estimate_exogenous("detector-file", recorded("detector-file")).slots[1]
     assert writer.dirty_share == 1.0
     assert writer.stream_span_pages * PAGE_BYTES / MIB == pytest.approx(256, rel=0.05)
-    # 120 MiB/s of which the first pass allocates pages.
+    # It writes 120 MiB/s. Only the first pass allocates pages.
     assert 40 < writer.stream_pages_per_s * PAGE_BYTES / MIB < 160
 
 
 def test_a_loop_over_a_file_fills_memory_within_some_ticks() -> None:
-    """In the first tick of its runs it has 46 to 90 MiB already, of 200."""
+    """After the first tick of a run it holds 46 to 90 of its 200 MiB."""
     swell, loop = estimate_exogenous("postgres-hogs", recorded("postgres-hogs")).slots
     assert 46 < loop.fill_pages_per_s * PAGE_BYTES * 0.1 / MIB < 200
-    assert swell.fill_pages_per_s == 1e3, "it reads no files: the least there is"
+    assert swell.fill_pages_per_s == 1e3, "it reads no files, so the rate is the lowest"
 
 
-def test_a_run_without_the_background_shows_nobody() -> None:
+def test_in_a_run_without_the_background_no_program_is_running() -> None:
     alone = load_recording(RECORDINGS / "detector-anon-alone-s1")
     assert set(recorded_running(alone, 0)) == {0.0}
 
 
-@pytest.mark.parametrize(("made_with", "workers"), [("postgres-hogs", 4), ("redis-sort", 1)])
-def test_how_many_requests_are_served_at_once_is_the_scenarios(
-    made_with: str, workers: int
-) -> None:
-    """Recordings of a scenario's present file say so; older ones are of a single server."""
+@pytest.mark.parametrize(("scenario", "workers"), [("postgres-hogs", 4), ("redis-sort", 1)])
+def test_the_number_of_workers_is_taken_from_the_scenario(scenario: str, workers: int) -> None:
+    """A recording whose scenario does not give the number counts as that of one worker."""
     old = recorded("detector-anon")
-    content = load_scenario(made_with).content
+    content = load_scenario(scenario).content
     new = [replace(r, run=replace(r.run, scenario_parameters=content)) for r in old]
     assert estimate_exogenous("detector-anon", old).protected.workers == 1.0
     assert estimate_exogenous("detector-anon", new).protected.workers == workers
@@ -140,19 +138,21 @@ def test_the_shares_of_inactive_file_pages_are_those_of_a_full_node() -> None:
     recordings = recorded("detector-file")
     pressed = [r for r in recordings if r.run.condition == "together"]
     shares = estimate_exogenous("detector-file", recordings).inactive_file_shares
-    seen = []
+    recorded_shares = []
     for one in pressed:
         share = one.tick("zone_inactive_file_bytes") / one.tick("zone_file_bytes")
-        seen.append(share[one.tick("zone_memory_usage_bytes") > 0.99 * one.run.sandbox_bytes])
-    found = np.concatenate(seen)
+        recorded_shares.append(
+            share[one.tick("zone_memory_usage_bytes") > 0.99 * one.run.sandbox_bytes]
+        )
+    expected = np.concatenate(recorded_shares)
     assert list(shares) == sorted(shares)
     for level in (0.0, 0.25, 0.5, 1.0):
         assert shares[round(level * (len(shares) - 1))] == pytest.approx(
-            float(np.nanquantile(found, level)), abs=0.001
+            float(np.nanquantile(expected, level)), abs=0.001
         )
 
 
-def test_only_programs_that_are_run_over_and_over_begin_anew_when_they_are_terminated() -> None:
+def test_only_programs_in_a_loop_restart_after_they_are_terminated() -> None:
     assert [
         slot.restarts
         for slot in estimate_exogenous("memcached-gcc", recorded("memcached-gcc")).slots

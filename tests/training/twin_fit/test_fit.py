@@ -1,4 +1,4 @@
-"""Fitting: a twin's own recordings are explained by it, arms can be left out, files refused."""
+"""A fitted twin explains its recordings; recordings without pressure are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TRUTH = TwinParameters(read_latency_s=3e-4, coldness_exponent=0.5)
 
 
 def record(path: Path, arm: str, condition: Condition, seconds: float = 16.0) -> Recording:
-    """A recording of a twin with known parameters, to see whether a fit finds its way back."""
+    """A recording of a twin with known parameters, which a fit should find."""
     node = TwinNode(SCENARIO, TRUTH, seed=3)
     engine = Engine(
         settings=EngineSettings(context=node.context(), budgets=Budgets(lift_budgets=True)),
@@ -102,7 +102,7 @@ def test_the_true_parameters_explain_their_recordings_better_than_wrong_ones(
 ) -> None:
     for recording in loaded(recordings):
         live = live_summary(recording, SCENARIO)
-        assert live.shape == (2, len(NAMES))  # the whole, and 12 s as one segment
+        assert live.shape == (2, len(NAMES))  # the whole recording, and 12 s as one segment
         wrong = TwinParameters(read_latency_s=3e-5, coldness_exponent=3.0, reclaim_s_per_page=4e-5)
         many = to_array([TRUTH] * 6 + [wrong] * 6)
         losses = loss(live, twin_summaries([recording], SCENARIO, many, seed=9)[0])
@@ -120,7 +120,7 @@ def test_a_short_fit_describes_the_scenario_and_explains_the_arms(recordings: Pa
     assert sum(twin.weights) == pytest.approx(1.0)
     assert twin.provenance["arms"] == ["excite", "none", "static:limit=0.4"]
     assert stages == sorted(stages)
-    assert twin.provenance["generations"] == fast.generations, "no clock decides"
+    assert twin.provenance["generations"] == fast.generations, "the time has ended it"
     hurried = fit_scenario(loaded(recordings), replace(fast, max_seconds=1e-3))
     assert hurried.provenance["generations"] == 1
 
@@ -130,15 +130,15 @@ def test_a_fit_that_begins_at_a_twin_stays_near_it(recordings: Path) -> None:
     start = FittedTwin(scenario=scenario, draws=(TRUTH,), weights=(1.0,), provenance={})
     brief = FitSettings(candidates=16, generations=1, draws=4)
     truth = to_unit(to_array([TRUTH]))
-    off = [
+    errors = [
         np.abs(to_unit(to_array(twin.draws)) - truth).mean()
         for twin in (
             fit_scenario(loaded(recordings), brief, start=start),
             fit_scenario(loaded(recordings), brief),
         )
     ]
-    assert off[0] < 0.07
-    assert off[0] < off[1]
+    assert errors[0] < 0.07
+    assert errors[0] < errors[1]
 
 
 def test_the_dataset_is_named_by_its_contents(recordings: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_recording_without_requests_still_has_a_summary(tmp_path: Path) -> Non
     assert np.isfinite(summary[:, 3]).all()
 
 
-def test_segments_tell_apart_what_is_the_same_on_the_whole() -> None:
+def test_segments_tell_apart_twins_that_are_equal_on_the_whole() -> None:
     live = np.full((3, len(NAMES)), np.nan)
     live[:, 3] = (0.5, 0.2, 0.8)
     twin = np.zeros((3, len(NAMES), 2))
@@ -187,5 +187,5 @@ def test_the_twin_is_summarised_over_the_same_segments_as_the_recording(tmp_path
     assert twin.shape == (4, len(NAMES), 8)
     work, usage = NAMES.index("work_0"), NAMES.index("usage_1")
     for name in (work, usage):
-        assert np.ptp(live[1:, name]) > 0.05, "the actions made a difference"
+        assert np.ptp(live[1:, name]) > 0.05, "the actions made no difference"
         assert twin[:, name].mean(axis=-1) == pytest.approx(live[:, name], abs=0.06)

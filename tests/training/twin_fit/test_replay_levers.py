@@ -1,4 +1,4 @@
-"""Recorded lever states, as the twin is driven by them."""
+"""Recorded lever states are replayed on the twin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stallward.training.twin_fit.replay import replay_levers
 RECORDINGS = Path(__file__).parents[3] / "recordings"
 
 
-def test_what_latd_tunes_is_replayed() -> None:
+def test_the_settings_that_latd_tunes_are_replayed() -> None:
     _, _, swappiness, dirty = replay_levers(load_recording(RECORDINGS / "detector-file-latd-s1"))
     assert np.median(swappiness) == 90, "Algorithm 1 sets it once and leaves it"
     assert set(np.unique(dirty[:, 1])) == {0.2, 1.0}, "dirty_ratio 100 while some rises, else 20"

@@ -23,24 +23,24 @@ TWINS = Path(__file__).parents[3] / "models/stallward/models/twins"
 COLUMN = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 
 
-def test_the_twin_shows_a_policy_about_what_the_node_did() -> None:
-    found = feature_means(
+def test_the_features_of_a_twin_are_about_those_of_its_node() -> None:
+    means = feature_means(
         load_recording(RECORDINGS / "detector-anon-static-limit-0.35-s1"),
         load_fitted(TWINS / "detector-anon.json"),
     )
     for name in ("zone_usage_ratio", "protected_usage_ratio", "slot0_usage_ratio"):
-        assert found.twin[COLUMN[name]] == pytest.approx(found.live[COLUMN[name]], abs=0.1), name
+        assert means.twin[COLUMN[name]] == pytest.approx(means.live[COLUMN[name]], abs=0.1), name
     for name in ("slot0_limit_ratio", "slot1_reference_ratio", "slot0_paused_share"):
-        assert found.twin[COLUMN[name]] == pytest.approx(found.live[COLUMN[name]], abs=1e-6), name
-    assert found.live[COLUMN["slot2_present"]] == found.twin[COLUMN["slot2_present"]] == 0.0
+        assert means.twin[COLUMN[name]] == pytest.approx(means.live[COLUMN[name]], abs=1e-6), name
+    assert means.live[COLUMN["slot2_present"]] == means.twin[COLUMN["slot2_present"]] == 0.0
 
 
-def test_without_a_twin_of_any_recording_it_says_so(tmp_path: Path) -> None:
+def test_no_twin_for_any_recording_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="has a twin in"):
         gap_table(RECORDINGS, tmp_path)
 
 
-def of(name: str, live: dict[str, float], twin: dict[str, float]) -> FeatureMeans:
+def means_of(name: str, live: dict[str, float], twin: dict[str, float]) -> FeatureMeans:
     values = []
     for given in (live, twin):
         row = np.zeros(OBSERVATION_SIZE)
@@ -50,10 +50,10 @@ def of(name: str, live: dict[str, float], twin: dict[str, float]) -> FeatureMean
     return FeatureMeans(name=name, live=values[0], twin=values[1])
 
 
-def test_features_are_compared_by_their_logarithms_slots_together() -> None:
+def test_features_are_compared_by_their_logarithms_with_all_slots_together() -> None:
     factors = np.exp(0.5 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
     runs = [
-        of(
+        means_of(
             str(k),
             {"zone_psi_io_some_share": 0.1, "slot0_usage_ratio": 0.2, "slot1_usage_ratio": 0.3},
             {
@@ -65,7 +65,9 @@ def test_features_are_compared_by_their_logarithms_slots_together() -> None:
         for k, factor in enumerate(factors)
     ]
     rows = {row.feature: row for row in feature_gaps(runs)}
-    assert set(rows) == {"zone_psi_io_some_share", "slotN_usage_ratio"}, "what is 0 says nothing"
+    assert set(rows) == {"zone_psi_io_some_share", "slotN_usage_ratio"}, (
+        "features that are 0 are left out"
+    )
     io = rows["zone_psi_io_some_share"]
     assert io.median == pytest.approx(0.0, abs=1e-9)
     # From -0.8 to 0.8 between the tenth and the ninetieth percentile.
