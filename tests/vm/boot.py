@@ -1,12 +1,12 @@
 """Boots a Debian kernel in an emulated machine and runs the tests that need cgroup v2 there.
 
 ``.venv/bin/python tests/vm/boot.py [PYTEST ARGUMENT...]`` (what ``make test-vm`` runs). It needs
-no root and no KVM: the kernel is unpacked from its package into build/vm, virtme-ng boots it on
-this machine's own file system, read-only, and one folder (build/vm/results) is written from
-inside. Emulated: right for behaviour, wrong for timing.
+no root and no KVM. The kernel is unpacked from its package into build/vm. virtme-ng boots it on
+this machine's own file system, which is read-only but for one folder (build/vm/results). The
+machine is emulated, so that it is right for behaviour and wrong for timing.
 
-Exit status: that of pytest inside; 1 if the machine did not finish; 0 with a line that says what
-is missing where it cannot be booted at all.
+The exit status is that of pytest inside; 1 if the machine did not finish; 0, with a line that
+names what is missing, where it cannot be booted at all.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ BUILD: Final = ROOT / "build" / "vm"
 RESULTS: Final = BUILD / "results"
 GUEST_RESULTS: Final = "/run/stallward/results"
 LIMIT_S: Final = 40 * 60.0
-"""Hard bound of one run; one takes twelve minutes on two cores that do nothing else."""
+"""After so long a run is killed. It takes twelve minutes on two cores that do nothing else."""
 DISK_BYTES: Final = 2 << 30
 SWAP_BYTES: Final = 512 << 20
-"""Both are sparse files."""
+"""The size of the swap disk. Both disks are sparse files."""
 
 # Command -> Debian package.
 TOOLS: Final = {
@@ -59,20 +59,20 @@ TARGETS: Final = (
     "tests/env/sandbox/test_sandbox.py",
     "tests/vm/test_vm_daemon.py",
 )
-"""What runs inside unless arguments are given, what is quick first: the tests of this folder, and
-live ones that hold on every kind of node. None of them imports torch."""
+"""The tests that run inside unless arguments are given, quick ones first: those of this folder,
+and live ones that hold on every kind of node. None of them imports torch."""
 OPTIONS: Final = ("-raR", "--durations=10", "--timeout=1200", "-m", "vm or live")
 
 
 def check_tools(path: str, vng: Path) -> None:
-    """Check that everything the host must have is there.
+    """Check that the host has everything that a boot needs.
 
     Args:
-        path: Where commands are looked for, as in PATH.
+        path: The folders in which commands are searched, as in PATH.
         vng: The virtme-ng command.
 
     Raises:
-        SkippedError: Naming what is missing, and its Debian package.
+        SkippedError: If something is missing. The message names it and its Debian package.
     """
     if platform.machine() != "x86_64":
         raise SkippedError(f"the kernel is for x86-64, this machine is {platform.machine()}")
@@ -86,7 +86,7 @@ def check_tools(path: str, vng: Path) -> None:
 
 
 def make_disks(folder: Path) -> tuple[Path, Path]:
-    """Fresh images: swap, and an ext4 file system."""
+    """Make fresh images of a swap disk and of an ext4 file system."""
     swap, disk = folder / "swap.img", folder / "disk.img"
     for path, size in ((swap, SWAP_BYTES), (disk, DISK_BYTES)):
         path.unlink(missing_ok=True)
@@ -127,7 +127,7 @@ def verdict(results: Path, console: Path, *, ended: bool) -> int:
 
 
 def warm_up(arguments: Sequence[str], env: dict[str, str]) -> None:
-    """Have Python's byte code written: nothing can be written from inside."""
+    """Write Python's byte code, because nothing can be written from inside."""
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *arguments]
     subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=False, timeout=300)
 
@@ -135,10 +135,10 @@ def warm_up(arguments: Sequence[str], env: dict[str, str]) -> None:
 def end_on_sigterm() -> None:
     """Let SIGTERM unwind the stack, as Ctrl-C does."""
 
-    def leave(number: int, _frame: FrameType | None) -> None:
+    def unwind(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, unwind)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str]) -> int:
     end_on_sigterm()
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     vng = BUILD / "tools" / "bin" / "vng"
-    os.environ["PATH"] = f"{vng.parent}:{path}"  # vng looks for its own parts there
+    os.environ["PATH"] = f"{vng.parent}:{path}"  # vng searches its own commands there
     try:
         check_tools(path, vng)
         image = fetch_kernel(BUILD / "kernel")
@@ -156,13 +156,13 @@ def main(arguments: Sequence[str]) -> int:
     return boot(vng, image, tuple(arguments) or (*OPTIONS, *TARGETS))
 
 
-def boot(vng: Path, image: Path, chosen: tuple[str, ...]) -> int:
+def boot(vng: Path, image: Path, arguments: tuple[str, ...]) -> int:
     """Run pytest in a machine.
 
     Args:
         vng: The virtme-ng command.
         image: The kernel.
-        chosen: Pytest's arguments.
+        arguments: The arguments of pytest.
 
     Returns:
         Its exit status, or 1 if the machine did not finish.
@@ -170,14 +170,14 @@ def boot(vng: Path, image: Path, chosen: tuple[str, ...]) -> int:
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("guest.sh"), RESULTS)
-    (RESULTS / "arguments").write_text(shlex.join(chosen))
-    warm_up(chosen, dict(os.environ))
+    (RESULTS / "arguments").write_text(shlex.join(arguments))
+    warm_up(arguments, dict(os.environ))
     swap, disk = make_disks(BUILD)
     scratch = tempfile.TemporaryDirectory(dir=BUILD)  # virtme-ng leaves a file behind
     console = BUILD / "console.log"
     say(f"booting {image.name} (console: {console.relative_to(ROOT)})")
     try:
-        # Elsewhere than the tree: its mount is made anew inside.
+        # Not in the tree, because guest.sh mounts it again.
         os.chdir("/")
         ended = run_bounded(
             vng_command(vng, image, swap, disk),

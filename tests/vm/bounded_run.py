@@ -1,4 +1,4 @@
-"""Runs a command on a terminal of its own, bounded, and leaves nothing of it running."""
+"""Runs a command on its own terminal for a bounded time, and ends all its processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Follower:
         self._offset = 0
 
     def copy(self) -> None:
-        """Copy what is new."""
+        """Copy what was appended since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -33,14 +33,14 @@ class Follower:
 def run_bounded(
     command: Sequence[str], *, console: Path, follow: Path, env: dict[str, str], limit_s: float
 ) -> bool:
-    """Run ``command`` on a terminal of its own until it ends; kill all of it at ``limit_s``.
+    """Run ``command`` on its own terminal, and kill all its processes after ``limit_s``.
 
     Args:
-        command: What to run; virtme-ng wants a terminal.
-        console: Where the terminal's output goes.
+        command: The command; virtme-ng needs a terminal.
+        console: The file for the output of the terminal.
         follow: A file that is copied to standard output while it grows.
         env: The environment.
-        limit_s: Hard bound.
+        limit_s: The longest time that it may run.
 
     Returns:
         Whether it ended by itself.
@@ -74,7 +74,7 @@ def _read_all(fd: int) -> bytes:
     while True:
         try:
             piece = os.read(fd, 65536)
-        except OSError:  # nothing more, or the other end is closed
+        except OSError:  # there is no more output, or the other end is closed
             return data
         if not piece:
             return data
@@ -82,7 +82,7 @@ def _read_all(fd: int) -> bytes:
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """End a process and everything in the session that it leads, qemu among it."""
+    """End a process and all others of its session, such as qemu."""
     for number, wait_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         members = _session(process.pid)
         for pid in members:
@@ -98,8 +98,8 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
 
 
 def _session(session: int) -> list[int]:
-    """The processes of a session that have not ended."""
-    found = []
+    """Return the processes of a session that have not ended."""
+    members = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -108,5 +108,5 @@ def _session(session: int) -> list[int]:
         except OSError:
             continue
         if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(entry.name))
-    return found
+            members.append(int(entry.name))
+    return members

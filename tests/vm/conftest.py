@@ -1,4 +1,4 @@
-"""What the tests inside the machine share: its swap, and an empty zone."""
+"""Fixtures of the tests inside the machine: its swap disk, and an empty zone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallward.actuator.kernel.paths import Paths
 
 @pytest.fixture(scope="module")
 def swap() -> Iterator[Path]:
-    """The machine's swap disk, switched on for one module: sandboxes bring their own."""
+    """The machine's swap disk, on for one module only, because sandboxes bring their own."""
     disk = Path(os.environ["STALLWARD_VM"])
     subprocess.run(["swapon", disk], check=True)
     try:
@@ -27,7 +27,7 @@ def swap() -> Iterator[Path]:
 
 @pytest.fixture
 def zone(tmp_path: Path, swap: Path) -> Iterator[Zone]:
-    """A zone of 96 MiB, empty."""
+    """An empty zone of 96 MiB."""
     top = require(Paths()).group(f"stallward-vm-{os.getpid()}")
     made = Zone(
         zone=top,

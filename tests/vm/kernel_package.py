@@ -1,4 +1,4 @@
-"""Debian's current kernel: downloaded from its package and unpacked, never installed."""
+"""Downloads the package of Debian's current kernel and unpacks it, without installing it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 META_PACKAGE: Final = "linux-image-amd64"
-# What of the kernel package is unpacked: 30 MB of 400.
+# The parts of the kernel package that are unpacked: 30 MB of 400.
 MODULES: Final = (
     "/kernel/arch/x86/crypto/",
     "/kernel/block/",
@@ -37,20 +37,20 @@ class SkippedError(Exception):
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     sys.stdout.write(f"vm: {text}\n")
     sys.stdout.flush()
 
 
-def wanted(name: str) -> bool:
-    """Whether a file of the kernel package is unpacked."""
+def is_unpacked(name: str) -> bool:
+    """Return whether a file of the kernel package is unpacked."""
     if "/boot/" in name:
         return "/vmlinuz-" in name
     return "/lib/modules/" in name and any(part in name for part in MODULES)
 
 
 def unpack(package: Path, folder: Path) -> None:
-    """Unpack the image and the few modules that are needed of a kernel package.
+    """Unpack the image and the needed modules from a kernel package.
 
     Raises:
         OSError: If the package cannot be read.
@@ -59,14 +59,14 @@ def unpack(package: Path, folder: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
             for member in archive:
-                if member.isfile() and wanted(member.name):
+                if member.isfile() and is_unpacked(member.name):
                     archive.extract(member, folder)
         if process.wait() != 0:
             raise OSError(f"dpkg-deb cannot read {package}")
 
 
 def kernel_package() -> str:
-    """The name of the package that Debian's current kernel is in.
+    """Return the name of the package with Debian's current kernel.
 
     Raises:
         SkippedError: If apt knows none.
@@ -84,7 +84,7 @@ def kernel_package() -> str:
 
 
 def fetch_kernel(folder: Path) -> Path:
-    """The kernel image below ``folder``; downloaded and unpacked on the first call.
+    """Return the kernel image below ``folder``; the first call downloads and unpacks it.
 
     Raises:
         SkippedError: If it cannot be downloaded.

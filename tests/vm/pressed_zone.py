@@ -1,6 +1,6 @@
 """A zone of real cgroup v2 and small programs that press on each other in it.
 
-Everything waits for a state, with bounds that an emulated machine keeps easily.
+All functions wait for a state, with bounds that an emulated machine keeps easily.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KNOBS = (
     "swappiness",
 )
 
-# Touches so many MiB of its own over and over.
+# Touches the given number of MiB of its own memory again and again.
 HOG = """
 import mmap, sys
 size = int(sys.argv[1]) << 20
@@ -49,7 +49,7 @@ while True:
         held[at] = 1
 """
 
-# Reads a file over and over and counts its rounds in another.
+# Reads a file again and again, and counts its rounds in another file.
 READER = """
 import mmap, os, sys, time
 with open(sys.argv[1], "rb") as file:
@@ -70,7 +70,7 @@ BUSY = "print(flush=True)\nwhile True: pass"
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float = 60.0) -> bool:
-    """Poll a callable until it is true; returns whether it became so."""
+    """Poll a condition until it is true; returns whether it became true."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         if condition():
@@ -91,57 +91,57 @@ class Zone:
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """Where the groups are."""
+        """The hierarchy of the groups."""
         return self.zone.hierarchy
 
     def file(self, group: Cgroup, name: str) -> Path:
-        """A kernel file of a group."""
+        """The path of a kernel file of a group."""
         assert group.unified_dir is not None
         return group.unified_dir / name
 
     def read(self, group: Cgroup, name: str) -> str:
-        """What a kernel file of a group says."""
+        """The content of a kernel file of a group."""
         return self.file(group, name).read_text().strip()
 
     def number(self, group: Cgroup, name: str, key: str) -> int:
-        """One line of a flat keyed file."""
+        """The number behind a key in a flat keyed file."""
         table = dict(line.split() for line in self.read(group, name).splitlines())
         return int(table[key])
 
     def settings(self) -> dict[str, str]:
-        """Everything that a daemon may have changed here, in words; ``T`` is a stopped process."""
-        found = {}
+        """All settings that a daemon may change, as text; ``T`` is a stopped process."""
+        texts = {}
         for group in (self.zone, self.app, *self.slots):
             for name in SETTINGS:
                 path = self.file(group, name)
                 if path.exists():
-                    found[str(path)] = path.read_text().strip()
+                    texts[str(path)] = path.read_text().strip()
         for name in KNOBS:
-            found[f"vm.{name}"] = Path("/proc/sys/vm", name).read_text().strip()
+            texts[f"vm.{name}"] = Path("/proc/sys/vm", name).read_text().strip()
         for process in self.processes:
             stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
             score = Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip()
-            found[f"process {process.pid}"] = f"{'T' if stat[0] == 'T' else 'runs'} {score}"
-        return found
+            texts[f"process {process.pid}"] = f"{'T' if stat[0] == 'T' else 'runs'} {score}"
+        return texts
 
     def untouched(self, before: dict[str, str]) -> bool:
-        """Whether everything is as in ``before``; processes started since must simply run."""
+        """Whether all settings are as in ``before``; processes started since need only run."""
         return all(value == before.get(key, "runs 0") for key, value in self.settings().items())
 
     def start(self, group: Cgroup, code: str, *arguments: object) -> subprocess.Popen[bytes]:
         """Run Python code in a group; returns when it has printed a line."""
         enter = f'echo $$ >"{self.file(group, "cgroup.procs")}"; exec "$@"'
         words = [str(word) for word in arguments]
-        # Without site: half a second on this machine.
+        # Importing site would take half a second on this machine.
         python = [sys.executable, "-S", "-E", "-c", code, *words]
         process = subprocess.Popen(["sh", "-c", enter, "sh", *python], stdout=subprocess.PIPE)
         self.processes.append(process)
         assert process.stdout is not None
-        assert process.stdout.readline() == b"\n", "it did not start"
+        assert process.stdout.readline() == b"\n", "the program did not start"
         return process
 
     def data(self, name: str, size_mib: int) -> Path:
-        """A file on the disk of which no page is cached."""
+        """A file on the disk without a page in the cache."""
         path = self.folder / name
         with path.open("wb") as file:
             file.write(os.urandom(MIB) * size_mib)
@@ -151,10 +151,10 @@ class Zone:
         return path
 
     def press(self) -> Path:
-        """Have both background groups press on the application; where it counts its rounds.
+        """Start an application and two background groups that need more memory than the zone has.
 
-        With the application the hog alone is more than the zone holds: the application stalls,
-        however well the kernel tells a file that is read over and over from one that is in use.
+        The application and the hog alone need more, so that the application stalls whichever
+        files the kernel reclaims first. Returns the file in which it counts its rounds.
         """
         rounds = self.folder / "rounds"
         self.start(self.app, READER, self.data("app.data", 40), rounds, 0.02)

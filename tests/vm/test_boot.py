@@ -1,4 +1,4 @@
-"""What boots the machine: bounded, never leaves anything running, never passes by accident."""
+"""Booting the machine is bounded, leaves nothing running, and never passes by accident."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(tmp_path: Path, script: str, limit_s: float) -> bool:
     )
 
 
-def test_what_ends_by_itself_is_followed(
+def test_the_output_of_a_command_is_followed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, f"echo console; echo tests >{tmp_path / 'followed'}", 30.0)
@@ -41,7 +41,7 @@ def test_what_ends_by_itself_is_followed(
     assert (tmp_path / "console").read_text().split() == ["console"]
 
 
-def test_what_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
+def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     assert not run(tmp_path, HANGS.format(pid=pid), 0.5)
     assert not alive(pid)
@@ -49,7 +49,7 @@ def test_what_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_kills_it_all(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupt_kills_all_processes(tmp_path: Path, number: signal.Signals) -> None:
     pid = tmp_path / "pid"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -74,24 +74,26 @@ def test_an_interrupt_kills_it_all(tmp_path: Path, number: signal.Signals) -> No
 
 
 @pytest.mark.parametrize(("wrote", "status"), [("0\n", 0), ("1\n", 1), ("94\n", 94)])
-def test_the_guest_s_status_is_passed_on(tmp_path: Path, wrote: str, status: int) -> None:
+def test_the_exit_status_of_the_guest_is_passed_on(
+    tmp_path: Path, wrote: str, status: int
+) -> None:
     (tmp_path / "status").write_text(wrote)
     assert boot.verdict(tmp_path, tmp_path / "console", ended=True) == status
 
 
-@pytest.mark.parametrize(("ended", "said"), [(True, "did not finish"), (False, "hung")])
-def test_no_status_is_a_failure_with_the_last_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, ended: bool, said: str
+@pytest.mark.parametrize(("ended", "message"), [(True, "did not finish"), (False, "hung")])
+def test_no_status_is_a_failure_with_the_last_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, ended: bool, message: str
 ) -> None:
     console = tmp_path / "console"
     console.write_text("Kernel panic\n")
     assert boot.verdict(tmp_path, console, ended=ended) == 1
     out = capsys.readouterr().out
-    assert said in out
+    assert message in out
     assert "console: Kernel panic" in out
 
 
-def test_what_is_missing_is_named_with_its_package(tmp_path: Path) -> None:
+def test_missing_commands_are_named_with_their_packages(tmp_path: Path) -> None:
     with pytest.raises(kernel_package.SkippedError) as caught:
         boot.check_tools(str(tmp_path), tmp_path / "vng")
     text = str(caught.value)
@@ -113,10 +115,10 @@ def test_a_machine_without_qemu_skips_and_says_so(tmp_path: Path) -> None:
     assert "package qemu-system-x86" in done.stdout
 
 
-def test_only_what_boots_is_unpacked_of_the_kernel() -> None:
+def test_only_the_files_that_a_boot_needs_are_unpacked() -> None:
     modules = "./lib/modules/6.1.0/kernel"
-    assert kernel_package.wanted("./boot/vmlinuz-6.1.0")
-    assert kernel_package.wanted(f"{modules}/fs/9p/9p.ko")
-    assert kernel_package.wanted("./usr/lib/modules/6.1.0/modules.builtin")
-    assert not kernel_package.wanted("./boot/System.map-6.1.0")
-    assert not kernel_package.wanted(f"{modules}/drivers/gpu/drm/amd/amdgpu/amdgpu.ko")
+    assert kernel_package.is_unpacked("./boot/vmlinuz-6.1.0")
+    assert kernel_package.is_unpacked(f"{modules}/fs/9p/9p.ko")
+    assert kernel_package.is_unpacked("./usr/lib/modules/6.1.0/modules.builtin")
+    assert not kernel_package.is_unpacked("./boot/System.map-6.1.0")
+    assert not kernel_package.is_unpacked(f"{modules}/drivers/gpu/drm/amd/amdgpu/amdgpu.ko")

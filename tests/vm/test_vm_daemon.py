@@ -1,6 +1,6 @@
-"""The daemon on real cgroup v2 under real pressure: it acts, and whatever dies, all is undone.
+"""The daemon acts on real cgroup v2 under real pressure, and after any kill all is restored.
 
-Emulated, a daemon takes about a minute to start, so each test makes the most of the one it has.
+A daemon takes about a minute to start in the emulated machine, so each test starts few.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from stallward.proto.v1 import stallward_pb2 as pb
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
 POLICY = Path(stallward.models.__file__).parent / "policies" / "default.onnx"
-# Deciding takes longer here than the 50 ms that are allowed at ten ticks a second.
+# A decision takes longer here than the 50 ms that it may take at ten ticks a second.
 TICK_S = 1.0
 
 
 def config_of(
     zone: Zone, controller: str = "none", budgets: Budgets | None = None
 ) -> DaemonConfig:
-    """A daemon's configuration for a zone."""
+    """The configuration of a daemon for a zone."""
     return DaemonConfig(
         node=NodeConfig(zone=zone.zone.name),
         protected=ProtectedConfig(group=zone.app.name),
@@ -80,7 +80,7 @@ def config_of(
 
 @contextlib.contextmanager
 def running(config: DaemonConfig) -> Iterator[Daemon]:
-    """A daemon, given the time that it takes here to start."""
+    """Run a daemon, with time enough for its slow start in this machine."""
     daemon = Daemon(config)
     daemon.start(timeout_s=400)
     try:
@@ -90,15 +90,15 @@ def running(config: DaemonConfig) -> Iterator[Daemon]:
 
 
 def records_of(config: DaemonConfig) -> list[TickRecord]:
-    """What the daemon has recorded."""
+    """The tick records that the daemon has written."""
     assert config.record is not None
     path = config.record.dir / FRAMES_NAME
     frames = read_frames(path) if path.exists() else ()
     return [record_from_wire(pb.TickRecord.FromString(data)) for data in frames]
 
 
-def everything(zone: Zone) -> DesiredState:
-    """A pause with a limit, a stopped process and tuning."""
+def full_state(zone: Zone) -> DesiredState:
+    """A state with a pause, a limit, a stopped process and tuning."""
     pid = zone.processes[2].pid
     ticks = start_time_ticks(Path("/proc"), pid)
     assert ticks is not None
@@ -110,17 +110,17 @@ def everything(zone: Zone) -> DesiredState:
 
 
 def hold(client: ActuatorClient, zone: Zone, before: dict[str, str]) -> None:
-    """Have everything in force."""
-    desired = everything(zone)
+    """Apply the state until all of it is in force."""
+    desired = full_state(zone)
     stopped = f"process {zone.processes[2].pid}"
 
-    def wants_known() -> bool:
+    def has_reference() -> bool:
         with contextlib.suppress(DaemonError):
             tick = client.status().last_tick
             return tick is not None and tick.sample.slot_states[0].reference_bytes is not None
         return False
 
-    def held() -> bool:
+    def in_force() -> bool:
         with contextlib.suppress(DaemonError):
             client.apply(desired, lease_s=60.0, holder="test")
         now = zone.settings()
@@ -129,14 +129,14 @@ def hold(client: ActuatorClient, zone: Zone, before: dict[str, str]) -> None:
             now[stopped].startswith("T")
         )
 
-    # A new loop starts beside hogs; and what is paused from its first tick on is never limited,
-    # since nobody has seen it run.
-    assert wait_for(wants_known, 400.0), zone.settings()
-    assert wait_for(held), zone.settings()
+    # A limit refers to the memory that a group used while it ran. A group that a new loop pauses
+    # in its first tick has no such reference, and would never be limited.
+    assert wait_for(has_reference, 400.0), zone.settings()
+    assert wait_for(in_force), zone.settings()
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended."""
+    """Return whether a process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -151,23 +151,23 @@ def before(zone: Zone) -> dict[str, str]:
     return zone.settings()
 
 
-def press_until_it_acts(zone: Zone, config: DaemonConfig) -> None:
-    """Put the zone under pressure and wait until the daemon does something about it."""
+def press_until_the_daemon_acts(zone: Zone, config: DaemonConfig) -> None:
+    """Put the zone under pressure and wait until the daemon acts."""
     rounds = zone.press()
     assert wait_for(lambda: any(acts(record) for record in records_of(config)), 120.0)
-    assert wait_for(rounds.exists), "the application goes on"
+    assert wait_for(rounds.exists), "the application does not run"
 
 
-def test_latd_acts_and_after_a_kill_of_loop_or_guardian_all_is_back(
+def test_latd_acts_and_after_a_kill_of_loop_or_guardian_all_is_restored(
     zone: Zone, before: dict[str, str]
 ) -> None:
     config = config_of(zone, "latd")
     with running(config) as daemon, daemon.client() as client:
-        press_until_it_acts(zone, config)
+        press_until_the_daemon_acts(zone, config)
         hold(client, zone, before)
         loop = daemon.pids.loop
         assert loop is not None
-        os.kill(loop, signal.SIGSTOP)  # it does not act again before it is looked at
+        os.kill(loop, signal.SIGSTOP)  # it must not act again before the test looks
         os.kill(loop, signal.SIGKILL)
         assert wait_for(lambda: zone.untouched(before)), zone.settings()
         assert wait_for(lambda: daemon.pids.loop not in {None, loop})
@@ -184,13 +184,13 @@ def test_the_policy_acts_and_after_a_kill_of_everything_the_next_start_restores(
 ) -> None:
     config = config_of(zone, f"onnx:path={POLICY}")
     with running(config) as daemon, daemon.client() as client:
-        press_until_it_acts(zone, config)  # the default controller does nothing: it is the policy
+        press_until_the_daemon_acts(zone, config)  # only the policy acts: the default is `none`
         hold(client, zone, before)
         pids = daemon.pids
         kill_guardian_and_loop(pids)
         assert wait_for(lambda: all(gone(pid) for pid in pids.all))
         time.sleep(1.0)
-        assert not zone.untouched(before), "nobody was left to restore"
+        assert not zone.untouched(before), "no process was left to restore"
     records = records_of(config)
     assert {r.decision.controller for r in records if acts(r) and not r.fallback} >= {"onnx"}
     with running(config_of(zone)):
@@ -198,14 +198,14 @@ def test_the_policy_acts_and_after_a_kill_of_everything_the_next_start_restores(
 
 
 def acts(record: TickRecord) -> bool:
-    """Whether a tick pauses, stops or limits something."""
+    """Return whether a tick pauses, stops or limits something."""
     granted = record.granted
     slots = any(slot.paused or slot.limit_bytes is not None for slot in granted.slots)
     return slots or bool(granted.stopped)
 
 
 def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone, before: dict[str, str]) -> None:
-    """A controller that wants everything paused for ever is let have it in pieces."""
+    """The guard interrupts the pauses of a controller that always pauses everything."""
     budgets = Budgets(max_pause_s=2.0, min_run_s=1.0)
     config = config_of(zone, budgets=budgets)
     zone.press()

@@ -1,4 +1,4 @@
-"""Every lever on real cgroup v2: what it writes, what it does, and that it is all put back."""
+"""Every lever on real cgroup v2 writes its setting, has its effect, and is put back."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from stallward.agent.desired import DesiredState, SlotDesire
 pytestmark = pytest.mark.vm
 
 
-# Pages of its own, of which the advice is: an anonymous mmap of Python's is shared memory.
+# Advice is about private pages; an anonymous mmap of Python is shared memory.
 PRIVATE = "held = b'x' * (32 << 20)\nprint(flush=True)\nwhile True: held[::4096]"
 
 
 class Bench:
-    """A lever set on a zone, and what it told the journal."""
+    """A lever set on a zone, and the entries that it sent to the journal."""
 
     def __init__(self, zone: Zone) -> None:
         self.zone = zone
@@ -41,16 +41,16 @@ class Bench:
             96 * MIB,
             self.sent.append,
         )
-        self.noted = self.levers.originals()
+        self.originals = self.levers.originals()
 
     def hold(self, desired: DesiredState, lever: str, timeout_s: float = 60.0) -> None:
-        """Apply a state, tick by tick, until a lever reports."""
+        """Apply a state, tick by tick, until a lever reports a result."""
         results: list[LeverResult] = []
         deadline_s = time.monotonic() + timeout_s
         while not any(r.lever.startswith(lever) for r in results):
             results += self.levers.apply(desired)
             time.sleep(0.05)
-            assert time.monotonic() < deadline_s, f"{lever} said nothing"
+            assert time.monotonic() < deadline_s, f"{lever} reported nothing"
         assert [r.error for r in results if not r.ok] == []
 
 
@@ -61,7 +61,7 @@ def bench(zone: Zone) -> Iterator[Bench]:
     made.levers.restore()
 
 
-# Field of a slot's desire -> its value, the lever, its file, and what the file says then.
+# Field of a slot's desire -> its value, the lever, its file, and the file's content then.
 SETTINGS: dict[str, tuple[object, str, str, str]] = {
     "paused": (True, "pause:", "cgroup.freeze", "1"),
     "limit_bytes": (24 * MIB, "limit:", "memory.high", str(24 * MIB)),
@@ -72,11 +72,11 @@ SETTINGS: dict[str, tuple[object, str, str, str]] = {
     "io_weight": (13, "io_weight:", "io.bfq.weight", "default 13"),
     "io_max_bytes_per_s": (4 * MIB, "io_max:", "io.max", f"rbps={4 * MIB} wbps={4 * MIB}"),
 }
-# What acts on processes, or once, has no file to look at: tests of their own are below.
+# Levers that act on processes, or once, have no file. They have their own tests below.
 ACTIONS = {"reclaim_to_bytes", "nice", "cpus", "page_advice", "terminated"}
 
 
-def test_no_lever_of_a_slot_is_forgotten_here() -> None:
+def test_every_lever_of_a_slot_is_tested_here() -> None:
     assert {f.name for f in fields(SlotDesire)} == set(SETTINGS) | ACTIONS
 
 
@@ -91,9 +91,9 @@ def test_a_setting_is_written_and_put_back(bench: Bench, name: str, *, crashed: 
     bench.hold(DesiredState(slots=(desire,)), lever)
     assert wait_for(lambda: expected in zone.read(slot, file)), zone.read(slot, file)
     for other in (zone.app, zone.slots[1], zone.zone):
-        assert expected not in zone.read(other, file), "nobody else's"
-    if crashed:  # what a guardian does with what it was told before the change
-        assert restore((*bench.noted, *bench.sent), Paths()) == ()
+        assert expected not in zone.read(other, file), "another group was changed, too"
+    if crashed:  # as a guardian does, from the entries that it got before the change
+        assert restore((*bench.originals, *bench.sent), Paths()) == ()
     else:
         bench.levers.restore()
         assert bench.levers.held() == ()
@@ -118,7 +118,9 @@ def test_a_soft_limit_squeezes_a_paused_hog_and_it_survives(bench: Bench) -> Non
     assert int(zone.read(slot, "memory.swap.current")) > 30 * MIB
     assert zone.number(slot, "cgroup.events", "frozen") == 1
     bench.levers.restore()
-    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 60 * MIB), "it runs again"
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 60 * MIB), (
+        "the group does not run again"
+    )
     assert process.poll() is None
     assert zone.number(slot, "memory.events", "oom_kill") == 0
 
@@ -144,8 +146,8 @@ def test_a_reclaim_happens_once_and_leaves_no_limit(bench: Bench) -> None:
     assert (zone.read(slot, "memory.high"), zone.read(slot, "memory.max")) == ("max", "max")
 
 
-def test_the_kernel_says_whether_reclaim_takes_a_swappiness(zone: Zone) -> None:
-    """Kernel 6.1 refuses it: whoever writes it must have looked, and not fail without it."""
+def test_reclaim_takes_a_swappiness_since_kernel_6_9(zone: Zone) -> None:
+    """Kernel 6.1 refuses it, so a writer must check first, and do without it."""
     reclaim = zone.file(zone.slots[0], "memory.reclaim")
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
     zone.start(zone.slots[0], HOG, 16)
@@ -157,7 +159,7 @@ def test_the_kernel_says_whether_reclaim_takes_a_swappiness(zone: Zone) -> None:
     reclaim.write_text("1M")
 
 
-def test_a_cpu_limit_holds_back_and_a_disk_limit_is_on_every_disk(bench: Bench) -> None:
+def test_a_cpu_limit_throttles_and_a_disk_limit_is_on_every_disk(bench: Bench) -> None:
     zone, slot = bench.zone, bench.zone.slots[0]
     zone.start(slot, BUSY)
     desire = SlotDesire(cpu_max_cores=0.1, io_max_bytes_per_s=MIB)
@@ -169,7 +171,7 @@ def test_a_cpu_limit_holds_back_and_a_disk_limit_is_on_every_disk(bench: Bench) 
     )
 
 
-def test_what_somebody_else_sets_meanwhile_is_theirs(bench: Bench) -> None:
+def test_a_setting_that_another_program_changed_is_not_put_back(bench: Bench) -> None:
     zone, slot = bench.zone, bench.zone.slots[0]
     bench.hold(DesiredState(slots=(SlotDesire(limit_bytes=32 * MIB),)), "limit:")
     zone.file(slot, "memory.high").write_text(str(50 * MIB))
@@ -200,32 +202,34 @@ def test_after_a_crash_threads_are_reset_from_the_journal(bench: Bench) -> None:
     pid = zone.start(slot, BUSY).pid
     bench.hold(DesiredState(slots=(SlotDesire(nice=7),)), "nice:")
     assert wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 7)
-    assert restore((*bench.noted, *bench.sent), Paths()) == ()
+    assert restore((*bench.originals, *bench.sent), Paths()) == ()
     assert os.getpriority(os.PRIO_PROCESS, pid) == 0
 
 
-def test_pageout_puts_what_is_paused_into_swap(bench: Bench) -> None:
+def test_pageout_moves_pages_of_a_paused_group_to_swap(bench: Bench) -> None:
     zone, slot = bench.zone, bench.zone.slots[0]
     zone.start(slot, PRIVATE)
     assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 30 * MIB)
     bench.hold(DesiredState(slots=(SlotDesire(paused=True),)), "pause:")
     assert wait_for(lambda: zone.number(slot, "cgroup.events", "frozen") == 1)
     bench.hold(DesiredState(slots=(SlotDesire(paused=True, page_advice="pageout"),)), "pages:")
-    # Written out, they stay charged, as swap cache, until somebody needs the memory.
+    # Pages that are written stay charged, as swap cache, until memory is needed.
     assert wait_for(lambda: int(zone.read(slot, "memory.swap.current")) > 28 * MIB)
     zone.file(slot, "memory.reclaim").write_text(str(24 * MIB))
     assert int(zone.read(slot, "memory.current")) < 12 * MIB
     bench.levers.restore()
-    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 30 * MIB), "it runs again"
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 30 * MIB), (
+        "the group does not run again"
+    )
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_a_slot_is_ended_and_its_neighbour_is_not(bench: Bench, *, stubborn: bool) -> None:
+def test_a_slot_is_terminated_and_its_neighbour_is_not(bench: Bench, *, stubborn: bool) -> None:
     zone, slot = bench.zone, bench.zone.slots[0]
     ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if stubborn else ""
     ended, other = zone.start(slot, ignore + IDLE), zone.start(zone.slots[1], IDLE)
     bench.hold(DesiredState(slots=(SlotDesire(terminated=True),)), "terminate:")
     number = signal.SIGKILL if stubborn else signal.SIGTERM
-    assert ended.wait(60) == -number, "asked first, and killed if that is not enough"
+    assert ended.wait(60) == -number, "SIGTERM comes first, and SIGKILL only if it is ignored"
     assert other.poll() is None
     assert zone.number(slot, "cgroup.events", "populated") == 0

@@ -1,4 +1,4 @@
-"""Every signal of cgroup v2, read from real groups: there, plausible, and moving when it must."""
+"""Every signal of cgroup v2 is there on real groups, is plausible, and moves when it must."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
 
 pytestmark = pytest.mark.vm
 
-# Page-cache hits need eBPF, the sums over processes are read only when asked for, "no limit" is a
-# value, and the working set is known of what refaults alone.
-ELSEWHERE = {
+# Page-cache hits need eBPF. Sums over processes are read on request only. A group may have no
+# limit. The working set is known only for groups that refault.
+MAY_BE_ABSENT = {
     "memory_limit_bytes",
     "page_cache_hits",
     "page_cache_misses",
@@ -52,7 +52,7 @@ def read(sampler: Sampler) -> Sample:
 
 
 def grows(sampler: Sampler, counter: Callable[[Sample], int | None]) -> bool:
-    """Whether a counter rises while it is watched."""
+    """Return whether a counter rises while it is watched."""
     first = counter(read(sampler))
     assert first is not None
     return wait_for(lambda: (counter(read(sampler)) or 0) > first)
@@ -68,15 +68,15 @@ def test_this_machine_is_cgroup_v2_with_all_controllers(zone: Zone) -> None:
 
 
 def absent(part: NodeSample | GroupSample | PsiTotals) -> set[str]:
-    """The signals that are not there, but should."""
-    found = set()
+    """Return the signals that are absent, but should not be."""
+    names = set()
     for field in fields(part):
         value = getattr(part, field.name)
         if isinstance(value, PsiTotals):
-            found |= absent(value)
-        elif value is None and field.name not in ELSEWHERE:
-            found.add(field.name)
-    return found
+            names |= absent(value)
+        elif value is None and field.name not in MAY_BE_ABSENT:
+            names.add(field.name)
+    return names
 
 
 def test_no_signal_is_missing(zone: Zone, sampler: Sampler) -> None:
@@ -87,9 +87,9 @@ def test_no_signal_is_missing(zone: Zone, sampler: Sampler) -> None:
         groups = (sample.zone, sample.protected, *sample.slots)
         return absent(sample.node) | {name for group in groups for name in absent(group)}
 
-    # Some are known only from the second sample on.
+    # Some signals are known only from the second sample on.
     wait_for(lambda: not missing_now(), 5.0)
-    assert missing_now() <= {"cpu_full_us"}, "of the machine there is none"
+    assert missing_now() <= {"cpu_full_us"}, "only the machine has no such total"
     assert "cpu_full_us" not in absent(read(sampler).slots[0])
 
 
@@ -123,9 +123,11 @@ def test_pressure_shows_in_the_groups_that_stall_and_in_no_other(
     assert hog.oom_kills == 0
 
 
-def test_what_thrashes_has_a_working_set_above_its_usage(zone: Zone, sampler: Sampler) -> None:
+def test_a_group_that_thrashes_has_a_working_set_above_its_usage(
+    zone: Zone, sampler: Sampler
+) -> None:
     zone.start(zone.slots[1], HOG, 160)
-    # It may hold 96 MiB; nearly all of the rest is evicted and refaulted in turn.
+    # It can hold 96 MiB. Nearly all other pages are evicted and refaulted by turns.
     assert wait_for(lambda: (read(sampler).slots[1].working_set_bytes or 0) > 130 * MIB)
 
 
@@ -165,7 +167,7 @@ def test_dirty_pages_are_seen(zone: Zone, sampler: Sampler) -> None:
     assert wait_for(lambda: (read(sampler).slots[0].dirty_bytes or 0) >= 2 * MIB)
 
 
-def test_cpu_time_and_what_cpu_max_takes_away(zone: Zone, sampler: Sampler) -> None:
+def test_cpu_time_and_throttled_time_are_seen(zone: Zone, sampler: Sampler) -> None:
     zone.start(zone.slots[0], BUSY)
     assert grows(sampler, lambda s: s.slots[0].cpu_usage_us)
     assert read(sampler).slots[0].cpu_throttled_us == 0
@@ -186,11 +188,11 @@ def test_a_kill_for_memory_is_counted(zone: Zone, sampler: Sampler) -> None:
     zone.file(zone.slots[0], "memory.swap.max").write_text("0")
     zone.start(zone.slots[0], HOG, 64)
     assert wait_for(lambda: read(sampler).slots[0].oom_kills == 1)
-    assert wait_for(lambda: read(sampler).zone.oom_kills == 1)  # its turn is another tick
+    assert wait_for(lambda: read(sampler).zone.oom_kills == 1)  # it is read in another tick
     assert read(sampler).protected.oom_kills == 0
 
 
-def test_frozen_is_seen_when_it_is_so(zone: Zone, sampler: Sampler) -> None:
+def test_a_frozen_group_is_seen_as_frozen(zone: Zone, sampler: Sampler) -> None:
     zone.start(zone.slots[0], BUSY)
     assert read(sampler).slots[0].frozen is False
     zone.file(zone.slots[0], "cgroup.freeze").write_text("1")
@@ -198,17 +200,17 @@ def test_frozen_is_seen_when_it_is_so(zone: Zone, sampler: Sampler) -> None:
     assert read(sampler).slots[1].frozen is False
 
 
-def test_the_background_s_processes_are_listed(zone: Zone, sampler: Sampler) -> None:
+def test_processes_of_the_background_are_listed(zone: Zone, sampler: Sampler) -> None:
     process = zone.start(zone.slots[1], HOG, 32)
-    found = {p.pid: p for p in read(sampler).processes or () if p.slot >= 0}
-    assert set(found) == {process.pid}
+    processes_by_pid = {p.pid: p for p in read(sampler).processes or () if p.slot >= 0}
+    assert set(processes_by_pid) == {process.pid}
     assert wait_for(
         lambda: any((p.rss_bytes or 0) > 30 * MIB for p in read(sampler).processes or ())
     )
 
 
 @pytest.mark.parametrize("place", ["group", "node"])
-def test_a_trigger_of_half_a_second_wakes_up_under_pressure(zone: Zone, place: str) -> None:
+def test_a_psi_trigger_wakes_up_under_pressure(zone: Zone, place: str) -> None:
     path = Path("/proc/pressure/memory")
     if place == "group":
         path = zone.file(zone.zone, "memory.pressure")
@@ -218,14 +220,14 @@ def test_a_trigger_of_half_a_second_wakes_up_under_pressure(zone: Zone, place: s
         poller = select.poll()
         poller.register(fd, select.POLLPRI)
         if place == "group":
-            assert poller.poll(1500) == [], "nothing stalls yet"
+            assert poller.poll(1500) == [], "the trigger woke up without a stall"
         zone.start(zone.slots[1], HOG, 160)
         assert poller.poll(60_000) == [(fd, select.POLLPRI)]
     finally:
         os.close(fd)
 
 
-def test_the_stall_watch_is_woken_by_the_group_it_watches_and_survives_its_end(zone: Zone) -> None:
+def test_the_stall_watch_is_woken_by_its_group_and_survives_the_end_of_it(zone: Zone) -> None:
     watch = StallWatch(zone.file(zone.slots[1], "memory.pressure"))
     try:
         assert (watch.missing, watch.trigger_missing) == ("", "")
