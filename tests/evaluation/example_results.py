@@ -1,4 +1,4 @@
-"""Results of comparisons that no blocks were run for."""
+"""Example results of comparisons, without blocks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def exactly(value: float | None) -> Interval:
 
 
 def metrics(**changed: Interval) -> Metrics:
-    """Every figure is 1 within 0.9 to 1.1, unless it is given."""
+    """Metrics of 1, with intervals from 0.9 to 1.1, except those that are given."""
     same = {one.name: figure(1.0, 0.9, 1.1) for one in fields(Metrics)}
     return Metrics(**{**same, **changed})
 

@@ -1,4 +1,4 @@
-"""The bench's measuring parts: onset detection, the reflex policy, CPU and memory readings."""
+"""Parts of the benchmark: onset detection, the reflex policy, readings of CPU and memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_stall_without_calm_before_it_is_no_onset() -> None:
     assert detector.delays_ms == []
 
 
-def test_pauses_that_never_come_count_with_the_time_waited() -> None:
+def test_an_onset_without_a_pause_counts_with_the_time_waited() -> None:
     detector = OnsetDetector()
     calm = [(0.01 * i, 0, "run") for i in range(30)]
     _feed(detector, [*calm, (0.3, 2000, "run"), (5.31, 9000, "run")])

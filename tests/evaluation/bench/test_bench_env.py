@@ -1,4 +1,4 @@
-"""The figures of `stallward bench env`: every one has a meaning and is plausible."""
+"""Every figure of `stallward bench env` has a meaning and is plausible."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from stallward.evaluation.bench.env_steps import (
 
 
 @pytest.mark.slow
-def test_speeds_memory_and_where_the_time_goes() -> None:
+def test_speeds_memory_and_shares_of_time_are_plausible() -> None:
     figures = bench_environment(seconds=0.2)
     assert set(figures) == set(MEANINGS)
     numbers = {key: value for key, value in figures.items() if value is not None}
-    assert set(numbers) == set(MEANINGS), "nothing is unknown"
+    assert set(numbers) == set(MEANINGS), "a figure is missing or has no meaning"
     assert min(numbers.values()) > 0.0
     assert numbers["ppo_twin_share"] + numbers["ppo_update_share"] < 1.0
     rows = {row[0]: row[1] for row in environment_rows(figures)}
     assert rows["ppo_twin_share"].endswith("%")
 
 
-def test_memory_grows_with_the_nodes_alone() -> None:
+def test_memory_depends_on_the_number_of_nodes_only() -> None:
     used = [
         Simulation(bench_twins(), nodes, SimulationSettings(), seed=1).bytes_used
         for nodes in (64, 128, 192)

@@ -1,4 +1,4 @@
-"""The kill campaign: the settings it reads, the figures it counts, and a few live kills."""
+"""The kill campaign reads settings, counts problems, and leaves nothing after live kills."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Interrupted:
     ("error", "code"),
     [(KeyboardInterrupt(), 130), (SystemExit(143), 143), (DaemonError("It is gone."), 2)],
 )
-def test_what_was_counted_is_printed_however_a_campaign_ends(
+def test_the_counts_are_printed_however_a_campaign_ends(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: BaseException,
@@ -111,11 +111,11 @@ def test_what_was_counted_is_printed_however_a_campaign_ends(
     assert printed.err.count("memory.high is '1'") == 2
     assert main(["bench", "kills", "--kills", "5"]) == code
     assert "Interrupted after 2 kills." in capsys.readouterr().out.splitlines()
-    assert main(["bench", "kills", "--kills", "2", "--json"]) == 1, "something was left"
+    assert main(["bench", "kills", "--kills", "2", "--json"]) == 1, "a problem was counted"
     assert json.loads(capsys.readouterr().out)["interrupted"] is False
 
 
-def test_a_campaign_that_never_began_has_nothing_to_print(
+def test_a_campaign_without_a_kill_prints_no_counts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:

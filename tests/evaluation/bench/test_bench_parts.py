@@ -1,4 +1,4 @@
-"""The bench's parts: a peer beside the daemon, a storm of calls, the memory of imports."""
+"""Parts of the benchmark: earlyoom beside the daemon, and the memory of imports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallward.evaluation.bench.memory import measure_import
 
 @pytest.fixture
 def peer_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program of earlyoom's name that says what earlyoom says."""
+    """A program with the name and the output of earlyoom."""
     script = tmp_path / "earlyoom"
     script.write_text(
         "#!/bin/sh\n"
@@ -28,7 +28,7 @@ def peer_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
-def test_the_peer_only_says_what_it_would_do_and_is_ended(peer_script: Path) -> None:
+def test_earlyoom_is_started_without_acting_and_is_ended(peer_script: Path) -> None:
     arguments = peer_script.with_name("arguments")
     with Earlyoom() as peer:
         while not arguments.exists():
@@ -40,7 +40,7 @@ def test_the_peer_only_says_what_it_would_do_and_is_ended(peer_script: Path) -> 
     assert peer.cpu_share is not None
 
 
-def test_a_peer_that_is_not_installed_is_absent(
+def test_without_earlyoom_its_figures_are_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What a sample costs is measured on real groups, and nothing of them stays behind."""
+"""The cost of a sample is measured on real groups, all of which are removed afterwards."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from stallward.evaluation.bench.sample_cost import sample_cost_ms
 from stallward.evaluation.errors import BenchError
 
 
-def left(pid: int) -> list[Path]:
-    """Groups of the measuring process."""
+def groups_of(pid: int) -> list[Path]:
+    """Return the groups of the measuring process."""
     roots = detect(Paths()).roots
     return [path for root in roots for path in root.glob(f"stallward/{pid}-*")]
 
@@ -35,7 +35,7 @@ def test_a_sample_of_real_groups_is_measured_and_they_are_removed() -> None:
     cost = sample_cost_ms(5, 12, samples=5)
     assert (cost.cgroups, cost.processes) == (5, 12)
     assert 0 < cost.p50_ms <= cost.p99_ms
-    assert left(os.getpid()) == []
+    assert groups_of(os.getpid()) == []
 
 
 MEASURE = """
@@ -45,20 +45,20 @@ sample_cost_ms(5, 12, samples=10_000_000)
 
 
 @pytest.mark.live
-def test_killed_in_the_middle_it_leaves_nothing() -> None:
+def test_a_killed_measurement_leaves_no_group_and_no_process() -> None:
     with subprocess.Popen([sys.executable, "-c", MEASURE]) as process:
         try:
             _await(lambda: len(_pids(process.pid)) >= 12)
             pids = _pids(process.pid)
         finally:
             process.send_signal(signal.SIGKILL)
-    _await(lambda: left(process.pid) == [])
+    _await(lambda: groups_of(process.pid) == [])
     _await(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def _pids(owner: int) -> set[int]:
     node = detect(Paths())
-    names = {path.name for path in left(owner)}
+    names = {path.name for path in groups_of(owner)}
     groups = [Cgroup(name=f"stallward/{name}", hierarchy=node) for name in names]
     return {pid for group in groups for pid in group.pids(recursive=True)}
 

@@ -1,4 +1,4 @@
-"""Live blocks: policies activated over gRPC, the remote arm, interruption, nothing left."""
+"""Live blocks run policies over gRPC and the remote arm, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ def test_the_remote_arm_decides_in_another_process_and_holds_a_lease(
     assert np.nansum(recording.tick("slot0_state_paused")) > 0, "no remote pause was applied"
 
 
-def test_the_arm_mpc_plans_beside_the_daemon_for_as_long_as_it_runs(
+def test_the_arm_mpc_plans_beside_the_daemon_until_the_block_ends(
     session: LiveSession, tmp_path: Path
 ) -> None:
-    """A plan that fails ends the process, and so the lease; what is wanted depends on the node."""
+    """A plan that fails ends the process, and so the lease. The actions depend on the node."""
     arm = Arm(label="mpc", spec="mpc")
     session.run(_request(arm, find_twin("detector-anon")), tmp_path / "out")
     recording = load_recording(tmp_path / "out")
@@ -112,7 +112,7 @@ def test_the_arm_mpc_plans_beside_the_daemon_for_as_long_as_it_runs(
     last = len(reasons) - reasons[::-1].index("lease held")
     planned = reasons[reasons.index("lease held") : last]
     assert len(planned) > 10
-    assert set(planned) == {"lease held"}, "it lets go at the end and not before"
+    assert set(planned) == {"lease held"}, "the lease was released before the end"
 
 
 MAIN = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -120,12 +120,12 @@ MAIN = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """A folder of a short name: a socket's path must fit into 107 bytes."""
+    """A folder with a short name, because the path of a socket must fit into 107 bytes."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
 
-def test_killed_while_its_daemon_starts_it_leaves_no_temporary_folder(
+def test_a_comparison_killed_while_its_daemon_starts_leaves_no_temporary_folder(
     tmp_path: Path, temporary: Path
 ) -> None:
     arguments = ["compare", "detector-anon", "--arms", "static:pause=all", "--blocks", "1"]
@@ -151,7 +151,7 @@ def test_killed_while_its_daemon_starts_it_leaves_no_temporary_folder(
 
 
 def _guardians(folder: Path) -> list[psutil.Process]:
-    """Guardians whose files are below ``folder``."""
+    """Return the guardians whose files are below ``folder``."""
     processes = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []

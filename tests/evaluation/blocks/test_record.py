@@ -1,4 +1,4 @@
-"""Recording a plan: the shipped one, strict reading, one target, parts made again."""
+"""A recording plan is read strictly, has one target, and is recorded again in part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stallward.proto.v1 import stallward_pb2 as pb
 NAMES = ("none", "latd", "ample")
 
 
-def test_the_shipped_plan_has_enough_of_everything() -> None:
+def test_the_shipped_plan_has_enough_scenarios_arms_and_runs() -> None:
     runs = load_plan(None).runs
     together = [run for run in runs if run.condition == "together"]
     assert len([run for run in together if run.seconds >= 60.0]) >= 80
@@ -48,7 +48,7 @@ def test_the_shipped_plan_has_enough_of_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("runs = [", "cannot be read"),
         ("second = 60\nruns = []", "unknown key 'second'"),
@@ -63,10 +63,10 @@ def test_the_shipped_plan_has_enough_of_everything() -> None:
         ("order_seed = 1.5\nruns = []", r"order_seed is 1\.5, not a whole number"),
     ],
 )
-def test_plans_with_mistakes_are_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_plans_with_mistakes_are_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(text)
-    with pytest.raises(PlanError, match=says):
+    with pytest.raises(PlanError, match=message):
         load_plan(path)
 
 
@@ -79,7 +79,7 @@ def test_a_run_has_one_arm_and_a_known_condition() -> None:
 
 @dataclass
 class KnownSession:
-    """Writes real recordings of invented blocks, as a live session does."""
+    """A session that writes real recordings of invented blocks."""
 
     scenario: Scenario
     node: NodeInfo
@@ -145,7 +145,7 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
-def test_all_runs_of_a_scenario_are_told_one_target_measured_long_enough(
+def test_all_runs_of_a_scenario_get_one_target_measured_long_enough(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     made = record_all(plan, tmp_path / "out")
@@ -155,37 +155,37 @@ def test_all_runs_of_a_scenario_are_told_one_target_measured_long_enough(
     assert [run.slo_ms for run in runs] == [pytest.approx(1.5 * 10.0, rel=1e-3)] * 3
 
 
-def test_recordings_that_stay_give_the_target_to_those_made_again(
+def test_new_recordings_take_the_target_from_those_that_are_kept(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     out = tmp_path / "out"
     record_all(plan, out)
-    told_ms = load_run(out / "detector-anon-none-s1").slo_ms
+    target_ms = load_run(out / "detector-anon-none-s1").slo_ms
     session.ran.clear()
     made = record_all(plan, out, only=["*-latd-*"], replace=True)
     assert [path.name for path in made] == ["detector-anon-latd-s1"]
-    assert [(run.arm.label, run.slo_ms) for run in session.ran] == [("latd", told_ms)]
+    assert [(run.arm.label, run.slo_ms) for run in session.ran] == [("latd", target_ms)]
     assert record_all(plan, out) == []
     assert sorted(path.name for path in out.iterdir()) == sorted(
         [ORDER_NAME, *(f"detector-anon-{name}-s1" for name in NAMES)]
     )
 
 
-def test_the_target_is_measured_again_when_nothing_comparable_stays(
+def test_the_target_is_measured_again_if_no_comparable_recording_is_kept(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     out = tmp_path / "out"
     record_all(plan, out)
     session.ran.clear()
     record_all(plan, out, replace=True)
-    assert len(session.ran) == 4, "all are replaced: a new target is due"
+    assert len(session.ran) == 4, "all are replaced, so the target is measured again"
     session.ran.clear()
     session.node = replace(session.node, cpu_count=64)
     record_all(plan, out, only=["*-none-*"], replace=True)
     assert [run.condition for run in session.ran] == ["ample", "together"]
 
 
-def test_what_is_torn_short_or_of_an_older_scenario_is_made_again(
+def test_a_recording_that_is_torn_too_short_or_outdated_is_made_again(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     out = tmp_path / "out"
@@ -203,15 +203,15 @@ def test_what_is_torn_short_or_of_an_older_scenario_is_made_again(
     assert record_all(plan, out) == []
 
 
-def test_each_run_is_noted_with_its_place_in_the_order(
+def test_the_place_of_each_run_in_the_order_is_written(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     made = record_all(plan, tmp_path / "out")
     lines = (tmp_path / "out" / ORDER_NAME).read_text().splitlines()
-    noted = [json.loads(line) for line in lines]
-    assert [note["name"] for note in noted] == [path.name for path in made]
-    assert [note["position"] for note in noted] == [0, 1, 2]
-    assert {note["order_seed"] for note in noted} == {load_plan(plan).order_seed}
+    notes = [json.loads(line) for line in lines]
+    assert [note["name"] for note in notes] == [path.name for path in made]
+    assert [note["position"] for note in notes] == [0, 1, 2]
+    assert {note["order_seed"] for note in notes} == {load_plan(plan).order_seed}
 
 
 def test_the_order_is_random_in_blocks_and_comes_from_its_seed() -> None:
@@ -252,7 +252,7 @@ def test_a_failed_run_leaves_the_old_recording(
     assert sorted(out.rglob("*")) == before
 
 
-def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_stays(
+def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_is_kept(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     out = tmp_path / "out"
@@ -282,7 +282,7 @@ def test_a_target_of_a_busy_host_is_measured_again(
     assert len(session.ran) == 4
 
 
-def test_what_is_no_recording_is_never_replaced(
+def test_a_directory_that_is_no_recording_is_never_replaced(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
     mine = tmp_path / "out" / "detector-anon-latd-s1" / "thesis.txt"
@@ -311,5 +311,5 @@ def test_a_machine_that_cannot_hold_a_sandbox_is_refused_before_anything_is_prep
         pytest.raises(ActuatorError, match="cannot be used live"),
         open_session(load_scenario("detector-anon"), tmp_path / "cache", bare),
     ):
-        pytest.fail("it was opened")
+        pytest.fail("the session was opened")
     assert not (tmp_path / "cache").exists()

@@ -1,4 +1,4 @@
-"""Comparisons on the twin, end to end: real controllers, guard, recordings, result, report."""
+"""Comparisons run on the twin with real controllers, guard, recordings, result and report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES_PER_MIB = 256.0
 
 @pytest.fixture
 def twin_file(tmp_path: Path) -> Path:
-    """A twin of detector-anon with plain parameters: two hogs that overfill the sandbox."""
+    """A twin of detector-anon with default parameters, whose two hogs overfill the sandbox."""
     hog = SlotProgram(
         name="anon-a", units_per_s=350.0, anon_pages=(300.0 * PAGES_PER_MIB,), cores=0.5
     )
@@ -71,7 +71,7 @@ def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) ->
     result = run_comparison(_request(twin_file, out)).result
     assert load_result(out) == result
     none, paused = result.table.arms["none"].metrics, result.table.arms["static:pause=all"].metrics
-    assert (none.impact_p95.value or 0.0) > 1.0, "no pressure: the comparison says nothing"
+    assert (none.impact_p95.value or 0.0) > 1.0, "without pressure the comparison shows nothing"
     assert (paused.p95_ms.value or 1e9) < (none.p95_ms.value or 0.0)
     assert (paused.background_work.value or 0.0) < (none.background_work.value or 0.0)
     assert (paused.paused_share.value or 0.0) > 0.5
@@ -100,7 +100,7 @@ def test_another_twin_is_another_comparison(tmp_path: Path, twin_file: Path) -> 
         run_comparison(_request(twin_file, tmp_path / "a", "none"))
 
 
-def test_a_rule_may_terminate_on_the_twin_as_on_a_node_and_the_report_says_so(
+def test_a_rule_may_terminate_on_the_twin_and_the_report_counts_it(
     tmp_path: Path, twin_file: Path
 ) -> None:
     twin = load_fitted(twin_file)
@@ -146,7 +146,7 @@ def test_the_twin_of_another_scenario_is_refused(tmp_path: Path, twin_file: Path
         open_twin(load_scenario("detector-anon"), str(tmp_path / "other.json"))
 
 
-def test_a_policy_arm_says_which_policy_it_ran_and_is_refused_without(
+def test_a_policy_arm_records_its_policy_and_is_refused_without_one(
     tmp_path: Path, twin_file: Path
 ) -> None:
     runner: TwinRunner = open_twin(load_scenario("detector-anon"), str(twin_file))

@@ -1,4 +1,4 @@
-"""The command line: every mistake is one sentence and exit code 2, never a traceback."""
+"""Every mistake on the command line gives one sentence and exit code 2, never a traceback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_command_has_help_with_an_example(
 
 
 @pytest.mark.parametrize("command", [[], ["ctl"]], ids=["stallward", "stallward ctl"])
-def test_without_a_command_the_list_of_commands_is_the_answer(
+def test_without_a_command_the_commands_are_listed(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command) == 2
@@ -55,10 +55,10 @@ def test_without_a_command_the_list_of_commands_is_the_answer(
     assert text.startswith("Usage:")
     listed = text.partition("Commands:")[2]
     assert len(listed.splitlines()) > 6, "one command a line"
-    assert "..." not in listed, "a summary is cut off"
+    assert "..." not in listed, "a summary is truncated"
 
 
-def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == version("stallward")
 
@@ -185,8 +185,10 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     ],
     ids=_id,
 )
-def test_a_process_ends_with_its_mistake(place: Path, arguments: list[str], says: str) -> None:
-    """What the interpreter and libraries write at their start and end does not follow it."""
+def test_the_mistake_is_the_last_output_of_a_process(
+    place: Path, arguments: list[str], says: str
+) -> None:
+    """The interpreter and libraries write nothing after it when they end."""
     done = subprocess.run(
         [
             sys.executable,
@@ -271,7 +273,7 @@ def test_interrupted_commands_say_so_and_exit_with_their_code(
     assert "nothing it started is left" in errors
 
 
-def test_sigterm_inside_a_sandbox_is_said_too(
+def test_sigterm_inside_a_sandbox_is_reported_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def leave(*_: object, **__: object) -> None:

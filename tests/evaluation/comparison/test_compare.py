@@ -1,4 +1,4 @@
-"""Comparisons with a runner whose blocks are known: resuming, invalid blocks, the result."""
+"""Comparisons of known blocks: resuming them, invalid blocks, and the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LATENCY_MS = {"alone": 10.0, "ample": 12.0, "background": 0.0, "none": 200.0, "l
 
 @dataclass
 class KnownRunner:
-    """Writes real recordings of invented blocks."""
+    """A runner that writes real recordings of invented blocks."""
 
     interrupt_at: int = -1
     oom_first: dict[str, int] = field(default_factory=dict)
@@ -147,7 +147,9 @@ def _run(comparison: Comparison, runner: KnownRunner, scenario: Scenario) -> Non
     comparison.run(opened, scenario, lambda _message, _share: None)
 
 
-def test_the_result_has_the_form_and_the_numbers(tmp_path: Path, scenario: Scenario) -> None:
+def test_the_result_has_the_schema_the_arms_and_the_figures(
+    tmp_path: Path, scenario: Scenario
+) -> None:
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner()
     _run(comparison, runner, scenario)
     result = comparison.outcome(scenario).result
@@ -163,7 +165,7 @@ def test_the_result_has_the_form_and_the_numbers(tmp_path: Path, scenario: Scena
     assert none.metrics.slo_attainment.value == 0.0
 
 
-def test_controllers_are_told_a_target_measured_with_ample_memory(
+def test_controllers_get_a_target_measured_with_ample_memory(
     tmp_path: Path, scenario: Scenario
 ) -> None:
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner()
@@ -177,7 +179,7 @@ def test_controllers_are_told_a_target_measured_with_ample_memory(
     assert set(runner.lengths_s[1:]) == {comparison.request.block_s}
 
 
-def test_interrupted_comparisons_run_only_what_is_missing(
+def test_an_interrupted_comparison_runs_only_the_missing_blocks(
     tmp_path: Path, scenario: Scenario
 ) -> None:
     first, whole = KnownRunner(interrupt_at=4), KnownRunner()
@@ -187,10 +189,10 @@ def test_interrupted_comparisons_run_only_what_is_missing(
     second = KnownRunner()
     resumed = _comparison(tmp_path / "out")
     _run(resumed, second, scenario)
-    straight = _comparison(tmp_path / "straight")
-    _run(straight, whole, scenario)
+    uninterrupted = _comparison(tmp_path / "uninterrupted")
+    _run(uninterrupted, whole, scenario)
     assert first.ran + second.ran == whole.ran
-    assert resumed.outcome(scenario).result == straight.outcome(scenario).result
+    assert resumed.outcome(scenario).result == uninterrupted.outcome(scenario).result
 
 
 def test_more_rounds_reuse_the_finished_ones(tmp_path: Path, scenario: Scenario) -> None:
@@ -211,7 +213,7 @@ def test_blocks_with_oom_kills_are_counted_and_run_again(
     assert arms["latd"].facts.invalid_blocks == 0
 
 
-def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_stays(
+def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_is_kept(
     tmp_path: Path, scenario: Scenario
 ) -> None:
     busy = {"none": [0.05, 0.0], "latd": [0.021, 0.03, 0.04, 0.05], "ample": [0.019]}
@@ -221,7 +223,7 @@ def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_stays(
     none, latd = arms["none"].facts, arms["latd"].facts
     assert (none.invalid_blocks, none.stolen_share_worst) == (1, 0.0)
     assert (latd.invalid_blocks, latd.stolen_share_worst) == (3, 0.05)
-    assert runner.ran.count("ample") == 3, "less is endured"
+    assert runner.ran.count("ample") == 3, "a block with little steal time was run again"
 
 
 def test_endless_oom_kills_end_the_comparison(tmp_path: Path, scenario: Scenario) -> None:
@@ -230,16 +232,16 @@ def test_endless_oom_kills_end_the_comparison(tmp_path: Path, scenario: Scenario
     assert not list((tmp_path / "out" / "blocks").glob("*latd*"))
 
 
-def test_kills_count_over_all_attempts_to_go_on(tmp_path: Path, scenario: Scenario) -> None:
+def test_kills_count_over_all_attempts_to_resume(tmp_path: Path, scenario: Scenario) -> None:
     with pytest.raises(ComparisonError, match="OOM kills"):
         _run(_comparison(tmp_path / "out"), KnownRunner(oom_first={"latd": 99}), scenario)
     again = KnownRunner()
     with pytest.raises(ComparisonError, match="OOM kills"):
         _run(_comparison(tmp_path / "out"), again, scenario)
-    assert "latd" not in str(again.ran), "its attempts are used up"
+    assert "latd" not in str(again.ran), "an arm without attempts left was run again"
 
 
-def test_a_comparison_that_never_got_further_than_kills_can_be_taken_up(
+def test_a_comparison_with_only_invalid_blocks_can_be_resumed(
     tmp_path: Path, scenario: Scenario
 ) -> None:
     comparison = _comparison(tmp_path / "out")
@@ -251,7 +253,9 @@ def test_a_comparison_that_never_got_further_than_kills_can_be_taken_up(
     assert resumed.outcome(scenario).result.table.arms["none"].blocks == 2
 
 
-def test_blocks_of_another_machine_are_told_apart(tmp_path: Path, scenario: Scenario) -> None:
+def test_blocks_of_another_machine_are_reported_with_its_facts(
+    tmp_path: Path, scenario: Scenario
+) -> None:
     _run(_comparison(tmp_path / "out"), KnownRunner(), scenario)
     other = KnownRunner(kernel="another")
     more = _comparison(tmp_path / "out", rounds=3)

@@ -1,4 +1,4 @@
-"""What a comparison's directory is resumed with: the same files behind the same names."""
+"""A comparison is resumed only with the same files behind the same names."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def request(out: Path, arms: str) -> ComparisonRequest:
     )
 
 
-def test_thresholds_that_changed_make_it_another_comparison(tmp_path: Path) -> None:
+def test_changed_thresholds_make_another_comparison(tmp_path: Path) -> None:
     file = tmp_path / "rule.toml"
     shutil.copy(find_thresholds("rule"), file)
-    wanted = request(tmp_path / "out", f"none,rule:path={file}")
+    planned = request(tmp_path / "out", f"none,rule:path={file}")
     scenario = load_scenario("detector-anon")
-    BlockStore(wanted.out, settings_of(wanted, scenario, {}))
-    BlockStore(wanted.out, settings_of(wanted, scenario, {}))  # the same again
+    BlockStore(planned.out, settings_of(planned, scenario, {}))
+    BlockStore(planned.out, settings_of(planned, scenario, {}))  # with the same settings
     file.write_text(file.read_text() + "\n# tuned again\n")
     with pytest.raises(PlanError):
-        BlockStore(wanted.out, settings_of(wanted, scenario, {}))
+        BlockStore(planned.out, settings_of(planned, scenario, {}))
 
 
 def test_every_arm_that_runs_a_file_names_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The hindsight oracle: the grid, its screening on the twin, and who wins a comparison."""
+"""The hindsight oracle: its grid, the screening on the twin, and the choice of a winner."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ TWIN = small_twin()
 
 
 @pytest.mark.parametrize(("slots", "count"), [(1, 36), (2, 324), (4, 540)])
-def test_every_setting_of_the_grid_is_an_arm_and_an_action_of_its_own(
-    slots: int, count: int
-) -> None:
+def test_every_setting_of_the_grid_is_a_different_arm_and_action(slots: int, count: int) -> None:
     settings = grid(slots)
     assert len(settings) == count == len({s.spec for s in settings})
     assert len(parse_arms(",".join(s.spec for s in settings))) == count
@@ -42,7 +40,7 @@ def test_every_setting_of_the_grid_is_an_arm_and_an_action_of_its_own(
     assert (actions < np.array(ACTION_SIZES)).all()
 
 
-def test_the_arm_of_a_setting_does_what_its_action_does() -> None:
+def test_the_arm_of_a_setting_desires_what_its_action_desires() -> None:
     setting = Setting(levels=(0, 3), paused=(0,), profile=1)
     assert setting.spec == f"static:limit=1+{LIMIT_RATIOS[3]:g},pause=0,profile=flush"
     arguments = dict(part.split("=") for part in setting.spec.partition(":")[2].split(","))
@@ -50,13 +48,13 @@ def test_the_arm_of_a_setting_does_what_its_action_does() -> None:
     assert setting.action().tolist() == [1, 0, 0, 3, 0, 0, 0, 0, 1]
 
 
-def test_a_setting_of_four_slots_is_cut_to_those_that_a_scenario_has() -> None:
+def test_a_setting_of_four_slots_is_cut_to_the_slots_of_a_scenario() -> None:
     setting = Setting(levels=(0, 3, 1, 2), paused=(0, 3), profile=1)
     assert setting.for_slots(2) == Setting(levels=(0, 3), paused=(0,), profile=1)
     assert setting.for_slots(4) == setting
 
 
-def test_screening_sees_that_a_hog_hurts_until_it_is_limited() -> None:
+def test_in_screening_a_hog_hurts_until_it_is_limited() -> None:
     settings = [Setting(levels=(level,)) for level in (0, 5)]
     free, tight = screen(TWIN, settings, nodes=4, seconds=10.0)
     assert free.violated > 0.5 > tight.violated
@@ -93,7 +91,7 @@ def test_of_the_same_limits_and_pauses_only_the_best_profile_is_taken() -> None:
 
 
 def result(**arms: tuple[str, float, float | None]) -> ComparisonResult:
-    """A comparison's result: label -> (controller, attainment, background work)."""
+    """The result of a comparison; label -> (controller, attainment, background work)."""
     return comparison(
         {
             label: arm(
@@ -106,7 +104,7 @@ def result(**arms: tuple[str, float, float | None]) -> ComparisonResult:
     )
 
 
-def test_the_oracle_is_the_static_arm_that_works_most_while_keeping_the_target() -> None:
+def test_the_oracle_is_the_static_arm_with_the_most_work_that_keeps_the_target() -> None:
     arms = {
         "a": ("static:limit=0.8", 0.95, 0.9),
         "b": ("static:limit=0.6", 0.986, 0.7),

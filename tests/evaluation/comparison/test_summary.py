@@ -1,4 +1,4 @@
-"""The table of a comparison, from blocks whose numbers are known."""
+"""The table of a comparison is computed from known blocks."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def block(
 
 
 def _blocks(rounds: int, spread: float = 0.0) -> dict[str, list[BlockMeasures]]:
-    made = range(rounds)
+    numbers = range(rounds)
     return {
-        "alone": [block(10.0, seed=r, spread=spread) for r in made],
-        "ample": [block(12.0, units=(8.0, 1.0), seed=r + 10, spread=spread) for r in made],
-        "background": [block(1.0, units=(10.0, 2.0)) for _ in made],
+        "alone": [block(10.0, seed=r, spread=spread) for r in numbers],
+        "ample": [block(12.0, units=(8.0, 1.0), seed=r + 10, spread=spread) for r in numbers],
+        "background": [block(1.0, units=(10.0, 2.0)) for _ in numbers],
         "none": [
-            block(100.0, units=(10.0, 1.0), psi=0.4, seed=r + 20, spread=spread) for r in made
+            block(100.0, units=(10.0, 1.0), psi=0.4, seed=r + 20, spread=spread) for r in numbers
         ],
         "latd": [
-            block(15.0, units=(5.0, 0.0), paused=0.75, seed=r + 30, spread=spread) for r in made
+            block(15.0, units=(5.0, 0.0), paused=0.75, seed=r + 30, spread=spread) for r in numbers
         ],
     }
 
@@ -74,7 +74,7 @@ def summary() -> Table:
     return summarise(_blocks(3), ["none", "latd"], slo_ms=None, seed=1)
 
 
-def test_the_target_is_half_again_the_p99_with_ample_memory(summary: Table) -> None:
+def test_the_target_is_one_and_a_half_times_the_p99_with_ample_memory(summary: Table) -> None:
     assert summary.slo_ms == pytest.approx(1.5 * 12.0)
 
 
@@ -83,13 +83,13 @@ def test_several_rounds_are_resampled_by_block(summary: Table) -> None:
     assert summary.arms["none"].blocks == 3
 
 
-def test_what_each_does_alone_is_said(summary: Table) -> None:
+def test_the_figures_of_application_and_background_alone_are_in_the_table(summary: Table) -> None:
     assert summary.alone.protected.p95_ms == pytest.approx(10.0)
     assert summary.alone.protected.requests == 750
     assert summary.alone.background.units_per_s == pytest.approx(12.0)
 
 
-def test_impact_is_what_is_added_to_the_latency_alone_or_ample(summary: Table) -> None:
+def test_impact_is_relative_to_the_latency_alone_or_ample(summary: Table) -> None:
     none = summary.arms["none"].metrics
     assert none.p95_ms.value == pytest.approx(100.0)
     assert none.impact_p95.value == pytest.approx(9.0)
@@ -143,7 +143,7 @@ def test_failures_with_ample_memory_do_not_make_the_target_easier() -> None:
         summarise(blocks, ["none"], slo_ms=None, seed=1)
 
 
-def test_the_quantile_of_the_target_is_what_is_judged() -> None:
+def test_attainment_is_judged_at_the_quantile_of_the_target() -> None:
     blocks = _blocks(2)
     late = [
         replace(b, latency_ms=np.where(np.arange(b.ok.size) % 40, 10.0, 90.0))
@@ -159,25 +159,25 @@ def test_the_quantile_of_the_target_is_what_is_judged() -> None:
     assert met == {0.95: 1.0, 0.99: 0.0}
 
 
-def test_one_round_says_that_it_resampled_inside_its_block() -> None:
+def test_one_round_is_resampled_by_windows() -> None:
     table = summarise(_blocks(1, spread=0.5), ["none"], slo_ms=18.0, seed=1)
     assert table.resampled == "windows"
 
 
-def test_windows_longer_than_a_second_are_fewer_units() -> None:
-    """With few requests a second a window lasts until there are 20: attainment knows less."""
+def test_longer_windows_are_fewer_units_to_resample() -> None:
+    """A window lasts until it has 20 requests, so that few requests give few windows."""
     blocks = _blocks(1, spread=0.5)
     long = {name: [_thinned(one[0])] for name, one in blocks.items()}
     table = summarise(long, ["none", "latd"], slo_ms=60.0, seed=1)
     estimated = estimate(long, ["none", "latd"], slo_ms=60.0, seed=1)
-    assert len(estimated.figures["none"].met[0]) == 5, "of two seconds"
+    assert len(estimated.figures["none"].met[0]) == 5, "windows of two seconds each"
     (contrast,) = table.contrasts
     assert contrast.p95_ratio.low is not None, "two runs of five seconds"
     assert contrast.slo_attainment_difference.low is None, "one run of five windows"
 
 
 def _thinned(one: BlockMeasures) -> BlockMeasures:
-    """The same with 12.5 requests a second."""
+    """A copy of a block with 12.5 requests a second."""
     return replace(
         one,
         scheduled_s=one.scheduled_s[::2],
@@ -192,8 +192,8 @@ def test_resampling_is_reproducible() -> None:
     assert summarise(blocks, ["none"], slo_ms=18.0, seed=1) == first
 
 
-def test_an_impact_carries_the_luck_of_its_reference() -> None:
-    """``none`` never varies here; its impact must, because ``alone`` does."""
+def test_an_impact_varies_with_its_reference() -> None:
+    """``none`` never varies here, but its impact must, because ``alone`` does."""
     blocks = _blocks(4)
     blocks["alone"] = [block(level) for level in (8.0, 10.0, 12.0, 14.0)]
     metrics = summarise(blocks, ["none"], slo_ms=18.0, seed=1).arms["none"].metrics
@@ -230,7 +230,7 @@ def test_missing_conditions_and_requests_are_errors() -> None:
         summarise(blocks, ["none"], slo_ms=1.0, seed=1)
 
 
-def test_arms_are_held_against_each_other_round_by_round() -> None:
+def test_arms_are_compared_round_by_round() -> None:
     blocks = _blocks(4)
     # Each round is twice as slow as the one before, for both: only the contrast is certain.
     for name, ms, seed in (("none", 100.0, 0), ("latd", 80.0, 9)):
@@ -244,12 +244,12 @@ def test_arms_are_held_against_each_other_round_by_round() -> None:
     assert ratio == pytest.approx(1.25, rel=0.05)
     assert 1.1 < low < ratio < high < 1.4
     none, latd = (_ends(table.arms[name].metrics.p95_ms) for name in ("none", "latd"))
-    assert none[0] < latd[2], "by themselves the intervals overlap"
+    assert none[0] < latd[2], "the intervals of the arms do not overlap"
     assert contrast.background_work_ratio.value == pytest.approx(1.0)
     assert contrast.slo_attainment_difference.value == pytest.approx(-0.25, abs=0.1)
 
 
-def test_how_much_an_arm_varies_is_said_over_rounds() -> None:
+def test_the_spread_of_an_arm_is_measured_over_rounds() -> None:
     blocks = _blocks(3)
     blocks["none"] = [block(12.0 * (1.0 + r), seed=r) for r in range(3)]
     spread = summarise(blocks, ["none", "latd"], slo_ms=30.0, seed=1).arms["none"].spread

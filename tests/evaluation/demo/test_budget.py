@@ -16,7 +16,7 @@ from stallward.evaluation.demo.budget import (
 )
 
 LOADING_S = 60.0
-"""Loading libraries, compiling, and exporting: no stage has a share of its own for them."""
+"""For loading libraries, compiling and exporting, which belong to no stage."""
 
 
 @pytest.mark.parametrize("minutes", [6.0, 8.0, 9.0, 20.0, 40.0])
@@ -27,7 +27,7 @@ def test_all_stages_fit_into_the_time(minutes: float) -> None:
     assert spent_s + blocks.live_s + SPARE_S <= 60.0 * minutes + 1e-6
 
 
-def test_the_time_is_used_where_there_is_enough() -> None:
+def test_a_long_time_is_used_up() -> None:
     left_s = 600.0
     assert plan_live_blocks(left_s).live_s == pytest.approx(left_s - SPARE_S)
 

@@ -1,4 +1,4 @@
-"""The table of the demo fits a terminal, and the words under it say no more than the figures."""
+"""The table of the demo fits a terminal, and the text under it claims no more than its figures."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def screen(
 
 
 def width(rows: tuple[tuple[str, ...], ...]) -> int:
-    """Columns that the table takes on a terminal, with two between cells."""
+    """Return the width of the table on a terminal, with two blanks between cells."""
     return sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
 
 
-def test_the_table_says_what_each_condition_is() -> None:
+def test_the_table_describes_each_condition() -> None:
     rows = demo_rows(result(killed=3).table)
     assert [row[0] for row in rows] == ["alone", "ample", "none", "latd", "rule", "ppo", "fresh"]
     assert rows[0][-2:] == ("", ""), "alone, there is no background"
@@ -92,7 +92,7 @@ def test_the_table_fits_the_terminal(ends: tuple[float, float]) -> None:
     assert width((HEADERS, *rows)) <= WIDTH
 
 
-def test_the_sentence_says_what_a_user_gains() -> None:
+def test_the_sentence_names_the_gain() -> None:
     headline, _ = screen(contrast("none", "rule", figure(10.0, 5.0, 20.0)))
     assert headline.startswith(
         "Without control, p95 is 900 ms. The tuned rule, which decides by default, lowers it "
@@ -109,7 +109,7 @@ def test_the_sentence_names_the_price() -> None:
     )
 
 
-def test_the_sentence_says_where_nothing_is_gained() -> None:
+def test_the_sentence_says_that_nothing_is_gained() -> None:
     headline, _ = screen(contrast("none", "rule"), contrast("none", "ppo", LOWER))
     assert "by default, has 60.0 ms, which is not certainly different" in headline
     assert "the shipped policy raises it 5.0 to 20 times, to 70.0 ms" in headline
@@ -120,7 +120,7 @@ def test_an_arm_that_no_contrast_names_is_not_certainly_different() -> None:
     assert headline.count("not certainly different") == 2
 
 
-def test_the_sentence_says_that_it_is_the_twin() -> None:
+def test_the_sentence_says_that_the_twin_was_measured() -> None:
     on_twin = replace(result(), mode="twin")
     opening = first_screen(on_twin, trained_s=54.0, seen=False)
     assert opening.headline.startswith("On the twin, without control,")
@@ -144,7 +144,7 @@ def test_the_policy_is_called_better_only_where_it_is(
     assert notes[0].startswith(verdict)
 
 
-def test_what_is_certain_has_its_factor() -> None:
+def test_a_certain_difference_has_its_factor() -> None:
     _, notes = screen(contrast("rule", "ppo", HIGHER, ALIKE))
     assert notes[0].endswith(
         "The policy against the rule: p95 2.0 to 4.0 times lower, work not certainly different."
@@ -157,18 +157,18 @@ def test_what_is_certain_has_its_factor() -> None:
     ("killed", "words"),
     [(0, "no background processes"), (1, "1 background process."), (3, "3 background processes.")],
 )
-def test_what_the_published_rule_kills_is_said(killed: int, words: str) -> None:
+def test_kills_by_the_published_rule_are_reported(killed: int, words: str) -> None:
     _, notes = screen(killed=killed)
     assert f"killed {words}" in notes[1]
 
 
-def test_the_fresh_policy_is_no_more_than_it_is() -> None:
+def test_the_note_on_the_fresh_policy_has_its_training_time_and_its_difference() -> None:
     _, notes = screen(contrast("ppo", "fresh", figure(0.5, 0.4, 0.6)))
     assert "trained by this demo in 54 s" in notes[2]
     assert notes[2].endswith("p95 1.7 to 2.5 times higher, work not certainly different.")
 
 
-def test_a_scenario_that_was_trained_on_is_called_so() -> None:
+def test_a_training_scenario_is_named_as_one() -> None:
     assert len(screen(seen=False)[1]) == 3
     assert "trained on this scenario" in screen(seen=True)[1][-1]
 
@@ -180,7 +180,7 @@ def test_a_number_stays_with_its_unit() -> None:
         assert not [line for line in lines if line.startswith(("%", "ms ", "s "))]
 
 
-def test_what_is_alike_for_rule_and_policy_is_said_once() -> None:
+def test_a_result_shared_by_rule_and_policy_is_written_once() -> None:
     _, notes = screen(killed=2)
     assert notes[1].endswith(
         "The tuned rule and the policy against latd: neither p95 nor work is certainly different."

@@ -1,4 +1,4 @@
-"""What the demo clears, what it says first, and the whole way once."""
+"""The demo clears its own files only, says what it will do, and runs once from end to end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_second_demo_clears_the_first_and_nothing_else(tmp_path: Path) -> None
     assert sorted(p.name for p in out.iterdir()) == ["keep", "notes.txt"]
 
 
-def test_a_folder_called_compare_that_is_not_ours_stays(tmp_path: Path) -> None:
+def test_a_foreign_folder_called_compare_is_kept(tmp_path: Path) -> None:
     (tmp_path / "compare").mkdir()
     (tmp_path / "compare" / "mine").write_text("x")
     _clear(tmp_path)
@@ -52,7 +52,7 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
         _clear(tmp_path / "demo")
 
 
-def test_the_first_lines_say_which_node_what_and_how_long(tmp_path: Path) -> None:
+def test_the_first_lines_name_the_node_the_steps_and_the_time(tmp_path: Path) -> None:
     scenario = load_scenario("detector-anon")
     settings = DemoSettings(out=tmp_path, minutes=9.0)
     where, what = _first_lines(settings, scenario, "")
@@ -65,7 +65,7 @@ def test_the_first_lines_say_which_node_what_and_how_long(tmp_path: Path) -> Non
     assert what.endswith("It takes a few minutes.")
 
 
-def test_the_arms_are_what_ships_and_the_fresh_policy_beside_it(tmp_path: Path) -> None:
+def test_the_arms_are_the_shipped_ones_and_the_fresh_policy(tmp_path: Path) -> None:
     settings = DemoSettings(out=tmp_path, minutes=9.0)
     request = _request(settings, tmp_path / "policy.onnx", "live", TWIN_BLOCKS)
     assert [arm.label for arm in request.arms] == ["none", "latd", "rule", "ppo", "fresh"]
@@ -82,7 +82,7 @@ def test_without_root_the_twin_is_used() -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_way_once_on_the_twin(tmp_path: Path) -> None:
+def test_the_demo_runs_once_on_the_twin(tmp_path: Path) -> None:
     said: list[str] = []
     stages: list[str] = []
 
@@ -103,5 +103,5 @@ def test_the_whole_way_once_on_the_twin(tmp_path: Path) -> None:
     assert " ".join(sentence.split()) in " ".join(html.unescape(report).split())
     *texts, _files = said
     assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH
-    assert not re.search(r"(src|href)=.https?:", report), "not self-contained"
+    assert not re.search(r"(src|href)=.https?:", report), "the report loads other files"
     load_policy(settings.out / "policy.onnx")

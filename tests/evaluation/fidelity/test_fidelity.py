@@ -1,4 +1,4 @@
-"""Fidelity's arithmetic, and its whole path with a fit that is known."""
+"""Fidelity: its arithmetic, and a whole measurement with a known fit."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from stallward.models.registry import find_policy
 TARGETS = load_fidelity_targets()
 
 
-def test_spearman_ranks_ties_and_refuses_too_little() -> None:
+def test_spearman_ranks_ties_and_is_nan_for_too_few_values() -> None:
     x = np.array([1.0, 2.0, 3.0, 4.0])
     assert spearman(x, x**3) == pytest.approx(1.0)
     assert spearman(x, -x) == pytest.approx(-1.0)
     assert spearman(np.array([1.0, 1.0, 2.0]), np.array([5.0, 5.0, 9.0])) == pytest.approx(1.0)
     assert np.isnan(spearman(x[:2], x[:2]))
-    assert np.isnan(spearman(x, np.ones(4))), "nothing varies"
+    assert np.isnan(spearman(x, np.ones(4))), "one of them does not vary"
     with_unknown = np.array([1.0, np.nan, 3.0, 4.0])
-    assert spearman(x, with_unknown) == pytest.approx(1.0), "of the pairs that are known"
+    assert spearman(x, with_unknown) == pytest.approx(1.0), "only the known pairs count"
     assert np.isnan(spearman(x[:3], with_unknown[:3]))
 
 
-def test_the_floor_of_one_recording_is_between_its_halves() -> None:
+def test_the_floor_of_one_recording_is_the_difference_of_its_halves() -> None:
     scheduled = np.arange(0.0, 10.0, 0.1)
     block = BlockMeasures(
         duration_s=10.0,
@@ -91,7 +91,7 @@ def test_errors_of_groups_do_not_cancel() -> None:
         return noise_floor(Observed(blocks=blocks, own_units_per_s=None)).work
 
     assert floor(_block(2.0, 1.0), _block(1.0, 2.0)) == pytest.approx(np.log(2.0))
-    # a group that did nothing in one of them is far off, not left out
+    # A group that did nothing in one of them has a large error, and is not left out.
     assert floor(_block(2.0, 0.0), _block(2.0, 1.0)) > 1.0
 
 
@@ -100,7 +100,7 @@ def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
     twin = Observed(blocks=(_block(3.0, 2.0),), own_units_per_s=np.array([6.0, 2.0]))
     assert live.work == pytest.approx([0.75])
     row = ArmFidelity(scenario="s", arm="none", live=live, twin=twin)
-    # its units/s are far off, but so are those with the node to itself: the share is right
+    # Its units/s have an error, but so have those with the node to itself; the share is right.
     assert row.errors.work == pytest.approx(0.0)
     assert row.row().live_work == pytest.approx(0.75)
     assert row.row().live_ms.p95 is None, "there were no requests"
@@ -116,7 +116,7 @@ def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
 
 
 def _served(latency_ms: float, units: float, seed: int = 0) -> BlockMeasures:
-    """40 s at 20 requests a second around ``latency_ms``, a unit rate around ``units``."""
+    """A block of 40 s with 20 requests a second, around a latency and a rate of units."""
     rng = np.random.default_rng(seed)
     scheduled = np.arange(0.0, 40.0, 0.05)
     return BlockMeasures(
@@ -143,13 +143,13 @@ def _row(arm: str, live: tuple[float, float], twin: tuple[float, float]) -> ArmF
 def test_signs_are_counted_between_all_pairs_of_arms_and_of_work_too() -> None:
     right = _row("a", (10.0, 5.0), (12.0, 5.0)), _row("b", (50.0, 8.0), (40.0, 7.0))
     summary = summarise_fidelity([*right, _row("c", (20.0, 5.0), (60.0, 5.0))])
-    # Latency: a-b, a-c and b-c; work: a-b and b-c; of b-c's latency the twin has the sign wrong.
+    # Latency: a-b, a-c and b-c; work: a-b and b-c. On the twin the latency b-c has a wrong sign.
     assert summary.effects_counted == 5
     assert summary.effect_signs_right == pytest.approx(4 / 5)
     assert summary.spearman == summary.spearman_worst == pytest.approx(0.5)
 
 
-def test_coverage_asks_whether_the_live_figure_lies_among_the_twin_s_blocks() -> None:
+def test_a_live_figure_is_covered_if_it_lies_among_those_of_the_blocks_of_the_twin() -> None:
     own = np.array([10.0])
     live = Observed(blocks=(_served(20.0, 5.0),), own_units_per_s=own)
     around = Observed(
@@ -163,7 +163,7 @@ def test_coverage_asks_whether_the_live_figure_lies_among_the_twin_s_blocks() ->
 
 
 def summary_of(**figures: float | None) -> FidelitySummary:
-    """Every figure is 0 unless it is given."""
+    """A summary whose figures are 0, except those that are given."""
     zero = {one.name: 0 for one in fields(FidelitySummary) if one.name != "scenarios"}
     return FidelitySummary(scenarios={}, **{**zero, **figures})  # type: ignore[arg-type]
 
@@ -177,7 +177,7 @@ def test_a_target_is_met_up_to_its_bound_or_to_the_floor_where_that_is_larger() 
     floors = {"p95_floor_median": 0.1, "p99_floor_median": 0.3}
     met = TARGETS.judge(summary_of(**bounds, **floors))
     assert list(met) == list(bounds)
-    assert all(one.met for one in met.values()), "to the bound"
+    assert all(one.met for one in met.values()), "a figure at its bound misses the target"
     worse = bounds | {
         "p95_error_median": 0.16, "p99_error_median": 0.29, "p99_error_worst": 0.26,
         "spearman": 0.89, "effect_signs_right": 0.99, "distance_vs_replay": None,
@@ -202,7 +202,9 @@ def test_a_target_is_met_up_to_its_bound_or_to_the_floor_where_that_is_larger() 
         ('figure = "spearman"\nat_least = "1"', "at_least is '1', not a number"),
     ],
 )
-def test_targets_that_say_nothing_are_refused(tmp_path: Path, target: str, message: str) -> None:
+def test_incomplete_or_unknown_targets_are_refused(
+    tmp_path: Path, target: str, message: str
+) -> None:
     file = tmp_path / "targets.toml"
     file.write_text(f"[[targets]]\n{target}\n")
     with pytest.raises(PlanError, match=message):
@@ -211,17 +213,17 @@ def test_targets_that_say_nothing_are_refused(tmp_path: Path, target: str, messa
         load_fidelity_targets(tmp_path / "missing.toml")
 
 
-def test_an_arm_without_answers_on_the_twin_is_off_by_a_factor_of_ten() -> None:
+def test_an_arm_without_answers_on_the_twin_has_an_error_of_a_factor_of_ten() -> None:
     silent = Observed(blocks=(_block(5.0),), own_units_per_s=np.array([10.0]))
     row = replace(_row("a", (10.0, 5.0), (10.0, 5.0)), twin=silent)
     assert row.errors.p95 == pytest.approx(np.log(10.0))
     assert summarise_fidelity([row]).p95_error_worst == pytest.approx(np.log(10.0))
 
 
-def test_distances_are_areas_between_distributions_in_units_of_the_signal_s_range() -> None:
+def test_distances_are_areas_between_distributions_relative_to_the_range_of_the_signal() -> None:
     live = {"x": np.linspace(0.0, 1.0, 500), "flat": np.ones(500)}
     scales = scales_of([live])
-    assert set(scales) == {"x"}, "what does not vary cannot be predicted"
+    assert set(scales) == {"x"}, "a constant signal is left out"
     assert scales["x"] == pytest.approx(0.9, rel=0.01)
     moved = {"x": live["x"][::-1] + 0.3}
     assert distances(live, moved, scales) == {"x": pytest.approx(0.3 / 0.9, rel=0.01)}
@@ -236,7 +238,7 @@ def test_distances_are_areas_between_distributions_in_units_of_the_signal_s_rang
     assert row.twin_distances["x"] < 0.1 * row.replay_distances["x"]
     assert row.floor_distances["x"] == pytest.approx(0.3 / 0.9, rel=0.01)
     once = replace(row, live=replace(row.live, signals=(live,)))
-    # One run has a floor of its own: its second half lies half the range above its first.
+    # The floor of one run is between its halves, which lie half the range apart.
     assert once.floor_distances["x"] == pytest.approx(0.5 / 0.9, rel=0.01)
 
 
@@ -262,9 +264,9 @@ def twin() -> FittedTwin:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, twin: FittedTwin) -> Path:
-    """Three arms, run on the twin itself; nobody may change them."""
-    folder = tmp_path_factory.mktemp("made")
+def twin_recordings(tmp_path_factory: pytest.TempPathFactory, twin: FittedTwin) -> Path:
+    """Recordings of three arms, run on the twin itself. No test may change them."""
+    folder = tmp_path_factory.mktemp("twin_recordings")
     runner = TwinRunner(twin=twin, scenario=load_scenario("detector-anon"), node=node_info(folder))
     for number, arm in enumerate(parse_arms("none,static:pause=all,static:limit=0.4")):
         request = RunRequest(
@@ -276,9 +278,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, twin: FittedTwin) -> Path:
 
 
 @pytest.fixture
-def recordings(made: Path, tmp_path: Path) -> Path:
-    """Those three arms, for one test to change."""
-    return Path(shutil.copytree(made, tmp_path / "recordings"))
+def recordings(twin_recordings: Path, tmp_path: Path) -> Path:
+    """A copy of the recordings, which one test may change."""
+    return Path(shutil.copytree(twin_recordings, tmp_path / "recordings"))
 
 
 def known(value: float | None) -> float:
@@ -288,15 +290,15 @@ def known(value: float | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A fidelity measured with a fit that is known, and how many recordings each fit was given."""
+    """A fidelity measured with a known fit, and the number of recordings that each fit got."""
 
     result: FidelityResult
     fitted_to: list[int]
 
 
 @pytest.fixture(scope="module")
-def perfect(made: Path, twin: FittedTwin) -> Measured:
-    """Every fit comes to the very twin that the recordings were made with."""
+def perfect_fit(twin_recordings: Path, twin: FittedTwin) -> Measured:
+    """A measurement in which every fit gives the twin that the recordings come from."""
     fitted_to: list[int] = []
 
     def fit(paths: list[Path], **_: object) -> FittedTwin:
@@ -305,31 +307,31 @@ def perfect(made: Path, twin: FittedTwin) -> Measured:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fidelity_fits, "fit_recordings", fit)
-        result = measure_fidelity(made, fits=Fits(generations=1), workers=1)
+        result = measure_fidelity(twin_recordings, fits=Fits(generations=1), workers=1)
     return Measured(result=result, fitted_to=fitted_to)
 
 
-def test_runs_on_the_twin_leave_no_folder_and_clear_those_of_the_killed(
-    made: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_runs_on_the_twin_leave_no_folder_and_remove_those_of_killed_processes(
+    twin_recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "temporary"
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     with subprocess.Popen(["true"]) as dead:
         dead.wait()
     (temporary / f"stallward-twin-{dead.pid}-x/0").mkdir(parents=True)
-    assert len(run_on_twin(twin, load_run(made / "0"), NO_ARM, blocks=1, seed=1)) == 1
+    assert len(run_on_twin(twin, load_run(twin_recordings / "0"), NO_ARM, blocks=1, seed=1)) == 1
     assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_an_arm_has_no_part_in_the_fit_that_it_is_held_against(perfect: Measured) -> None:
-    assert len(perfect.result.table.arms) == 3
-    assert perfect.fitted_to == [3, 3, 3], "two other arms, and the groups on their own"
+def test_an_arm_has_no_part_in_the_fit_that_it_is_compared_with(perfect_fit: Measured) -> None:
+    assert len(perfect_fit.result.table.arms) == 3
+    assert perfect_fit.fitted_to == [3, 3, 3], "two other arms, and the background alone"
 
 
 @pytest.mark.slow
-def test_a_perfect_fit_has_errors_near_the_floor(perfect: Measured) -> None:
-    table, summary = perfect.result.table, perfect.result.table.summary
+def test_a_perfect_fit_has_errors_near_the_floor(perfect_fit: Measured) -> None:
+    table, summary = perfect_fit.result.table, perfect_fit.result.table.summary
     assert 0.0 <= known(summary.p95_error_median) <= known(summary.p95_error_worst)
     assert known(summary.p95_error_median) < 0.5
     assert known(summary.p99_error_median) <= known(summary.p99_error_worst)
@@ -339,8 +341,8 @@ def test_a_perfect_fit_has_errors_near_the_floor(perfect: Measured) -> None:
 
 
 @pytest.mark.slow
-def test_a_perfect_fit_has_every_sign_right(perfect: Measured) -> None:
-    summary = perfect.result.table.summary
+def test_a_perfect_fit_has_every_sign_right(perfect_fit: Measured) -> None:
+    summary = perfect_fit.result.table.summary
     scenario = summary.scenarios["detector-anon"]
     assert summary.effect_signs_right == 1.0
     assert scenario.effects_right == scenario.effects_counted > 0
@@ -348,20 +350,20 @@ def test_a_perfect_fit_has_every_sign_right(perfect: Measured) -> None:
 
 
 @pytest.mark.slow
-def test_work_is_a_share_of_the_rate_with_the_node_to_itself(perfect: Measured) -> None:
-    none = next(row for row in perfect.result.table.arms if row.arm == "none")
+def test_work_is_a_share_of_the_rate_with_the_node_to_itself(perfect_fit: Measured) -> None:
+    none = next(row for row in perfect_fit.result.table.arms if row.arm == "none")
     assert 0.1 < known(none.live_work) < 1.1
 
 
 @pytest.mark.slow
-def test_a_fidelity_is_written_and_read_back_as_it_is(perfect: Measured) -> None:
-    assert from_json(FidelityResult, to_json(perfect.result)) == perfect.result
-    assert perfect.result.left_out_scenarios is None
+def test_a_fidelity_is_read_back_as_it_was_written(perfect_fit: Measured) -> None:
+    assert from_json(FidelityResult, to_json(perfect_fit.result)) == perfect_fit.result
+    assert perfect_fit.result.left_out_scenarios is None
 
 
 @pytest.mark.slow
-def test_the_tables_have_a_row_for_each_arm_and_signal(perfect: Measured) -> None:
-    table = perfect.result.table
+def test_the_tables_have_a_row_for_each_arm_and_signal(perfect_fit: Measured) -> None:
+    table = perfect_fit.result.table
     headers, rows, notes = fidelity_rows(table)
     assert len(rows) == 3
     assert all(len(row) == len(headers) for row in rows)
@@ -372,58 +374,61 @@ def test_the_tables_have_a_row_for_each_arm_and_signal(perfect: Measured) -> Non
 
 
 @pytest.mark.slow
-def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect: Measured) -> None:
-    page = render_page(perfect.result)
+def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect_fit: Measured) -> None:
+    page = render_page(perfect_fit.result)
     assert page.count("<circle") == 2 * 3, "latency and work of each arm"
     assert "naive replay" in page
-    signals = sum(len(row.distances.twin) for row in perfect.result.table.arms)
+    signals = sum(len(row.distances.twin) for row in perfect_fit.result.table.arms)
     assert page.count("live from live ") == signals, "a cell for each"
     assert "<script" not in page
 
 
 def test_one_arm_alone_can_be_left_out(
-    made: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+    twin_recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
-    result = measure_fidelity(made, fits=Fits(generations=1), arm="none", workers=1)
+    result = measure_fidelity(twin_recordings, fits=Fits(generations=1), arm="none", workers=1)
     assert [row.arm for row in result.table.arms] == ["none"]
     with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
-        measure_fidelity(made, fits=Fits(generations=1), arm="latd-grow", workers=1)
+        measure_fidelity(twin_recordings, fits=Fits(generations=1), arm="latd-grow", workers=1)
 
 
 @pytest.mark.slow
-def test_twins_as_they_are_are_laid_beside_all_arms_of_their_scenario_and_none_is_fitted(
-    made: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+def test_given_twins_are_compared_with_all_arms_of_their_scenario_and_none_is_fitted(
+    twin_recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", None)
     other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
-    result = measure_fidelity(made, twins=[other, twin], workers=1)
+    result = measure_fidelity(twin_recordings, twins=[other, twin], workers=1)
     arms = [row.arm for row in result.table.arms]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
     assert (result.table.summary.p95_error_median or 9.0) < 0.5
     assert "Twins as they are" in render_page(result)
-    one = measure_fidelity(made, twins=[twin], arm="none", workers=1)
+    one = measure_fidelity(twin_recordings, twins=[twin], arm="none", workers=1)
     assert [row.arm for row in one.table.arms] == ["none"], "one arm is enough"
     for twins, arm in (([other], ""), ([twin], "latd-grow")):
         with pytest.raises(EvaluationError, match="can be compared with the twins of"):
-            measure_fidelity(made, twins=twins, arm=arm, workers=1)
+            measure_fidelity(twin_recordings, twins=twins, arm=arm, workers=1)
 
 
 @pytest.mark.slow
-def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
+def test_a_policy_is_run_only_if_it_is_the_recorded_one(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
     file = recordings / "2" / "run.json"
-    for digest, there in ((file_sha256(Path(find_policy("default"))), True), ("0" * 64, False)):
+    for digest, is_recorded_one in (
+        (file_sha256(Path(find_policy("default"))), True),
+        ("0" * 64, False),
+    ):
         file.write_text(
             json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
         )
         result = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
-        assert ("ppo" in [row.arm for row in result.table.arms]) == there
-        assert list(result.table.not_run) == ([] if there else ["detector-anon ppo"])
+        assert ("ppo" in [row.arm for row in result.table.arms]) == is_recorded_one
+        assert list(result.table.not_run) == ([] if is_recorded_one else ["detector-anon ppo"])
         notes = [note for note in fidelity_rows(result.table)[2] if "not run" in note]
-        assert len(notes) == (0 if there else 1), "nobody is left out in silence"
+        assert len(notes) == (0 if is_recorded_one else 1), "an arm is left out without a note"
         with_twin = measure_fidelity(recordings, twins=[twin], workers=1)
         assert with_twin.table.not_run == result.table.not_run
 
@@ -432,9 +437,9 @@ def test_a_policy_is_run_where_it_is_the_one_that_was_recorded(
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strange = replace(twin, scenario=replace(twin.scenario, name="redis-sort"))
+    held_out = replace(twin, scenario=replace(twin.scenario, name="redis-sort"))
     runner = TwinRunner(
-        twin=strange, scenario=load_scenario("redis-sort"), node=node_info(tmp_path)
+        twin=held_out, scenario=load_scenario("redis-sort"), node=node_info(tmp_path)
     )
     request = RunRequest(
         condition="together", arm=NO_ARM, slo_ms=30.0, duration_s=20.0, burn_in_s=8.0, seed=9
@@ -455,24 +460,24 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     assert result.left_out_scenarios is not None
     (row,) = result.left_out_scenarios.arms
     assert (row.scenario, row.arm) == ("redis-sort", "none")
-    assert (row.errors.p95 or 9.0) < 1.0, "its own sizes, its zone under pressure"
+    assert (row.errors.p95 or 9.0) < 1.0, "with its own sizes, and its zone under pressure"
     assert "left out of every fit" in render_page(result)
 
 
 @pytest.mark.slow
-def test_arms_left_out_side_by_side_come_back_in_order(made: Path) -> None:
-    heard: list[float] = []
+def test_arms_measured_in_parallel_are_in_order(twin_recordings: Path) -> None:
+    shares: list[float] = []
     result = measure_fidelity(
-        made,
+        twin_recordings,
         fits=Fits(generations=1),
         workers=2,
-        report=lambda _, share: heard.append(share),
+        report=lambda _, share: shares.append(share),
     )
     arms = [row.arm for row in result.table.arms]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
     assert (result.table.summary.p95_error_worst or 0.0) > 0.0
-    assert heard[-1] == 1.0
-    assert heard == sorted(heard)
+    assert shares[-1] == 1.0
+    assert shares == sorted(shares)
 
 
 def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
@@ -484,10 +489,10 @@ def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
-    made: Path,
+def test_an_interrupted_measurement_is_resumed_with_the_finished_fits(
+    twin_recordings: Path,
     twin: FittedTwin,
-    perfect: Measured,
+    perfect_fit: Measured,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -502,20 +507,20 @@ def test_an_interrupted_measure_goes_on_with_the_fits_that_are_done(
 
     monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
     with pytest.raises(KeyboardInterrupt):
-        measure_fidelity(made, fits=fits, workers=1)
+        measure_fidelity(twin_recordings, fits=fits, workers=1)
     kept = sorted((tmp_path / "fits").iterdir())
     assert len(kept) == 2
     kept[0].write_text("{}")
-    result = measure_fidelity(made, fits=fits, workers=1)
-    assert len(fitted_to) == 3 + 2, "the one that was under way, and one that cannot be read"
+    result = measure_fidelity(twin_recordings, fits=fits, workers=1)
+    assert len(fitted_to) == 3 + 2, "the interrupted fit, and one that cannot be read"
     assert fitted_to[3] in fitted_to[:2]
     assert fitted_to[4] == fitted_to[2]
     fits.remove()
-    assert not (tmp_path / "fits").exists(), "nothing of it is taken for the next measure's"
-    assert result == perfect.result, "as if it had not been interrupted"
+    assert not (tmp_path / "fits").exists(), "fits are left for another measurement"
+    assert result == perfect_fit.result, "the interruption changed the result"
 
 
-def test_fits_to_something_else_are_not_taken(
+def test_fits_of_other_inputs_are_not_reused(
     recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 0
@@ -538,40 +543,40 @@ def test_fits_to_something_else_are_not_taken(
     run = two[0] / "run.json"
     run.write_text(run.read_text() + "\n")
     fits.fit(two)
-    assert count == 5, "another recording under the same name"
-    monkeypatch.setattr(fidelity_fits, "_code", lambda: "a twin that computes otherwise")
+    assert count == 5, "a changed recording was not fitted again"
+    monkeypatch.setattr(fidelity_fits, "_code", lambda: "another twin")
     fits.fit(two)
-    assert count == 6, "a fit by an older version is of another twin"
+    assert count == 6, "a fit of an older version was reused"
 
 
-def test_measuring_something_else_leaves_kept_fits_alone(
-    made: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_another_measurement_leaves_kept_fits_alone(
+    twin_recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
     out = tmp_path / "out"
-    asked: list[Fits] = []
+    used_fits: list[Fits] = []
 
     def measure(*_: object, fits: Fits, **__: object) -> FidelityResult:
-        asked.append(fits)
+        used_fits.append(fits)
         if fits.directory is not None:
-            fits.fit([made / "0"])
+            fits.fit([twin_recordings / "0"])
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stallward.evaluation.fidelity.measure.measure_fidelity", measure)
     with pytest.raises(KeyboardInterrupt):
-        fidelity(made, out=out)
+        fidelity(twin_recordings, out=out)
     with pytest.raises(KeyboardInterrupt):
-        fidelity(made, out=out, generations=7)
-    places = [fits.directory for fits in asked]
+        fidelity(twin_recordings, out=out, generations=7)
+    places = [fits.directory for fits in used_fits]
     assert None not in places
-    assert len(set(places)) == 2, "whoever is done removes its own"
+    assert len(set(places)) == 2, "both measurements keep their fits in one folder"
     save_fitted(tmp_path / "detector-anon.json", twin)
     with pytest.raises(KeyboardInterrupt):
-        fidelity(made, out=out, twin=[str(tmp_path / "detector-anon.json")])
-    assert asked[-1].directory is None, "twins as they are need no fits, and have none to remove"
+        fidelity(twin_recordings, out=out, twin=[str(tmp_path / "detector-anon.json")])
+    assert used_fits[-1].directory is None, "given twins need no fits, and have none to remove"
 
 
-def test_a_signal_that_moves_by_pages_is_no_measure_of_anything() -> None:
+def test_signals_that_move_by_a_few_pages_are_left_out() -> None:
     ramp = np.linspace(0.0, 1.0, 500)
     live = {
         "protected memory": 64e6 * ramp,

@@ -1,4 +1,4 @@
-"""Reduction of a block's series, against numbers worked out by hand."""
+"""The measures of a block are those computed by hand from its series."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_requests_count_from_their_schedule_and_only_after_the_burn_in(
 ) -> None:
     block = reduce(series)
     np.testing.assert_allclose(block.scheduled_s, [0.5, 1.5, 3.5])
-    # the last never ended: it had waited 500 ms when the block was over, and is a violation
+    # The last request had waited 500 ms when the block ended, and is a violation.
     np.testing.assert_allclose(block.latency_ms, [100.0, 2000.0, 500.0])
     assert block.ok.tolist() == [True, True, False]
 
@@ -52,7 +52,7 @@ def test_a_failed_request_is_slower_than_every_answered_one(series: BlockSeries)
         ok=np.array([False, True, False]),
     )
     block = reduce(refused)
-    # refused at once: the whole block; given up when the block ended: how long it had waited
+    # A refused request counts with the whole block, an unfinished one with its wait.
     np.testing.assert_allclose(block.latency_ms, [4000.0, 2000.0, 502.0])
     assert block.ok.tolist() == [False, True, False]
 
@@ -90,7 +90,7 @@ def test_a_block_shorter_than_a_window_is_refused(series: BlockSeries) -> None:
 def _recorded(path: Path, units: Units) -> BlockSeries:
     """A block of 10 s after 2 s of burn-in in which two of three terminations succeeded.
 
-    In the ticks of these the default controller decided.
+    In the ticks of the terminations the default controller decided.
     """
     ticks = [pb.TickRecord(sequence=i, time_s=100.0 + 0.1 * i) for i in range(120)]
     for i, ok in ((5, True), (30, False), (60, True)):
@@ -119,7 +119,7 @@ def _recorded(path: Path, units: Units) -> BlockSeries:
     return series_of(load_recording(path))
 
 
-def test_a_group_that_was_ended_before_it_reported_did_nothing(tmp_path: Path) -> None:
+def test_a_group_that_was_terminated_before_it_reported_has_no_work(tmp_path: Path) -> None:
     units = Units(
         slot=np.array([0, 1], dtype=np.int32),
         time_s=np.array([100.5, 112.0]),
@@ -133,6 +133,6 @@ def test_terminated_processes_are_counted_where_the_signal_was_sent(tmp_path: Pa
     assert reduce(_recorded(tmp_path / "run", Units.empty())).terminated == 2
 
 
-def test_ticks_in_which_the_default_controller_decided_are_told(tmp_path: Path) -> None:
+def test_the_share_of_ticks_of_the_default_controller_is_measured(tmp_path: Path) -> None:
     block = reduce(_recorded(tmp_path / "run", Units.empty()))
     assert block.fallback_share == pytest.approx(3 / 120)

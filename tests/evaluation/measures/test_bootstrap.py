@@ -1,4 +1,4 @@
-"""Statistics against closed forms and against their own promise (coverage)."""
+"""Statistics agree with closed forms, and intervals have the coverage that they promise."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_moving_blocks_keep_neighbours_together() -> None:
     rng = np.random.default_rng(4)
     counts = moving_block_counts(40, 10, 4000, rng).astype(float)
     neighbours = np.corrcoef(counts[:, 10], counts[:, 11])[0, 1]
-    strangers = np.corrcoef(counts[:, 10], counts[:, 30])[0, 1]
+    distant = np.corrcoef(counts[:, 10], counts[:, 30])[0, 1]
     assert neighbours > 0.7
-    assert strangers < 0.1
+    assert distant < 0.1
 
 
 def test_bootstrap_ratio_is_a_ratio_of_sums() -> None:
@@ -80,7 +80,7 @@ def test_student_quantiles(degrees: int, expected: float) -> None:
     assert student_975(degrees) == pytest.approx(expected, abs=1e-4)
 
 
-def test_intervals_reach_further_with_fewer_blocks() -> None:
+def test_intervals_are_wider_with_fewer_blocks() -> None:
     assert half_width(3) > half_width(6) > half_width(20) > half_width(200)
     assert half_width(200) == pytest.approx(1.96, abs=0.02)
 
@@ -97,7 +97,7 @@ def test_mean_interval_of_a_normal_is_students() -> None:
 
 @pytest.mark.parametrize(("blocks", "at_least"), [(2, 0.93), (3, 0.92), (6, 0.91), (12, 0.91)])
 def test_intervals_of_p95_cover(blocks: int, at_least: float) -> None:
-    """Blocks share a luck of +-20 %; the interval must find the true p95 about 95 % of times."""
+    """Blocks vary by 20 %. About 95 % of the intervals must contain the true p95."""
     rng = np.random.default_rng(blocks)
     luck = np.exp(0.2 * rng.normal(size=20_000))
     truth = float(np.quantile(luck * rng.exponential(size=20_000), 0.95))
@@ -118,7 +118,7 @@ def test_one_block_has_a_value_and_no_interval() -> None:
     assert (bounds.value, bounds.low, bounds.high) == (3.0, None, None)
 
 
-def test_a_ratio_to_what_was_nothing_in_some_blocks_has_no_interval() -> None:
+def test_a_ratio_to_values_of_which_some_are_zero_has_no_interval() -> None:
     draws = np.array([1.0, 1.1, 0.9, 1.0] * 20)
     assert interval(1.0, draws, blocks=4, scale=Scale.LOG).high is not None
     draws[:20] = np.inf
@@ -126,7 +126,7 @@ def test_a_ratio_to_what_was_nothing_in_some_blocks_has_no_interval() -> None:
     assert (bounds.value, bounds.low, bounds.high) == (1.0, None, None)
 
 
-def test_nothing_measured_is_absent_not_zero() -> None:
+def test_a_measure_without_values_is_absent_and_not_zero() -> None:
     bounds = interval(float("nan"), np.array([1.0]), blocks=5, scale=Scale.LOG)
     assert bounds == UNKNOWN
 
@@ -198,7 +198,7 @@ def test_no_requests_is_unknown_not_perfect_attainment() -> None:
     assert share_interval(int(met.sum()), met.size, np.array([1.0]), units=3).value is None
 
 
-def test_never_seen_is_not_impossible() -> None:
+def test_the_interval_of_an_event_that_was_never_seen_is_not_empty() -> None:
     always = share_interval(60, 60, np.ones(10), units=3)
     assert (always.value, always.low, always.high) == (1.0, 0.95, 1.0)
     never = share_interval(0, 60, np.zeros(10), units=3)

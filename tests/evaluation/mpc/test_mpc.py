@@ -1,4 +1,4 @@
-"""Model-predictive control: predictions begin at the node's state, and plans relieve pressure."""
+"""Model-predictive control predicts from the state of the node, and its plans relieve pressure."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ NOTHING = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
 @functools.cache
 def measured_ample() -> Ample:
-    """What the twin does with ample memory."""
+    """Measures of the twin with ample memory."""
     return measure_ample([TWIN], NOMINAL, seed=1)
 
 
 def pressed(seconds: float = 8.0, granted: DesiredState = RELEASED) -> TwinNode:
-    """A node whose background has run for a while, then 2 s as ``granted``."""
+    """A node whose background has run for a while, and then 2 s in the state ``granted``."""
     node = TwinNode(TWIN.scenario, TWIN.draws[0], seed=1)
     for k in range(round(10 * seconds) + 20):
         node.step(RELEASED if k < 10 * seconds else granted)
@@ -63,7 +63,7 @@ def decide_until(
         time.sleep(0.01)
 
 
-def test_predictions_begin_where_the_node_is() -> None:
+def test_predictions_begin_at_the_state_of_the_node() -> None:
     wanted = DesiredState(slots=(SlotDesire(limit_bytes=200 * MIB), SlotDesire(paused=True)))
     sample = pressed(granted=wanted).sample()
     world = world_now(TWIN.scenario, sample, 33.0)
@@ -85,7 +85,7 @@ def test_predictions_begin_where_the_node_is() -> None:
     assert nodes.paused_for_s[1, 2] == sample.slot_states[1].paused_for_s
 
 
-def test_a_group_that_has_not_started_is_not_predicted_to() -> None:
+def test_a_group_that_has_not_started_is_predicted_not_to_start() -> None:
     sample = make_sample(0)
     states = (sample.slot_states[0], replace(sample.slot_states[1], reference_bytes=None))
     world = world_now(TWIN.scenario, replace(sample, slot_states=states), None)
@@ -100,7 +100,7 @@ def test_a_plan_holds_the_hog_back_and_not_the_small_one() -> None:
     assert planner.took_ms > 0.0
 
 
-def test_where_memory_is_ample_a_plan_does_nothing() -> None:
+def test_with_ample_memory_a_plan_does_nothing() -> None:
     ample = replace(TWIN, scenario=replace(TWIN.scenario, zone_bytes=4 << 30))
     node = TwinNode(ample.scenario, ample.draws[0], seed=1)
     for _ in range(60):
@@ -132,7 +132,7 @@ def test_the_same_seed_plans_the_same() -> None:
 
 
 NO_REQUEST = LatencySample(last_completion_age_s=0.0)
-"""A tick in which nothing was answered and nothing waits."""
+"""A tick without answered or waiting requests."""
 
 
 def test_the_rate_is_learnt_only_while_requests_do_not_pile_up() -> None:
@@ -160,7 +160,7 @@ def test_requests_that_wait_count_as_arrivals() -> None:
     assert planner.arrivals_per_s == pytest.approx(2.0 * rate_per_s)
 
 
-def test_a_controller_plans_when_it_is_time_and_repeats_its_plan_between(
+def test_a_controller_plans_at_its_period_and_repeats_its_plan_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planned_s, plan = [], Planner.plan
@@ -183,7 +183,7 @@ def test_a_controller_plans_when_it_is_time_and_repeats_its_plan_between(
     assert second_s - first_s == pytest.approx(QUICK.replan_s, abs=0.11), "a tick late at most"
 
 
-def test_beside_the_stream_the_plan_before_stays_in_force() -> None:
+def test_while_a_plan_is_made_the_last_one_stays_in_force() -> None:
     controller = PlanningController(TWIN, QUICK)
     node = pressed(4.0)
     controller.reset(node.context(1))
@@ -194,8 +194,8 @@ def test_beside_the_stream_the_plan_before_stays_in_force() -> None:
     decide_until(controller, sample, lambda decision: not decision.reason.endswith(" 0 ms"))
 
 
-def test_a_plan_that_fails_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the arm would go on with its last plan, and be measured as if it planned."""
+def test_a_plan_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the arm would repeat its last plan, and be measured as if it planned."""
 
     def fail(_planner: Planner, _sample: Sample) -> NDArray[np.int64]:
         raise FloatingPointError("no plan")
@@ -209,7 +209,7 @@ def test_a_plan_that_fails_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -
         decide_until(controller, sample, lambda _decision: False)
 
 
-def test_a_plan_for_the_node_before_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_for_an_earlier_node_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     ready = Event()
     planners: list[Thread] = []
 
@@ -228,7 +228,9 @@ def test_a_plan_for_the_node_before_is_forgotten(monkeypatch: pytest.MonkeyPatch
         time.sleep(0.01)
     ready.set()
     planners[0].join(60.0)
-    assert not any(controller.decide(node.sample(), NOTHING).action or (1,)), "of the old node"
+    assert not any(controller.decide(node.sample(), NOTHING).action or (1,)), (
+        "a plan for an earlier node was used"
+    )
     decide_until(controller, node.sample(), lambda decision: decision.action == (1,) * 9)
 
 

@@ -1,4 +1,4 @@
-"""The charts that compare arms."""
+"""Charts that compare arms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def drawn(p95_ms: float, work: float) -> ArmResult:
     )
 
 
-def test_no_label_of_the_trade_lies_on_another_arm_s_dot() -> None:
+def test_no_label_of_the_chart_lies_on_the_dot_of_another_arm() -> None:
     """An arm with a little more work and as much latency has its dot where the label would be."""
     arms = {"none": drawn(963.0, 0.48), "latd": drawn(78.4, 0.51), "ppo": drawn(85.9, 0.53)}
     table = comparison(arms, alone_p95_ms=60.4, slo_ms=112.0).table

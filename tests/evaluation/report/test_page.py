@@ -1,4 +1,4 @@
-"""Pages: what they are given is escaped, and what they need is loaded late."""
+"""Pages escape all text that they get, and load their libraries late."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_labels_and_names_are_escaped_wherever_a_report_shows_them() -> None:
     result = replace(result, method=replace(result.method, summary="<b>bold</b>"))
     latencies = {name: np.linspace(5.0, 50.0, 200) for name in ("alone", "ample", HOSTILE)}
     page = render_report(result, latencies, {})
-    assert page.count("<script>") == 1, "its own"
+    assert page.count("<script>") == 1, "a script was added to that of the page"
     assert "<b>bold</b>" not in page
     assert "&lt;b&gt;bold&lt;/b&gt;" in page
     assert "<title>stallward: &lt;i&gt;&amp;</title>" in page
     assert 'data-for="onnx:&#34;&lt;script&gt;' in page
 
 
-def test_a_report_may_open_with_a_small_table_and_what_it_means() -> None:
+def test_a_report_may_open_with_a_small_table_and_its_explanation() -> None:
     result = comparison({"none": arm()})
     latencies = {name: np.linspace(5.0, 50.0, 200) for name in ("alone", "ample", "none")}
     opening = Opening(
@@ -49,7 +49,7 @@ def test_a_report_may_open_with_a_small_table_and_what_it_means() -> None:
     assert "In short" not in render_report(result, latencies, {})
 
 
-def test_a_difference_is_grey_where_its_interval_holds_no_effect() -> None:
+def test_a_difference_is_grey_if_its_interval_contains_no_effect() -> None:
     sure, unsure = (Interval(value=1.2, low=low, high=1.4) for low in (1.1, 0.9))
     pair = Contrast(
         arm="a",
@@ -69,7 +69,7 @@ def test_a_difference_is_grey_where_its_interval_holds_no_effect() -> None:
     assert page.count('<td class="unsure">') == 3
 
 
-def test_a_template_misses_what_it_is_not_given() -> None:
+def test_a_template_without_a_value_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="scenario"):
         render_template("report.html.j2")
 

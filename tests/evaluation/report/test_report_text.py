@@ -1,4 +1,4 @@
-"""Numbers as text."""
+"""Reports write numbers, intervals and labels as text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_cells_carry_their_interval_or_none() -> None:
 def test_a_target_names_its_quantile() -> None:
     table = comparison({}, slo_ms=60.0).table
     assert target(replace(table, slo_quantile=0.999)) == "p99.9 at most 60.0 ms"
-    assert target(table) == "p95 at most 60.0 ms", "results written before it was said"
+    assert target(table) == "p95 at most 60.0 ms", "results of versions without it"
 
 
 def _arm(p95: float, work: float, met: float, terminated: int = 0) -> ArmResult:
@@ -84,7 +84,7 @@ def test_rows_list_references_and_arms_in_order() -> None:
     assert "terminated" not in headers
 
 
-def test_rows_say_how_many_processes_an_arm_ended() -> None:
+def test_rows_have_the_number_of_terminated_processes() -> None:
     result = _result(terminated=3)
     headers, rows = result_rows(result)
     assert headers[-1] == "terminated"
@@ -101,12 +101,12 @@ def test_rows_say_how_many_processes_an_arm_ended() -> None:
         ("onnx:path=/a/a-very-long-name-of-a-policy.onnx", "onnx:a-very-long-name-of-…"),
     ],
 )
-def test_long_labels_are_shortened_where_there_is_no_room(label: str, shown: str) -> None:
+def test_long_labels_are_shortened(label: str, shown: str) -> None:
     assert short(label) == shown
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(7.56673, "7.6 s"), (30.0, "30 s"), (0.0, "0 s"), (86_400.0, "86400 s")]
 )
-def test_lengths_are_to_a_tenth(value: float, text: str) -> None:
+def test_lengths_have_one_decimal_place(value: float, text: str) -> None:
     assert seconds(value) == text

@@ -31,12 +31,12 @@ FILES: dict[str, type] = {
 
 @pytest.fixture
 def samples(request: pytest.FixtureRequest) -> Path:
-    """Files that the version before the serialiser wrote."""
+    """Files written by the version before the serialiser."""
     return request.config.rootpath / "tests" / "fuzz" / "samples"
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_of_before_are_written_as_they_were(
+def test_files_of_the_last_version_are_written_unchanged(
     samples: Path, tmp_path: Path, name: str
 ) -> None:
     value: object = load(FILES[name], samples / name)
@@ -44,7 +44,7 @@ def test_files_of_before_are_written_as_they_were(
     assert (tmp_path / name).read_text() == (samples / name).read_text()
 
 
-def test_a_result_without_what_was_added_later_opens(samples: Path) -> None:
+def test_a_result_without_later_keys_opens(samples: Path) -> None:
     whole = json.loads((samples / "result.json").read_text())
     for key in ("slo_quantile", "other_nodes", "contrasts"):
         del whole[key]
@@ -59,7 +59,7 @@ def test_a_result_without_what_was_added_later_opens(samples: Path) -> None:
     assert latd.spread.impact_ample_p99_sd is None
 
 
-def test_a_verdict_without_what_was_added_later_opens(samples: Path) -> None:
+def test_a_verdict_without_later_keys_opens(samples: Path) -> None:
     whole = json.loads((samples / "verdict.json").read_text())
     for key in ("nodes", "run", "spoiled_blocks", "ended_programs", "stolen_share_worst"):
         del whole["scenarios"]["detector-anon"][key]
@@ -98,14 +98,14 @@ def damaged(samples: Path, path: str, value: object) -> dict[str, Any]:
         ("method/units", ["one"], r"method.units are 1, but there are 2 groups"),
     ],
 )
-def test_what_is_no_result_is_refused_by_its_key(
+def test_a_damaged_result_is_refused_with_the_name_of_the_key(
     samples: Path, path: str, value: object, message: str
 ) -> None:
     with pytest.raises(ResultError, match=message):
         from_json(ComparisonResult, damaged(samples, path, value))
 
 
-def test_a_key_that_was_always_there_is_missed_by_name(samples: Path) -> None:
+def test_a_missing_key_is_named(samples: Path) -> None:
     whole = json.loads((samples / "result.json").read_text())
     del whole["arms"]["none"]["paused_share"]
     with pytest.raises(ResultError, match=r"arms.none.paused_share is missing"):
@@ -122,7 +122,7 @@ def test_a_key_that_was_always_there_is_missed_by_name(samples: Path) -> None:
         ("[" * 100_000, "no JSON"),
     ],
 )
-def test_files_that_hold_something_else_are_refused_and_named(
+def test_files_with_other_content_are_refused_and_named(
     tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "result.json"
@@ -133,14 +133,14 @@ def test_files_that_hold_something_else_are_refused_and_named(
     assert load_if_there(ComparisonResult, file) is None
 
 
-def test_a_directory_without_a_result_says_what_to_do(tmp_path: Path) -> None:
+def test_a_directory_without_a_result_is_refused_with_a_next_step(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="stallward compare"):
         load_result(tmp_path)
     with pytest.raises(ResultError, match="cannot be read"):
         load(ComparisonResult, tmp_path / "result.json")
 
 
-def test_what_json_cannot_hold_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_value_that_json_cannot_hold_leaves_the_old_file(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     save(file, comparison({}))
     before = file.read_text()
@@ -194,13 +194,13 @@ values = st.builds(
 
 
 @given(values)
-def test_whatever_is_written_is_read_back(value: Everything) -> None:
+def test_every_written_value_is_read_back(value: Everything) -> None:
     text = json.dumps(to_json(value), allow_nan=False)
     assert from_json(Everything, json.loads(text)) == value
 
 
 @given(values)
-def test_flat_fields_stand_beside_the_others_and_omitted_ones_are_not_there(
+def test_flat_fields_stand_beside_the_others_and_omitted_ones_are_absent(
     value: Everything,
 ) -> None:
     written = to_json(value)

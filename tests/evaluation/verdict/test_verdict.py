@@ -1,4 +1,4 @@
-"""The verdict: what it runs and in which order, and what it makes of known comparisons."""
+"""The verdict: the comparisons that it runs, their order, and its figures of known ones."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def scene(
     odd: Mapping[int, Level] | None = None,
     **changed: Level,
 ) -> ScenarioComparison:
-    """A comparison; ``odd`` are the rounds in which ``ppo`` did otherwise."""
+    """A comparison of one scenario; ``odd`` has the rounds in which ``ppo`` has other levels."""
     levels = {**LEVELS, **changed}
     levels.pop(without, None)
     arms = tuple(arm for arm in ARMS if arm in levels)
@@ -99,7 +99,7 @@ def estimated_once(
     levels: tuple[tuple[str, Level], ...],
     odd: tuple[tuple[int, Level], ...],
 ) -> ComparisonEstimates:
-    """Resampling is most of the time of these tests, and most ask about the same comparison."""
+    """Estimate each comparison once: resampling takes most of the time of these tests."""
     blocks = {
         name: [
             block(*(dict(odd).get(r, level) if name == "ppo" else level), seed=17 * r + k)
@@ -115,15 +115,15 @@ def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() 
     split = load_split()
     assert all(split.part_of(load_scenario(name)) == "test" for name in plan.scenarios)
     assert len(plan.scenarios) == 4
-    wanted = {"none", "none#2", "latd", "latd-cgroup", "rule", "pi", "ppo", "ppo#2"}
-    assert set(plan.arms) == wanted
+    expected = {"none", "none#2", "latd", "latd-cgroup", "rule", "pi", "ppo", "ppo#2"}
+    assert set(plan.arms) == expected
     assert plan.hindsight_settings > 0
     assert plan.block_seconds >= 60.0
-    assert plan.block_seconds % 30.0 == 0.0, "whole periods of the scenarios that come and go"
+    assert plan.block_seconds % 30.0 == 0.0, "blocks must hold whole periods of phases"
 
 
 def plan_text(without: str = "", **changed: object) -> str:
-    """The shipped plan as TOML, with other values, and without the lines that begin a word."""
+    """The shipped plan as TOML, with other values, without lines that begin with ``without``."""
     plan = load_verdict_plan()
     values = {name: getattr(plan, name) for name in VerdictPlan.__dataclass_fields__}
     targets = values.pop("targets")
@@ -140,7 +140,7 @@ def load_text(tmp_path: Path, text: str) -> VerdictPlan:
     return load_verdict_plan(path)
 
 
-def test_a_plan_can_be_written_anew(tmp_path: Path) -> None:
+def test_a_plan_can_be_written_and_read_back(tmp_path: Path) -> None:
     assert load_text(tmp_path, plan_text()) == load_verdict_plan()
 
 
@@ -173,7 +173,7 @@ def test_plans_that_cannot_be_run_are_refused(tmp_path: Path, text: str, message
         ('figure = "work"\nat_least = 0.5\nwhere_met = "score"', "'score', which has no target"),
     ],
 )
-def test_targets_that_say_nothing_are_refused_by_name(
+def test_incomplete_or_unknown_targets_are_refused_by_name(
     tmp_path: Path, target: str, message: str
 ) -> None:
     with pytest.raises(PlanError, match=message):
@@ -189,13 +189,13 @@ def test_targets_are_those_of_the_plan() -> None:
     assert loose["work"].met is True
 
 
-def test_without_a_target_for_it_the_policy_does_not_ship() -> None:
+def test_without_a_target_the_policy_does_not_ship() -> None:
     ships = judge({"s": scene()}, []).ships
     assert ships.controller == "rule"
     assert "the plan does not say" in ships.why
 
 
-def test_the_shipped_targets_read_as_they_always_did() -> None:
+def test_the_shipped_targets_are_written_in_the_same_words() -> None:
     assert {target.figure: target.in_words() for target in TARGETS} == {
         "impact_ample_mean": "at most +5 %",
         "impact_ample_p99": "at most +15 %",
@@ -216,7 +216,7 @@ def value_of(figure: JudgedFigure) -> float:
 
 
 def is_inside(figure: JudgedFigure) -> bool:
-    """Whether the value lies within an interval that has a length."""
+    """Return whether the value lies within an interval that is not a point."""
     low, high = figure.interval.low, figure.interval.high
     assert low is not None
     assert high is not None
@@ -225,11 +225,11 @@ def is_inside(figure: JudgedFigure) -> bool:
 
 @pytest.fixture(scope="module")
 def judged() -> Verdict:
-    """What is made of one scenario of four rounds."""
+    """The verdict on one scenario of four rounds."""
     return judge({"s": scene()}, TARGETS)
 
 
-def test_figures_are_those_of_the_policy_beside_the_others(judged: Verdict) -> None:
+def test_figures_compare_the_policy_with_the_other_conditions(judged: Verdict) -> None:
     figures = judged.scenarios["s"].arms["ppo"]
     assert value_of(figures["impact_ample_mean"]) == pytest.approx(11.5 / 11.0 - 1.0, abs=0.01)
     assert value_of(figures["impact_p99"]) == pytest.approx(11.5 / 10.0 - 1.0, abs=0.03)
@@ -246,7 +246,7 @@ def test_a_figure_has_an_interval_around_it(judged: Verdict, name: str) -> None:
     assert is_inside(judged.scenarios["s"].arms["ppo"][name])
 
 
-def test_what_never_happened_in_80_windows_may_still_happen(judged: Verdict) -> None:
+def test_a_violation_that_never_happened_in_80_windows_is_not_excluded(judged: Verdict) -> None:
     points = judged.scenarios["s"].arms["ppo"]["slo_points"].interval
     assert points.value == 0.0
     assert points.low == -(points.high or 0.0) == pytest.approx(-3.0 / 80.0)
@@ -259,7 +259,7 @@ def test_targets_are_met_or_not_where_there_are_any(judged: Verdict) -> None:
     assert over["impact_mean"].met is None, "no target"
 
 
-def test_nothing_is_held_against_itself(judged: Verdict) -> None:
+def test_no_condition_is_compared_with_itself(judged: Verdict) -> None:
     assert "impact_ample_p99" not in judged.arms["ample"]
     assert "work_of_latd" not in judged.arms["latd"]
 
@@ -269,7 +269,7 @@ def test_the_same_arm_again_does_as_much_work(judged: Verdict) -> None:
     assert (again.low or 9.0) < 1.0 < (again.high or 0.0)
 
 
-def test_the_score_takes_off_what_is_suffered_beyond_what_is_allowed() -> None:
+def test_violations_beyond_those_allowed_reduce_the_score() -> None:
     calm = judge({"s": scene()}, TARGETS).arms
     # 12 ms is 9.1 % more than with ample memory, of which 5 % are allowed, and one request in
     # seven is slower than 1.15 times ample's p99 of about 12.4.
@@ -281,7 +281,7 @@ def test_the_score_takes_off_what_is_suffered_beyond_what_is_allowed() -> None:
 
 
 def test_a_score_varies_with_the_latency_baseline() -> None:
-    """Where only ample varies from round to round, so does what is held against an arm."""
+    """If only ample varies from round to round, the penalties of an arm vary, too."""
 
     def varied(spread: float) -> ComparisonEstimates:
         rng = np.random.default_rng(5)
@@ -295,22 +295,22 @@ def test_a_score_varies_with_the_latency_baseline() -> None:
 
     for spread in (0.0, 0.1):
         estimates = varied(spread)
-        got = score(estimates, "ppo")
+        computed = score(estimates, "ppo")
         ms = estimates.conditions["ppo"].blocks[0].latency_ms
         baseline_ms = estimates.figures["ample"].estimates.mean_ms.value
         tail = 1.15 * estimates.figures["ample"].estimates.p99_ms.value
         slow = 10.0 * max(float(np.mean(ms > tail)) - 0.01, 0.0)
         excess = 2.0 * max(float(ms.mean()) / baseline_ms - 1.05, 0.0)
         work = estimates.figures["ppo"].estimates.background_work.value
-        assert got.value == pytest.approx(work - slow - excess, abs=1e-9)
-        assert (got.draws.std() > 0.02) == (spread > 0.0)
+        assert computed.value == pytest.approx(work - slow - excess, abs=1e-9)
+        assert (computed.draws.std() > 0.02) == (spread > 0.0)
 
 
 def test_the_policy_ships_only_if_it_is_certainly_better_than_the_rule() -> None:
     assert judge({"s": scene()}, TARGETS).ships.controller == "ppo"
-    like = judge({"s": scene(ppo=(12.0, (5.0, 1.0)))}, TARGETS)
-    assert like.arms["ppo"]["score_over_rule"].met is False
-    assert like.ships.controller == "rule"
+    alike = judge({"s": scene(ppo=(12.0, (5.0, 1.0)))}, TARGETS)
+    assert alike.arms["ppo"]["score_over_rule"].met is False
+    assert alike.ships.controller == "rule"
     once = judge({"s": scene(rounds=1)}, TARGETS)
     assert value_of(once.arms["ppo"]["score_over_rule"]) > 0.0
     assert once.ships.controller == "rule", "one round has no interval"
@@ -323,13 +323,13 @@ def test_more_work_than_latd_counts_only_at_no_worse_p99() -> None:
     assert slower["work_of_latd"].met is False
 
 
-def test_an_arm_that_did_nothing_can_be_compared_with() -> None:
+def test_an_arm_without_work_can_be_compared_with() -> None:
     killed: Level = (11.5, (0.0, 0.0))
     result = judge({"one": scene(latd=killed), "two": scene()}, TARGETS)
     assert result.scenarios["one"].arms["ppo"]["work_of_latd"].interval.value is None
     assert result.scenarios["one"].arms["ppo"]["work_of_latd"].beyond is True
     over = result.arms["ppo"]["work_of_latd"]
-    assert over.interval.value == pytest.approx(2 * 0.6 / 0.4, rel=0.05), "that of the sums"
+    assert over.interval.value == pytest.approx(2 * 0.6 / 0.4, rel=0.05), "the ratio of the sums"
     assert is_inside(over)
     assert "more than nothing" in str(verdict_tables(result)[0].rows)
 
@@ -350,7 +350,7 @@ def test_one_bad_round_shows_in_the_worst_and_in_the_spread() -> None:
     assert bad["ppo"]["slo_points_worst"].interval.value == pytest.approx(1.0)
     assert bad["ppo"]["slo_points"].interval.value == pytest.approx(0.25)
     assert bad["ample"]["slo_points_worst"].interval.value == 0.0
-    # three rounds at about 1 and one at 5.2 times ample's p99
+    # Three rounds are at about 1, and one at 5.2 times the p99 of ample.
     assert bad["ppo"]["impact_p99_sd"].interval.value == pytest.approx(2.1, rel=0.1)
     assert bad["ppo"]["impact_p99_sd"].met is False
 
@@ -366,18 +366,18 @@ def test_other_seeds_count_in_the_spread_over_seeds() -> None:
         estimates=estimate(blocks, arms, slo_ms=None, seed=1), roles={arm: arm for arm in arms}
     )
     figures = judge({"s": both}, TARGETS).arms["ppo"]
-    # Eight ratios of p99, four of about 1.05 and four of 1.57.
+    # There are eight ratios of p99, four of about 1.05 and four of 1.57.
     assert figures["impact_p99_sd_seeds"].interval.value == pytest.approx(0.28, abs=0.03)
     assert value_of(figures["impact_p99_sd"]) < 0.1
     alone = judge({"s": scene()}, TARGETS).arms["ppo"]["impact_p99_sd_seeds"]
-    assert alone.interval.value is alone.met is None, "one seed says nothing"
+    assert alone.interval.value is alone.met is None, "one seed has no spread over seeds"
     assert "impact_p99_sd_seeds" not in judge({"s": scene()}, TARGETS).arms["rule"]
 
 
 def test_the_worst_run_is_of_one_scenario_against_ample_in_the_same_round() -> None:
     calm, odd = scene(), scene(odd={2: (60.0, (6.0, 1.2))})
     both = judge({"one": calm, "two": odd}, TARGETS).arms["ppo"]["slo_points_worst"]
-    assert both.interval.value == pytest.approx(1.0), "not halved by the scenario without it"
+    assert both.interval.value == pytest.approx(1.0), "the other scenario has halved it"
     assert both.met is False
 
 
@@ -389,12 +389,12 @@ def test_the_worst_scenario_is_that_with_the_longest_latency_and_the_least_work(
         assert over[name].worst == two[name].interval.value, name
 
 
-def test_what_is_met_by_the_value_alone_is_not_certain() -> None:
+def test_a_target_that_only_the_value_meets_is_not_certainly_met() -> None:
     rounds = {r: (11.5 * factor, (6.0, 1.2)) for r, factor in enumerate((0.8, 1.2, 0.8, 1.2))}
     result = judge({"s": scene(odd=rounds)}, TARGETS)
-    shaky = result.arms["ppo"]["impact_ample_mean"]
-    assert shaky.met is True
-    assert shaky.surely is False
+    uncertain = result.arms["ppo"]["impact_ample_mean"]
+    assert uncertain.met is True
+    assert uncertain.surely is False
     calm = judge({"s": scene(ppo=(11.0, (6.0, 1.2)))}, TARGETS).arms["ppo"]["impact_ample_mean"]
     assert calm.met is calm.surely is True
     verdicts = [row[3] for row in verdict_tables(result)[0].rows]
@@ -409,7 +409,7 @@ def test_work_counts_against_the_oracle_only_where_the_target_is_kept() -> None:
     assert figures["work_of_oracle"].met is False
 
 
-def test_an_oracle_that_misses_the_target_is_no_measure() -> None:
+def test_an_oracle_that_misses_the_target_is_not_compared_with() -> None:
     missing = Hindsight(arm="static:limit=0.35", meets_target=False)
     result = judge({"one": scene(oracle=missing), "two": scene()}, TARGETS)
     assert result.scenarios["one"].arms["ppo"]["work_of_oracle"].interval.value is None
@@ -421,7 +421,7 @@ def test_an_oracle_that_misses_the_target_is_no_measure() -> None:
     assert nowhere.interval.value is nowhere.met is None
 
 
-def test_what_was_not_measured_is_unknown() -> None:
+def test_figures_of_arms_that_were_not_measured_are_unknown() -> None:
     result = judge({"s": scene(without="rule")}, TARGETS)
     assert result.arms["ppo"]["score_over_rule"].interval.value is None
     assert result.arms["ppo"]["score_over_rule"].met is None
@@ -433,7 +433,7 @@ def test_what_was_not_measured_is_unknown() -> None:
 
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, VerdictPlan]:
-    """A plan of two scenarios, with hindsight known and comparisons that are not run."""
+    """The output folder and a plan of two scenarios, whose static settings are known."""
     plan = replace(
         load_verdict_plan(), scenarios=("redis-mix", "redis-sort"), arms=("none", "ppo"), rounds=2
     )
@@ -453,7 +453,7 @@ def verdict_on(
     *,
     oracles: Mapping[str, Hindsight] | None = None,
 ) -> Verdict:
-    """A verdict on scenarios that says nothing of any arm."""
+    """A verdict on scenarios without figures of arms."""
     return Verdict(
         scenarios={
             name: ScenarioVerdict(
@@ -470,18 +470,18 @@ def verdict_on(
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[ComparisonRequest]:
-    """The comparisons that a verdict asks for, which come to nothing."""
-    asked: list[ComparisonRequest] = []
+    """The comparisons that a verdict requests. None is run."""
+    requests: list[ComparisonRequest] = []
 
     def compare(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
-        asked.append(request)
+        requests.append(request)
         return ComparisonOutcome(result=comparison({}), estimates=scene().estimates)
 
     monkeypatch.setattr(verdict, "run_comparison", compare)
-    return asked
+    return requests
 
 
-def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
+def test_the_oracles_of_another_verdict_replace_those_from_hindsight(
     tmp_path: Path, ran: list[ComparisonRequest], staged: tuple[Path, VerdictPlan]
 ) -> None:
     _, plan = staged
@@ -496,7 +496,7 @@ def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
     assert [r.arms[-1] for r in ran] == ["static:limit=0.25", "static:limit=0.35"]  # type: ignore[comparison-overlap]
     assert not any("mpc" in str(r.arms) for r in ran)
     run_verdict(plan, out, recordings=tmp_path)
-    assert ran[-1].arms == ran[1].arms, "going on needs not be told again"
+    assert ran[-1].arms == ran[1].arms, "a resumed verdict has other oracles"
     run_verdict(plan, out, recordings=tmp_path, oracle_of=first)
     oracles["redis-mix"] = Hindsight(arm="static:limit=0.8", meets_target=True)
     save(first / "verdict.json", verdict_on(oracles, oracles=oracles))
@@ -507,10 +507,10 @@ def test_the_oracles_of_another_verdict_are_all_that_is_known_in_hindsight(
         run_verdict(plan, tmp_path / "third", recordings=tmp_path, oracle_of=first)
 
 
-def test_what_is_measured_does_not_choose_another_oracle(
+def test_measurements_do_not_change_a_given_oracle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:
-    """The setting that did best in training runs, too, and may have been luckier here."""
+    """The best setting of the training runs is an arm, too, and may do better by chance."""
     _, plan = staged
     taken, lucky = "static:limit=0.25", "static:pause=0"
 
@@ -554,7 +554,7 @@ def test_scenarios_take_turns_and_hindsight_is_decided_once(
         ("redis-mix", 1), ("redis-sort", 1), ("redis-mix", 2), ("redis-sort", 2),
     ]  # fmt: skip
     mixed = ("none", "ppo", "static:pause=0", "static:limit=0.6", "mpc:path=twin.json")
-    assert ran[0].arms == mixed, "of three slots the fourth is not paused"  # type: ignore[comparison-overlap]
+    assert ran[0].arms == mixed, "the scenario has three slots, so the fourth is not paused"  # type: ignore[comparison-overlap]
     assert ran[0].mode == "live"
     assert set(load_verdict(out).scenarios) == {"redis-mix", "redis-sort"}
     with pytest.raises(EvaluationError, match="no recording of redis-sort"):
@@ -583,7 +583,7 @@ def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
         run_verdict(replace(plan, scenarios=("redis-mix",)), out, recordings=tmp_path)
 
 
-def test_going_on_shows_at_once_what_there_was(
+def test_a_resumed_verdict_shows_earlier_results_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:
     out, plan = staged
@@ -607,7 +607,7 @@ def test_going_on_shows_at_once_what_there_was(
     assert set(load_verdict(out).scenarios) == {"redis-mix", "redis-sort"}
     monkeypatch.setattr(verdict, "run_comparison", compare)
     run_verdict(replace(plan, rounds=3), out, recordings=tmp_path)
-    assert ran[4:] == [("redis-mix", 3), ("redis-sort", 3)], "nothing else is run again"
+    assert ran[4:] == [("redis-mix", 3), ("redis-sort", 3)], "another comparison was run again"
 
 
 def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
@@ -621,10 +621,12 @@ def test_a_scenario_that_fails_later_is_left_out_as_a_whole(
     out, plan = staged
     monkeypatch.setattr(verdict, "run_comparison", compare)
     result = run_verdict(plan, out, recordings=tmp_path)
-    assert list(result.scenarios) == ["redis-sort"], "fewer rounds of one would be those of all"
+    assert list(result.scenarios) == ["redis-sort"], (
+        "a scenario with fewer rounds is in the verdict"
+    )
 
 
-def test_what_was_run_again_and_terminated_is_said_of_every_arm() -> None:
+def test_invalid_blocks_and_terminated_programs_are_counted_for_every_arm() -> None:
     disturbed = replace(
         scene(),
         invalid_blocks={"ppo": 2, "rule": 0},
@@ -641,7 +643,7 @@ def test_what_was_run_again_and_terminated_is_said_of_every_arm() -> None:
     assert result.scenarios["s"].stolen_share_worst == {"ppo": 0.01, "rule": 0.05}
 
 
-def test_a_verdict_says_what_was_judged_and_where() -> None:
+def test_a_verdict_names_its_files_and_its_node() -> None:
     provenance = provenance_of(comparison({}))
     assert provenance == RunProvenance(
         node=NODE, block_s=60.0, burn_in_s=12.0, seed=30, files_sha256={"ppo": "ab12"}
@@ -652,7 +654,7 @@ def test_a_verdict_says_what_was_judged_and_where() -> None:
     )
 
 
-def test_a_setting_that_is_two_things_is_run_once(
+def test_a_setting_with_two_roles_is_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:
     ran: list[tuple[str, ...]] = []
@@ -669,7 +671,7 @@ def test_a_setting_that_is_two_things_is_run_once(
     assert ran == [("none", "ppo", "static:limit=0.6", "mpc:path=twin.json")]
 
 
-def test_the_shipped_policy_says_which_setting_was_its_measure() -> None:
+def test_the_shipped_policy_names_its_best_static_setting() -> None:
     setting = static_best("default")
     assert setting is not None
     assert parse_arms(setting.spec)[0].controller == "static"
