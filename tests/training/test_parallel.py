@@ -113,7 +113,7 @@ def test_a_fit_that_is_interrupted_leaves_no_process_and_no_traceback(
     assert not psutil.wait_procs(children, timeout=5.0)[1]
 
 
-def test_there_are_no_more_workers_than_jobs_or_processors_and_time_is_shared_by_rounds() -> None:
+def test_workers_are_at_most_jobs_and_processors_and_rounds_share_the_time() -> None:
     assert worker_count(1) == 1
     assert 1 <= worker_count(10_000) <= (os.cpu_count() or 1)
     assert time_for_each(60.0, 1) == 60.0

@@ -30,11 +30,11 @@ def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
     rows = np.zeros((len(shares), OBSERVATION_SIZE), dtype=np.float32)
     rows[:, AT["protected_psi_memory_some_share"]] = shares
     rows[:, AT["zone_usage_ratio"]] = shares
-    seen = with_log_features(rows, LOG_SCALES)
-    stalls = seen[:, AT["protected_psi_memory_some_share"]]
+    magnified = with_log_features(rows, LOG_SCALES)
+    stalls = magnified[:, AT["protected_psi_memory_some_share"]]
     assert (stalls[0], stalls[-1]) == (0.0, 1.0)
     assert (np.diff(stalls) > 0.05).all()
-    assert (seen[:, AT["zone_usage_ratio"]] == shares).all(), "another feature has changed"
+    assert (magnified[:, AT["zone_usage_ratio"]] == shares).all(), "another feature has changed"
     assert (rows[:, AT["protected_psi_memory_some_share"]] == shares).all(), (
         "the argument has changed"
     )
@@ -42,8 +42,8 @@ def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
 
 def test_negative_values_of_magnified_features_become_zero() -> None:
     rows = np.full((1, OBSERVATION_SIZE), -0.5, dtype=np.float32)
-    seen = with_log_features(rows, LOG_SCALES)
-    assert (seen[0] == np.where(LOG_SCALES > 0.0, 0.0, -0.5)).all()
+    magnified = with_log_features(rows, LOG_SCALES)
+    assert (magnified[0] == np.where(LOG_SCALES > 0.0, 0.0, -0.5)).all()
 
 
 def test_the_trained_and_the_exported_policy_act_alike() -> None:
@@ -64,7 +64,7 @@ def test_the_trained_and_the_exported_policy_act_alike() -> None:
     exported = TrainedPolicy(
         **actor_arrays(trained), low=-bounds, high=bounds, ticks_per_action=2, provenance={}
     )
-    seen = rng.exponential(0.05, (500, OBSERVATION_SIZE)).astype(np.float32)
-    actions, _ = trained.predict(seen, deterministic=True)
-    assert (actions == exported.act(seen)).all(axis=1).mean() > 0.99
+    observations = rng.exponential(0.05, (500, OBSERVATION_SIZE)).astype(np.float32)
+    actions, _ = trained.predict(observations, deterministic=True)
+    assert (actions == exported.act(observations)).all(axis=1).mean() > 0.99
     assert len(np.unique(actions, axis=0)) > 5

@@ -27,15 +27,17 @@ def network() -> tuple[SlotLayers, SlotOutputs]:
     return SlotLayers(), SlotOutputs()
 
 
-def logits_of(layers: SlotLayers, outputs: SlotOutputs, seen: torch.Tensor) -> torch.Tensor:
-    logits: torch.Tensor = outputs(layers(seen))[:, :-SLOTS]
+def logits_of(
+    layers: SlotLayers, outputs: SlotOutputs, observations: torch.Tensor
+) -> torch.Tensor:
+    logits: torch.Tensor = outputs(layers(observations))[:, :-SLOTS]
     return logits
 
 
 def test_slots_in_another_order_are_treated_alike() -> None:
     layers, outputs = network()
-    seen = torch.randn(50, OBSERVATION_SIZE)
-    logits = logits_of(layers, outputs, seen)
+    observations = torch.randn(50, OBSERVATION_SIZE)
+    logits = logits_of(layers, outputs, observations)
     assert logits.shape == (50, sum(ACTION_SIZES))
     of_slots, of_node = logits[:, : -ACTION_SIZES[-1]].reshape(50, SLOTS, -1), logits[:, -3:]
     for order in permutations(range(SLOTS)):
@@ -43,7 +45,7 @@ def test_slots_in_another_order_are_treated_alike() -> None:
             AT[f"slot{order[int(name[4])]}{name[5:]}"] if name.startswith("slot") else AT[name]
             for name in OBSERVATION_NAMES
         ]
-        again = logits_of(layers, outputs, seen[:, column])
+        again = logits_of(layers, outputs, observations[:, column])
         expected = of_slots[:, list(order)].reshape(50, -1)
         torch.testing.assert_close(again[:, : -ACTION_SIZES[-1]], expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(again[:, -3:], of_node, atol=1e-5, rtol=1e-5)
@@ -54,24 +56,24 @@ def test_slots_in_another_order_are_treated_alike() -> None:
 
 def test_the_logits_of_a_slot_depend_on_the_node_and_on_other_slots() -> None:
     layers, outputs = network()
-    seen = torch.zeros(1, OBSERVATION_SIZE)
-    before = logits_of(layers, outputs, seen)[0, :8]
+    observations = torch.zeros(1, OBSERVATION_SIZE)
+    before = logits_of(layers, outputs, observations)[0, :8]
     for name in ("latency_p95_ratio", "slot2_usage_ratio"):
-        other = seen.clone()
+        other = observations.clone()
         other[0, AT[name]] = 2.0
         assert not torch.allclose(logits_of(layers, outputs, other)[0, :8], before, atol=1e-3)
 
 
 def test_the_dense_form_computes_the_same_logits() -> None:
     layers, outputs = network()
-    seen = torch.randn(200, OBSERVATION_SIZE)
+    observations = torch.randn(200, OBSERVATION_SIZE)
     arrays = dense_weights(layers, outputs)
     assert arrays["w0"].shape == ((SLOTS + 1) * WIDTH, OBSERVATION_SIZE)
-    values = seen.numpy()
+    values = observations.numpy()
     for k in range(2):
         values = np.tanh(values @ arrays[f"w{k}"].T + arrays[f"b{k}"])
     values = values @ arrays["w2"].T + arrays["b2"]
-    expected = logits_of(layers, outputs, seen).detach().numpy()
+    expected = logits_of(layers, outputs, observations).detach().numpy()
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
@@ -83,14 +85,14 @@ def test_choices_for_absent_slots_have_no_part_in_learning() -> None:
         lambda _left: 1e-3,
         net_arch=[8],
     )
-    seen = torch.randn(20, OBSERVATION_SIZE)
+    observations = torch.randn(20, OBSERVATION_SIZE)
     for slot in range(SLOTS):
-        seen[:, AT[f"slot{slot}_present"]] = 1.0 if slot < 2 else -1.0
+        observations[:, AT[f"slot{slot}_present"]] = 1.0 if slot < 2 else -1.0
     some = torch.tensor(ACTION_SIZES) - 1
     others = some.clone()
     others[4 : 2 * SLOTS] = 0
     evaluations = [
-        policy.evaluate_actions(seen, torch.tile(each, (20, 1))) for each in (some, others)
+        policy.evaluate_actions(observations, torch.tile(each, (20, 1))) for each in (some, others)
     ]
     torch.testing.assert_close(evaluations[0][1], evaluations[1][1])
     assert evaluations[0][2] is not None
@@ -98,7 +100,7 @@ def test_choices_for_absent_slots_have_no_part_in_learning() -> None:
         evaluations[0][2] < np.log(ACTION_SIZES[:4]).sum() + np.log(ACTION_SIZES[-1]) + 1e-4
     ).all()
     others[0] = 0
-    _, another, _ = policy.evaluate_actions(seen, torch.tile(others, (20, 1)))
+    _, another, _ = policy.evaluate_actions(observations, torch.tile(others, (20, 1)))
     assert not torch.allclose(evaluations[0][1], another, atol=1e-3), (
         "a choice for a present slot does not count"
     )

@@ -86,26 +86,26 @@ class RunAndRest(VecEnv):
         rewards = of_slots.sum(axis=1) + MATCH * (self._actions[:, -1] == self._profiles)
         self._strain = np.where(runs, self._strain + 1, 0)
         self._step += 1
-        seen = self._ask()
+        observations = self._ask()
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         done = np.full(self.num_envs, self._step >= self._steps)
         if done.all():
-            for info, last in zip(infos, seen, strict=True):
+            for info, last in zip(infos, observations, strict=True):
                 info.update({"terminal_observation": last, "TimeLimit.truncated": True})
-            seen = self.reset()
-        return seen, rewards.astype(np.float32), done, infos
+            observations = self.reset()
+        return observations, rewards.astype(np.float32), done, infos
 
     def _ask(self) -> NDArray[np.float32]:
         """Ask for new limits and another profile; returns the observations of the nodes."""
         self._levels = self._rng.integers(len(LIMIT_RATIOS), size=self._levels.shape)
         self._profiles = self._rng.integers(len(PROFILES), size=self.num_envs)
-        seen = np.zeros((self.num_envs, OBSERVATION_SIZE), dtype=np.float32)
-        seen[:, AT["zone_usage_ratio"]] = self._profiles - 1.0
+        observations = np.zeros((self.num_envs, OBSERVATION_SIZE), dtype=np.float32)
+        observations[:, AT["zone_usage_ratio"]] = self._profiles - 1.0
         for slot in range(PRESENT):
-            seen[:, AT[f"slot{slot}_present"]] = 1.0
-            seen[:, AT[f"slot{slot}_usage_ratio"]] = self._strain[:, slot] - 1.0
-            seen[:, AT[f"slot{slot}_limit_ratio"]] = 0.6 * self._levels[:, slot] - 1.5
-        return seen
+            observations[:, AT[f"slot{slot}_present"]] = 1.0
+            observations[:, AT[f"slot{slot}_usage_ratio"]] = self._strain[:, slot] - 1.0
+            observations[:, AT[f"slot{slot}_limit_ratio"]] = 0.6 * self._levels[:, slot] - 1.5
+        return observations
 
     def close(self) -> None:
         """Do nothing, because nothing is open."""
@@ -130,10 +130,10 @@ class RunAndRest(VecEnv):
 def reward_per_step(act: Callable[[NDArray[np.float32]], Actions]) -> float:
     """The mean reward of a step, over more steps than an episode of the training has."""
     environment = RunAndRest(32, steps=1000, seed=5)
-    seen, rewards = environment.reset(), []
+    observations, rewards = environment.reset(), []
     for _ in range(100):
-        environment.step_async(act(seen))
-        seen, reward, _, _ = environment.step_wait()
+        environment.step_async(act(observations))
+        observations, reward, _, _ = environment.step_wait()
         rewards.append(reward.mean())
     return float(np.mean(rewards))
 
@@ -141,7 +141,9 @@ def reward_per_step(act: Callable[[NDArray[np.float32]], Actions]) -> float:
 def test_random_choices_earn_what_the_closed_form_says() -> None:
     rng = np.random.default_rng(1)
     heads = len(ACTION_SIZES)
-    earned = reward_per_step(lambda seen: rng.integers(ACTION_SIZES, size=(len(seen), heads)))
+    earned = reward_per_step(
+        lambda observations: rng.integers(ACTION_SIZES, size=(len(observations), heads))
+    )
     assert earned == pytest.approx(RANDOM, abs=0.1)
 
 

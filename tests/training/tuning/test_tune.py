@@ -59,7 +59,7 @@ def test_a_search_does_better_than_the_defaults_and_counts_its_steps(
 
 
 @pytest.mark.slow
-def test_of_several_searches_the_one_with_the_highest_merit_is_kept(
+def test_the_search_with_the_highest_merit_is_kept(
     tuned: TuneResult,
 ) -> None:
     provenance = tuned.provenance
