@@ -148,8 +148,8 @@ def plan(tmp_path: Path) -> Path:
 def test_all_runs_of_a_scenario_get_one_target_measured_long_enough(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
-    made = record_all(plan, tmp_path / "out")
-    assert {path.name for path in made} == {f"detector-anon-{n}-s1" for n in NAMES}
+    recordings = record_all(plan, tmp_path / "out")
+    assert {path.name for path in recordings} == {f"detector-anon-{n}-s1" for n in NAMES}
     calibration, *runs = session.ran
     assert (calibration.condition, calibration.duration_s) == ("ample", 135.0)
     assert [run.slo_ms for run in runs] == [pytest.approx(1.5 * 10.0, rel=1e-3)] * 3
@@ -162,8 +162,8 @@ def test_new_recordings_take_the_target_from_those_that_are_kept(
     record_all(plan, out)
     target_ms = load_run(out / "detector-anon-none-s1").slo_ms
     session.ran.clear()
-    made = record_all(plan, out, only=["*-latd-*"], replace=True)
-    assert [path.name for path in made] == ["detector-anon-latd-s1"]
+    recordings = record_all(plan, out, only=["*-latd-*"], replace=True)
+    assert [path.name for path in recordings] == ["detector-anon-latd-s1"]
     assert [(run.arm.label, run.slo_ms) for run in session.ran] == [("latd", target_ms)]
     assert record_all(plan, out) == []
     assert sorted(path.name for path in out.iterdir()) == sorted(
@@ -206,10 +206,10 @@ def test_a_recording_that_is_torn_too_short_or_outdated_is_made_again(
 def test_the_place_of_each_run_in_the_order_is_written(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:
-    made = record_all(plan, tmp_path / "out")
+    recordings = record_all(plan, tmp_path / "out")
     lines = (tmp_path / "out" / ORDER_NAME).read_text().splitlines()
     notes = [json.loads(line) for line in lines]
-    assert [note["name"] for note in notes] == [path.name for path in made]
+    assert [note["name"] for note in notes] == [path.name for path in recordings]
     assert [note["position"] for note in notes] == [0, 1, 2]
     assert {note["order_seed"] for note in notes} == {load_plan(plan).order_seed}
 

@@ -159,25 +159,25 @@ def _id(value: list[str] | str) -> str:
     return (value if isinstance(value, str) else " ".join(value))[:60]
 
 
-def _assert_one_sentence(errors: str, says: str) -> None:
+def _assert_one_sentence(errors: str, message: str) -> None:
     assert "Traceback" not in errors
     last = errors.strip().splitlines()[-1]
-    assert says in last, errors
+    assert message in last, errors
     assert last.rstrip().endswith((".", "`", "?")), last
 
 
-@pytest.mark.parametrize(("arguments", "says"), MISTAKES, ids=_id)
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=_id)
 def test_mistakes_are_one_sentence_and_leave_nothing(
-    place: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], says: str
+    place: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     before = _tree(place)
     assert main(arguments) == 2
-    _assert_one_sentence(capfd.readouterr().err, says)
+    _assert_one_sentence(capfd.readouterr().err, message)
     assert _tree(place) == before
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["compare", "detector-anom"], "Did you mean detector-anon"),
         (["fit", "full"], "no recording"),
@@ -186,7 +186,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     ids=_id,
 )
 def test_the_mistake_is_the_last_output_of_a_process(
-    place: Path, arguments: list[str], says: str
+    place: Path, arguments: list[str], message: str
 ) -> None:
     """The interpreter and libraries write nothing after it when they end."""
     done = subprocess.run(
@@ -202,7 +202,7 @@ def test_the_mistake_is_the_last_output_of_a_process(
         check=False,
     )
     assert done.returncode == 2, done.stderr
-    _assert_one_sentence(done.stderr, says)
+    _assert_one_sentence(done.stderr, message)
 
 
 def test_help_is_quick() -> None:

@@ -55,9 +55,9 @@ class KnownRunner:
         shares = self.stolen_shares.get(name)
         share = shares.pop(0) if shares else 0.0
         _record(out, request, name, share)
-        left = self.oom_first.get(name, 0)
-        self.oom_first[name] = max(left - 1, 0)
-        return Disturbances(oom_kills=int(left > 0), steal_share=share)
+        kills_left = self.oom_first.get(name, 0)
+        self.oom_first[name] = max(kills_left - 1, 0)
+        return Disturbances(oom_kills=int(kills_left > 0), steal_share=share)
 
 
 def _record(out: Path, request: RunRequest, name: str, stolen_share: float) -> None:

@@ -75,7 +75,7 @@ def test_the_shortlist_takes_the_best_that_keep_the_target_and_the_best_that_nea
     assert shortlist(whole[:1], allowed=0.05, count=3) == whole[:1]
 
 
-def test_of_the_same_limits_and_pauses_only_the_best_profile_is_taken() -> None:
+def test_only_the_best_profile_of_equal_limits_and_pauses_is_taken() -> None:
     def one(level: int, profile: int, work: float, violated: float) -> Screened:
         return Screened(
             setting=Setting(levels=(level,), profile=profile),

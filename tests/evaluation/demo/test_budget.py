@@ -1,4 +1,4 @@
-"""How the demo divides its time."""
+"""The demo divides its time between its stages."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_without_root_the_twin_is_used() -> None:
 
 @pytest.mark.slow
 def test_the_demo_runs_once_on_the_twin(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     stages: list[str] = []
 
     def progress(name: str) -> AbstractContextManager[Report]:
@@ -91,17 +91,17 @@ def test_the_demo_runs_once_on_the_twin(tmp_path: Path) -> None:
         return nullcontext(silent)
 
     settings = DemoSettings(out=tmp_path / "demo", minutes=0.3, twin=True)
-    result = run_demo(settings, say=said.append, progress=progress)
-    assert said[0].startswith("Comparing on the twin, not live (as asked with --twin)")
+    result = run_demo(settings, say=messages.append, progress=progress)
+    assert messages[0].startswith("Comparing on the twin, not live (as asked with --twin)")
     assert [name.split()[0] for name in stages] == ["1/4", "2/4", "3/4", "4/4"]
     assert result.mode == "twin"
     assert set(result.table.arms) == {"none", "latd", "rule", "ppo", "fresh"}
     assert load_result(settings.out) == result
     report = (settings.out / "report.html").read_text(encoding="utf-8")
     assert "<svg" in report
-    sentence = next(text for text in said if text.startswith("On the twin, without control"))
+    sentence = next(text for text in messages if text.startswith("On the twin, without control"))
     assert " ".join(sentence.split()) in " ".join(html.unescape(report).split())
-    *texts, _files = said
+    *texts, _files = messages
     assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH
     assert not re.search(r"(src|href)=.https?:", report), "the report loads other files"
     load_policy(settings.out / "policy.onnx")

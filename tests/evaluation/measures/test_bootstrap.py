@@ -35,8 +35,8 @@ def test_bootstrap_quantiles_equal_quantiles_of_the_resampled_values(size: int) 
     rng = np.random.default_rng(1)
     pools = [rng.exponential(size=size + k) for k in range(4)]
     counts = block_counts(4, 50, rng)
-    got = bootstrap_quantiles(pools, [0.5, 0.95, 0.99], counts)
-    for row, count in zip(got, counts, strict=True):
+    quantiles = bootstrap_quantiles(pools, [0.5, 0.95, 0.99], counts)
+    for row, count in zip(quantiles, counts, strict=True):
         values = np.concatenate([np.tile(p, c) for p, c in zip(pools, count, strict=True)])
         np.testing.assert_allclose(row, np.quantile(values, [0.5, 0.95, 0.99]))
 
@@ -45,8 +45,8 @@ def test_bootstrap_quantiles_of_many_requests_stay_exact_in_the_tail() -> None:
     rng = np.random.default_rng(2)
     pools = [rng.lognormal(size=30_000) for _ in range(5)]
     counts = block_counts(5, 20, rng)
-    got = bootstrap_quantiles(pools, [0.5, 0.99], counts)
-    for row, count in zip(got, counts, strict=True):
+    quantiles = bootstrap_quantiles(pools, [0.5, 0.99], counts)
+    for row, count in zip(quantiles, counts, strict=True):
         values = np.concatenate([np.tile(p, c) for p, c in zip(pools, count, strict=True)])
         np.testing.assert_allclose(row, np.quantile(values, [0.5, 0.99]), rtol=2e-3)
 
@@ -69,8 +69,8 @@ def test_moving_blocks_keep_neighbours_together() -> None:
 
 def test_bootstrap_ratio_is_a_ratio_of_sums() -> None:
     counts = np.array([[1, 1], [2, 0], [0, 2]])
-    got = bootstrap_ratio(np.array([1.0, 9.0]), np.array([1.0, 3.0]), counts)
-    np.testing.assert_allclose(got, [10 / 4, 1.0, 3.0])
+    ratios = bootstrap_ratio(np.array([1.0, 9.0]), np.array([1.0, 3.0]), counts)
+    np.testing.assert_allclose(ratios, [10 / 4, 1.0, 3.0])
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_attainment_counts_slow_and_unfinished_requests(slow: int, failed: int, 
     latency[:slow] = 1000.0
     ok = np.ones(40, dtype=bool)
     ok[slow : slow + failed] = False
-    got = slo_windows_met(scheduled, latency, ok, start_s=0.0, end_s=2.0, slo_ms=100.0)
-    assert (got.sum(), got.size) == (met, 2)
+    windows_met = slo_windows_met(scheduled, latency, ok, start_s=0.0, end_s=2.0, slo_ms=100.0)
+    assert (windows_met.sum(), windows_met.size) == (met, 2)
 
 
 def test_a_window_of_p99_holds_a_hundred_requests_and_allows_one_slow_one() -> None:

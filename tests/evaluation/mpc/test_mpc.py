@@ -64,8 +64,8 @@ def decide_until(
 
 
 def test_predictions_begin_at_the_state_of_the_node() -> None:
-    wanted = DesiredState(slots=(SlotDesire(limit_bytes=200 * MIB), SlotDesire(paused=True)))
-    sample = pressed(granted=wanted).sample()
+    desired = DesiredState(slots=(SlotDesire(limit_bytes=200 * MIB), SlotDesire(paused=True)))
+    sample = pressed(granted=desired).sample()
     world = world_now(TWIN.scenario, sample, 33.0)
     assert world.protected.request_rate_per_s == 33.0
     simulation = open_simulation(
@@ -111,7 +111,7 @@ def test_with_ample_memory_a_plan_does_nothing() -> None:
     assert not action[:-1].any()
 
 
-def test_of_two_hogs_one_is_held_back_for_the_other() -> None:
+def test_one_of_two_hogs_is_held_back_for_the_other() -> None:
     two = tuple(SlotProgram(name=n, units_per_s=10.0, anon_pages=(50_000.0,)) for n in "ab")
     twin = replace(TWIN, scenario=replace(TWIN.scenario, slots=two))
     node = TwinNode(twin.scenario, twin.draws[0], seed=1)
