@@ -135,7 +135,7 @@ def _refused(node: Path, **changed: Path) -> StallwardError:
     return caught.value
 
 
-def test_what_cannot_be_converted_is_refused(node: Path) -> None:
+def test_frames_and_files_that_cannot_be_used_are_refused(node: Path) -> None:
     assert isinstance(_refused(node), UsageError)  # no frames
     _leave(node, _ticks(500.0, 1))
     assert isinstance(_refused(node), RecordingError)  # one tick lasts no time
@@ -148,7 +148,7 @@ def test_what_cannot_be_converted_is_refused(node: Path) -> None:
     assert "exists already" in str(_refused(node))
 
 
-def test_the_command_writes_it_and_says_what_it_found(
+def test_the_command_writes_the_recording_and_a_summary(
     node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _leave(node, _ticks(500.0, 20))

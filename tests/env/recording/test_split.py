@@ -83,7 +83,7 @@ def test_values_are_held_out_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         ("[application]", "[applications]", "unknown key 'applications'"),
         ('test = ["b"]', "", r"application\.test is missing"),
@@ -96,11 +96,13 @@ def test_values_are_held_out_as_a_whole() -> None:
         ("[application]", "[application", "cannot be read"),
     ],
 )
-def test_a_split_with_a_mistake_is_refused(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_a_split_with_a_mistake_is_refused(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     path = tmp_path / "split.toml"
     assert old in GOOD
     path.write_text(GOOD.replace(old, new, 1))
-    with pytest.raises(SplitError, match=says):
+    with pytest.raises(SplitError, match=message):
         load_split(path)
 
 
@@ -147,9 +149,9 @@ def test_recordings_are_chosen_by_their_part(tmp_path: Path) -> None:
 def test_held_out_recordings_are_not_fitted_to(tmp_path: Path) -> None:
     train = recording(tmp_path / "both" / "train", "detector-anon")
     test = recording(tmp_path / "both" / "test", "redis-sort")
-    said: list[str] = []
-    kept = drop_held_out([train, test], report=lambda message, _share: said.append(message))
-    assert (kept, said) == ((train,), ["left out 1 of test (redis-sort)"])
+    messages: list[str] = []
+    kept = drop_held_out([train, test], report=lambda message, _share: messages.append(message))
+    assert (kept, messages) == ((train,), ["left out 1 of test (redis-sort)"])
     assert drop_held_out([train, test], held_out=True) == [train, test]
     with pytest.raises(SplitError, match="All these recordings are held out") as caught:
         fit_twin([test], out=tmp_path / "twins", seconds=1.0)

@@ -168,7 +168,7 @@ def test_placeholders_are_filled_in_and_other_braces_stay(tmp_path: Path) -> Non
     assert expand("{python} {data}/x {seed}1 ${HOME} {}", places) == "py /d/x 71 ${HOME} {}"
 
 
-def test_where_only_answers_are_logged_the_last_ones_are_waited_for(tmp_path: Path) -> None:
+def test_if_only_answers_are_logged_the_last_ones_are_awaited(tmp_path: Path) -> None:
     log = tmp_path / "log"
     (tmp_path / "x.toml").write_text(TOML)
     scenario = parse_scenario(tmp_path / "x.toml")
@@ -278,7 +278,9 @@ def test_a_block_leaves_no_process_and_no_file(ran: Ran, cache: Path, sandbox: S
 
 
 @pytest.mark.live
-def test_conditions_say_who_runs(cache: Path, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_the_condition_decides_which_programs_run(
+    cache: Path, sandbox: Sandbox, tmp_path: Path
+) -> None:
     scenario = scenario_in(tmp_path)
     workplace = workplace_for(scenario, cache)
     alone = run_block(
@@ -312,7 +314,7 @@ def test_conditions_say_who_runs(cache: Path, sandbox: Sandbox, tmp_path: Path) 
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('"{data}/../server.py"', '"{data}/../none.py"', "server ended with status 2 too early"),
         ('["{python}", "{data}', '["no-such-server", "{data}', "no-such-server: not found"),
@@ -321,11 +323,11 @@ def test_conditions_say_who_runs(cache: Path, sandbox: Sandbox, tmp_path: Path) 
         ('path = "{run}/requests"', 'path = "{run}/elsewhere"', "No request was found"),
     ],
 )
-def test_a_program_that_fails_ends_the_block_with_its_words(
-    cache: Path, sandbox: Sandbox, tmp_path: Path, old: str, new: str, said: str
+def test_a_program_that_fails_ends_the_block_with_its_error_output(
+    cache: Path, sandbox: Sandbox, tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     scenario = scenario_in(tmp_path, old, new)
-    with pytest.raises(WorkloadError, match=said):
+    with pytest.raises(WorkloadError, match=message):
         run_block(
             sandbox,
             scenario,

@@ -95,7 +95,7 @@ def test_a_slo_may_be_left_to_the_measurement(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "parts"),
     [
         ("limit_mib", "limit_mb", ["sandbox.limit_mib", "missing", "limit_mb"]),
         (
@@ -131,12 +131,12 @@ def test_a_slo_may_be_left_to_the_measurement(tmp_path: Path) -> None:
         ("[sandbox]", "[sandbox", ["not valid TOML"]),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, old: str, new: str, said: list[str]) -> None:
+def test_mistakes_are_named(tmp_path: Path, old: str, new: str, parts: list[str]) -> None:
     assert old in GOOD
     path = write(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(ScenarioError) as caught:
         parse_scenario(path)
-    for words in (str(path), *said):
+    for words in (str(path), *parts):
         assert words in str(caught.value)
 
 

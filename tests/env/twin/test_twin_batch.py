@@ -416,7 +416,7 @@ def test_requests_come_at_the_rate_of_each_second() -> None:
     assert 35.0 < np.mean(arrived[1::2]) < 55.0
 
 
-def test_where_memory_is_short_few_dirty_pages_are_written_too() -> None:
+def test_short_memory_makes_the_kernel_write_even_few_dirty_pages() -> None:
     writer = replace(DETECTOR.slots[1], stream_pages_per_s=2e3, stream_span_pages=8e3)
     dirty = {}
     for name, hog_mib in (("plenty", 50.0), ("short", 500.0)):

@@ -163,7 +163,7 @@ def test_file_hogs_work(programs: Path, tmp_path: Path, program: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (("--program", "x", "--report", "/dev/null"), "MiB"),
         (("--program", "8:", "--report", "/dev/null"), "MiB"),
@@ -172,14 +172,14 @@ def test_file_hogs_work(programs: Path, tmp_path: Path, program: str) -> None:
         (("--programme", "8"), "unknown option"),
     ],
 )
-def test_a_hog_refuses_what_it_does_not_understand(
-    programs: Path, argv: tuple[str, ...], said: str
+def test_a_hog_refuses_arguments_that_it_does_not_know(
+    programs: Path, argv: tuple[str, ...], message: str
 ) -> None:
     done = subprocess.run(
         [str(programs / "anon"), *argv], capture_output=True, text=True, check=False, timeout=20
     )
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def serve_slowly(path: Path, stall_s: float, seen: list[bytes] | None = None) -> threading.Thread:
@@ -305,7 +305,7 @@ def test_images_come_from_the_seed_and_have_the_size_of_photographs(tmp_path: Pa
     assert 0 <= image.min() < image.max() <= 1
 
 
-def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_image_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.ppm"
     path.write_bytes(b"P5 1 1 255 x")
     with pytest.raises(ValueError, match="not a binary PPM"):

@@ -100,7 +100,7 @@ def test_a_wave_swings_around_the_rate(programs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--rate", "0"), "--rate"),
         (("--rate", "-1"), "--rate"),
@@ -114,7 +114,7 @@ def test_a_wave_swings_around_the_rate(programs: Path, tmp_path: Path) -> None:
     ],
 )
 def test_schedules_with_mistakes_are_refused(
-    programs: Path, tmp_path: Path, options: tuple[str, ...], said: str
+    programs: Path, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     argv = [
         str(programs / "load"),
@@ -127,7 +127,7 @@ def test_schedules_with_mistakes_are_refused(
     ]
     done = subprocess.run([*argv, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_values_come_from_the_seed_and_differ() -> None:
@@ -309,13 +309,14 @@ def test_a_vanished_process_counts_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("false", "failed with status 1"), ("/no/such", "cannot run /no/such")]
+    ("command", "message"),
+    [("false", "failed with status 1"), ("/no/such", "cannot run /no/such")],
 )
-def test_a_program_that_fails_ends_the_loop(tmp_path: Path, command: str, said: str) -> None:
+def test_a_program_that_fails_ends_the_loop(tmp_path: Path, command: str, message: str) -> None:
     process = loop(tmp_path, "cpu", command)
     _, wrote = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert said in wrote.decode()
+    assert message in wrote.decode()
 
 
 def test_shipped_scenarios_need_what_they_start() -> None:

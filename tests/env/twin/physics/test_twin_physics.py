@@ -178,7 +178,7 @@ def test_pages_are_conserved_at_every_decision_under_random_actions(seed: int) -
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_in_swap_was_written_to_it_and_not_read_back(seed: int) -> None:
+def test_pages_in_swap_were_written_to_it_and_not_read_back(seed: int) -> None:
     """This is exact if working sets keep their size and reclaim always finds enough pages."""
     rng = np.random.default_rng(seed)
     drawn = draw(rng)
