@@ -54,7 +54,7 @@ def test_the_files_of_a_checkout_take_less_than_30_mb() -> None:
 
 
 def test_the_history_takes_less_than_40_mb() -> None:
-    """What was ever committed is in every clone, so large files must not come and go."""
+    """Every committed file stays in every clone, so large files must not come and go."""
     # Packed as for a clone: in a working copy, new objects lie about one by one and larger.
     pack = subprocess.run(
         ["git", "pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset"],
