@@ -1,4 +1,4 @@
-"""What holds for all tests: threads, and what is skipped or repeated where."""
+"""Settings of all tests: their threads, and which tests are skipped or repeated."""
 
 from __future__ import annotations
 
