@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Other runs do not import hypothesis here: in the machine of vm tests that takes seconds.
     """
-    if config.getoption("--hypothesis-profile") == "quick":
+    if config.getoption("--hypothesis-profile", default="") == "quick":
         from hypothesis import settings  # noqa: PLC0415
 
         settings.register_profile("quick", max_examples=25)
