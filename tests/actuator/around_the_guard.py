@@ -1,7 +1,6 @@
-"""What stands around the guard: a kernel small enough to be read, and wishes of every kind.
+"""For tests of the guard: a small model of the kernel, and wishes drawn by hypothesis.
 
-The kernel knows when each slot truly stood still, and why. Wishes are drawn by hypothesis, absurd
-ones among them.
+The model records when each slot was really paused. Some of the wishes are absurd.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ NAMES = ("hog0", "hog1")
 
 @dataclass(slots=True)
 class Slot:
-    """One background group as the kernel has it."""
+    """The state of one background group in the kernel."""
 
     frozen: bool = False
     stopped: bool = False
     theirs: bool = False
-    """Somebody else froze it."""
+    """Another program froze it."""
     limit_bytes: int | None = None
     usage_bytes: int = 300 * MIB
     swap_bytes: int = 0
     exists: bool = True
     still_since_s: float | None = None
     stills: list[tuple[float, float]] = field(default_factory=list)
-    """When it stood still because of us: for good, in real time."""
+    """The times between which the daemon kept it paused; only those that have ended."""
     overruns: list[tuple[float, float]] = field(default_factory=list)
-    """When levers that hold it moved later than the guard allows for, and by how much."""
+    """The times at which its levers moved later than the guard allows for, and by how much."""
 
     @property
     def still(self) -> bool:
@@ -66,7 +65,7 @@ class Slot:
 
 @dataclass(slots=True)
 class Kernel:
-    """Two groups, and the time for which each of them truly stood still."""
+    """Two groups, and the times for which each of them was really paused."""
 
     now_s: float = 1000.0
     slots: tuple[Slot, ...] = field(default_factory=lambda: tuple(Slot() for _ in range(SLOTS)))
@@ -75,7 +74,7 @@ class Kernel:
     foreign: set[str] = field(default_factory=set)
 
     def settle(self) -> None:
-        """Note what has begun and ended."""
+        """Record the standstills that have begun or ended."""
         for slot in self.slots:
             if slot.still and slot.still_since_s is None:
                 slot.still_since_s = self.now_s
@@ -100,7 +99,7 @@ class Kernel:
         self.settle()
 
     def facts(self, granted: DesiredState, sample: Sample) -> list[SlotFacts]:
-        """As Node.apply takes them."""
+        """The facts of the slots, made as by ``Node.apply``."""
         stopped = slots_with_stopped(granted, sample)
         return [
             SlotFacts(
@@ -113,7 +112,7 @@ class Kernel:
         ]
 
     def release(self) -> None:
-        """What the guardian, or a tick without a sample, does."""
+        """Release both groups, as the guardian does, or a tick without a sample."""
         for slot in self.slots:
             slot.frozen = slot.stopped = False
             slot.limit_bytes = None
@@ -125,10 +124,10 @@ class Died(Exception):  # noqa: N818 - an event
 
 
 class MortalMemory(bytearray):
-    """Memory that outlives its writer, who may die in the middle of writing."""
+    """Memory that stays when its writer dies, which may be in the middle of a write."""
 
     cut: int | None = None
-    """After how many more bytes the writer dies."""
+    """The number of bytes that are still written before the writer dies."""
 
     def __setitem__(self, where: Any, data: Any) -> None:
         if self.cut is None:
@@ -192,7 +191,7 @@ node_wishes = st.builds(
 
 @st.composite
 def absurd_wishes(draw: st.DrawFn) -> Any:
-    """A desired state of which one field is nonsense, or something else altogether."""
+    """A desired state with one absurd field, or a value that is no desired state at all."""
     whole = draw(node_wishes)
     name = draw(st.sampled_from([*SlotDesire.__dataclass_fields__, "slots", "stopped", "self"]))
     value = draw(absurd)
@@ -223,11 +222,11 @@ tick_runs = st.tuples(
     st.sampled_from([1.0, 1.0, 0.3, 0.1]),
     st.sampled_from([0.0, 0.005, 0.05]),
 )
-"""How many ticks, the longest time to the next, how much of it passes, how slow the levers are."""
+"""A number of ticks, the longest time between two, its share that passes, the levers' delay."""
 
 
 class Wishing:
-    """A controller that wants what the test wants."""
+    """A controller that wants the state that the test has set."""
 
     needs_processes = True
 
@@ -247,7 +246,7 @@ class Wishing:
 
 
 class WishingPolicy(Wishing):
-    """One with a training range."""
+    """A wishing controller that looks like a loaded policy with a training range."""
 
     path = Path("policy.onnx")
     sha256 = ""

@@ -124,7 +124,7 @@ def _check_budgets(
 
 
 @given(desired=wants)
-def test_what_is_granted_is_granted_again_unchanged(desired: DesiredState) -> None:
+def test_a_granted_state_is_granted_again_unchanged(desired: DesiredState) -> None:
     guard, sample = _guard(), _sample()
     first = guard.review(desired, sample, GuardMemory())
     again = guard.review(first.granted, sample, first.memory)
@@ -287,7 +287,7 @@ def test_terminating_must_be_allowed() -> None:
         (DesiredState(protected_low_bytes=-1), "protected_low_bytes"),
     ],
 )
-def test_what_cannot_be_expressed_is_named(desired: DesiredState, why: str) -> None:
+def test_an_invalid_desired_state_names_its_flaw(desired: DesiredState, why: str) -> None:
     problem = _guard().invalid(desired)
     assert problem is not None
     assert why in problem_text(problem)

@@ -83,7 +83,7 @@ def test_each_wish_is_kept_within_its_bound(field: str, want: Any, granted: Any)
     assert bool(verdict.changes) is changed
 
 
-def test_what_is_paused_may_be_emptied_at_once_but_not_below_its_floor() -> None:
+def test_a_paused_slot_may_be_emptied_at_once_but_not_below_its_floor() -> None:
     want = SlotDesire(paused=True, reclaim_to_bytes=0, page_advice="pageout", limit_bytes=1)
     granted = _granted(want)
     assert granted == replace(want, reclaim_to_bytes=FLOOR, limit_bytes=FLOOR)
@@ -273,7 +273,9 @@ EVERYTHING = DesiredState(
         ("limit:other", []),
     ],
 )
-def test_what_another_program_has_set_is_not_granted(lever: str, fields: list[str]) -> None:
+def test_a_lever_that_another_program_has_set_is_not_granted(
+    lever: str, fields: list[str]
+) -> None:
     guard = _guard()
     sample = replace(_sample(), processes=make_sample().processes)
     foreign = replace(sample, levers=(LeverState(lever=lever, value="1", foreign=True),))

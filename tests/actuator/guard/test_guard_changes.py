@@ -306,7 +306,7 @@ def test_no_rule_is_untested() -> None:
     assert wishes == set(Wish) - {Wish.OTHER}
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_changes_that_are_left_out_are_counted() -> None:
     refs = tuple(ProcessRef(pid=1000 + i, start_time_ticks=0) for i in range(100))
     verdict = _guard().review(DesiredState(stopped=refs), make_sample(), GuardMemory())
     reasons = Reasons(changes=verdict.changes, changes_left_out=verdict.changes_left_out)

@@ -20,7 +20,7 @@ WAIT_S = 600.0
 
 @dataclass
 class Node:
-    """One slot behind the guard; a granted state is in force at the next tick."""
+    """A node with one slot behind a guard; a granted state is in force at the next tick."""
 
     guard: Guard = field(
         default_factory=lambda: Guard(
@@ -76,7 +76,7 @@ def test_a_limit_that_killed_is_lifted_for_ten_minutes(unknown_ticks: int) -> No
         SlotDesire(reclaim_to_bytes=LIMIT),
     ],
 )
-def test_nothing_else_takes_its_memory_and_it_may_be_paused(wish: SlotDesire) -> None:
+def test_no_other_lever_takes_memory_after_a_kill_but_a_pause_may(wish: SlotDesire) -> None:
     node = Node()
     node.tick(LIMITED, kills=0)
     assert node.tick(wish, kills=1) == SlotDesire()
@@ -84,7 +84,7 @@ def test_nothing_else_takes_its_memory_and_it_may_be_paused(wish: SlotDesire) ->
 
 
 @pytest.mark.parametrize(("since_s", "blamed"), [(2.0, True), (5.0, False)])
-def test_a_kill_long_after_a_limit_is_not_its_doing(since_s: float, blamed: bool) -> None:
+def test_a_kill_long_after_a_limit_is_not_blamed_on_it(since_s: float, blamed: bool) -> None:
     node = Node()
     node.tick(LIMITED, kills=0)
     node.tick(SlotDesire(), kills=0)
@@ -115,7 +115,7 @@ def test_one_tick_that_cannot_be_judged_forgets_no_kill(case: str) -> None:
     assert node.tick(LIMITED, kills=1).limit_bytes is None
 
 
-def test_who_may_end_work_may_limit_it_on() -> None:
+def test_where_terminating_is_allowed_a_limit_that_killed_stays() -> None:
     node = Node()
     node.guard = replace(node.guard, budgets=Budgets(allow_terminate=True))
     node.tick(LIMITED, kills=0)
