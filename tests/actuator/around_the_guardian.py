@@ -25,7 +25,7 @@ from stallward.actuator.ipc.options import GuardianOptions
 from stallward.actuator.runtime.process_start import command_line
 
 WAIT_S = 120.0
-"""How long anything may take on a busy machine."""
+"""The longest wait for anything, with room for a busy machine."""
 
 
 def config_in(folder: Path, period_s: float = 0.1, **changes: object) -> DaemonConfig:
@@ -51,9 +51,9 @@ class ScriptedDaemon:
     """A guardian in a process of its own, with a loop that runs ``script``; a context manager.
 
     Args:
-        folder: For its files.
-        script: See ``scripted_loop``.
-        first: What the guardian's process runs before it is a guardian.
+        folder: The folder of its files.
+        script: The program of the loop; see ``scripted_loop``.
+        first: A program that the guardian's process runs before it becomes a guardian.
         changes: Tables of the configuration.
     """
 
@@ -96,19 +96,19 @@ class ScriptedDaemon:
 
     @property
     def notes(self) -> list[str]:
-        """What the script has noted so far."""
+        """The notes of the script so far."""
         try:
             return (self.folder / "notes").read_text().splitlines()
         except FileNotFoundError:
             return []
 
     def wait_for(self, note: str) -> None:
-        """Wait until the script has noted this."""
+        """Wait until the script has written ``note``."""
         wait_until(lambda: note in self.notes)
 
     @property
     def said(self) -> list[str]:
-        """What the guardian has told its service manager so far, without ``STATUS=``."""
+        """The guardian's messages to its service manager so far, without ``STATUS=``."""
         while True:
             try:
                 text = self._listening.recv(4096).decode()
@@ -117,5 +117,5 @@ class ScriptedDaemon:
             self._said += [line.removeprefix("STATUS=") for line in text.splitlines()]
 
     def wait_until_said(self, beginning: str) -> None:
-        """Wait until the guardian has told its manager something that begins so."""
+        """Wait until a message of the guardian to its manager begins with ``beginning``."""
         wait_until(lambda: any(line.startswith(beginning) for line in self.said))

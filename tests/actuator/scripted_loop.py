@@ -1,4 +1,4 @@
-"""``python -m scripted_loop OPTIONS``: in the place of the loop; it runs a test's ``loop.py``.
+"""``python -m scripted_loop OPTIONS``: stands in for the loop and runs a test's ``loop.py``.
 
 The script has what the real loop has of its guardian: the socket, the shared memory and what
 earlier loops left. If it ends without an exit status of its own, the loop goes on for ever.
@@ -23,35 +23,35 @@ from stallward.actuator.runtime.process_start import run_process
 
 
 class ScriptedLoop:
-    """One loop, as scripts see it under the name ``loop``."""
+    """The loop that a script uses under the name ``loop``."""
 
     def __init__(self, options: LoopOptions) -> None:
         text = os.pread(options.config_fd, os.fstat(options.config_fd).st_size, 0)
         config = parse_config(text.decode())
         self.folder = config.journal.path.parent
         self.number = options.restarts
-        """How many loops there were before."""
+        """The number of loops that ran before it."""
         self.left = options.inherited
         self.connection = socket.socket(fileno=options.guardian_fd)
         self.link = GuardianLink(self.connection, timeout_s=30.0)
         self.pauses = PauseMemory(SharedMemory(self.left.memory_fd).pauses(), 1)
 
     def note(self, text: object) -> None:
-        """Let the test know."""
+        """Write a note, which the test reads."""
         with (self.folder / "notes").open("a") as notes:
             notes.write(f"{text}\n")
 
     def change(self, knob: Path, old: str, new: str) -> None:
-        """Change a setting as levers do: what it was is in the journal before."""
+        """Change a setting as levers do: its original is in the journal first."""
         self.link.hold_all([FileValue(knob, old)])
         knob.write_text(new)
 
     def pause(self) -> None:
-        """Say that the only slot is paused from now on."""
+        """Report that the only slot is paused from now on."""
         self.pauses.keep(time.monotonic(), [0])
 
     def thaw(self) -> None:
-        """Say that it is not paused any more."""
+        """Report that the slot is not paused any more."""
         self.pauses.keep_only(())
 
     def beat(self) -> None:
@@ -64,7 +64,7 @@ class ScriptedLoop:
             time.sleep(0.01)
 
     def die(self) -> None:
-        """End as by ``kill -9``."""
+        """Die as if killed by ``kill -9``."""
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""``python -m scripted_service OPTIONS``: in the place of the service; it waits to be ended."""
+"""``python -m scripted_service OPTIONS``: stands in for the service and waits for its end."""
 
 from __future__ import annotations
 

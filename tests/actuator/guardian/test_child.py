@@ -113,7 +113,9 @@ def test_a_mistake_at_a_later_start_may_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "status"), [("left behind", EXIT_GAVE_UP), ("configuration", EXIT_USER)]
 )
-def test_what_may_pass_is_no_mistake_of_the_user(tmp_path: Path, fault: str, status: int) -> None:
+def test_only_a_mistake_in_the_configuration_is_the_users(
+    tmp_path: Path, fault: str, status: int
+) -> None:
     config = config_in(tmp_path)
     boot = config.node.paths.proc / "sys/kernel/random/boot_id"
     boot.parent.mkdir(parents=True)

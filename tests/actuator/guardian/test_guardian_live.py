@@ -42,7 +42,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietNode:
-    """Groups with two sleeping processes: levers move, nothing is pressed."""
+    """Groups with two sleeping processes, so that levers can move without any pressure."""
 
     zone: Cgroup
     bg: Cgroup
@@ -80,7 +80,7 @@ class QuietNode:
         )
 
     def held(self) -> tuple[bool, bool, bool]:
-        """Whether the group is frozen, the process stopped and the node tuned."""
+        """Return whether the group is frozen, the process stopped and the node tuned."""
         assert self.bg.unified_dir is not None
         state = Path(f"/proc/{self.stopped_pid}/stat").read_text().rpartition(")")[2].split()[0]
         swappiness = int(Path("/proc/sys/vm/swappiness").read_text())
@@ -184,8 +184,8 @@ def test_a_loop_that_thinks_for_too_long_does_not_make_a_pause_longer(node: Quie
         os.kill(loop, signal.SIGSTOP)  # a controller that does not answer looks the same
         assert wait_for(lambda: not node.held()[0])
         assert wait_for(lambda: daemon.pids.loop not in {None, loop})
-        said = daemon.last_words()
-    assert "does not end a pause in time" in said, "not for a heartbeat that it missed"
+        last_words = daemon.last_words()
+    assert "does not end a pause in time" in last_words, "not for a heartbeat that it missed"
     assert node.held() == NOTHING
 
 
@@ -223,7 +223,7 @@ def shm() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_what_others_have_set_meanwhile_outlives_a_crash(node: QuietNode) -> None:
+def test_settings_of_another_program_survive_a_crash(node: QuietNode) -> None:
     with Daemon(node.config()) as daemon, daemon.client() as client:
         node.hold(client)
         loop = daemon.pids.loop
@@ -242,7 +242,7 @@ def test_what_others_have_set_meanwhile_outlives_a_crash(node: QuietNode) -> Non
         assert node.foreign.read_text().strip() == theirs
 
 
-def test_what_others_have_set_meanwhile_outlives_the_death_of_all(
+def test_settings_of_another_program_survive_the_death_of_all_processes(
     node: QuietNode, shm: Path
 ) -> None:
     config = node.config(journal=JournalConfig(path=shm / "journal"))
@@ -274,7 +274,9 @@ def test_a_loop_that_is_started_again_pauses_soon(node: QuietNode) -> None:
     assert node.held() == NOTHING
 
 
-def test_what_cannot_be_journaled_is_not_changed_and_status_says_so(node: QuietNode) -> None:
+def test_a_setting_that_cannot_be_journaled_is_not_changed_and_status_says_so(
+    node: QuietNode,
+) -> None:
     disk = node.folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(disk)]

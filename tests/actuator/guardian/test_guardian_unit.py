@@ -39,7 +39,7 @@ if loop.number == 0:
 @pytest.mark.parametrize("period_s", [0.1, 10.0])
 def test_a_loop_is_hung_when_it_misses_several_ticks(tmp_path: Path, period_s: float) -> None:
     health = LoopHealth(config_in(tmp_path, period_s), Notifier(""))
-    assert not health.hung(time.monotonic() + 1e6), "one that starts is not"
+    assert not health.hung(time.monotonic() + 1e6), "a loop that is starting is not hung"
     health.beat()
     now_s = time.monotonic()
     assert not health.hung(now_s + max(SILENCE_S - 1.0, 2 * period_s))
@@ -48,7 +48,7 @@ def test_a_loop_is_hung_when_it_misses_several_ticks(tmp_path: Path, period_s: f
     assert not health.hung(now_s + 1e6)
 
 
-def test_a_hung_loop_is_killed_and_what_it_holds_is_put_back(tmp_path: Path) -> None:
+def test_a_hung_loop_is_killed_and_its_changes_are_put_back(tmp_path: Path) -> None:
     script = f"{CHANGE}    loop.beat()\n"
     with ScriptedDaemon(tmp_path, script) as daemon:
         daemon.wait_for("loop 1")
@@ -83,7 +83,7 @@ def test_any_message_of_a_ticking_loop_is_a_sign_of_life(tmp_path: Path) -> None
         assert sorted(heard) == [BEAT, b"ok", b"ok"], "and the loop sees that the guardian lives"
 
 
-def test_a_stopped_reader_of_its_messages_does_not_stop_it() -> None:
+def test_a_full_pipe_does_not_block_a_line_on_standard_error() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):
@@ -99,8 +99,8 @@ def test_a_stopped_reader_of_its_messages_does_not_stop_it() -> None:
 @pytest.mark.parametrize(
     ("end", "value"), [("sys.exit(0)", "10"), ("sys.exit(1)", "60"), ("loop.die()", "60")]
 )
-def test_only_what_a_loop_left_is_undone(tmp_path: Path, end: str, value: str) -> None:
-    """It has put back its changes, so another program has made what is found now."""
+def test_only_changes_that_a_loop_left_are_undone(tmp_path: Path, end: str, value: str) -> None:
+    """A loop that ends in order has put its changes back; a later value is another program's."""
     knob = tmp_path / "swappiness"
     with ScriptedDaemon(tmp_path, f"{CHANGE}    {end}\n") as daemon:
         daemon.wait_for("loop 1")
@@ -111,7 +111,9 @@ def test_only_what_a_loop_left_is_undone(tmp_path: Path, end: str, value: str) -
 
 
 @pytest.mark.parametrize("stuck", [False, True])
-def test_the_next_loop_is_told_of_what_could_not_be_undone(tmp_path: Path, *, stuck: bool) -> None:
+def test_the_next_loop_learns_whether_something_could_not_be_undone(
+    tmp_path: Path, *, stuck: bool
+) -> None:
     script = f"""
 loop.note(f"unfinished {{loop.left.unfinished}}")
 {CHANGE}
@@ -126,8 +128,8 @@ loop.note(f"unfinished {{loop.left.unfinished}}")
         assert daemon.notes.count("unfinished True") == int(stuck)
 
 
-def test_what_could_not_be_undone_is_tried_again_at_the_end(tmp_path: Path) -> None:
-    """Also where no loop runs at that time."""
+def test_a_change_that_could_not_be_undone_is_tried_again_at_the_end(tmp_path: Path) -> None:
+    """The guardian tries again even if no loop runs at that time."""
     knob = tmp_path / "swappiness"
     script = f"{CHANGE}    knob.unlink()\n    knob.mkdir()\n    loop.die()\n"
     later = RestartConfig(delay_s=60.0, max_delay_s=60.0)
@@ -173,7 +175,7 @@ if loop.number == 0:
         ((), False, None),
     ],
 )
-def test_until_when_a_pause_must_have_ended(
+def test_the_time_by_which_a_pause_must_have_ended(
     since_s: tuple[float, ...], due_s: float | None, *, lifted: bool
 ) -> None:
     """A pause in memory from before 900 is an earlier loop's and does not count."""

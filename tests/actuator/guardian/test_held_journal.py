@@ -91,7 +91,7 @@ def test_a_stopped_process_is_held_once(setting: Setting) -> None:
     assert setting.held.entries == (entry,)
 
 
-def test_what_is_released_is_not_undone_any_more(setting: Setting, tmp_path: Path) -> None:
+def test_a_released_entry_is_not_undone_any_more(setting: Setting, tmp_path: Path) -> None:
     stays, goes = Stopped(999_998, 1), Stopped(999_999, 1)
     original = FileValue(tmp_path / "knob", "60")
     setting.link.hold_all((stays, goes, original))
@@ -104,7 +104,7 @@ def test_what_is_released_is_not_undone_any_more(setting: Setting, tmp_path: Pat
     assert goes in setting.held.entries
 
 
-def test_the_journal_does_not_grow_with_what_comes_and_goes(
+def test_the_journal_does_not_grow_with_entries_that_come_and_go(
     setting: Setting, tmp_path: Path
 ) -> None:
     original = FileValue(tmp_path / "knob", "60")
@@ -249,28 +249,28 @@ def test_a_left_over_journal_is_undone_at_the_start(tmp_path: Path) -> None:
     dead = Setting(tmp_path)
     dead.link.hold_all((FileValue(knob, "60"),))
     dead.close()
-    heir = Setting(tmp_path)
+    restarted = Setting(tmp_path)
     try:
-        assert heir.held.recover() == (FileValue(knob, "60"),)
+        assert restarted.held.recover() == (FileValue(knob, "60"),)
         assert knob.read_text() == "60"
-        assert heir.on_disk() == ()
+        assert restarted.on_disk() == ()
     finally:
-        heir.close()
+        restarted.close()
 
 
-def test_what_cannot_be_undone_stays_on_disk(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_undone_stays_on_disk(tmp_path: Path) -> None:
     folder = tmp_path / "no-file"
     folder.mkdir()
     dead = Setting(tmp_path)
     dead.link.hold_all((FileValue(folder, "60"),))
     dead.close()
-    heir = Setting(tmp_path)
+    restarted = Setting(tmp_path)
     with pytest.raises(JournalError, match="by hand"):
-        heir.held.recover()
-    assert heir.held.restore() != ()  # as at every shutdown
-    heir.held.forget()
-    heir.close()
-    assert heir.on_disk() == (FileValue(folder, "60"),)
+        restarted.held.recover()
+    assert restarted.held.restore() != ()  # as at every shutdown
+    restarted.held.forget()
+    restarted.close()
+    assert restarted.on_disk() == (FileValue(folder, "60"),)
 
 
 def test_a_journal_that_cannot_be_read_is_not_removed(tmp_path: Path) -> None:
@@ -283,9 +283,7 @@ def test_a_journal_that_cannot_be_read_is_not_removed(tmp_path: Path) -> None:
     assert setting.journal_path.is_dir()
 
 
-def test_a_hung_loop_that_changes_something_while_it_dies_is_undone(
-    setting: Setting, tmp_path: Path
-) -> None:
+def test_a_write_of_a_dying_loop_is_undone(setting: Setting, tmp_path: Path) -> None:
     knob = tmp_path / "swappiness"
     knob.write_text("60")
     setting.link.hold_all((FileValue(knob, "60"),))

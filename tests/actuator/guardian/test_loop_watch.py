@@ -19,7 +19,7 @@ if loop.number == 0:
     threading.Thread(target=lambda: loop.wait_for("go") or loop.die()).start()
     ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 """
-"""A program whose main thread ends at once and another once a file exists.
+"""A program whose main thread ends at once; its other thread ends once a file exists.
 
 A process that is killed in a write looks like this.
 """
@@ -63,23 +63,23 @@ NONE, KILL = "0000000000000000", "0000000000000100"
         ("", "", "?", False),
     ],
 )
-def test_death_is_told_by_the_main_thread_or_by_what_it_was_sent(
+def test_a_dead_main_thread_or_a_pending_sigkill_shows_death(
     state: str, own: str, shared: str, dying: bool
 ) -> None:
     assert shows_death(STATUS.format(state=state, own=own, shared=shared).encode()) is dying
 
 
-def test_a_name_does_not_tell_death() -> None:
+def test_the_name_of_a_process_does_not_show_death() -> None:
     assert not shows_death(b"Name:\tState:\tZ\nState:\tS (sleeping)\n")
     assert not shows_death(b"")
 
 
-def test_the_living_and_the_unknown_are_not_dying() -> None:
+def test_living_and_unknown_processes_are_not_dying() -> None:
     assert not is_dying(PROC, os.getpid())
     assert not is_dying(PROC, 1 << 30)
 
 
-def test_what_a_killed_loop_holds_is_put_back_before_its_last_thread_has_ended(
+def test_changes_of_a_killed_loop_are_put_back_before_its_last_thread_has_ended(
     tmp_path: Path,
 ) -> None:
     knob = tmp_path / "swappiness"
@@ -94,7 +94,7 @@ def test_what_a_killed_loop_holds_is_put_back_before_its_last_thread_has_ended(
         assert knob.read_text() == "60", "and is undone at its death"
 
 
-def test_a_stop_puts_back_what_a_loop_that_does_not_end_holds(tmp_path: Path) -> None:
+def test_a_stop_puts_back_the_changes_of_a_loop_that_does_not_end(tmp_path: Path) -> None:
     knob = tmp_path / "swappiness"
     script = 'loop.change(loop.folder / "swappiness", "60", "90"); loop.note("changed")'
     with ScriptedDaemon(tmp_path, script, first=STUCK) as daemon:

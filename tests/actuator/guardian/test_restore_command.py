@@ -15,7 +15,7 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.locks import claim_journal_path
 
 
-class Dead:
+class DeadDaemon:
     """The changes and the journal that a dead daemon left in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -42,18 +42,18 @@ class Dead:
 
 
 @pytest.fixture
-def dead(tmp_path: Path) -> Dead:
-    return Dead(tmp_path)
+def dead(tmp_path: Path) -> DeadDaemon:
+    return DeadDaemon(tmp_path)
 
 
-def run(dead: Dead, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
+def run(dead: DeadDaemon, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
     status = main(RestoreOptions(config=dead.config))
-    said = capsys.readouterr()
-    return status, said.out.splitlines(), said.err
+    output = capsys.readouterr()
+    return status, output.out.splitlines(), output.err
 
 
 def test_it_undoes_says_so_and_may_be_repeated(
-    dead: Dead, capsys: pytest.CaptureFixture[str]
+    dead: DeadDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, lines, errors = run(dead, capsys)
     assert (status, errors) == (0, "")
@@ -65,7 +65,7 @@ def test_it_undoes_says_so_and_may_be_repeated(
 
 
 def test_a_mistake_elsewhere_in_the_configuration_does_not_matter(
-    dead: Dead, capsys: pytest.CaptureFixture[str]
+    dead: DeadDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dead.write_config('[control]\ncontroller = "none"\nno_such_key = 3\n')
     assert journal_of(dead.config) == (dead.path, dead.paths)
@@ -74,8 +74,8 @@ def test_a_mistake_elsewhere_in_the_configuration_does_not_matter(
 
 
 @pytest.mark.parametrize("text", ["", "[journal", "[journal]\npath = 3", '[journal]\npath = "x"'])
-def test_without_a_journal_named_it_is_the_configurations_fault(
-    dead: Dead, capsys: pytest.CaptureFixture[str], text: str
+def test_a_configuration_without_a_journal_is_an_error_that_names_it(
+    dead: DeadDaemon, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     dead.config.write_text(text)
     status, lines, errors = run(dead, capsys)
@@ -83,8 +83,8 @@ def test_without_a_journal_named_it_is_the_configurations_fault(
     assert str(dead.config) in errors
 
 
-def test_what_cannot_be_undone_stays_in_the_journal(
-    dead: Dead, capsys: pytest.CaptureFixture[str]
+def test_a_change_that_cannot_be_undone_stays_in_the_journal(
+    dead: DeadDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dead.knob.unlink()
     dead.knob.mkdir()
@@ -96,7 +96,7 @@ def test_what_cannot_be_undone_stays_in_the_journal(
 
 
 def test_a_living_daemon_is_left_alone(
-    dead: Dead, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    dead: DeadDaemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restore_command, "WAIT_S", 0.1)
     lock = claim_journal_path(dead.path)
@@ -108,7 +108,7 @@ def test_a_living_daemon_is_left_alone(
 
 
 def test_a_journal_can_be_named_without_a_configuration(
-    dead: Dead, capsys: pytest.CaptureFixture[str]
+    dead: DeadDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = dead.config.with_name("gone.toml")
     assert main(RestoreOptions(config=nowhere, journal=dead.path, paths=dead.paths)) == 0

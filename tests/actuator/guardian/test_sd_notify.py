@@ -49,7 +49,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
 
 @pytest.fixture
 def notify(manager: tuple[socket.socket, str]) -> Iterator[Callable[[float], Notifier]]:
-    """A function that makes notifiers with a watchdog of so many seconds."""
+    """A function that makes a notifier with a watchdog of the given seconds."""
     with contextlib.ExitStack() as made:
 
         def make(watchdog_s: float) -> Notifier:
@@ -83,7 +83,7 @@ def messages(listening: socket.socket) -> list[str]:
         return received
 
 
-def test_the_environment_says_where_and_children_do_not_see_it(
+def test_the_address_is_taken_from_the_environment_and_hidden_from_children(
     manager: tuple[socket.socket, str],
 ) -> None:
     listening, address = manager
@@ -175,7 +175,7 @@ def until(listening: socket.socket, wanted: str) -> list[str]:
 
 
 @pytest.mark.live
-def test_the_daemon_tells_its_manager_and_a_stopped_loop_starves_the_watchdog(
+def test_the_daemon_reports_to_its_manager_and_a_stopped_loop_starves_the_watchdog(
     manager: tuple[socket.socket, str], quiet_groups: str, tmp_path: Path
 ) -> None:
     listening, address = manager
