@@ -1,4 +1,4 @@
-"""An engine whose controllers answer what a test tells them to, and the record of its ticks."""
+"""An engine whose controllers give scripted answers, and the records of its ticks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 
 class Scripted:
-    """Answers what it is told to."""
+    """A controller that gives the answer that the test has set."""
 
     needs_processes = False
 
@@ -43,7 +43,7 @@ class Scripted:
 
 
 class ScriptedPolicy(Scripted):
-    """As if it ran a policy file."""
+    """A scripted controller that looks like a loaded policy."""
 
     path = Path("policy.onnx")
     sha256 = ""

@@ -1,4 +1,4 @@
-"""Deciding without a kernel: who decides, who takes over, and replay."""
+"""Decisions without a kernel: the controller in force, its default, and replay."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIMIT = DesiredState(slots=(SlotDesire(limit_bytes=240 << 20), SlotDesire()))
 
 
 class Fixed:
-    """Wants one thing, or fails."""
+    """A controller that always wants the same state, or always fails."""
 
     needs_processes = False
 
@@ -109,7 +109,7 @@ def test_a_stale_sample_falls_back() -> None:
     assert outcome.fault == Fault(controller="rule", cause=TimeStoodStill())
 
 
-def test_a_lease_goes_before_the_controller() -> None:
+def test_a_lease_takes_precedence_over_the_controller() -> None:
     outcome = _engine(Fixed("rule", PAUSE)).step(make_sample(), remote=LIMIT)
     assert outcome.decision.controller == "remote"
     assert not outcome.granted.slots[0].paused
@@ -194,8 +194,8 @@ def test_replay_follows_a_policy_through_its_modes() -> None:
         records.append(_over_the_wire(_record(engine, sample)))
     assert any(record.shadow for record in records)
     policy = make_controller("excite")
-    found = replay(records, make_controller("latd"), settings=settings, policy=policy)
-    assert found is None
+    difference = replay(records, make_controller("latd"), settings=settings, policy=policy)
+    assert difference is None
 
 
 def test_replay_finds_the_first_difference() -> None:
@@ -203,15 +203,15 @@ def test_replay_finds_the_first_difference() -> None:
     engine = _engine(make_controller("latd"))
     records = [_record(engine, sample) for sample in _samples(50)]
     records[20] = replace(records[20], granted=PAUSE)
-    found = replay(records, make_controller("latd"), settings=settings)
-    assert found is not None
-    assert (found.sequence, found.field) == (20, "granted")
+    difference = replay(records, make_controller("latd"), settings=settings)
+    assert difference is not None
+    assert (difference.sequence, difference.field) == (20, "granted")
 
 
 def test_replay_with_another_controller_differs_at_once() -> None:
     engine = _engine(make_controller("latd"))
     records = [_record(engine, sample) for sample in _samples(5)]
     settings = EngineSettings(context=CONTEXT, budgets=Budgets())
-    found = replay(records, make_controller("none"), settings=settings)
-    assert found is not None
-    assert (found.sequence, found.field) == (0, "decision")
+    difference = replay(records, make_controller("none"), settings=settings)
+    assert difference is not None
+    assert (difference.sequence, difference.field) == (0, "decision")

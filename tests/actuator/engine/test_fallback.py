@@ -131,7 +131,7 @@ def test_an_essential_signal_that_goes_is_missed(name: str) -> None:
         ({"zone": replace(make_sample().zone, memory_usage_bytes=10**400)}, FaultKind.INVALID),
     ],
 )
-def test_a_sample_that_makes_no_sense_is_not_decided_on(
+def test_no_controller_decides_on_an_invalid_sample(
     change: dict[str, Any], fault: FaultKind
 ) -> None:
     rule = Scripted("rule", PAUSE)
@@ -153,7 +153,7 @@ def test_an_old_sample_is_stale(age_s: float, fault: FaultKind | None) -> None:
     assert _kind(outcome) is fault
 
 
-def test_after_blind_ticks_nothing_granted_before_counts() -> None:
+def test_blind_ticks_before_a_sample_are_a_fault() -> None:
     engine = _engine(Scripted("rule", PAUSE))
     outcome = engine.step(make_sample(), circumstances=Circumstances(blind_ticks=2))
     assert outcome.fault == Fault(controller="rule", cause=NoSample(ticks=2))
@@ -193,7 +193,7 @@ def test_each_early_fault_doubles_the_wait_up_to_a_bound() -> None:
     assert trust.wait_ticks == WAIT
 
 
-def test_somebody_new_starts_trusted() -> None:
+def test_a_new_controller_starts_trusted() -> None:
     trust = _run(Trust(), True, False)
     assert not trust.followed
     assert trust.after("other", None, WAIT).followed
@@ -205,10 +205,10 @@ def test_without_a_wait_the_next_good_tick_is_followed() -> None:
 
 
 def _late(engine: Engine, ticks: str) -> list[FaultKind | None]:
-    """The faults of ticks of which ``!`` is late and ``.`` is not."""
+    """Run one tick for each character, late for ``!``; returns the faults."""
     first = engine.counts.ticks
-    found = [engine.step(make_sample(first + i), late=t == "!") for i, t in enumerate(ticks)]
-    return [_kind(outcome) for outcome in found]
+    outcomes = [engine.step(make_sample(first + i), late=t == "!") for i, t in enumerate(ticks)]
+    return [_kind(outcome) for outcome in outcomes]
 
 
 LATE, WAITING = FaultKind.LATE, FaultKind.WAITING
@@ -224,7 +224,7 @@ LATE, WAITING = FaultKind.LATE, FaultKind.WAITING
         ("!....!....!.", [LATE, *[None] * 4, LATE, *[None] * 4, LATE, None]),
     ],
 )
-def test_only_lateness_that_repeats_takes_a_controller_off(
+def test_only_repeated_lateness_makes_a_controller_wait(
     ticks: str, faults: list[FaultKind | None]
 ) -> None:
     assert _late(_engine(Scripted("rule", PAUSE)), ticks) == faults
@@ -279,7 +279,7 @@ def test_fallbacks_replay_bit_for_bit() -> None:
         outcome = engine.step(sample, remote=remote, late=tick == 28, circumstances=about)
         records.append(tick_record(sample, outcome))
     assert {record.decision.controller for record in records} == {"policy", "default", "remote"}
-    found = replay(
+    difference = replay(
         records,
         Scripted("rule", RELEASED),
         settings=EngineSettings(
@@ -288,4 +288,4 @@ def test_fallbacks_replay_bit_for_bit() -> None:
         default=Scripted("default", LIMIT),
         policy=Scripted("policy", PAUSE),
     )
-    assert found is None
+    assert difference is None

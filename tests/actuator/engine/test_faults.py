@@ -49,7 +49,7 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 
 def _after_one(changes: dict[str, Any], *, some_us: int = 0) -> TickOutcome:
-    """The tick after a good one, of a sample with ``changes``."""
+    """The outcome of the tick after a good one; its sample has ``changes``."""
     engine = scripted_engine(Scripted("rule"))
     engine.step(make_sample(1, some_us=some_us))
     return engine.step(replace(make_sample(2, some_us=some_us), **changes))
@@ -240,7 +240,7 @@ def test_every_kind_of_fault_has_its_label() -> None:
         assert fallback_reason(pb.TickRecord(reasons=wire)) == kind.value
 
 
-def test_faults_of_the_default_and_of_a_watched_policy_are_told() -> None:
+def test_faults_of_the_default_and_of_a_watched_policy_are_recorded() -> None:
     boom = RuntimeError("boom")
     engine = scripted_engine(Scripted("rule", boom), Scripted("default", boom))
     engine.install(Scripted("policy", boom))

@@ -1,4 +1,4 @@
-"""One holder at a time, and a lease lapses by itself."""
+"""A lease has one holder at a time and lapses by itself."""
 
 from __future__ import annotations
 

@@ -37,17 +37,17 @@ from stallward.proto.v1 import stallward_pb2 as pb
 PAUSE = SlotDesire(paused=True)
 
 
-def test_what_a_newer_version_says_is_read_as_far_as_it_is_known() -> None:
+def test_reasons_of_a_newer_version_are_read_as_far_as_they_are_known() -> None:
     message = pb.TickRecord(fallback=True)
     message.reasons.fault.controller = "rule"
     message.reasons.fault.kind = pb.FAULT_KIND_LATE
     message.reasons.changes.add(rule=99, wish=99, slot=1, group="hog1")
-    found = reasons_from_wire(message)
+    reasons = reasons_from_wire(message)
     late = NoDetails(kind=FaultKind.LATE)
-    assert found.fault == Fault(controller="rule", cause=late)
-    (change,) = found.changes
+    assert reasons.fault == Fault(controller="rule", cause=late)
+    (change,) = reasons.changes
     assert (change.rule, change.wish, change.slot) == (GuardRule.OTHER, Wish.OTHER, 1)
-    assert reason_notes(found) == (
+    assert reason_notes(reasons) == (
         "fallback, decision late: rule: no details were recorded",
         "hog1: this version does not know why",
     )
@@ -64,8 +64,8 @@ def _recorded(rule: Scripted) -> list[TickRecord]:
 def _replayed(records: list[TickRecord]) -> str | None:
     settings = EngineSettings(context=CONTEXT, budgets=Budgets(), late_s=1.0)
     pausing = Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5))))
-    found = replay(records, pausing, settings=settings, default=Scripted("default"))
-    return None if found is None else found.field
+    difference = replay(records, pausing, settings=settings, default=Scripted("default"))
+    return None if difference is None else difference.field
 
 
 def test_replay_compares_the_values() -> None:
@@ -78,7 +78,7 @@ def test_replay_compares_the_values() -> None:
     assert _replayed(records) == "reasons"
 
 
-def test_replay_takes_no_notice_of_how_long_a_late_decision_took() -> None:
+def test_replay_ignores_how_long_a_late_decision_took() -> None:
     records = _recorded(Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5)))))
     fault = records[3].reasons.fault
     assert fault is not None
@@ -86,7 +86,7 @@ def test_replay_takes_no_notice_of_how_long_a_late_decision_took() -> None:
     reasons = replace(records[3].reasons, fault=slower)
     records[3] = replace(records[3], reasons=reasons)
     assert _replayed(records) is None
-    another = replace(fault, controller="somebody else")
+    another = replace(fault, controller="another")
     records[3] = replace(records[3], reasons=replace(reasons, fault=another))
     assert _replayed(records) == "reasons"
 
@@ -97,15 +97,15 @@ def test_a_nan_among_the_numbers_is_no_difference() -> None:
     strange = replace(sample.slot_states[0], since_thaw_s=math.nan)
     sample = replace(sample, slot_states=(strange, sample.slot_states[1]))
     record = tick_record(sample, engine.step(sample, late=False))
-    found = record.reasons.changes[0].found
-    assert found is not None
-    assert math.isnan(found)
+    number = record.reasons.changes[0].found
+    assert number is not None
+    assert math.isnan(number)
     data = wire.record_to_wire(record).SerializeToString()
     assert _replayed([wire.record_from_wire(pb.TickRecord.FromString(data))]) is None
 
 
-class AsThen:
-    """What decided when ``samples/text-notes.frames`` was written."""
+class RecordedController:
+    """A controller that decides as when ``samples/text-notes.frames`` was written."""
 
     needs_processes = False
 
@@ -158,12 +158,16 @@ def test_records_with_sentences_lose_nothing_when_they_are_written_again() -> No
 def test_records_with_sentences_replay() -> None:
     records = [wire.record_from_wire(message) for message in _old_frames()]
     settings = EngineSettings(context=CONTEXT, budgets=Budgets(return_after_ticks=1), late_s=1.0)
-    default = AsThen("default")
-    assert replay(records, AsThen("scripted"), settings=settings, default=default) is None
+    default = RecordedController("default")
+    assert (
+        replay(records, RecordedController("scripted"), settings=settings, default=default) is None
+    )
     records[9] = replace(records[9], reasons=records[6].reasons)
-    found = replay(records, AsThen("scripted"), settings=settings, default=default)
-    assert found is not None
-    assert (found.sequence, found.field) == (9, "reasons")
+    difference = replay(
+        records, RecordedController("scripted"), settings=settings, default=default
+    )
+    assert difference is not None
+    assert (difference.sequence, difference.field) == (9, "reasons")
 
 
 def test_columns_hold_sentences_of_old_and_new_records() -> None:
