@@ -1,4 +1,4 @@
-"""What a loop leaves of its slots' pauses, wherever it dies, and what the next one makes of it."""
+"""The record of pauses that a loop leaves, wherever it dies, and how the next loop uses it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class DiedError(Exception):
 
 
 class MortalMemory(bytearray):
-    """Its writer may die in the middle of writing."""
+    """Memory whose writer may die in the middle of a write."""
 
     left: int | None = None
-    """How many more bytes are written before that."""
+    """The number of bytes that are still written before the writer dies."""
 
     def __setitem__(self, where: Any, data: Any) -> None:
         if self.left is None:
@@ -48,7 +48,7 @@ class MortalMemory(bytearray):
 
 @dataclass
 class Node:
-    """Loops that pause as much as the guard lets them, one after the other, and the truth."""
+    """Loops that pause as much as the guard allows, one after the other, and the real pauses."""
 
     now_s: float = 1000.0
     memory: MortalMemory = field(default_factory=lambda: MortalMemory(SLOTS * SLOT_BYTES))
@@ -69,7 +69,7 @@ class Node:
         self.keeper.note(self.tracker)
 
     def tick(self, dies: str = "") -> None:
-        """As the loop and its node do it."""
+        """Run one tick in the order of the loop and its node."""
         self.now_s += PERIOD_S
         states = self.tracker.states(self.now_s)
         sample = replace(make_sample(), time_s=self.now_s, slot_states=states)
@@ -93,7 +93,7 @@ class Node:
             self.frozen_s = None
 
     def live_and_die(self, ticks: int, stage: str, left: int | None, gap_s: float) -> None:
-        """Ticks of one loop, its death, and the guardian that thaws and starts the next."""
+        """Run a loop until it dies; then thaw and start the next one, as the guardian does."""
         for _ in range(ticks):
             self.tick()
         self.memory.left = left
@@ -161,7 +161,7 @@ def test_a_loop_that_knows_the_past_pauses_soon() -> None:
     assert begin_s - started_s > 40.0, "the worst is assumed"
 
 
-def test_what_was_never_written_or_is_torn_is_not_known() -> None:
+def test_an_unwritten_or_torn_record_is_not_known() -> None:
     memory = bytearray(SLOTS * SLOT_BYTES)
     assert PauseMemory(memory, SLOTS).load() == (None, None)
     tracker = SlotTracker(SLOTS)
@@ -201,11 +201,11 @@ def test_many_pauses_are_taken_together_and_none_is_lost() -> None:
     assert known is not None
     assert len(known.pauses) == MAX_PAUSES
     assert known.pauses[0][0] == 100.0
-    heir = SlotTracker.after_restart(124.0, [0.0], (), [known])
-    assert heir.states(124.0)[0].paused_share >= tracker.states(124.0)[0].paused_share
+    restarted = SlotTracker.after_restart(124.0, [0.0], (), [known])
+    assert restarted.states(124.0)[0].paused_share >= tracker.states(124.0)[0].paused_share
 
 
-def test_an_heir_goes_on_where_the_other_ended() -> None:
+def test_a_restarted_loop_continues_the_pauses_of_the_last() -> None:
     ended = PauseHistory(thawed_s=90.0, pauses=((80.0, 90.0),))
     paused = PauseHistory(since_s=97.0, pauses=((80.0, 90.0),))
     histories = [ended, paused, paused, ended]
@@ -234,6 +234,6 @@ def test_the_guardian_sees_since_when_each_slot_is_kept_paused() -> None:
     assert kept_since(memoryview(memory), SLOTS) == (6.0, 5.0)
     keeper.keep_only([0])
     assert kept_since(memoryview(memory), SLOTS) == (6.0, 0.0)
-    heir = PauseMemory(memory, SLOTS)
-    heir.keep_only(())
+    restarted = PauseMemory(memory, SLOTS)
+    restarted.keep_only(())
     assert kept_since(memoryview(memory), SLOTS) == (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""What is undone after a crash: what was moved, and nothing that was not."""
+"""After a crash exactly those settings are undone that were moved."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def held(setting: Setting, path: Path) -> HeldSetting:
     return HeldSetting(PlainFile(path=path), setting.originals)
 
 
-def test_only_what_is_moved_is_undone(setting: Setting, tmp_path: Path) -> None:
+def test_only_moved_settings_are_undone(setting: Setting, tmp_path: Path) -> None:
     paths = [knob(tmp_path, name) for name in ("moved", "back", "never", "taken over")]
     moved, back, _never, taken_over = (held(setting, path) for path in paths)
     setting.link.hold_all(setting.originals.entries)
@@ -126,13 +126,13 @@ def test_only_what_is_moved_is_undone(setting: Setting, tmp_path: Path) -> None:
         taken_over.look()
     for path in paths[1:]:
         path.write_text("10")
-    found = [entry.entry for entry in setting.link.held if isinstance(entry, Noted)]
-    assert found == [FileValue(paths[0], "60")]
+    noted = [entry.entry for entry in setting.link.held if isinstance(entry, Noted)]
+    assert noted == [FileValue(paths[0], "60")]
     assert setting.held.restore() == ()
     assert [path.read_text() for path in paths] == ["60", "10", "10", "10"]
 
 
-def test_what_is_put_back_may_be_moved_again(setting: Setting, tmp_path: Path) -> None:
+def test_a_setting_that_was_put_back_may_be_moved_again(setting: Setting, tmp_path: Path) -> None:
     path = knob(tmp_path)
     one = held(setting, path)
     setting.link.hold_all(setting.originals.entries)
@@ -145,7 +145,7 @@ def test_what_is_put_back_may_be_moved_again(setting: Setting, tmp_path: Path) -
     assert path.read_text() == "33"
 
 
-def test_what_was_set_before_the_first_move_wins_without_a_table_too(tmp_path: Path) -> None:
+def test_the_original_is_read_before_the_first_move_without_a_table_too(tmp_path: Path) -> None:
     path = knob(tmp_path)
     with contextlib.closing(Setting(tmp_path)) as dead:
         one = held(dead, path)
@@ -155,12 +155,12 @@ def test_what_was_set_before_the_first_move_wins_without_a_table_too(tmp_path: P
         one.put_back()
         path.write_text("80")
         one.move("91")
-    with contextlib.closing(Setting(tmp_path)) as heir:
-        assert heir.left == (FileValue(path, "80"),)
+    with contextlib.closing(Setting(tmp_path)) as restarted:
+        assert restarted.left == (FileValue(path, "80"),)
     assert path.read_text() == "80"
 
 
-def test_it_is_touched_before_it_is_written_and_not_before_that(
+def test_a_setting_is_touched_just_before_it_is_written(
     setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = knob(tmp_path)
@@ -182,11 +182,11 @@ def test_it_is_touched_before_it_is_written_and_not_before_that(
     assert setting.memory.in_force(setting.held.entries) == (), "nothing was changed"
     one.move("90")
     one.put_back()
-    assert [[e.entry for e in found if isinstance(e, Noted)] for found in seen] == [[entry]] * 3
+    assert [[e.entry for e in held if isinstance(e, Noted)] for held in seen] == [[entry]] * 3
     assert setting.memory.in_force(setting.held.entries) == ()
 
 
-def test_what_needs_an_answer_each_time_is_undone_until_it_is_released(setting: Setting) -> None:
+def test_an_entry_that_needs_an_answer_is_undone_until_it_is_released(setting: Setting) -> None:
     entry = Stopped(999_999, 1)
     setting.originals.ensure(entry)
     setting.originals.settle(entry)
@@ -217,7 +217,7 @@ def test_the_next_loop_starts_with_nothing_touched(setting: Setting, tmp_path: P
     assert path.read_text() == "10"
 
 
-def test_what_could_not_be_undone_is_not_mixed_up_with_what_the_next_loop_notes(
+def test_an_entry_that_could_not_be_undone_is_not_mixed_up_with_those_of_the_next_loop(
     setting: Setting, tmp_path: Path
 ) -> None:
     stuck = tmp_path / "stuck"
@@ -239,7 +239,9 @@ def test_what_could_not_be_undone_is_not_mixed_up_with_what_the_next_loop_notes(
 
 
 @pytest.mark.parametrize("way", ["recover", "restore command"])
-def test_after_the_death_of_all_only_what_was_moved_is_undone(shm: Path, way: str) -> None:
+def test_after_the_death_of_all_processes_only_moved_settings_are_undone(
+    shm: Path, way: str
+) -> None:
     dead = Setting(shm)
     moved, never = knob(shm, "moved"), knob(shm, "never")
     dead.link.hold_all([FileValue(moved, "60"), FileValue(never, "60")])
@@ -248,10 +250,12 @@ def test_after_the_death_of_all_only_what_was_moved_is_undone(shm: Path, way: st
         path.write_text("10")
     dead.close()
     if way == "recover":
-        heir = Setting(shm)
-        assert [e.entry for e in heir.left if isinstance(e, Noted)] == [FileValue(moved, "60")]
-        heir.close()
-        heir.held.close()
+        restarted = Setting(shm)
+        assert [e.entry for e in restarted.left if isinstance(e, Noted)] == [
+            FileValue(moved, "60")
+        ]
+        restarted.close()
+        restarted.held.close()
         assert not touch_path(dead.journal_path).exists()
     else:
         done = restore_left(dead.journal_path, dead.paths, wait_s=0.1)
@@ -277,14 +281,14 @@ def test_the_next_daemon_knows_the_pauses_of_the_same_slots(
     dead.close()
     if way == "restore first":
         restore_left(dead.journal_path, dead.paths, wait_s=0.1)
-    heir = Setting(shm, slots)
-    assert heir.held.after_crash
+    restarted = Setting(shm, slots)
+    assert restarted.held.after_crash
     known: tuple[PauseHistory | None, ...] = (PauseHistory(), PauseHistory(since_s=5.0))
     if slots != ("a", "b"):
         known = (None,) * len(slots)
-    assert PauseMemory(heir.memory.pauses(), len(slots)).load() == known
-    assert read_touched(heir.journal_path) == bytes(PLACES), "nothing is touched"
-    heir.close()
+    assert PauseMemory(restarted.memory.pauses(), len(slots)).load() == known
+    assert read_touched(restarted.journal_path) == bytes(PLACES), "nothing is touched"
+    restarted.close()
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -297,14 +301,14 @@ def test_after_a_death_the_past_of_a_journal_on_a_disk_is_not_clean(
         dead.held.forget()
     dead.close()
     restore_left(dead.journal_path, dead.paths, wait_s=0.1)
-    heir = Setting(tmp_path)
-    assert heir.held.after_crash is not in_order
-    assert PauseMemory(heir.memory.pauses(), 2).load() == (None, None)
-    heir.close()
+    restarted = Setting(tmp_path)
+    assert restarted.held.after_crash is not in_order
+    assert PauseMemory(restarted.memory.pauses(), 2).load() == (None, None)
+    restarted.close()
 
 
 @pytest.mark.parametrize("fault", ["gone", "cut short", "others may write it", "a link"])
-def test_without_a_table_to_believe_everything_noted_is_undone(shm: Path, fault: str) -> None:
+def test_without_a_table_that_can_be_trusted_every_entry_is_undone(shm: Path, fault: str) -> None:
     dead = Setting(shm)
     path = knob(shm)
     dead.link.hold(FileValue(path, "60"))

@@ -19,9 +19,9 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.temporary_folders import remove_folder
 
 
-def test_what_blocks_holds_up_nothing_else(tmp_path: Path) -> None:
+def test_an_action_that_blocks_holds_up_nothing_else(tmp_path: Path) -> None:
     hung, knobs = tmp_path / "cgroup.freeze", [tmp_path / f"knob{n}" for n in range(20)]
-    os.mkfifo(hung)  # opening it for writing blocks until somebody reads
+    os.mkfifo(hung)  # opening it for writing blocks until another process reads
     for knob in knobs:
         knob.write_text("90")
     (problem,) = restore([Frozen(hung), *(FileValue(k, "60") for k in knobs)], Paths())

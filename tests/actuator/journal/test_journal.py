@@ -165,7 +165,7 @@ def test_files_get_their_first_value_back(tmp_path: Path, node: Paths) -> None:
         assert freeze.read_text() == "0"
 
 
-def test_what_has_vanished_is_no_problem(tmp_path: Path, node: Paths) -> None:
+def test_a_setting_that_has_vanished_is_no_problem(tmp_path: Path, node: Paths) -> None:
     entries = (
         FileValue(tmp_path / "gone" / "knob", "1"),
         Frozen(tmp_path / "gone"),
@@ -267,7 +267,9 @@ def test_a_swap_file_is_found_under_the_name_the_kernel_gives_it(tmp_path: Path)
     assert not is_swap(real / "2.swap", table)
 
 
-def test_who_enters_an_own_group_late_is_killed_too(tmp_path: Path, node: Paths) -> None:
+def test_a_process_that_enters_an_owned_group_late_is_killed_too(
+    tmp_path: Path, node: Paths
+) -> None:
     (node.proc / "self").mkdir()
     (node.proc / "self/mounts").write_text(
         "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n"

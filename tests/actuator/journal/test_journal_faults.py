@@ -110,7 +110,7 @@ def test_lines_of_another_version_are_kept_and_said(
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_journal_that_others_may_write_is_not_believed(tmp_path: Path, mode: int) -> None:
+def test_a_journal_that_others_may_write_is_not_trusted(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "journal"
     path.write_text(to_line(FileValue(tmp_path / "knob", "60")))
     path.chmod(mode)
@@ -119,7 +119,7 @@ def test_a_journal_that_others_may_write_is_not_believed(tmp_path: Path, mode: i
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
-def test_a_journal_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
+def test_a_journal_of_another_user_is_not_trusted(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_text("")
     os.chown(path, 65534, 65534)
@@ -128,7 +128,7 @@ def test_a_journal_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "folder"])
-def test_what_is_no_file_is_no_journal(tmp_path: Path, kind: str) -> None:
+def test_a_journal_must_be_a_regular_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "journal"
     if kind == "fifo":
         os.mkfifo(path)
@@ -172,7 +172,7 @@ def test_a_claimed_journal_that_is_taken_away_is_an_error(tmp_path: Path) -> Non
     journal.close()
 
 
-def test_what_is_held_twice_is_released_at_once(tmp_path: Path) -> None:
+def test_an_entry_held_twice_is_released_by_one_release(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal", paths_in(tmp_path))
     journal.append(HELD[:1])
     journal.append(HELD[:1])
@@ -210,14 +210,14 @@ def remount(disk: Path, how: str) -> None:
 
 
 def asked(held: HeldJournal, entry: JournalEntry, operation: str = "hold") -> bytes:
-    """What the guardian answers the loop."""
+    """The guardian's answer to one message of the loop."""
     answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     line = to_line(entry, "release" if operation == "release" else "hold")
     held.take(line.encode(), answers.put)
     return answers.get(timeout=30.0)
 
 
-def test_on_a_full_disk_nothing_new_is_held_and_what_is_there_stays(
+def test_on_a_full_disk_no_new_entry_is_held_and_older_ones_stay(
     small_disk: Path, tmp_path: Path
 ) -> None:
     paths = paths_in(tmp_path)
@@ -241,7 +241,9 @@ def test_on_a_full_disk_nothing_new_is_held_and_what_is_there_stays(
     held.close()
 
 
-def test_what_is_held_is_restored_while_the_disk_is_full(small_disk: Path, tmp_path: Path) -> None:
+def test_held_entries_are_restored_while_the_disk_is_full(
+    small_disk: Path, tmp_path: Path
+) -> None:
     paths, knob = paths_in(tmp_path), tmp_path / "knob"
     held = HeldJournal(Journal(small_disk / "journal", paths), paths)
     assert asked(held, FileValue(knob, "60")) == b"ok"
@@ -253,24 +255,22 @@ def test_what_is_held_is_restored_while_the_disk_is_full(small_disk: Path, tmp_p
     assert Journal(small_disk / "journal", paths).load() == ()
 
 
-def test_what_the_dead_left_is_undone_from_a_read_only_disk(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_journal_on_a_read_only_disk_is_undone(small_disk: Path, tmp_path: Path) -> None:
     paths, knob = paths_in(tmp_path), tmp_path / "knob"
     dead = Journal(small_disk / "journal", paths)
     dead.append((FileValue(knob, "60"),))
     dead.close()
     knob.write_text("90")
     remount(small_disk, "ro")
-    heir = HeldJournal(Journal(small_disk / "journal", paths), paths)
-    assert heir.recover() == (FileValue(knob, "60"),)
+    restarted = HeldJournal(Journal(small_disk / "journal", paths), paths)
+    assert restarted.recover() == (FileValue(knob, "60"),)
     assert knob.read_text() == "60"
-    assert b"Read-only file system" in asked(heir, HELD[0])
-    assert "Read-only file system" in heir.problem
+    assert b"Read-only file system" in asked(restarted, HELD[0])
+    assert "Read-only file system" in restarted.problem
     remount(small_disk, "rw")
-    assert asked(heir, HELD[0]) == b"ok"
+    assert asked(restarted, HELD[0]) == b"ok"
     assert Journal(small_disk / "journal", paths).load() == (HELD[0],), "the old one is undone"
-    heir.close()
+    restarted.close()
 
 
 def test_only_if_asked_to_is_memory_enough(small_disk: Path, tmp_path: Path) -> None:

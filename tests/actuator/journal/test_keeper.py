@@ -182,7 +182,7 @@ def test_when_both_die_the_next_keeper_undoes_it_from_disk(tmp_path: Path) -> No
     assert list(folder.iterdir()) == []
 
 
-def test_what_a_living_owner_or_keeper_holds_is_left_alone(tmp_path: Path) -> None:
+def test_entries_of_a_living_owner_or_keeper_are_left_alone(tmp_path: Path) -> None:
     knob, folder = tmp_path / "knob", tmp_path / "state"
     knob.write_text("99")
     paths = Paths(cgroup=tmp_path)
@@ -201,7 +201,7 @@ def test_what_a_living_owner_or_keeper_holds_is_left_alone(tmp_path: Path) -> No
     assert list(folder.iterdir()) == []
 
 
-def test_what_the_keeper_undid_leaves_no_journal(tmp_path: Path) -> None:
+def test_the_keeper_removes_its_journal_after_undoing_it(tmp_path: Path) -> None:
     (tmp_path / "knob").write_text("60")
     folder = tmp_path / "state"
     _, keeper_pid = start_owner(tmp_path, journal=f"Path({str(folder)!r})")
@@ -210,7 +210,9 @@ def test_what_the_keeper_undid_leaves_no_journal(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_what_cannot_be_undone_is_said_and_stays_noted(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_undone_is_reported_and_stays_in_the_journal(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "state"
     (folder / "knob").mkdir(parents=True)
     (folder / "1.journal").write_text(to_line(FileValue(folder / "knob", "60")) + "\n")

@@ -179,7 +179,7 @@ def test_a_failed_create_leaves_nothing(tmp_path: Path) -> None:
     assert list((paths.cgroup / "memory").iterdir()) == []
 
 
-def test_what_still_holds_files_is_reported_as_not_removable(tmp_path: Path) -> None:
+def test_a_folder_that_still_holds_files_is_reported_as_not_removable(tmp_path: Path) -> None:
     node = detect(fake_node(tmp_path, V1 + V2_BESIDE))
     group = node.group("stallward/1")
     group.create()

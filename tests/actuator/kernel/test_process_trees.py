@@ -112,9 +112,9 @@ def forest_of(*wanted: ProcessesConfig | None, **rest: object) -> Forest:
 
 
 def tree(forest: Forest, place: int) -> ProcessTree:
-    found = forest.trees[place]
-    assert found is not None
-    return found
+    tree = forest.trees[place]
+    assert tree is not None
+    return tree
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float = 5.0) -> bool:

@@ -14,8 +14,8 @@ WANTED = ("read_it", "btf_trace_hit", "outer", "colours", "nothing")
 REAL = Path("/sys/kernel/btf/vmlinux")
 
 
-class Maker:
-    """Types and names, one after the other."""
+class TypeInformation:
+    """Type information made by adding types and names one after the other."""
 
     def __init__(self) -> None:
         self.names = b"\0"
@@ -41,7 +41,7 @@ class Maker:
 
 
 def kernel() -> bytes:
-    m = Maker()
+    m = TypeInformation()
     number = m.add("int", 1, 4, 0x20)
     inner = m.add(
         "", 4, 16, m.name("near"), number, 0, m.name("far"), number, 64, count=2
@@ -77,7 +77,7 @@ def test_functions_tracepoints_fields_and_constants_are_found_by_name() -> None:
     assert btf.enumerator("colours", "GREEN") == 7
 
 
-def test_what_the_kernel_does_not_have_is_none() -> None:
+def test_a_name_that_the_kernel_does_not_have_is_none() -> None:
     btf = open_kernel(kernel())
     assert btf.function("nothing") is None
     assert btf.function("outer") is None
@@ -111,7 +111,7 @@ def test_malformed_type_information_is_an_error_with_its_path(content: bytes, ca
 
 
 def test_a_reference_to_no_type_is_an_error() -> None:
-    m = Maker()
+    m = TypeInformation()
     m.add("read_it", 12, 99)
     with pytest.raises(SensorError, match="no type 99"):
         open_kernel(m.content()).function("read_it")
