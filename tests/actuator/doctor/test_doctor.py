@@ -25,7 +25,7 @@ from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.levers.process.page_advice import why_no_advice
 
 
-def found(diagnosis: Diagnosis, name: str) -> Finding:
+def finding_of(diagnosis: Diagnosis, name: str) -> Finding:
     return next(f for f in diagnosis.findings if f.name == name)
 
 
@@ -45,10 +45,10 @@ def test_a_machine_on_which_nothing_can_be_held_back(bare: Paths) -> None:
     assert diagnosis.kind == "none"
     assert not diagnosis.protectable
     assert "hold background work back" in diagnosis.obstacles[0]
-    assert found(diagnosis, "PSI").state == "missing"
-    assert "psi=1" in found(diagnosis, "PSI").next_step
-    assert found(diagnosis, "swap").state == "degraded"
-    assert found(diagnosis, "CAP_SYS_NICE").state == "degraded"
+    assert finding_of(diagnosis, "PSI").state == "missing"
+    assert "psi=1" in finding_of(diagnosis, "PSI").next_step
+    assert finding_of(diagnosis, "swap").state == "degraded"
+    assert finding_of(diagnosis, "CAP_SYS_NICE").state == "degraded"
 
 
 def test_signals_alone_are_enough_to_hold_work_back(bare: Paths) -> None:
@@ -56,7 +56,7 @@ def test_signals_alone_are_enough_to_hold_work_back(bare: Paths) -> None:
     assert effective_capabilities(bare.proc) == frozenset({"CAP_KILL"})
     diagnosis = examine(bare)
     assert diagnosis.protectable
-    assert found(diagnosis, "stop processes").state == "works"
+    assert finding_of(diagnosis, "stop processes").state == "works"
 
 
 @pytest.mark.parametrize("status", ["CapEff:\tzz\n", "CapEff:\n", "", None])
@@ -67,7 +67,7 @@ def test_rights_that_cannot_be_read_may_be_there_but_are_not_counted_on(
     file.unlink() if status is None else file.write_text(status)
     assert effective_capabilities(bare.proc) is None
     assert may_have("CAP_KILL", bare.proc), "a lever tries it"
-    assert found(examine(bare), "CAP_KILL").state == "degraded"
+    assert finding_of(examine(bare), "CAP_KILL").state == "degraded"
 
 
 def test_a_lever_that_lacks_a_right_says_so(bare: Paths) -> None:
@@ -75,7 +75,7 @@ def test_a_lever_that_lacks_a_right_says_so(bare: Paths) -> None:
     assert why_no_advice(bare.proc) == "process_madvise needs CAP_SYS_NICE"
 
 
-def test_a_kernel_that_takes_what_is_idle_is_named(bare: Paths, tmp_path: Path) -> None:
+def test_a_kernel_that_reclaims_idle_memory_is_named(bare: Paths, tmp_path: Path) -> None:
     paths = replace(bare, sys=tmp_path / "sys")
     assert not any(f.name == "DAMON" for f in examine(paths).findings)
     daemon = paths.sys / "kernel/mm/damon/admin/kdamonds/0"
@@ -88,14 +88,14 @@ def test_a_kernel_that_takes_what_is_idle_is_named(bare: Paths, tmp_path: Path) 
     }.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    said = found(examine(paths), "DAMON")
-    assert said.state == "degraded"
-    assert "were idle for 60 s" in said.why
+    finding = finding_of(examine(paths), "DAMON")
+    assert finding.state == "degraded"
+    assert "were idle for 60 s" in finding.why
     module = paths.sys / "module/damon_reclaim/parameters"
     module.mkdir(parents=True)
     (module / "enabled").write_text("Y\n")
     (module / "min_age").write_text("30000000\n")
-    assert "were idle for 30 s" in found(examine(paths), "DAMON").why, "the soonest counts"
+    assert "were idle for 30 s" in finding_of(examine(paths), "DAMON").why, "the soonest counts"
     (module / "enabled").write_text("N\n")
     for file, text in ((scheme / "action", "stat\n"), (daemon / "state", "off\n")):
         before = file.read_text()
@@ -109,7 +109,7 @@ def test_daemons_that_kill_what_we_pause_are_named(bare: Paths) -> None:
         (bare.proc / str(pid)).mkdir()
         (bare.proc / str(pid) / "comm").write_text(f"{name}\n")
     assert other_daemons(bare) == ((7, "earlyoom"), (9, "systemd-oomd"))
-    finding = found(examine(bare), "systemd-oomd")
+    finding = finding_of(examine(bare), "systemd-oomd")
     assert finding.state == "degraded"
     assert "process 9" in finding.why
     assert finding.next_step
@@ -133,7 +133,7 @@ def test_a_configuration_is_looked_at_and_nothing_is_changed(tmp_path: Path) -> 
     diagnosis = examine(asked.node.paths, asked)
     assert diagnosis.kind == "none"
     assert diagnosis.protectable, diagnosis.obstacles
-    assert found(diagnosis, "pause:a").state == "works"
+    assert finding_of(diagnosis, "pause:a").state == "works"
     assert not asked.journal.path.exists()
     assert not (tmp_path / "run").exists()
 
@@ -154,7 +154,7 @@ def test_a_group_that_is_not_there_is_an_obstacle(tmp_path: Path) -> None:
 def test_a_leftover_journal_is_reported(bare: Paths, tmp_path: Path) -> None:
     asked = config(tmp_path, node=NodeConfig(zone="/", proc=bare.proc, cgroup=bare.cgroup))
     asked.journal.path.write_text("something\n")
-    assert found(examine(bare, asked), "journal").state == "degraded"
+    assert finding_of(examine(bare, asked), "journal").state == "degraded"
 
 
 def test_this_machine_is_of_one_of_three_kinds() -> None:

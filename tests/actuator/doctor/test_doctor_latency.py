@@ -55,17 +55,17 @@ def endpoint() -> Iterator[str]:
 
 
 def tried(config: LatencyConfig) -> Finding:
-    found = try_latency(config)
-    assert found is not None
-    assert found.area == "signal"
-    assert bool(found.next_step) == (found.state != "works"), "what is wrong can be put right"
-    return found
+    finding = try_latency(config)
+    assert finding is not None
+    assert finding.area == "signal"
+    assert bool(finding.next_step) == (finding.state != "works"), "every problem has a next step"
+    return finding
 
 
 def test_a_histogram_that_is_there_works(endpoint: str) -> None:
-    found = tried(PrometheusLatency(url=f"{endpoint}/metrics", metric="t_seconds"))
-    assert found.state == "works"
-    assert endpoint in found.name
+    finding = tried(PrometheusLatency(url=f"{endpoint}/metrics", metric="t_seconds"))
+    assert finding.state == "works"
+    assert endpoint in finding.name
 
 
 @pytest.mark.parametrize(
@@ -77,40 +77,40 @@ def test_a_histogram_that_is_there_works(endpoint: str) -> None:
         ("/elsewhere", "t_seconds", "status 404", "correct [latency] url"),
     ],
 )
-def test_what_an_endpoint_does_not_have(
+def test_an_endpoint_without_the_histogram_names_its_lack(
     endpoint: str, path: str, metric: str, why: str, step: str
 ) -> None:
-    found = tried(PrometheusLatency(url=endpoint + path, metric=metric))
-    assert found.state == "degraded"
-    assert why in found.why
-    assert step in found.next_step
+    finding = tried(PrometheusLatency(url=endpoint + path, metric=metric))
+    assert finding.state == "degraded"
+    assert why in finding.why
+    assert step in finding.next_step
 
 
-def test_nobody_listens_or_answers() -> None:
+def test_an_endpoint_that_refuses_or_is_silent_is_named() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/metrics"
         assert "refuses" in tried(PrometheusLatency(url=url, metric="t")).why
         silent.listen()
-        found = tried(PrometheusLatency(url=url, metric="t", timeout_s=0.1))
-    assert found.why == "does not answer within 0.1 s"
+        finding = tried(PrometheusLatency(url=url, metric="t", timeout_s=0.1))
+    assert finding.why == "does not answer within 0.1 s"
 
 
 def test_a_port_that_is_free_and_one_that_is_not(tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
         config = StatsdLatency(metric="t", listen=f"127.0.0.1:{other.getsockname()[1]}")
-        found = tried(config)
-        assert found.state == "degraded"
-        assert "another program listens" in found.why
-        assert str(config.address.port) in found.next_step
+        finding = tried(config)
+        assert finding.state == "degraded"
+        assert "another program listens" in finding.why
+        assert str(config.address.port) in finding.next_step
     assert tried(config).state == "works"
-    assert tried(config).state == "works", "it was let go"
+    assert tried(config).state == "works", "the port was released"
     foreign = StatsdLatency(metric="t", listen="192.0.2.1:8125", allow_remote=True)
     assert "cannot listen" in tried(foreign).why
 
 
-def test_a_path_is_looked_at_and_nothing_is_made(tmp_path: Path) -> None:
+def test_a_socket_path_is_checked_and_nothing_is_made(tmp_path: Path) -> None:
     path = tmp_path / "statsd.sock"
     assert tried(StatsdLatency(metric="t", listen=str(path))).state == "works"
     assert list(tmp_path.iterdir()) == []
@@ -121,14 +121,14 @@ def test_a_path_is_looked_at_and_nothing_is_made(tmp_path: Path) -> None:
     assert "cannot make" in tried(lost).why
 
 
-def test_what_cannot_be_tried() -> None:
+def test_sources_that_cannot_be_tried() -> None:
     assert tried(GrpcLatency()).state == "works"
     assert try_latency(None) is None
     assert try_latency(LinesLatency(path=Path("/nowhere"))) is None
 
 
 def config(tmp_path: Path, latency: LatencyConfig) -> DaemonConfig:
-    """A node of this machine's processes without stalls to be seen."""
+    """A node made of this machine's processes, on which no stall can be seen."""
     proc = tmp_path / "proc"
     if not proc.exists():
         proc.mkdir()

@@ -153,7 +153,7 @@ def test_a_selector_is_read_as_in_promql() -> None:
     ["", "9", "x{", "x}", "x{a}", "x{a=b}", 'x{a="b"', 'x{a="b" c="d"}', 'x{a="b"}y', 'x{,a="b"}',
      'x{a=~"("}', 'x{le="1"}'],
 )  # fmt: skip
-def test_what_is_no_selector_is_refused(text: str) -> None:
+def test_an_invalid_selector_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_selector(text)
 

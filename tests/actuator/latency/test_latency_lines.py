@@ -89,7 +89,7 @@ def test_the_last_second_is_summed_up(tmp_path: Path) -> None:
     source.close()
 
 
-def test_what_was_there_before_is_history(tmp_path: Path) -> None:
+def test_lines_written_before_the_start_are_not_counted(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("1\n2\n")
     source = LineSource(path, MS)
@@ -174,7 +174,7 @@ def test_a_fifo_is_read_without_a_writer_and_across_writers(tmp_path: Path) -> N
     source.close()
 
 
-def test_what_cannot_be_tailed_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_tailed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SensorError, match="neither a file nor a FIFO"):
         LineSource(tmp_path, MS)
     with pytest.raises(SensorError, match="neither a file nor a FIFO"):

@@ -98,9 +98,9 @@ def latest(client: ActuatorClient) -> LatencySample | None:
 
 
 def source_of(client: ActuatorClient) -> LatencyInfo:
-    found = client.status().latency
-    assert found is not None
-    return found
+    latency = client.status().latency
+    assert latency is not None
+    return latency
 
 
 def completed(client: ActuatorClient) -> int:
@@ -109,7 +109,7 @@ def completed(client: ActuatorClient) -> int:
 
 
 def hear(client: ActuatorClient, heard: threading.Event) -> None:
-    """Sets ``heard`` at the first tick that knows latencies."""
+    """Set ``heard`` at the first tick with a latency."""
     for watched in client.watch():
         if watched.record.sample.latency is not None:
             heard.set()
@@ -142,7 +142,7 @@ class Application(ThreadingHTTPServer):
         self._thread.start()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """The scraper had gone: nothing to be printed."""
+        """Print nothing: the scraper has closed the connection."""
 
     def stop(self) -> None:
         self.shutdown()
@@ -308,8 +308,8 @@ def test_metrics_are_served_while_clients_go_wrong(
         for connection in idle:
             connection.close()
         assert wait_for(lambda: read()["stallward_ticks_total"] > 5)
-        found = read()
-        assert found['stallward_refused_calls_total{code="FAILED_PRECONDITION"}'] == 1
+        values = read()
+        assert values['stallward_refused_calls_total{code="FAILED_PRECONDITION"}'] == 1
         up = 'stallward_latency_source_up{source="grpc"}'
         assert wait_for(lambda: read().get(up) == 0)
         client.report([[Reported(latency_ms=4.0)] * 20])

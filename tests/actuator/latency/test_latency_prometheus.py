@@ -54,7 +54,7 @@ def page(*counts: float, name: str = "t_seconds", labels: str = "", total: float
 
 
 @pytest.mark.parametrize("generate", [generate_latest, generate_openmetrics])
-def test_what_the_official_library_writes_is_read(
+def test_pages_of_the_official_library_are_read(
     generate: Callable[[CollectorRegistry], bytes],
 ) -> None:
     registry = CollectorRegistry()
@@ -62,9 +62,9 @@ def test_what_the_official_library_writes_is_read(
     odd = 'a"b\\c\nd}e,f='
     for value in (0.001, 0.02, 0.03, 0.2, 7.0):
         histogram.labels(odd).observe(value)
-    found = parse(generate(registry))
-    assert (found.malformed, len(found.series)) == (0, 1)
-    ((labels, series),) = found.series.items()
+    parsed = parse(generate(registry))
+    assert (parsed.malformed, len(parsed.series)) == (0, 1)
+    ((labels, series),) = parsed.series.items()
     assert labels == (("path", odd),)
     assert series.buckets == {0.005: 1, 0.01: 1, 0.05: 3, 0.1: 3, 0.5: 4, math.inf: 5}
     assert series.total == pytest.approx(7.251)
@@ -118,12 +118,12 @@ def test_the_official_parser_agrees_on_every_bucket() -> None:
 )  # fmt: skip
 def test_odd_lines_are_read_or_counted(line: str, malformed: int) -> None:
     good = 't_seconds_bucket{le="0.5"} 2\nt_seconds_bucket{le="+Inf"} 3\n'
-    found = parse(f"{line}\n{good}")
-    assert found.malformed == malformed
-    assert found.series[()].buckets.items() >= {0.5: 2.0, math.inf: 3.0}.items()
+    parsed = parse(f"{line}\n{good}")
+    assert parsed.malformed == malformed
+    assert parsed.series[()].buckets.items() >= {0.5: 2.0, math.inf: 3.0}.items()
 
 
-def test_what_is_no_histogram_is_none() -> None:
+def test_a_page_without_a_histogram_has_no_series() -> None:
     for body in ("", "other 1\n", 't_seconds{quantile="0.9"} 1\n', 't_seconds_bucket{le="1"} 1\n'):
         assert parse(body).series == {}
     assert parse('t_seconds_bucket{le="+Inf"} 1\n').series == {}
@@ -134,10 +134,10 @@ def test_what_is_no_histogram_is_none() -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_hostile_pages_never_raise(noise: bytes) -> None:
-    found = parse(b"t_seconds_bucket" + noise + b"\n" + page(1, 2).encode() + noise)
+    parsed = parse(b"t_seconds_bucket" + noise + b"\n" + page(1, 2).encode() + noise)
     increase = HistogramIncrease(1e3)
-    increase.take(found, 0.0)
-    increase.take(found, 0.1)
+    increase.take(parsed, 0.0)
+    increase.take(parsed, 0.1)
 
 
 @settings(max_examples=40, deadline=None)
@@ -146,10 +146,10 @@ def test_hostile_pages_never_raise(noise: bytes) -> None:
     st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.floats(0.0, 1.0)), max_size=40),
     st.booleans(),
 )
-def test_the_increase_is_what_was_observed_in_between(
+def test_the_increase_holds_exactly_the_values_observed_in_between(
     before: list[tuple[str, float]], after: list[tuple[str, float]], restarted: bool
 ) -> None:
-    """Also over label values that appear, and a restart of the application."""
+    """Label values that appear and a restart of the application do not change that."""
 
     def observed(*parts: list[tuple[str, float]]) -> bytes:
         registry = CollectorRegistry()
@@ -164,24 +164,24 @@ def test_the_increase_is_what_was_observed_in_between(
 
     increase = HistogramIncrease(1e3)
     assert increase.take(parse(observed(before)), 0.0) is None
-    found = increase.take(parse(observed(after) if restarted else observed(before, after)), 0.5)
-    assert found is not None
+    delta = increase.take(parse(observed(after) if restarted else observed(before, after)), 0.5)
+    assert delta is not None
     total_ms = 1e3 * sum(value for _, value in after)
-    assert sum(span[2] for span in found.spans) == len(after)
+    assert sum(span[2] for span in delta.spans) == len(after)
     if total_ms > 0.001:
-        assert found.total_ms == pytest.approx(total_ms, abs=1e-3)
-    for low, high, _ in found.spans:
+        assert delta.total_ms == pytest.approx(total_ms, abs=1e-3)
+    for low, high, _ in delta.spans:
         assert 0.0 <= low <= high <= 500.0
 
 
 def test_a_restart_that_shows_counts_everything_since() -> None:
     increase = HistogramIncrease(1e3)
     increase.take(parse(page(50, 80, 100, total=1.0)), 0.0)
-    found = increase.take(parse(page(1, 3, 4, total=0.06)), 0.5)
-    assert found == Increase(((0.0, 10.0, 1.0), (10.0, 20.0, 2.0), (20.0, 20.0, 1.0)), 60.0)
+    delta = increase.take(parse(page(1, 3, 4, total=0.06)), 0.5)
+    assert delta == Increase(((0.0, 10.0, 1.0), (10.0, 20.0, 2.0), (20.0, 20.0, 1.0)), 60.0)
 
 
-def test_series_are_told_apart_and_summed() -> None:
+def test_selected_series_are_summed_and_others_left_out() -> None:
     selector = parse_selector('t_seconds{code=~"2..",zone!="x"}')
     parser, increase = HistogramParser(selector), HistogramIncrease(1e3)
 
@@ -191,10 +191,10 @@ def test_series_are_told_apart_and_summed() -> None:
         return "".join(pages).encode()
 
     assert increase.take(parser.parse(body(1, 1, 1, 1)), 0.0) is None
-    found = increase.take(parser.parse(body(4, 3, 99, 99)), 0.5)
-    assert found is not None
-    assert found.spans == ((0.0, 10.0, 5.0),)
-    assert found.total_ms == 25.0, "without a sum that grows, the middle of the bucket"
+    delta = increase.take(parser.parse(body(4, 3, 99, 99)), 0.5)
+    assert delta is not None
+    assert delta.spans == ((0.0, 10.0, 5.0),)
+    assert delta.total_ms == 25.0, "without a sum that grows, the middle of the bucket"
 
 
 def test_a_series_that_was_gone_is_not_counted_again() -> None:
@@ -202,17 +202,17 @@ def test_a_series_that_was_gone_is_not_counted_again() -> None:
     both = page(10, 10, labels='a="1"') + page(10, 10, labels='a="2"')
     increase.take(parse(both), 0.0)
     increase.take(parse(page(10, 10, labels='a="1"')), 0.3)
-    found = increase.take(parse(both), 0.6)
-    assert found == Increase((), 0.0)
+    delta = increase.take(parse(both), 0.6)
+    assert delta == Increase((), 0.0)
 
 
-def test_old_news_is_none() -> None:
+def test_an_increase_over_too_long_a_time_is_none() -> None:
     increase = HistogramIncrease(1e3, recent_s=5.0)
     increase.take(parse(page(1, 1)), 0.0)
     assert increase.take(parse(page(9, 9)), 6.0) is None
-    found = increase.take(parse(page(10, 10)), 6.3)
-    assert found is not None
-    assert found.spans == ((0.0, 10.0, 1.0),)
+    delta = increase.take(parse(page(10, 10)), 6.3)
+    assert delta is not None
+    assert delta.spans == ((0.0, 10.0, 1.0),)
 
 
 class Endpoint:

@@ -25,20 +25,20 @@ WANTED = StatsdFilter(metric=b"app.latency", unit_ms=1e3)
 
 
 def taken(datagram: bytes, wanted: StatsdFilter = WANTED) -> tuple[list[tuple[float, float]], int]:
-    found: list[tuple[float, float]] = []
+    latencies: list[tuple[float, float]] = []
 
     def add(value: float, weight: float) -> bool:
         if value < 0.0:
             return False
-        found.append((value, weight))
+        latencies.append((value, weight))
         return True
 
     malformed = take_datagram(datagram, wanted, add)
-    return found, malformed
+    return latencies, malformed
 
 
 @pytest.mark.parametrize(
-    ("datagram", "found", "malformed"),
+    ("datagram", "latencies", "malformed"),
     [
         (b"app.latency:12.5|ms", [(12.5, 1.0)], 0),
         (b"app.latency:12.5|ms\n", [(12.5, 1.0)], 0),
@@ -65,8 +65,8 @@ def taken(datagram: bytes, wanted: StatsdFilter = WANTED) -> tuple[list[tuple[fl
         (b"", [], 0),
     ],
 )
-def test_lines(datagram: bytes, found: list[tuple[float, float]], malformed: int) -> None:
-    assert taken(datagram) == (found, malformed)
+def test_lines(datagram: bytes, latencies: list[tuple[float, float]], malformed: int) -> None:
+    assert taken(datagram) == (latencies, malformed)
 
 
 def test_tags_must_all_be_there() -> None:
@@ -86,7 +86,7 @@ def test_hostile_datagrams_never_raise(noise: bytes) -> None:
 def receiving(
     address: Address,
 ) -> Iterator[tuple[Callable[[], None], ChannelSource]]:
-    """A receiver and the loop's side of it; the first takes what has arrived."""
+    """A receiver and the loop's side of it; stepping the receiver takes in what has arrived."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     life_read, life_write = os.pipe()
     receiver = StatsdReceiver(
@@ -157,7 +157,7 @@ def test_a_unix_socket_takes_the_place_of_an_abandoned_one(tmp_path: Path) -> No
     assert not Path(address.path).exists()
 
 
-def test_what_is_no_socket_stays(tmp_path: Path) -> None:
+def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("x")
     with receiving(Address(path=str(path))) as (step, source):

@@ -143,7 +143,7 @@ def test_hostile_messages_leave_a_source_silent_or_sane(message: bytes) -> None:
             assert 0.0 <= sample.p95_ms <= sample.max_ms
 
 
-def test_what_is_fed_arrives(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_latencies_that_are_fed_arrive(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     source, feed = listening(ours), LatencyFeed(theirs)
     with pytest.raises(SensorError, match="has not reported yet"):
@@ -161,7 +161,9 @@ def test_what_is_fed_arrives(ends: tuple[socket.socket, socket.socket]) -> None:
     assert source.fault == ""
 
 
-def test_absence_has_its_reason_and_ends(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_an_absent_latency_has_its_reason_until_it_comes_back(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     ours, theirs = ends
     source, feed = listening(ours), LatencyFeed(theirs)
     feed.fault("refuses the connection")
@@ -177,7 +179,9 @@ def test_absence_has_its_reason_and_ends(ends: tuple[socket.socket, socket.socke
         source.read(time.monotonic() + 2.0)
 
 
-def test_what_waited_in_the_socket_is_not_new(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_latencies_that_waited_in_the_socket_keep_their_time(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     ours, theirs = ends
     now_s = time.monotonic()
     spans = np.array([(900.0, 900.0, 1.0)]).tobytes()

@@ -84,7 +84,7 @@ def test_too_many_streams_and_too_large_messages_are_refused_and_counted(
     assert source.read().completed == MAX_STREAMS
 
 
-def test_nobody_reporting_is_absence(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_without_reports_the_latency_is_absent(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     reports = LatencyReports(LatencyFeed(theirs))
     source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
@@ -118,7 +118,7 @@ def test_a_client_that_comes_and_goes_between_two_reads_is_heard(
         source.read()
 
 
-def test_a_client_of_long_ago_is_not_heard(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_report_of_long_ago_does_not_count(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     feed = LatencyFeed(theirs)
     feed.add(5.0)
@@ -129,7 +129,7 @@ def test_a_client_of_long_ago_is_not_heard(ends: tuple[socket.socket, socket.soc
         source.read(time.monotonic() + 2.0)
 
 
-def test_requests_of_before_a_silence_do_not_hide_it(
+def test_requests_before_a_silence_do_not_hide_it(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends

@@ -243,7 +243,7 @@ def test_reasons_of_all_kinds_have_few_labels(kind: int, rule: int, wish: int) -
     assert len(guard_rule(change) or "") < 20
 
 
-def test_a_fallback_without_a_fault_is_counted_as_another() -> None:
+def test_a_fallback_without_a_fault_is_counted_as_other() -> None:
     assert fallback_reason(pb.TickRecord(fallback=True)) == "other"
 
 
