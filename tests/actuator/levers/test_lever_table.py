@@ -1,4 +1,4 @@
-"""The table of levers covers what there is, and the page made of it is current."""
+"""The table of levers is complete, and the page generated from it is current."""
 
 from __future__ import annotations
 

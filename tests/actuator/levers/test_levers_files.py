@@ -103,7 +103,7 @@ def first_paused(granted: DesiredState) -> bool:
 
 
 def look_at_all(levers: LeverSet, state: DesiredState) -> list[LeverResult]:
-    """So many ticks that every lever has had its turn to look."""
+    """Run as many ticks as it takes until every lever has looked at its setting."""
     return [result for _ in range(20) for result in levers.apply(state)]
 
 
@@ -186,7 +186,7 @@ def test_dirty_shares_are_scaled_to_a_sandbox_but_not_to_the_machine(node: FakeN
     assert (node.vm("dirty_ratio"), node.vm("dirty_background_ratio")) == ("100", "2")
 
 
-def test_of_a_pair_the_member_in_force_is_saved(node: FakeNode) -> None:
+def test_the_setting_in_force_of_a_pair_is_saved(node: FakeNode) -> None:
     (node.paths.proc / "sys/vm/dirty_bytes").write_text("5000000")
     (node.paths.proc / "sys/vm/dirty_ratio").write_text("0")
     levers = node.lever_set()
@@ -215,8 +215,8 @@ def test_a_knob_that_is_not_there_is_a_result_and_tried_again_later(node: FakeNo
 
 
 def test_a_v2_node_says_that_groups_have_no_swappiness(node: FakeNode) -> None:
-    said = any("protected_swappiness" in reason for reason in node.lever_set().missing())
-    assert said == (node.zone.hierarchy.kind == "v2")
+    reported = any("protected_swappiness" in reason for reason in node.lever_set().missing())
+    assert reported == (node.zone.hierarchy.kind == "v2")
 
 
 def test_a_journal_that_refuses_keeps_the_change_from_being_made(node: FakeNode) -> None:
@@ -280,7 +280,9 @@ def test_a_group_is_never_given_more_than_it_had(node: FakeNode) -> None:
     assert limit_file(node.slots[0]).read_text() == str(70 * MIB)
 
 
-def test_what_does_not_freeze_in_time_is_thawed_and_left_for_a_while(node: FakeNode) -> None:
+def test_a_group_that_does_not_freeze_in_time_is_thawed_and_left_for_a_while(
+    node: FakeNode,
+) -> None:
     slot = node.slots[0]
     assert slot.unified_dir is not None
     freeze, events = slot.unified_dir / "cgroup.freeze", slot.unified_dir / "cgroup.events"
@@ -316,7 +318,7 @@ def test_groups_that_vanish_are_results_not_exceptions(node: FakeNode) -> None:
     levers.restore()
 
 
-def test_what_others_set_meanwhile_is_left_as_it_is(node: FakeNode) -> None:
+def test_a_setting_of_another_program_is_left_as_it_is(node: FakeNode) -> None:
     slot, vm = node.slots[0], node.paths.proc / "sys/vm"
     state = DesiredState(
         slots=(SlotDesire(limit_bytes=80 * MIB),),
@@ -343,7 +345,7 @@ def test_what_others_set_meanwhile_is_left_as_it_is(node: FakeNode) -> None:
     assert (node.vm("swappiness"), node.vm("dirty_ratio")) == ("10", "33")
 
 
-def test_a_limit_that_others_set_is_not_changed_while_they_want_it(node: FakeNode) -> None:
+def test_a_limit_of_another_program_is_not_changed_meanwhile(node: FakeNode) -> None:
     levers = node.lever_set()
     levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=80 * MIB),)))
     settle(levers, 0)
@@ -354,7 +356,7 @@ def test_a_limit_that_others_set_is_not_changed_while_they_want_it(node: FakeNod
     levers.restore()
 
 
-def test_what_others_freeze_is_theirs_to_thaw(node: FakeNode) -> None:
+def test_a_group_frozen_by_another_program_is_not_thawed(node: FakeNode) -> None:
     assert node.slots[0].unified_dir is not None
     freeze = node.slots[0].unified_dir / "cgroup.freeze"
     freeze.write_text("1")
@@ -374,7 +376,7 @@ def test_what_others_freeze_is_theirs_to_thaw(node: FakeNode) -> None:
     assert levers.held() == ()
 
 
-def test_a_pause_that_others_end_is_not_made_again_at_once(node: FakeNode) -> None:
+def test_a_pause_ended_by_another_program_is_not_repeated_at_once(node: FakeNode) -> None:
     assert node.slots[0].unified_dir is not None
     freeze = node.slots[0].unified_dir / "cgroup.freeze"
     levers, state = node.lever_set(), DesiredState(slots=(SlotDesire(paused=True),))
@@ -386,8 +388,8 @@ def test_a_pause_that_others_end_is_not_made_again_at_once(node: FakeNode) -> No
     assert look_at_all(levers, state) == []
     assert freeze.read_text() == "0"
     assert levers.foreign_total == 1
-    (told,) = levers.states()
-    assert (told.lever, told.value, told.foreign) == ("pause:bg0", "0", True)
+    (reported,) = levers.states()
+    assert (reported.lever, reported.value, reported.foreign) == ("pause:bg0", "0", True)
     levers.apply(RELEASED)
     assert levers.states() == ()
     levers.apply(state)

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.live
 
 
 class Site:
-    """An application and a slot, in every hierarchy there is."""
+    """An application and a slot with a group in every hierarchy of this machine."""
 
     def __init__(self) -> None:
         self.hierarchy = require(Paths())
@@ -130,8 +130,8 @@ def test_cpu_weight_and_quota(site: Site) -> None:
     ]
     assert site.v1("cpu", "cpu.shares") == "10\n"
     assert site.v1("cpu", "cpu.cfs_quota_us") == "25000\n"
-    told = {state.lever: state.value for state in site.levers.states()}
-    assert told == {"cpu_weight:bg": "10", "cpu_max:bg": "25000"}
+    reported = {state.lever: state.value for state in site.levers.states()}
+    assert reported == {"cpu_weight:bg": "10", "cpu_max:bg": "25000"}
     assert site.sent == []
     site.levers.apply(RELEASED)
     assert (site.v1("cpu", "cpu.shares"), site.v1("cpu", "cpu.cfs_quota_us")) == before
@@ -253,8 +253,8 @@ def test_the_v1_freezer_takes_over_where_there_is_no_v2_one(site: Site) -> None:
     site.start("")
     hierarchy = replace(site.hierarchy, unified_root=None)
     group = replace(site.slot, hierarchy=hierarchy)
-    found, missing = find_freezer(group)
-    assert (found is not None, missing) == (True, "")
+    freezer, missing = find_freezer(group)
+    assert (freezer is not None, missing) == (True, "")
     sent: list[JournalEntry] = []
     lever = PauseLever(group, Originals(sent.append), lambda s: s.slot(0).paused)
     assert all(r.ok for r in lever.apply(one(paused=True), 0.0))
@@ -289,7 +289,7 @@ def test_a_read_only_file_is_a_reason_and_not_a_change(site: Site, tmp_path: Pat
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_node_tells_in_its_sample_what_is_moved(
+def test_a_sample_lists_the_levers_that_are_moved(
     site: Site, tmp_path: Path, dry_run: bool
 ) -> None:
     config = DaemonConfig(

@@ -209,7 +209,7 @@ assert libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(96 << 20)) == 0
 """
 
 
-def test_what_cannot_be_reclaimed_is_reported_and_can_be_released(box: Box) -> None:
+def test_a_limit_that_cannot_be_reached_is_reported_and_can_be_released(box: Box) -> None:
     if box.hierarchy.kind == "v2":
         pytest.skip("memory.high takes any value; only v1 refuses with EBUSY")
     box.start(LOCKED)
@@ -257,7 +257,7 @@ def test_one_process_is_stopped_continued_and_terminated(box: Box) -> None:
     assert process.wait(5) == -15
 
 
-def test_a_process_that_somebody_else_continues_is_left_to_them(box: Box) -> None:
+def test_a_process_that_another_program_continues_is_left_alone(box: Box) -> None:
     process = box.start("")
     ticks = start_time_ticks(Path("/proc"), process.pid)
     assert ticks is not None

@@ -130,8 +130,8 @@ class FakeNode:
     def file(self, name: str, group: Cgroup | None = None) -> Path:
         controllers = [""] if self.kind == "v2" else list(V1_FILES)
         name_of_group = (group or self.slot).name
-        found = [self.paths.cgroup / c / name_of_group / name for c in controllers]
-        return next(path for path in found if path.exists() or path.is_symlink())
+        candidates = [self.paths.cgroup / c / name_of_group / name for c in controllers]
+        return next(path for path in candidates if path.exists() or path.is_symlink())
 
     def apply(self, state: DesiredState) -> list[LeverResult]:
         """Apply and wait for the threads."""
@@ -222,7 +222,7 @@ def test_memory_low_protects_the_application_on_v2_only(node: FakeNode) -> None:
         ("hybrid", DesiredState(protected_low_bytes=1), "v1 has no memory.low"),
     ],
 )
-def test_what_a_kind_of_node_lacks_is_said_once_when_it_is_wished(
+def test_a_lever_that_a_kind_of_node_lacks_is_refused_once(
     tmp_path: Path, kind: str, wish: DesiredState, reason: str
 ) -> None:
     node = FakeNode(tmp_path, kind)
@@ -300,7 +300,7 @@ def test_a_dry_run_says_everything_and_changes_nothing(node: FakeNode) -> None:
     assert not node.levers.anything_held()
 
 
-def test_the_kernel_is_believed_not_the_writer(tmp_path: Path) -> None:
+def test_a_value_counts_as_set_when_it_is_read_back(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "v2")
     node.file("cpu.weight").unlink()
     # A file of the kernel that takes the value but reads back as something else.
@@ -318,7 +318,7 @@ def test_the_kernel_is_believed_not_the_writer(tmp_path: Path) -> None:
         Path("/proc/self/comm").write_text(comm)
 
 
-def test_what_the_kernel_made_of_a_value_is_reported_held_and_put_back(tmp_path: Path) -> None:
+def test_a_value_that_the_kernel_changed_is_reported_held_and_put_back(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "v2")
     folder = tmp_path / "cg" / node.slot.name
     comm = Path("/proc/self/comm").read_text().strip()
@@ -355,16 +355,16 @@ def test_a_write_that_blocks_holds_up_neither_a_tick_nor_restoring(node: FakeNod
     name = "memory.high" if node.kind == "v2" else "memory.limit_in_bytes"
     path = node.file(name)
     path.unlink()
-    os.mkfifo(path)  # opening it waits for somebody to read
+    os.mkfifo(path)  # opening it waits for a reader
     state = replace(one(limit_bytes=60 * MIB, cpu_weight=50), tuning=Tuning(swappiness=90))
     ended = threading.Event()
 
-    def let_go() -> None:
+    def open_for_reading() -> None:
         while not ended.wait(0.01):
             fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
             os.close(fd)
 
-    helper = threading.Thread(target=let_go)
+    helper = threading.Thread(target=open_for_reading)
     try:
         started = time.monotonic()
         node.levers.apply(state)
@@ -389,7 +389,7 @@ def test_a_write_that_blocks_holds_up_neither_a_tick_nor_restoring(node: FakeNod
         helper.join()
 
 
-def test_a_foreign_change_is_seen_counted_left_and_ends_with_another_wish(node: FakeNode) -> None:
+def test_a_foreign_change_is_counted_and_left_alone_until_another_wish(node: FakeNode) -> None:
     name, ours = ("cpu.weight", "50") if node.kind == "v2" else ("cpu.shares", "512")
     node.apply(one(cpu_weight=50))
     node.file(name).write_text("77")

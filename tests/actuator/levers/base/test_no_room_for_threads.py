@@ -24,7 +24,8 @@ from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState, Tuning
 
-# A loop that has lost its guardian: what it would undo, once refused, then told.
+# A loop that has lost its guardian restores by itself. Its list of entries fails once, or no
+# thread can be started.
 ORPHAN = """
 import sys, threading
 from pathlib import Path
@@ -83,7 +84,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> NoThreads:
     return refusing
 
 
-def test_what_is_to_be_undone_is_undone_by_the_only_thread(
+def test_without_room_for_threads_the_caller_undoes_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_threads(monkeypatch)
@@ -159,7 +160,7 @@ def test_a_wish_waits_for_a_thread(full: NoThreads) -> None:
     slow.stop()
 
 
-def test_what_is_waited_for_needs_no_thread(full: NoThreads) -> None:
+def test_work_that_is_waited_for_needs_no_thread(full: NoThreads) -> None:
     done: list[str] = []
     slow = Worker("lever", partial(counted, done))
     slow.ask("original")

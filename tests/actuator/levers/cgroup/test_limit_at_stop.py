@@ -1,4 +1,4 @@
-"""A memory limit that is being written when the loop stops, and reclaim's limit of a moment."""
+"""A memory limit that is being written when the loop stops, and the short limit of reclaim."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNREACHED = str(308 * MIB)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowFile(LimitFile):
-    """Takes one limit only when the test lets it, as v1 does where there is much to reclaim."""
+    """A file that blocks on one limit until the test releases it, as v1 does while it reclaims."""
 
     begun: threading.Event = field(default_factory=threading.Event)
     reached: threading.Event = field(default_factory=threading.Event)
@@ -97,7 +97,7 @@ def slot(tmp_path: Path) -> Slot:
     return Slot(tmp_path)
 
 
-def test_a_write_of_our_own_under_way_at_the_stop_is_nobody_elses_limit(slot: Slot) -> None:
+def test_an_own_write_under_way_at_the_stop_is_no_foreign_change(slot: Slot) -> None:
     results = slot.stop_in_a_write()
     try:
         assert [result.error for result in results if not result.ok] == []
@@ -136,7 +136,7 @@ def test_an_original_that_is_refused_stays_held(
     assert slot.limit.foreign_total == 0
 
 
-def test_reclaims_limit_of_a_moment_is_no_original(slot: Slot) -> None:
+def test_the_short_limit_of_reclaim_is_no_original(slot: Slot) -> None:
     with slot.lock:  # as reclaim does between setting it and taking it back
         slot.limit_file.write_text(str(320 * MIB))
         slot.wish_for(340 * MIB)
@@ -155,7 +155,7 @@ def evict(slot: Slot, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, st
     slot.reclaim.apply(DesiredState(slots=(SlotDesire(reclaim_to_bytes=int(UNREACHED)),)), 1.0)
 
 
-def test_reclaims_limit_under_way_at_the_stop_is_held(
+def test_a_short_limit_under_way_at_the_stop_is_held(
     slot: Slot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(_path: Path, value: str) -> None:
@@ -175,7 +175,7 @@ def test_reclaims_limit_under_way_at_the_stop_is_held(
     assert not slot.touched[slot.original]
 
 
-def test_a_limit_of_a_moment_that_is_not_taken_back_is_held_until_it_is(
+def test_a_short_limit_is_held_until_it_is_taken_back(
     slot: Slot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(path: Path, value: str) -> None:
@@ -200,7 +200,7 @@ def test_a_limit_of_a_moment_that_is_not_taken_back_is_held_until_it_is(
     assert not slot.touched[slot.original]
 
 
-def test_a_limit_of_a_moment_that_is_refused_holds_nothing(
+def test_a_short_limit_that_is_refused_holds_nothing(
     slot: Slot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(path: Path, value: str) -> None:

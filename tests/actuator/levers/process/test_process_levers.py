@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 
 class Children:
-    """A program and what it has forked."""
+    """A program and the children that it has forked."""
 
     def __init__(self, folder: Path, code: str = PROGRAM) -> None:
         self.folder = folder
@@ -99,8 +99,8 @@ def family(tmp_path: Path) -> Iterator[Children]:
     made.close()
 
 
-class Held:
-    """A lever on the threads of a family, and what it sent to the journal."""
+class ThreadSetting:
+    """A lever on the threads of a family, and the entries that it sent to the journal."""
 
     def __init__(
         self, family: Children, what: str, folder: Path | None, members: Members | None = None
@@ -148,7 +148,7 @@ def nice(value: int | None) -> DesiredState:
 def test_every_thread_gets_its_own_nice_value_back(family: Children, in_group: bool) -> None:
     second = thread_ids(PROC, family.process.pid)[1]
     os.setpriority(os.PRIO_PROCESS, second, 12)
-    held = Held(family, NICE, family.folder if in_group else None)
+    held = ThreadSetting(family, NICE, family.folder if in_group else None)
     (result,) = held.apply(nice(10))
     assert (result.ok, result.value) == (True, "10"), result
     assert family.values(NICE) == ["10", "12"], "a thread never gets a better one"
@@ -168,8 +168,8 @@ def test_every_thread_gets_its_own_nice_value_back(family: Children, in_group: b
 
 
 @needs_root
-def test_what_is_forked_meanwhile_gets_its_parents_value_back(family: Children) -> None:
-    held = Held(family, NICE, family.folder)
+def test_a_process_forked_meanwhile_gets_its_parents_value_back(family: Children) -> None:
+    held = ThreadSetting(family, NICE, family.folder)
     held.apply(nice(10))
     time.sleep(0.02)  # the kernel counts start times in hundredths
     family.fork()
@@ -183,7 +183,7 @@ def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
     reaping = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
     family = Children(tmp_path, reaping + PROGRAM)
     try:
-        held = Held(family, NICE, folder=None)
+        held = ThreadSetting(family, NICE, folder=None)
         held.apply(nice(10))
         first = set(held.sent)
         for now_s in range(2, 12, 2):
@@ -208,11 +208,11 @@ def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_who_was_forked_by_a_thread_that_has_ended_gets_its_original_back(
+def test_a_child_of_a_thread_that_has_ended_gets_its_original_back(
     family: Children,
 ) -> None:
     members = [family.process.pid]
-    held = Held(family, NICE, family.folder, lambda: tuple(members))
+    held = ThreadSetting(family, NICE, family.folder, lambda: tuple(members))
     held.apply(nice(10))
     time.sleep(0.02)  # the kernel counts start times in hundredths
     family.fork()
@@ -230,7 +230,7 @@ def test_who_was_forked_by_a_thread_that_has_ended_gets_its_original_back(
 
 @needs_root
 def test_a_new_process_is_found_by_the_regular_look(family: Children) -> None:
-    held = Held(family, NICE, family.folder)
+    held = ThreadSetting(family, NICE, family.folder)
     held.apply(nice(10))
     family.fork()
     child = family.pids()[1]
@@ -245,8 +245,8 @@ def test_a_new_process_is_found_by_the_regular_look(family: Children) -> None:
 
 
 @needs_root
-def test_a_thread_that_somebody_else_changed_is_left_alone(family: Children) -> None:
-    held = Held(family, NICE, family.folder)
+def test_a_thread_that_another_program_changed_is_left_alone(family: Children) -> None:
+    held = ThreadSetting(family, NICE, family.folder)
     held.apply(nice(10))
     os.setpriority(os.PRIO_PROCESS, family.process.pid, 4)
     (result,) = held.apply(nice(10), 2.0)
@@ -264,7 +264,7 @@ def test_a_thread_that_somebody_else_changed_is_left_alone(family: Children) -> 
 def test_after_a_crash_the_journal_alone_undoes_it(family: Children) -> None:
     second = thread_ids(PROC, family.process.pid)[1]
     os.setpriority(os.PRIO_PROCESS, second, 10)
-    held = Held(family, NICE, family.folder)
+    held = ThreadSetting(family, NICE, family.folder)
     held.apply(nice(10))
     family.fork()
     assert family.values(NICE) == ["10", "10", "10"]
@@ -275,8 +275,8 @@ def test_after_a_crash_the_journal_alone_undoes_it(family: Children) -> None:
 
 
 @needs_root
-def test_after_a_crash_what_a_tree_forked_meanwhile_gets_its_value_back(family: Children) -> None:
-    held = Held(family, NICE, None)
+def test_after_a_crash_processes_forked_meanwhile_get_their_value_back(family: Children) -> None:
+    held = ThreadSetting(family, NICE, None)
     held.apply(nice(10))
     family.fork()
     held.apply(nice(10), 2.0)  # a regular look
@@ -289,7 +289,7 @@ def test_after_a_crash_what_a_tree_forked_meanwhile_gets_its_value_back(family: 
 def test_cpus_are_given_and_taken_back(family: Children) -> None:
     own = format_cpus(os.sched_getaffinity(0))
     first = min(os.sched_getaffinity(0))
-    held = Held(family, CPUS, family.folder)
+    held = ThreadSetting(family, CPUS, family.folder)
     state = DesiredState(slots=(SlotDesire(cpus=(first,)),))
     (plan,) = held.lever.plan(state)
     assert (plan.before, plan.after) == (own, str(first))
@@ -301,7 +301,7 @@ def test_cpus_are_given_and_taken_back(family: Children) -> None:
 
 
 def test_cpus_that_are_not_there_are_a_failure_and_change_nothing(family: Children) -> None:
-    held = Held(family, CPUS, family.folder)
+    held = ThreadSetting(family, CPUS, family.folder)
     (result,) = held.apply(DesiredState(slots=(SlotDesire(cpus=(4000,)),)))
     assert not result.ok
     assert "Invalid argument" in result.error
@@ -309,7 +309,7 @@ def test_cpus_that_are_not_there_are_a_failure_and_change_nothing(family: Childr
 
 
 def test_a_refused_slot_is_not_touched(family: Children) -> None:
-    held = Held(family, CPUS, family.folder)
+    held = ThreadSetting(family, CPUS, family.folder)
     held.refusal = "Process 1 in bg is protected."
     state = DesiredState(slots=(SlotDesire(cpus=(min(os.sched_getaffinity(0)),)),))
     (result,) = held.apply(state)

@@ -58,8 +58,8 @@ while True:
 """
 
 
-class Journal:
-    """What a guardian would hold, and how often it was asked."""
+class FakeJournal:
+    """A guardian's journal: the entries that it holds, and the number of messages."""
 
     def __init__(self) -> None:
         self.held: list[JournalEntry] = []
@@ -78,7 +78,7 @@ class Journal:
 
 
 class Setting:
-    """One program as a tree, and the lever on it."""
+    """A program as a process tree, and the lever on it."""
 
     def __init__(self, source: str, *arguments: str, exempt: frozenset[int] = frozenset()) -> None:
         self.process = subprocess.Popen(
@@ -94,7 +94,7 @@ class Setting:
         tree = self.forest.trees[1]
         assert tree is not None
         self.tree = tree
-        self.journal = Journal()
+        self.journal = FakeJournal()
         self.originals = Originals(self.journal.hold, self.journal.release)
         self.lever = TreePause(0, tree, PROC, self.originals, exempt=ExemptProcesses(exempt))
 
@@ -112,7 +112,7 @@ class Setting:
         return self.tree.pids()
 
     def stopped(self) -> list[int]:
-        """The members that stand still now."""
+        """The members that are stopped now."""
         return [pid for pid in self.pids() if is_stopped(pid)]
 
     def apply(self, state: DesiredState) -> list[str]:
@@ -168,10 +168,10 @@ def test_every_member_stops_and_continues(family: Setting) -> None:
     assert family.lever.idle
 
 
-def test_what_joins_while_paused_is_stopped_too(family: Setting) -> None:
+def test_a_process_that_joins_a_paused_tree_is_stopped_too(family: Setting) -> None:
     family.apply(PAUSED)
     assert wait_for_stopped(family, 4)
-    os.kill(family.process.pid, signal.SIGCONT)  # somebody lets the parent fork once more
+    os.kill(family.process.pid, signal.SIGCONT)  # another program lets the parent fork once more
     family.fork()
     assert wait_for_stopped(family, 3)
     deadline_s = time.monotonic() + 5.0
@@ -195,7 +195,7 @@ def test_a_big_tree_takes_few_messages_to_the_journal() -> None:
         setting.end()
 
 
-def test_nobody_elses_stop_is_undone(family: Setting) -> None:
+def test_a_stop_by_another_program_is_not_undone(family: Setting) -> None:
     theirs = family.pids()[-1]
     os.kill(theirs, signal.SIGSTOP)
     assert wait_for_stopped(family, 1)
@@ -207,7 +207,9 @@ def test_nobody_elses_stop_is_undone(family: Setting) -> None:
     assert is_stopped(theirs)
 
 
-def test_what_somebody_else_continues_is_left_alone_and_told(family: Setting) -> None:
+def test_a_process_that_another_program_continues_is_left_alone_and_reported(
+    family: Setting,
+) -> None:
     family.apply(PAUSED)
     assert wait_for_stopped(family, 4)
     now_s = time.monotonic()
@@ -254,7 +256,7 @@ def test_without_a_journal_nothing_is_stopped(family: Setting) -> None:
     assert not family.lever.idle
 
 
-def test_what_ends_while_paused_is_forgotten(family: Setting) -> None:
+def test_a_process_that_ends_while_paused_is_forgotten(family: Setting) -> None:
     family.apply(PAUSED)
     assert wait_for_stopped(family, 4)
     ended = family.pids()[-1]
@@ -269,7 +271,7 @@ def test_what_ends_while_paused_is_forgotten(family: Setting) -> None:
     assert family.journal.held == []
 
 
-def test_who_leaves_the_tree_is_continued(family: Setting) -> None:
+def test_a_process_that_leaves_the_tree_is_continued(family: Setting) -> None:
     family.apply(PAUSED)
     assert wait_for_stopped(family, 4)
     left = family.pids()[-1]
@@ -332,7 +334,7 @@ def test_a_plan_says_how_many_and_changes_nothing(family: Setting) -> None:
     family.apply(RUNNING)
 
 
-def test_what_does_not_stand_still_is_told_once(family: Setting) -> None:
+def test_a_process_that_does_not_stop_is_reported_once(family: Setting) -> None:
     family.apply(PAUSED)
     assert wait_for_stopped(family, 4)
     os.kill(family.pids()[-1], signal.SIGCONT)  # as if the stop had not got through yet

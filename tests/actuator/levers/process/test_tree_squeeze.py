@@ -1,4 +1,4 @@
-"""Squeezing and ending process trees: what is asked of the kernel, and what is said of it."""
+"""Squeezing and ending process trees: the calls to the kernel, and the reported results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Setting:
         self.forest = forest
 
     def note(self, _pidfd: int, ranges: list[tuple[int, int]], advice: int) -> int:
-        """Instead of the system call: remember what was asked."""
+        """Record the advice instead of making the system call."""
         size = sum(length for _, length in ranges)
         self.calls.append((advice, size))
         return size
@@ -135,7 +135,7 @@ def test_a_failure_is_said_once_and_tried_again(holder: Setting) -> None:
 
 
 @needs_advice
-def test_what_is_within_the_limit_is_left_alone(holder: Setting) -> None:
+def test_a_tree_within_its_limit_is_left_alone(holder: Setting) -> None:
     lever = holder.squeeze()
     lever.apply(limited(500, paused=True), 100.0)
     assert finished(lever) == []
