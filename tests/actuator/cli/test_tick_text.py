@@ -91,12 +91,12 @@ def test_slots_go_by_their_number_and_the_name_in_the_configuration() -> None:
 def test_json_lines_hold_the_same() -> None:
     printer = TickPrinter(as_json=True)
     printer.line(_record(1, 0))
-    found = json.loads(printer.line(_record(2, 50_000)))
-    assert found["protected_stall_share"] == pytest.approx(0.5)
-    assert found["slots"][0]["paused"] is True
-    assert found["controller"] == "ppo"
-    assert found["fault"] == "decision_late"
-    assert found["guard_changes"] == [
+    printed = json.loads(printer.line(_record(2, 50_000)))
+    assert printed["protected_stall_share"] == pytest.approx(0.5)
+    assert printed["slots"][0]["paused"] is True
+    assert printed["controller"] == "ppo"
+    assert printed["fault"] == "decision_late"
+    assert printed["guard_changes"] == [
         {
             "rule": "max_pause",
             "wish": "pause",
@@ -108,17 +108,17 @@ def test_json_lines_hold_the_same() -> None:
             "unit": "s",
         }
     ]
-    assert found["guard_notes"] == [
+    assert printed["guard_notes"] == [
         "fallback, decision late: ppo: 60 ms",
         "stallward/1/slot0: not paused, paused 4.9 s of at most 5 s",
     ]
 
 
 def test_desired_states_from_options() -> None:
-    found = parse_desired(pause="0, 2", limits=["1=200.5"], profile="flush", slots=3)
-    assert [slot.paused for slot in found.slots] == [True, False, True]
-    assert found.slot(1).limit_bytes == int(200.5 * MIB)
-    assert found.tuning is PROFILES[1]
+    desired = parse_desired(pause="0, 2", limits=["1=200.5"], profile="flush", slots=3)
+    assert [slot.paused for slot in desired.slots] == [True, False, True]
+    assert desired.slot(1).limit_bytes == int(200.5 * MIB)
+    assert desired.tuning is PROFILES[1]
 
 
 @pytest.mark.parametrize(

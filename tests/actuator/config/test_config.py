@@ -93,7 +93,7 @@ def _full(text: str, number: float) -> DaemonConfig:
 
 @settings(deadline=None)
 @given(text=st.text(_NOT_NUL), number=st.floats(allow_nan=False, allow_infinity=False))
-def test_what_is_written_is_read_back(text: str, number: float) -> None:
+def test_a_written_configuration_is_read_back(text: str, number: float) -> None:
     config = _full(text, number)
     assert parse_config(config_toml(config)) == config
 

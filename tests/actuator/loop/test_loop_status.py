@@ -1,4 +1,4 @@
-"""What the service is told of the loop: what is missing is looked for seldom, but told in time."""
+"""The status that the loop sends the service: cheap to make, and never out of date for long."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from stallward.agent.controller import NodeContext
 from stallward.agent.registry import make_controller
 
 
-class ToldNode:
-    """A node that lacks what a test says, and counts how often it is asked."""
+class FakeNode:
+    """A node that lacks what the test has set, and counts how often it is asked."""
 
     hierarchy = Hierarchy()
     latency = None
@@ -52,10 +52,10 @@ class ToldNode:
 
 
 class Case:
-    """A status whose clock a test moves."""
+    """The status of a loop on a fake node."""
 
     def __init__(self, folder: Path, link: GuardianLink) -> None:
-        self.node = ToldNode()
+        self.node = FakeNode()
         context = NodeContext(zone_limit_bytes=1 << 30, slot_names=("bg",))
         self.engine = Engine(
             settings=EngineSettings(context=context, budgets=Budgets()),
@@ -92,8 +92,7 @@ class Case:
 def case(tmp_path: Path) -> Iterator[Case]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        found = Case(tmp_path, GuardianLink(ours, timeout_s=0.01))
-        yield found
+        yield Case(tmp_path, GuardianLink(ours, timeout_s=0.01))
 
 
 def test_a_status_says_what_the_loop_knows(case: Case) -> None:
@@ -103,7 +102,7 @@ def test_a_status_says_what_the_loop_knows(case: Case) -> None:
     assert list(status.missing) == ["io_max: no disk"]
 
 
-def test_what_is_missing_is_looked_for_again_after_a_while(
+def test_missing_signals_are_looked_for_again_after_a_while(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
@@ -116,13 +115,13 @@ def test_what_is_missing_is_looked_for_again_after_a_while(
     assert case.missing() == []
 
 
-def test_latency_that_comes_and_goes_is_told_at_once(case: Case) -> None:
+def test_a_change_of_the_latency_source_is_reported_at_once(case: Case) -> None:
     case.missing()
     case.node.trouble, case.node.lacks = "is silent", ("latency: is silent",)
     assert case.missing() == ["latency: is silent"]
 
 
-def test_a_journal_that_takes_nothing_is_told_at_once(case: Case) -> None:
+def test_a_journal_that_takes_nothing_is_reported_at_once(case: Case) -> None:
     case.missing()
     with pytest.raises(JournalError):
         case.status._sources.link.hold(Stopped(999_999, 1))

@@ -1,4 +1,4 @@
-"""What a loop without a guardian has undone, and that it forgets nothing that is not."""
+"""A loop without a guardian undoes its changes; those that it cannot undo stay in the journal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOUCHED = b"\1\0\1"
 
 
 class Node:
-    """Three settings; the first loop moved ``stuck``, the second ``moved``, nobody ``never``."""
+    """Three settings: the first loop moved ``stuck``, the second ``moved``, and none ``never``."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
@@ -43,7 +43,7 @@ class Node:
         loop = os.fork()
         if loop == 0:
             os.close(read)
-            chosen = (lambda found: in_force(found, TOUCHED)) if unfinished else None
+            chosen = (lambda entries: in_force(entries, TOUCHED)) if unfinished else None
             end_and_restore(lambda: self.second, self.paths, self.journal.path, (), chosen)
             os._exit(3)
         os.close(write)
@@ -60,19 +60,19 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_what_it_moved_itself_is_undone(node: Node) -> None:
+def test_settings_that_it_moved_itself_are_undone(node: Node) -> None:
     node.lose_guardian(unfinished=False)
     assert node.values() == ["90", "10", "60"]
     assert node.journal.load() == ()
 
 
-def test_what_an_earlier_loop_left_is_undone_too(node: Node) -> None:
+def test_settings_that_an_earlier_loop_left_are_undone_too(node: Node) -> None:
     node.lose_guardian(unfinished=True)
     assert node.values() == ["60", "10", "60"]
     assert node.journal.load() == ()
 
 
-def test_what_still_cannot_be_undone_stays_in_the_journal(node: Node) -> None:
+def test_a_setting_that_still_cannot_be_undone_stays_in_the_journal(node: Node) -> None:
     node.stuck.unlink()
     node.stuck.mkdir()
     held = node.journal.load()

@@ -47,7 +47,7 @@ def sample(
 
 
 class Run:
-    """A rate fed ten times a second."""
+    """A tick rate that gets a sample ten times a second."""
 
     def __init__(self) -> None:
         self.rate = TickRate(Rates(), slo_ms=100.0)
@@ -108,7 +108,7 @@ def test_any_sign_of_pressure_ends_the_calm_at_once(pressed: dict[str, Any]) -> 
     assert run.rate.calm
 
 
-def test_slots_that_are_named_and_left_alone_do_not_count() -> None:
+def test_desires_that_change_nothing_leave_a_node_calm() -> None:
     run = Run()
     run.ticks(3.0, granted=DesiredState(slots=(SlotDesire(), SlotDesire())))
     assert run.rate.calm

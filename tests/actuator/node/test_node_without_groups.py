@@ -1,4 +1,4 @@
-"""A node of kind "none": what it senses, decides and does with process trees only."""
+"""A node of kind "none": sensors, decisions and levers with process trees only."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Programs:
         return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
 
     def stopped(self) -> tuple[int, int]:
-        """How many processes of the application and of the batch job stand still."""
+        """The numbers of stopped processes of the application and of the batch job."""
         app, batch = (
             [read_seen(PROC, pid) for pid in session(shell)] for shell in (self.app, self.batch)
         )
@@ -142,7 +142,7 @@ def test_a_node_without_groups_senses_and_pauses(programs: Programs) -> None:
     assert wait_stopped(programs, (0, 0))
 
 
-def test_what_a_tree_lacks_is_said(programs: Programs) -> None:
+def test_signals_that_a_tree_lacks_are_reported(programs: Programs) -> None:
     node = Node(programs.config(), lambda *_entries: None)
     missing = node.missing()
     assert any(reason.startswith("protected: psi: a process tree has none") for reason in missing)

@@ -44,7 +44,7 @@ def test_a_trickle_is_no_stall(psi: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"some", b"some total=\n", b"some total=x\n", b"\xff" * 90]
 )
-def test_what_cannot_be_understood_is_no_stall(psi: Path, content: bytes) -> None:
+def test_a_malformed_file_is_no_stall(psi: Path, content: bytes) -> None:
     watch = StallWatch(psi, trigger=False)
     psi.write_bytes(content)
     assert not watch.has_stalled()
@@ -53,7 +53,7 @@ def test_what_cannot_be_understood_is_no_stall(psi: Path, content: bytes) -> Non
     watch.close()
 
 
-def test_what_is_missing_has_a_reason(tmp_path: Path) -> None:
+def test_a_missing_file_has_a_reason(tmp_path: Path) -> None:
     watch = StallWatch(tmp_path / "gone" / "memory.pressure")
     assert "No such file" in watch.missing
     assert not watch.has_stalled()

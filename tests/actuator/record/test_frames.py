@@ -27,7 +27,7 @@ def _write(path: Path, *payloads: bytes) -> bytes:
     return path.read_bytes()
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_frames_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "run" / "ticks.frames"
     data = _write(path, b"one", b"", b"three" * 1000)
     assert data.startswith(MAGIC)
@@ -43,12 +43,12 @@ def test_a_cut_anywhere_loses_only_the_torn_frames(
     path = tmp_path_factory.mktemp("cut") / "ticks.frames"
     data = _write(path, *payloads)
     path.write_bytes(data[: max(len(data) - cut, 0)])
-    found = list(read_frames(path))
-    assert found == payloads[: len(found)]
+    read_back = list(read_frames(path))
+    assert read_back == payloads[: len(read_back)]
     ends = [len(MAGIC)]
     for payload in payloads:
         ends.append(ends[-1] + len(encode_frame(payload)))
-    assert len(found) == sum(end <= len(data) - cut for end in ends[1:])
+    assert len(read_back) == sum(end <= len(data) - cut for end in ends[1:])
 
 
 def test_a_flipped_bit_ends_the_reading(tmp_path: Path) -> None:

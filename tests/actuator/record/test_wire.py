@@ -266,11 +266,11 @@ def test_a_tick_record_survives_the_wire(record: TickRecord) -> None:
 
 @relaxed
 @given(reasons)
-def test_any_reasons_can_be_told(found: Reasons) -> None:
-    notes = reason_notes(found)
-    faults = (found.fault, found.default_fault, found.watched_fault)
-    told = len(found.changes) + sum(fault is not None for fault in faults)
-    assert len(notes) == told + bool(found.changes_left_out)
+def test_any_reasons_can_be_put_into_words(drawn: Reasons) -> None:
+    notes = reason_notes(drawn)
+    faults = (drawn.fault, drawn.default_fault, drawn.watched_fault)
+    expected = len(drawn.changes) + sum(fault is not None for fault in faults)
+    assert len(notes) == expected + bool(drawn.changes_left_out)
 
 
 @relaxed

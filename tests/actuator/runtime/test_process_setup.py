@@ -1,4 +1,4 @@
-"""What keeps the loop fast: it releases code that only its start needed, and raises priorities."""
+"""Setting up the loop's process: code that only its start needed is released, priority raised."""
 
 from __future__ import annotations
 

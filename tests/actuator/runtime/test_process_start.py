@@ -1,4 +1,4 @@
-"""How processes of ours are started: options travel whole, and bad ones are refused."""
+"""Starting the daemon's processes: options arrive whole, and bad ones are refused."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_options_arrive_as_they_were_given(options: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Some:
+class SomeOptions:
     number: int
     name: str = ""
 
@@ -120,7 +120,7 @@ class Some:
 )
 def test_other_options_are_refused_with_the_reason(arguments: list[str], why: str) -> None:
     with pytest.raises(OptionsError) as caught:
-        read_options(Some, arguments)
+        read_options(SomeOptions, arguments)
     assert why in caught.value.cause
     assert "stallward --help" in caught.value.next_step
 
@@ -195,9 +195,7 @@ def test_a_process_without_its_environment_starts_anew_with_it(
 
 
 @pytest.mark.parametrize(("value", "times"), [("4", 2), ("1", 1)])
-def test_a_loop_that_somebody_starts_without_its_environment_gets_it(
-    value: str, times: int
-) -> None:
+def test_a_loop_started_by_hand_gets_its_environment(value: str, times: int) -> None:
     """It starts a second time, and numpy, which reads the environment, is imported only then."""
     given = dict.fromkeys(SINGLE_THREADED_MATHS, value)
     done = subprocess.run(

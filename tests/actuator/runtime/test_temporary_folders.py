@@ -24,7 +24,7 @@ with temporary_folder("twin", Path(sys.argv[1])) as folder:
 """
 
 
-def test_a_passing_folder_is_gone_after_its_block(tmp_path: Path) -> None:
+def test_a_temporary_folder_is_gone_after_its_block(tmp_path: Path) -> None:
     with temporary_folder("twin", tmp_path) as folder:
         (folder / "0").mkdir()
         assert folder.parent == tmp_path
@@ -34,7 +34,7 @@ def test_a_passing_folder_is_gone_after_its_block(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_left_goes_with_the_next_of_its_kind(tmp_path: Path) -> None:
+def test_a_folder_of_a_killed_process_goes_when_the_next_is_made(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as owner:
