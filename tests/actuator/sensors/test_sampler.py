@@ -145,19 +145,19 @@ def test_one_malformed_file_is_one_absent_signal(
     small_node: Sampler, tmp_path: Path, file: str, signal: str
 ) -> None:
     def absent(sequence: int) -> dict[str, Absence]:
-        found = absences(small_node, small_node.read(sequence, (SlotState(),)))
-        return {absence.signal: absence for absence in found}
+        reported = absences(small_node, small_node.read(sequence, (SlotState(),)))
+        return {absence.signal: absence for absence in reported}
 
     assert signal not in absent(0)
     good = (tmp_path / file).read_text()
     (tmp_path / file).write_text("nonsense\n")
-    found = absent(1)
+    by_signal = absent(1)
     assert [fault.split(":")[0] for fault in small_node.faults] == [str(tmp_path / file)]
-    assert found[signal].why is Why.MALFORMED
-    assert str(tmp_path / file) in found[signal].detail
-    said = broken(found.values(), small_node.faults)
-    assert sum(str(tmp_path / file) in line for line in said) == 1
-    assert "protected.memory_usage_bytes" not in found, "the others are read"
+    assert by_signal[signal].why is Why.MALFORMED
+    assert str(tmp_path / file) in by_signal[signal].detail
+    problems = broken(by_signal.values(), small_node.faults)
+    assert sum(str(tmp_path / file) in line for line in problems) == 1
+    assert "protected.memory_usage_bytes" not in by_signal, "the others are read"
     (tmp_path / file).write_text(good)
     assert signal not in absent(2)
     assert small_node.faults == ()
@@ -178,9 +178,9 @@ def test_a_malformed_process_and_a_broken_latency_file_are_absent(
     assert len(small_node.faults) == 2
     assert "proc/77/stat" in small_node.faults[0]
     assert "neither a file nor a FIFO" in small_node.faults[1]
-    found = {absence.signal: absence for absence in absences(small_node, sample)}
-    assert found["latency"].why is Why.UNREADABLE
-    assert found["slots[0].run_delay_us"].why is Why.MALFORMED
+    by_signal = {absence.signal: absence for absence in absences(small_node, sample)}
+    assert by_signal["latency"].why is Why.UNREADABLE
+    assert by_signal["slots[0].run_delay_us"].why is Why.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def bump(root: Path, name: str, value: int) -> None:
     (root / "unified" / name / "cpu.stat").write_text(f"usage_usec {value}\n")
 
 
-def test_what_a_policy_sees_is_read_every_tick_and_the_rest_in_turn(
+def test_inputs_of_a_policy_are_read_every_tick_and_other_signals_in_turn(
     small_node: Sampler, tmp_path: Path
 ) -> None:
     cgroup, pressure = tmp_path / "cg", tmp_path / "proc/pressure"
@@ -238,13 +238,13 @@ def test_what_a_policy_sees_is_read_every_tick_and_the_rest_in_turn(
             note(part, group, tick)
             note(part, group.psi, tick)
         note("node", sample.node.psi, tick)
-    seen_late = {name for name, found in ages.items() if max(found) > 0}
+    seen_late = {name for name, series in ages.items() if max(series) > 0}
     assert seen_late == {
         *("zone.cpu_usage_us", "protected.cpu_usage_us", "protected.cpu_some_us"),
         *("protected.memory_limit_bytes", "slot.memory_limit_bytes", "slot.cpu_some_us"),
         *("node.io_some_us", "node.cpu_some_us"),
     }
-    assert max(max(found) for found in ages.values()) == TURN_TICKS - 1
+    assert max(max(series) for series in ages.values()) == TURN_TICKS - 1
 
 
 def test_a_node_with_nothing_is_a_sample_of_nothing(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def open_files() -> int:
 
 @pytest.fixture
 def lacking_node(small_node: Sampler, tmp_path: Path) -> Sampler:
-    """A node with a group gone, a file gone, and nobody who wants latencies or processes."""
+    """A node with a group gone and a file gone, which reads neither latencies nor processes."""
     memory = tmp_path / "cg/memory/z"
     (memory / "memory.oom_control").unlink()
     shutil.rmtree(memory / "bg")

@@ -1,4 +1,4 @@
-"""The table of signals is complete, and its page is what it generates."""
+"""The table of signals is complete, and the page generated from it is current."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_field_of_a_sample_is_in_the_table(signals: tuple[Signal, ...], pa
     assert wanted - {s.name for s in signals} == set()
 
 
-def test_the_page_is_what_the_table_generates() -> None:
+def test_the_page_is_generated_from_the_table() -> None:
     assert PAGE.read_text() == signals_page(), (
         "stale: stallward describe signals > docs/reference/signals.md"
     )
@@ -81,7 +81,7 @@ def test_knowing_the_layout_changes_no_value(
         except SensorError:
             expected = None
         try:
-            found = layout.counts(content, path)
+            counts = layout.counts(content, path)
         except SensorError:
             assert expected is None
             continue
@@ -89,4 +89,4 @@ def test_knowing_the_layout_changes_no_value(
             lines = [line.split(b" ") for line in content.split(b"\n")]
             table = {line[0]: line[1] for line in lines if line[0] in KEYS and len(line) == 2}
             expected = [count_of(table, key, path) for key in KEYS]
-        assert found == expected
+        assert counts == expected

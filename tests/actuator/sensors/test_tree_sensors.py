@@ -25,7 +25,7 @@ KIB = 1024
 
 
 class FakeProcesses:
-    """A /proc with processes that hold and use what a test says."""
+    """A made-up /proc; the test sets what each process holds and uses."""
 
     def __init__(self, proc: Path) -> None:
         self.proc = proc
@@ -81,14 +81,14 @@ class Setting:
 def test_a_tree_is_the_sum_of_its_processes(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     setting.processes.write(101, start=60, anon_kib=50, swap_kib=7)
-    found = setting.read()
-    assert found.name == "batch"
-    assert found.anon_bytes == (100 + 4 + 50 + 4) * KIB, "shared memory needs swap too"
-    assert found.file_bytes == 16 * KIB
-    assert found.memory_usage_bytes == (158 + 16) * KIB
-    assert found.swap_bytes == 7 * KIB
-    assert found.psi == PsiTotals()
-    assert found.frozen is False
+    sample = setting.read()
+    assert sample.name == "batch"
+    assert sample.anon_bytes == (100 + 4 + 50 + 4) * KIB, "shared memory needs swap too"
+    assert sample.file_bytes == 16 * KIB
+    assert sample.memory_usage_bytes == (158 + 16) * KIB
+    assert sample.swap_bytes == 7 * KIB
+    assert sample.psi == PsiTotals()
+    assert sample.frozen is False
     assert "psi: a process tree has none of its own" in setting.reader.absent[0]
     assert setting.reader.faults == ()
 
@@ -96,7 +96,7 @@ def test_a_tree_is_the_sum_of_its_processes(tmp_path: Path) -> None:
 def test_counters_count_from_the_first_read_and_only_grow(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     first = setting.read()
-    assert first.cpu_usage_us == 0, "what it used before nobody looked is not growth"
+    assert first.cpu_usage_us == 0, "its use before the first read is not growth"
     setting.processes.write(100, start=50, ticks=1005, faults=3, delay_ns=9000, read=4096)
     setting.processes.write(101, start=70, ticks=20, faults=2)
     second = setting.read()
@@ -115,7 +115,7 @@ def test_counters_count_from_the_first_read_and_only_grow(tmp_path: Path) -> Non
     assert fourth.cpu_usage_us - third.cpu_usage_us == 10_000
 
 
-def test_what_joins_late_brings_no_past(tmp_path: Path) -> None:
+def test_a_process_that_joins_late_counts_from_then_on(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     setting.processes.write(200, start=40, parent=1, ticks=9999)
     setting.read()
@@ -129,8 +129,8 @@ def test_a_large_tree_is_read_in_turn(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     for pid in range(101, 160):
         setting.processes.write(pid, start=60, anon_kib=1)
-    found = [setting.read() for _ in range(6)]
-    sizes = [sample.memory_usage_bytes or 0 for sample in found]
+    samples = [setting.read() for _ in range(6)]
+    sizes = [sample.memory_usage_bytes or 0 for sample in samples]
     assert sizes[0] < sizes[1] < sizes[2] < sizes[3] == sizes[5]
     assert sizes[0] <= READ_PER_SAMPLE * 113 * KIB
     for pid in range(101, 160):
@@ -158,15 +158,15 @@ def test_a_tree_is_frozen_when_every_process_stands_still(tmp_path: Path) -> Non
     assert setting.read().frozen is True, "a zombie runs no more"
 
 
-def test_one_malformed_process_is_a_fault_and_hides_nobody(tmp_path: Path) -> None:
+def test_one_malformed_process_is_a_fault_and_hides_no_other(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     setting.processes.write(101, start=60, anon_kib=10)
     assert setting.read().anon_bytes == (100 + 4 + 10 + 4) * KIB
     (tmp_path / "101" / "status").write_text(
         "Name:\tx\nState:\tS\nRssAnon:\tmany kB\nThreads:\t1\n"
     )
-    found = setting.read()
-    assert found.anon_bytes is not None
+    sample = setting.read()
+    assert sample.anon_bytes is not None
     assert "101/status" in setting.reader.faults[0]
     (tmp_path / "101" / "io").unlink()
     setting.processes.write(101, start=60)
@@ -184,12 +184,12 @@ def test_a_process_of_a_real_machine_is_read() -> None:
         tree = forest.trees[0]
         assert tree is not None
         reader = TreeReader(Path("/proc"), tree)
-        found = reader.read()
+        sample = reader.read()
         child.kill()
-    assert found.memory_usage_bytes is not None
-    assert 1 << 18 < found.memory_usage_bytes < 1 << 33
-    assert found.cpu_usage_us == 0
-    assert found.major_faults == 0
+    assert sample.memory_usage_bytes is not None
+    assert 1 << 18 < sample.memory_usage_bytes < 1 << 33
+    assert sample.cpu_usage_us == 0
+    assert sample.major_faults == 0
     assert reader.faults == ()
 
 
@@ -199,13 +199,13 @@ def test_malformed_files_are_errors_with_their_path(content: bytes) -> None:
         parse_used(content, P)
 
 
-def test_what_has_no_memory_of_its_own_counts_nothing(tmp_path: Path) -> None:
+def test_a_process_without_memory_of_its_own_counts_as_zero(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     setting.processes.write(101, start=60)
     (tmp_path / "101" / "status").write_text("Name:\tx\nState:\tS (sleeping)\nThreads:\t1\n")
-    found = setting.read()
-    assert found.memory_usage_bytes == (100 + 4 + 8) * KIB
-    assert found.swap_bytes == 0
+    sample = setting.read()
+    assert sample.memory_usage_bytes == (100 + 4 + 8) * KIB
+    assert sample.swap_bytes == 0
     assert setting.reader.faults == ()
 
 

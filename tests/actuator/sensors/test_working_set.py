@@ -33,7 +33,7 @@ def feed(
     evicted_rate: int | None = None,
     grow: int = 0,
 ) -> float:
-    """Half a second after half a second, in MiB and MiB per second; gives the end's time."""
+    """Update every half second, in MiB and MiB per second; returns the time of the end."""
     steps = int(seconds * 2)
     before = REFAULTS.get(id(estimate), (0, 0))
     refaults, evicted = before
@@ -71,19 +71,19 @@ def test_idle_memory_is_no_evidence() -> None:
     assert mib(estimate) is None
 
 
-def test_a_loop_over_more_than_fits_is_what_it_holds_and_what_is_away() -> None:
+def test_a_loop_over_more_than_fits_needs_its_memory_and_its_evicted_pages() -> None:
     estimate = WorkingSet()
     feed(estimate, 0, 20, usage=60, rate=500, away=40)
     assert mib(estimate) == 100
 
 
-def test_without_knowing_what_is_away_it_is_at_most_twice_the_usage() -> None:
+def test_without_a_count_of_evicted_pages_it_is_at_most_twice_the_usage() -> None:
     estimate = WorkingSet()
     feed(estimate, 0, 20, usage=60, rate=500)
     assert mib(estimate) == 120
 
 
-def test_what_was_left_for_good_does_not_count() -> None:
+def test_pages_that_are_never_read_again_do_not_count() -> None:
     estimate = WorkingSet()
     feed(estimate, 0, 20, usage=60, rate=2, away=5000, evicted_rate=3)
     assert mib(estimate) == pytest.approx(60 + 2 * 10, abs=2)
@@ -154,11 +154,11 @@ def _limit(group: Cgroup, limit: int | None) -> None:
 
 
 def _watch(sampler: Sampler, seconds: float) -> list[GroupSample]:
-    found = []
+    samples = []
     for sequence in range(int(seconds * 10)):
-        found.append(sampler.read(sequence, (SlotState(),)).slots[0])
+        samples.append(sampler.read(sequence, (SlotState(),)).slots[0])
         time.sleep(0.1)
-    return found
+    return samples
 
 
 @pytest.mark.live
@@ -201,7 +201,7 @@ def test_a_real_loop_is_estimated_within_a_tenth(
     assert (free[-1].memory_usage_bytes or 0) > LOOP_MIB << 20, "it has what it wants"
 
 
-def test_what_was_evicted_before_the_first_refault_is_wanted_on_a_machine_long_up() -> None:
+def test_pages_evicted_before_the_first_refault_count_on_a_machine_long_up() -> None:
     estimate = WorkingSet()
     now_s = feed(estimate, 10_000.0, 5, usage=96, away=72)
     feed(estimate, now_s, 10, usage=96, away=72, rate=40)

@@ -319,8 +319,8 @@ def test_a_v1_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
     reader = MemoryReader(tmp_path, v2=False)
 
     def read() -> tuple[object, ...]:
-        found = (reader.stat.read(), reader.usage.read(), reader.read_limit_bytes())
-        return (*found, reader.read_swap_bytes(), reader.read_events())
+        values = (reader.stat.read(), reader.usage.read(), reader.read_limit_bytes())
+        return (*values, reader.read_swap_bytes(), reader.read_events())
 
     assert read() == (GroupMemory(), None, None, None, MemoryEvents())
     (tmp_path / "memory.usage_in_bytes").write_bytes(b"1000\n")
@@ -428,8 +428,8 @@ def test_kernel_files_are_read_to_their_end_whatever_their_size(name: str) -> No
     path = Path("/proc") / name
     if not path.exists():
         pytest.skip(f"no {path}")
-    found = read_bytes(path)
-    assert found is not None
-    assert found.endswith(b"\n")
+    content = read_bytes(path)
+    assert content is not None
+    assert content.endswith(b"\n")
     keys = [line.split()[0] for line in path.read_bytes().splitlines()]
-    assert [line.split()[0] for line in found.splitlines()] == keys
+    assert [line.split()[0] for line in content.splitlines()] == keys

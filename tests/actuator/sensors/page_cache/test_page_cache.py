@@ -1,4 +1,4 @@
-"""Page-cache counters: every reason why a node may have none, and whose cgroup is whose."""
+"""Page-cache counters: every reason why a node may have none, and the cgroup of a process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY_BTF = bytes.fromhex("9feb0100 18000000 00000000 00000000 00000000 01000000
 
 
 class RefusingBpf(BpfSyscall):
-    """A kernel that says no to one command, and hands out descriptors for all others."""
+    """A kernel that refuses one command, and hands out descriptors for all others."""
 
     def __init__(self, command: int, number: int) -> None:
         super().__init__()
@@ -42,9 +42,9 @@ class RefusingBpf(BpfSyscall):
         return fd
 
 
-def reason(found: object) -> str:
-    assert isinstance(found, PageCacheAbsent)
-    return found.reason
+def reason(result: object) -> str:
+    assert isinstance(result, PageCacheAbsent)
+    return result.reason
 
 
 def test_switched_off() -> None:
@@ -52,9 +52,9 @@ def test_switched_off() -> None:
 
 
 def test_a_kernel_without_type_information(tmp_path: Path) -> None:
-    found = reason(open_page_cache(sys=tmp_path))
-    assert "CONFIG_DEBUG_INFO_BTF" in found
-    assert str(tmp_path / BTF) in found
+    why = reason(open_page_cache(sys=tmp_path))
+    assert "CONFIG_DEBUG_INFO_BTF" in why
+    assert str(tmp_path / BTF) in why
 
 
 def test_type_information_that_cannot_be_read_or_understood(tmp_path: Path) -> None:
@@ -71,19 +71,19 @@ def test_a_kernel_without_the_tracepoints(tmp_path: Path) -> None:
     (tmp_path / BTF).write_bytes(EMPTY_BTF)
     write_possible(tmp_path, "0-3")
     bpf = RefusingBpf(command=-1, number=0)
-    found = reason(open_page_cache(sys=tmp_path, bpf=bpf))
-    assert "no tracepoint mm_filemap_add_to_page_cache" in found
+    why = reason(open_page_cache(sys=tmp_path, bpf=bpf))
+    assert "no tracepoint mm_filemap_add_to_page_cache" in why
 
 
 @HAS_BTF
 @pytest.mark.parametrize(("command", "what"), [(0, "map"), (5, "program"), (17, "attaching")])
 def test_a_kernel_that_refuses_leaves_nothing_open(command: int, what: str) -> None:
     bpf = RefusingBpf(command, errno.EPERM)
-    found = reason(open_page_cache(sys=SYS, bpf=bpf))
-    if "tracepoint" in found and "this kernel" in found:
-        pytest.skip(found)
-    assert what in found
-    assert "CAP_BPF and CAP_PERFMON" in found
+    why = reason(open_page_cache(sys=SYS, bpf=bpf))
+    if "tracepoint" in why and "this kernel" in why:
+        pytest.skip(why)
+    assert what in why
+    assert "CAP_BPF and CAP_PERFMON" in why
     for fd in bpf.handed_out:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
@@ -144,37 +144,37 @@ def signal_of(mode: str, sys: Path = SYS) -> PageCacheSignal:
 
 
 def test_a_signal_that_is_switched_off_says_so() -> None:
-    found = signal_of("off")
-    assert found.fill(SAMPLE) is SAMPLE
-    assert found.missing == ('page cache by eBPF: switched off (node.page_cache = "off")',)
-    found.close()
+    signal = signal_of("off")
+    assert signal.fill(SAMPLE) is SAMPLE
+    assert signal.missing == ('page cache by eBPF: switched off (node.page_cache = "off")',)
+    signal.close()
 
 
-def test_a_signal_that_is_not_to_be_had_says_why_and_leaves_the_sample_alone(
+def test_an_unavailable_signal_says_why_and_leaves_the_sample_alone(
     tmp_path: Path,
 ) -> None:
-    found = signal_of("auto", tmp_path)
-    assert found.fill(SAMPLE) is SAMPLE
-    assert len(found.missing) == 1
-    assert "CONFIG_DEBUG_INFO_BTF" in found.missing[0]
+    signal = signal_of("auto", tmp_path)
+    assert signal.fill(SAMPLE) is SAMPLE
+    assert len(signal.missing) == 1
+    assert "CONFIG_DEBUG_INFO_BTF" in signal.missing[0]
     with pytest.raises(NodeError, match="CONFIG_DEBUG_INFO_BTF"):
         signal_of("ebpf", tmp_path)
 
 
 @pytest.mark.live
 def test_a_signal_fills_what_it_knows() -> None:
-    found = signal_of("auto")
-    if found.missing:
-        pytest.skip(found.missing[0])
+    signal = signal_of("auto")
+    if signal.missing:
+        pytest.skip(signal.missing[0])
     try:
         for path in (__file__, str(SYS / BTF), __file__):
             Path(path).read_bytes()
-        sample = found.fill(SAMPLE)
+        sample = signal.fill(SAMPLE)
         assert sample.node.page_cache_hits
         assert sample.node.page_cache_misses is not None
         assert sample.protected.page_cache_hits is None
         assert sample.processes is not None
         assert sample.processes[0].page_cache_hits
     finally:
-        found.close()
-    assert found.fill(SAMPLE) is SAMPLE
+        signal.close()
+    assert signal.fill(SAMPLE) is SAMPLE

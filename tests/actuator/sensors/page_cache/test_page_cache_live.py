@@ -106,17 +106,17 @@ def file(tmp_path: Path) -> Path:
 
 
 def opened(groups: tuple[Path | None, ...] = ()) -> PageCacheCounters:
-    found = open_page_cache(sys=SYS, groups=groups, cgroup_root=ROOT)
-    if isinstance(found, PageCacheAbsent):
-        pytest.skip(f"eBPF: {found.reason}")
-    return found
+    page_cache = open_page_cache(sys=SYS, groups=groups, cgroup_root=ROOT)
+    if isinstance(page_cache, PageCacheAbsent):
+        pytest.skip(f"eBPF: {page_cache.reason}")
+    return page_cache
 
 
 @pytest.fixture
 def counters() -> Iterator[PageCacheCounters]:
-    found = opened()
-    yield found
-    found.close()
+    page_cache = opened()
+    yield page_cache
+    page_cache.close()
 
 
 def less(after: PageCacheCount, before: PageCacheCount) -> tuple[int, int]:
@@ -148,7 +148,9 @@ def test_cold_is_misses_and_warm_is_hits(
         reader.close()
 
 
-def test_writing_a_new_file_is_neither(counters: PageCacheCounters, file: Path) -> None:
+def test_writing_a_new_file_is_neither_hit_nor_miss(
+    counters: PageCacheCounters, file: Path
+) -> None:
     reader = Reader("write", file)
     try:
         hits, misses = counted(counters, reader)
@@ -192,7 +194,7 @@ def test_a_group_counts_what_is_below_it_and_nothing_else(group: Path, file: Pat
         counters.close()
 
 
-def test_what_has_no_room_is_still_in_the_nodes_count(
+def test_processes_without_room_in_the_map_still_count_for_the_node(
     monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
     monkeypatch.setattr(page_cache, "_ENTRIES", 1)
@@ -215,9 +217,9 @@ def test_what_has_no_room_is_still_in_the_nodes_count(
         counters.close()
 
 
-def numbers(pid: int | str = "self") -> dict[str, list[int]]:
-    """The kernel's numbers of the programs and links that a process holds."""
-    found: dict[str, list[int]] = {"prog_id": [], "link_id": []}
+def bpf_ids(pid: int | str = "self") -> dict[str, list[int]]:
+    """The kernel's ids of the eBPF programs and links that a process holds."""
+    ids: dict[str, list[int]] = {"prog_id": [], "link_id": []}
     for info in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
             lines = info.read_text().splitlines()
@@ -226,8 +228,8 @@ def numbers(pid: int | str = "self") -> dict[str, list[int]]:
         fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         key = "link_id" if "link_id" in fields else "prog_id"
         if key in fields:
-            found[key].append(int(fields[key]))
-    return found
+            ids[key].append(int(fields[key]))
+    return ids
 
 
 def exists(command: int, number: int) -> bool:
@@ -240,22 +242,22 @@ def exists(command: int, number: int) -> bool:
     return False
 
 
-def wait_gone(found: dict[str, list[int]]) -> None:
+def wait_gone(ids: dict[str, list[int]]) -> None:
     deadline_s = time.monotonic() + 5
-    places = [(13, number) for number in found["prog_id"]]
-    places += [(30, number) for number in found["link_id"]]
+    places = [(13, number) for number in ids["prog_id"]]
+    places += [(30, number) for number in ids["link_id"]]
     while any(exists(*place) for place in places):
         assert time.monotonic() < deadline_s, "still attached"
         time.sleep(0.01)
 
 
 def test_closing_detaches(counters: PageCacheCounters) -> None:
-    found = numbers()
-    assert len(found["prog_id"]) == len(found["link_id"]) == 5
-    assert all(exists(13, number) for number in found["prog_id"])
+    ids = bpf_ids()
+    assert len(ids["prog_id"]) == len(ids["link_id"]) == 5
+    assert all(exists(13, number) for number in ids["prog_id"])
     counters.close()
     counters.close()
-    wait_gone(found)
+    wait_gone(ids)
 
 
 def test_nothing_stays_attached_after_kill_9(counters: PageCacheCounters) -> None:
@@ -270,14 +272,14 @@ def test_nothing_stays_attached_after_kill_9(counters: PageCacheCounters) -> Non
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "open\n"
-        found = numbers(child.pid)
-        assert len(found["link_id"]) == 5
-        assert all(exists(30, number) for number in found["link_id"])
+        ids = bpf_ids(child.pid)
+        assert len(ids["link_id"]) == 5
+        assert all(exists(30, number) for number in ids["link_id"])
         child.send_signal(signal.SIGKILL)
-    wait_gone(found)
+    wait_gone(ids)
 
 
-def test_a_program_that_the_verifier_refuses_is_told_why(counters: PageCacheCounters) -> None:
+def test_the_error_holds_the_reason_of_the_verifier(counters: PageCacheCounters) -> None:
     asm = Assembler()
     asm.load(R0, R1, 4096)
     asm.end()

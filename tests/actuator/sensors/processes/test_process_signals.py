@@ -1,4 +1,4 @@
-"""Signals of processes: their files, sums that never fall, and turns."""
+"""Signals of processes: their files, sums that never fall, and the round robin."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_valid_files() -> None:
     assert parse_pids(b"7\n0\n12\n", P) == {7, 12}
 
 
-class Listed:
-    """Processes as a test says."""
+class FakeMembers:
+    """The members of a group, as the test has set them."""
 
     def __init__(self, *pids: int) -> None:
         self.now = frozenset(pids)
@@ -139,7 +139,7 @@ def turn(group: GroupProcesses) -> tuple[int | None, int | None, int | None]:
 def test_sums_never_fall_when_processes_end(tmp_path: Path) -> None:
     make_process(tmp_path, 10, delay_us=5)
     make_process(tmp_path, 11, delay_us=7)
-    members = Listed(10, 11)
+    members = FakeMembers(10, 11)
     group = GroupProcesses(members, 0, tmp_path)
     group.look(8)
     assert group.sums == (None, None, None), "nothing was read yet"
@@ -159,7 +159,7 @@ def test_a_process_that_came_from_another_group_counts_from_then_on(tmp_path: Pa
     make_process(tmp_path, 10, delay_us=5)
     make_process(tmp_path, 11, started=22, delay_us=1000)
     make_process(tmp_path, 12, started=1 << 50, delay_us=100)
-    members = Listed(10)
+    members = FakeMembers(10)
     group = GroupProcesses(members, 0, tmp_path)
     assert turn(group)[0] == 5
     members.now = frozenset({10, 11, 12})
@@ -172,7 +172,7 @@ def test_a_process_that_came_from_another_group_counts_from_then_on(tmp_path: Pa
 def test_one_unreadable_process_makes_the_sum_absent_not_smaller(tmp_path: Path) -> None:
     make_process(tmp_path, 10, delay_us=5)
     make_process(tmp_path, 11, delay_us=7)
-    group = GroupProcesses(Listed(10, 11), 0, tmp_path)
+    group = GroupProcesses(FakeMembers(10, 11), 0, tmp_path)
     assert turn(group)[0] == 12
     (tmp_path / "11/status").write_text("nonsense")
     assert turn(group) == (None, None, None)
@@ -236,7 +236,7 @@ def turns_of(tmp_path: Path, counts: tuple[int, ...]) -> RoundRobin:
         pids = range(pid, pid + count)
         for one in pids:
             make_process(tmp_path, one)
-        groups.append(GroupProcesses(Listed(*pids), slot, tmp_path))
+        groups.append(GroupProcesses(FakeMembers(*pids), slot, tmp_path))
         pid += count
     return RoundRobin(groups, 2, PssReader(tmp_path))
 
@@ -252,7 +252,7 @@ def read_at(turns: RoundRobin, time_s: float) -> int:
     return sum(sample.read_s == time_s for sample in turns.samples())
 
 
-def test_the_work_of_a_tick_is_bounded_and_everybody_gets_a_turn(many: RoundRobin) -> None:
+def test_the_work_of_a_tick_is_bounded_and_every_process_gets_a_turn(many: RoundRobin) -> None:
     many.look(many.groups)
     rounds = 0
     while len(many.samples()) < 125:
@@ -265,7 +265,7 @@ def test_the_work_of_a_tick_is_bounded_and_everybody_gets_a_turn(many: RoundRobi
         assert group.sums[0] == 0
 
 
-def test_more_are_read_when_somebody_asks(many: RoundRobin) -> None:
+def test_more_are_read_when_the_controller_needs_processes(many: RoundRobin) -> None:
     many.look(many.groups)
     many.take(1.0, asked=True)
     assert UNASKED < read_at(many, 1.0) <= ASKED
@@ -277,12 +277,12 @@ def test_more_are_read_when_somebody_asks(many: RoundRobin) -> None:
     assert max(ages) <= 3, "and more often"
 
 
-def test_a_few_processes_rest_between_turns_but_newcomers_do_not_wait(tmp_path: Path) -> None:
-    listed = Listed(10, 11, 12)
+def test_a_few_processes_rest_between_turns_but_new_ones_do_not_wait(tmp_path: Path) -> None:
+    listed = FakeMembers(10, 11, 12)
     for pid in (10, 11, 12, 13):
         make_process(tmp_path, pid)
     group = GroupProcesses(listed, 0, tmp_path)
-    far = GroupProcesses(Listed(), 1, tmp_path)
+    far = GroupProcesses(FakeMembers(), 1, tmp_path)
     turns = RoundRobin([group, far], 1, PssReader(tmp_path))
     reads = []
     for tick in range(1, 43):
@@ -322,7 +322,7 @@ def test_proportional_sizes_are_absent_until_every_process_was_read(tmp_path: Pa
     make_process(tmp_path, 10)
     make_process(tmp_path, 11)
     pss = PssReader(tmp_path)
-    group = GroupProcesses(Listed(10, 11), 0, tmp_path)
+    group = GroupProcesses(FakeMembers(10, 11), 0, tmp_path)
     turns = RoundRobin([group], 1, pss)
     turn(group)
     processes = list(group.tracked.values())
@@ -362,7 +362,7 @@ def test_members_follow_groups_that_come_and_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_real_processes_of_application_and_background_are_told_apart() -> None:
+def test_real_processes_have_the_slot_of_their_group() -> None:
     node = require(Paths())
     zone = node.group(f"stallward-test-{os.getpid()}/processes")
     app, bg = zone.child("app"), zone.child("bg")
@@ -377,10 +377,10 @@ def test_real_processes_of_application_and_background_are_told_apart() -> None:
                 app.add_pid(one.pid)
                 bg.add_pid(two.pid)
                 sample = sampler.read(0, (SlotState(),))
-                found = {p.pid: p for p in sample.processes or ()}
-                assert found[one.pid].slot == PROTECTED_SLOT
-                assert found[two.pid].slot == 0
-                assert found[two.pid].anon_bytes is not None
+                by_pid = {p.pid: p for p in sample.processes or ()}
+                assert by_pid[one.pid].slot == PROTECTED_SLOT
+                assert by_pid[two.pid].slot == 0
+                assert by_pid[two.pid].anon_bytes is not None
                 for sequence in range(1, 30):
                     sample = sampler.read(sequence, (SlotState(),))
                 for group in (sample.protected, sample.slots[0]):
