@@ -107,26 +107,26 @@ class LittleSandbox:
         return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
 
     def leftovers(self) -> list[str]:
-        """What a daemon may have left changed: empty when everything is as it was."""
-        found = []
+        """The changes that a daemon has left behind; empty when everything is as before."""
+        changes = []
         for hog in self.hogs:
             assert hog.unified_dir is not None
             assert hog.memory_dir is not None
             if (hog.unified_dir / "cgroup.freeze").read_text().strip() != "0":
-                found.append(f"{hog.name} is frozen")
+                changes.append(f"{hog.name} is frozen")
             for name in ("memory.limit_in_bytes", "memory.high", "memory.max"):
                 limit = hog.memory_dir / name
                 if limit.exists() and limit.read_text().strip() not in UNLIMITED:
-                    found.append(f"{hog.name}: {name} is {limit.read_text().strip()}")
+                    changes.append(f"{hog.name}: {name} is {limit.read_text().strip()}")
         for pid in self.pids:
             status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             if status == "T":
-                found.append(f"pid {pid} is stopped")
+                changes.append(f"pid {pid} is stopped")
         for name, value in KNOBS.items():
             now = Path("/proc/sys/vm", name).read_text().strip()
             if now != value:
-                found.append(f"vm.{name} is {now}, was {value}")
-        return found
+                changes.append(f"vm.{name} is {now}, was {value}")
+        return changes
 
 
 UNLIMITED = {"max", str((1 << 63) - os.sysconf("SC_PAGE_SIZE"))}
@@ -375,19 +375,19 @@ def test_a_policy_is_loaded_watched_and_activated(
         assert status.ticks > before
         client.set_mode(Mode.OFF)
         assert wait_for(lambda: not frozen(hog))
-        assert client.status().controller == "none", "a daemon that was told to do nothing"
+        assert client.status().controller == "none", "the daemon is configured to do nothing"
     records = [
         record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
     ]
     assert [r.sequence for r in records] == list(range(len(records))), "no tick was lost"
     assert max(r.timings.late_ms for r in records) < 90, "loading held up no tick"
-    found = replay(
+    difference = replay(
         records,
         make_controller("none"),
         settings=settings_of(little_sandbox),
         policy=make_controller(f"onnx:path={policy}"),
     )
-    assert found is None
+    assert difference is None
 
 
 def test_a_rule_decides_where_a_policy_that_was_asked_for_is_off(
@@ -459,8 +459,8 @@ def test_health_and_reflection_answer(little_sandbox: LittleSandbox) -> None:
     assert not socket_path.exists()
 
 
-def apply_hard(client: ActuatorClient, desired: DesiredState) -> bool:
-    """Apply; False if the loop is not there (or dies meanwhile)."""
+def try_apply(client: ActuatorClient, desired: DesiredState) -> bool:
+    """Apply; returns False if there is no loop, or if it dies meanwhile."""
     try:
         client.apply(desired, lease_s=10.0, holder="test")
     except DaemonUnavailableError:
@@ -468,12 +468,14 @@ def apply_hard(client: ActuatorClient, desired: DesiredState) -> bool:
     return True
 
 
-def hold_fast(client: ActuatorClient, box: LittleSandbox, desired: DesiredState) -> None:
-    """Have ``desired`` in force with its limit: no group is limited while it is starting."""
+def apply_until_in_force(
+    client: ActuatorClient, box: LittleSandbox, desired: DesiredState
+) -> None:
+    """Apply once the group may be limited, which is not while it starts; wait for the limit."""
     for watched in client.watch():
         if watched.record.sample.slot_states[0].reference_bytes is not None:
             break
-    assert apply_hard(client, desired)
+    assert try_apply(client, desired)
     assert wait_for(lambda: frozen(box.hogs[0]))
     assert wait_for(lambda: any("memory." in left for left in box.leftovers()))
 
@@ -497,12 +499,12 @@ def test_fifty_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbo
     )
     with Daemon(config) as daemon, daemon.client() as client:
         for _ in range(50):
-            assert wait_for(lambda: apply_hard(client, desired)), daemon.last_words()
+            assert wait_for(lambda: try_apply(client, desired)), daemon.last_words()
             pid = daemon.pids.loop
             assert pid is not None
             moment_s = time.monotonic() + rng.uniform(0.0, 0.3)
             while time.monotonic() < moment_s and rng.random() < 0.7:
-                apply_hard(client, rng.choice([desired, DesiredState(), SQUEEZE]))
+                try_apply(client, rng.choice([desired, DesiredState(), SQUEEZE]))
             time.sleep(max(moment_s - time.monotonic(), 0))
             held += bool(little_sandbox.leftovers())
             os.kill(pid, signal.SIGKILL)
@@ -510,21 +512,23 @@ def test_fifty_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbo
             back = wait_for(lambda: not little_sandbox.leftovers())
             assert back, little_sandbox.leftovers()
             slowest_s = max(slowest_s, time.monotonic() - killed_s)
-        assert wait_for(lambda: apply_hard(client, DesiredState()))
+        assert wait_for(lambda: try_apply(client, DesiredState()))
         assert client.status().loop_restarts >= 50
     assert held >= 25, "most kills must find something held"
     assert little_sandbox.leftovers() == []
-    sys.stdout.write(f"slowest restore {slowest_s * 1e3:.0f} ms, {held} of 50 found held\n")
+    sys.stdout.write(
+        f"slowest restore {slowest_s * 1e3:.0f} ms, {held} of 50 kills while something was held\n"
+    )
 
 
 def test_a_killed_guardian_takes_everything_with_it(little_sandbox: LittleSandbox) -> None:
     control = ControlConfig(read_processes=True)
     for number in range(3):
-        # A journal each: the heir of a killed daemon pauses nothing for a while.
+        # A journal each: a daemon that follows a killed one pauses nothing for a while.
         journal = JournalConfig(path=little_sandbox.folder / f"journal{number}")
         daemon = Daemon(little_sandbox.config(control=control, journal=journal))
         with daemon, daemon.client() as client:
-            hold_fast(client, little_sandbox, with_a_stopped_process(little_sandbox))
+            apply_until_in_force(client, little_sandbox, with_a_stopped_process(little_sandbox))
             pids = daemon.pids
             os.kill(pids.guardian, signal.SIGKILL)
             back = wait_for(lambda: not little_sandbox.leftovers())
@@ -538,7 +542,7 @@ def test_guardian_and_loop_killed_are_restored_at_the_next_start(
     little_sandbox: LittleSandbox,
 ) -> None:
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
-        hold_fast(client, little_sandbox, SQUEEZE)
+        apply_until_in_force(client, little_sandbox, SQUEEZE)
         pids = daemon.pids
         kill_guardian_and_loop(pids)
         assert wait_for(lambda: gone(pids.loop or 0))
@@ -571,7 +575,7 @@ def test_no_daemon_starts_while_an_orphaned_loop_has_not_restored(
 ) -> None:
     config = little_sandbox.config()
     with Daemon(config) as daemon, daemon.client() as client:
-        hold_fast(client, little_sandbox, SQUEEZE)
+        apply_until_in_force(client, little_sandbox, SQUEEZE)
         pids = daemon.pids
         assert pids.loop is not None
         with frozen_process(pids.loop):
@@ -587,7 +591,7 @@ def test_no_daemon_starts_while_an_orphaned_loop_has_not_restored(
 
 def test_a_killed_service_comes_back_and_the_loop_goes_on(little_sandbox: LittleSandbox) -> None:
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
-        assert apply_hard(client, SQUEEZE)
+        assert try_apply(client, SQUEEZE)
         before = daemon.pids
         ticks = client.status().ticks
         assert before.service is not None
@@ -621,7 +625,7 @@ def test_a_killed_recorder_comes_back(little_sandbox: LittleSandbox) -> None:
 
 def test_a_hung_loop_is_killed_and_restored(little_sandbox: LittleSandbox) -> None:
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
-        hold_fast(client, little_sandbox, SQUEEZE)
+        apply_until_in_force(client, little_sandbox, SQUEEZE)
         pid = daemon.pids.loop
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)

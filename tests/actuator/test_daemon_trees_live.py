@@ -95,8 +95,8 @@ class Box:
         return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
 
     def members(self) -> dict[int, bool]:
-        """Every process of the batch job that there is, and whether it stands still."""
-        found = {}
+        """Each process of the batch job by its pid, and whether it is stopped."""
+        members = {}
         for name in os.listdir(PROC):  # noqa: PTH208 - names only
             seen = read_seen(PROC, int(name)) if name.isdigit() else None
             if seen is None or seen.ended:
@@ -106,14 +106,14 @@ class Box:
             except OSError:
                 continue
             if self.mark.encode() in command and b"-S\0" in command:
-                found[seen.pid] = seen.stopped
-        return found
+                members[seen.pid] = seen.stopped
+        return members
 
     def stopped(self) -> int:
         return sum(self.members().values())
 
     def still(self) -> bool:
-        """Whether all of it stands still; nothing forks any more then."""
+        """Return whether all of it is stopped, so that nothing forks any more."""
         members = self.members()
         return len(members) > CHILDREN and all(members.values())
 
@@ -140,7 +140,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
 
 
 PATIENCE_S = 20.0
-"""After which a wait is given up: far beyond what it takes, however busy the machine is."""
+"""The time after which a wait is given up, far longer than it takes on a busy machine."""
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> bool:
@@ -192,11 +192,11 @@ def test_the_guard_ends_a_pause_of_a_tree(box: Box) -> None:
     sys.stdout.write(f"the longest pause took {longest_s:.2f} s of the 5 s that it may\n")
     frozen = [record for record in records if record.sample.slots[0].frozen]
     assert frozen
-    assert any(not record.granted.slot(0).paused for record in frozen), "the guard let it go"
+    assert any(not record.granted.slot(0).paused for record in frozen), "the guard ended the pause"
     assert all(record.sample.protected.memory_usage_bytes for record in records[1:])
 
 
-def test_kills_of_the_loop_leave_nobody_stopped(box: Box) -> None:
+def test_kills_of_the_loop_leave_no_process_stopped(box: Box) -> None:
     rng = random.Random(7)
     lifted = Budgets(lift_budgets=True)  # else a restarted loop pauses nothing for a while
     with Daemon(box.config(guard=lifted)) as daemon, daemon.client() as client:
@@ -212,7 +212,7 @@ def test_kills_of_the_loop_leave_nobody_stopped(box: Box) -> None:
     assert box.stopped() == 0
 
 
-def test_a_killed_guardian_leaves_nobody_stopped(box: Box) -> None:
+def test_a_killed_guardian_leaves_no_process_stopped(box: Box) -> None:
     with Daemon(box.config()) as daemon, daemon.client() as client:
         assert _applied(client)
         assert wait_for(box.still)

@@ -1,4 +1,4 @@
-"""What the daemon's small processes import: each megabyte of it stays in memory for good."""
+"""The imports of the daemon's small processes: each megabyte of them stays in memory for good."""
 
 from __future__ import annotations
 
