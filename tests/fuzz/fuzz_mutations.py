@@ -27,14 +27,14 @@ NUMBERS: Final = (
     b"1" + b"0" * 400, b"9" * 5000, b"max", b"",
     "\u0661\u0662".encode(), "\u00b2".encode(), "\uff11".encode(),
 )  # fmt: skip
-"""What stands in the place of a number."""
+"""Texts that replace a number."""
 BITS: Final = (
     b"\0", b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\r", b"\n", b"\n\n", b"\r\n", b"\t", b" ",
     b"  ", b"\x0b", b"\x1c", b"\x85", "\u2028".encode(), "\u00a0".encode(), b"-", b"_", b".",
     b",", b":", b"=", b"|", b"#", b"@", b"(", b")", b"[", b"]", b"{", b"}", b'"', b"'", b"\\",
     b"\\134", b"\\777", b"%", b"kB", b"/../", b"\x7f", "\u202e".encode(), b"\xef\xbb\xbf",
 )  # fmt: skip
-"""What is put in anywhere."""
+"""Bytes that are inserted anywhere."""
 JSON_VALUES: Final = (
     b"null", b"true", b"false", b"[]", b"{}", b'""', b"[[]]", b'{"a":1}', b'"\\u0000"',
     b'"\\ud800"', b'"x"', b"[null]", b"-1", b"1e999", b"NaN", b"-Infinity",
@@ -50,12 +50,12 @@ _NUMBER: Final = re.compile(rb"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One change of a content.
+    """A change of an input.
 
     Attributes:
         kind: A key of :data:`KINDS`.
-        at: Where, as a share of 65536.
-        choice: What else the kind needs.
+        at: The position, as a share of 65536.
+        choice: A number from which the kind takes every other choice.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How an input is made."""
+    """A sample, or raw bytes, and the mutations that make an input of it."""
 
     sample: int
     raw: bytes
@@ -75,7 +75,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What mutations of one target draw from."""
+    """The samples and words from which the inputs of one target are made."""
 
     samples: tuple[bytes, ...]
     values: tuple[bytes, ...] = ()
@@ -118,23 +118,23 @@ def _repeat(content: bytes, m: Mutation, _: Material) -> bytes:
 
 
 def _one_of(pattern: re.Pattern[bytes], content: bytes, at: int) -> re.Match[bytes] | None:
-    """The first match at or after a place, or the first of all."""
+    """The first match at or after a position, or else the first of all."""
     return pattern.search(content, _offset(content, at)) or pattern.search(content)
 
 
 def _number(content: bytes, m: Mutation, _: Material) -> bytes:
-    found = _one_of(_NUMBER, content, m.at)
-    if found is None:
+    match = _one_of(_NUMBER, content, m.at)
+    if match is None:
         return content
-    return content[: found.start()] + NUMBERS[m.choice % len(NUMBERS)] + content[found.end() :]
+    return content[: match.start()] + NUMBERS[m.choice % len(NUMBERS)] + content[match.end() :]
 
 
 def _word(content: bytes, m: Mutation, material: Material) -> bytes:
     words = material.values + NUMBERS
-    found = _one_of(_WORD, content, m.at)
-    if found is None:
+    match = _one_of(_WORD, content, m.at)
+    if match is None:
         return content
-    return content[: found.start()] + words[m.choice % len(words)] + content[found.end() :]
+    return content[: match.start()] + words[m.choice % len(words)] + content[match.end() :]
 
 
 def _swap_words(content: bytes, m: Mutation, _: Material) -> bytes:
@@ -177,7 +177,7 @@ def _splice(content: bytes, m: Mutation, material: Material) -> bytes:
 
 
 def _long(content: bytes, m: Mutation, _: Material) -> bytes:
-    """A very long line, word, number or run of one byte."""
+    """Insert a very long line, word, number or run of one byte."""
     at = _offset(content, m.at)
     byte = (b"9", b" ", b"a", content[at : at + 1] or b"x")[m.choice % 4]
     return content[:at] + byte * (MIB if m.choice % 16 == 0 else 20_000) + content[at:]
@@ -218,7 +218,7 @@ MAX_BYTES: Final = 3 * MIB
 
 
 def make(recipe: Recipe, material: Material) -> bytes:
-    """The input of a recipe."""
+    """Make the input of a recipe."""
     content = recipe.raw or material.samples[recipe.sample % len(material.samples)]
     for mutation in recipe.mutations:
         content = KINDS[mutation.kind](content, mutation, material)
@@ -239,7 +239,7 @@ def recipes() -> st.SearchStrategy[Recipe]:
 
 
 def draw(rng: random.Random) -> Recipe:
-    """A recipe for the long run, from the same mutations."""
+    """Draw a recipe for the long run, from the same mutations."""
     kind = rng.random()
     if kind < 0.03:
         return Recipe(0, rng.randbytes(1 + int(rng.random() * 100)), ())

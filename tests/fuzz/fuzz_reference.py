@@ -1,7 +1,7 @@
 """Slow reference readers of the kernel's files, written from its documentation.
 
 They know nothing of the readers under test: every line is matched as a whole, and what does not
-match makes the file one that must be refused. ``None`` stands for "must be refused".
+match makes the file one that must be refused, for which they return ``None``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SPACE: Final = b" \t\r\x0b\x0c"
 
 
 def count(text: bytes) -> int | None:
-    """Up to twenty ASCII digits that fit into 64 bits."""
+    """The value of up to twenty ASCII digits, if it fits into 64 bits."""
     if not 1 <= len(text) <= 20 or any(byte not in b"0123456789" for byte in text):
         return None
     value = 0
@@ -32,25 +32,27 @@ def lines(content: bytes) -> list[bytes] | None:
 
 
 def words(line: bytes) -> list[bytes]:
-    """What white space separates."""
+    """The words of a line, split at white space."""
     return re.findall(rb"[^" + _SPACE + rb"]+", line)
 
 
 def flat(content: bytes, wanted: list[bytes]) -> list[int | None] | None:
-    """``KEY VALUE`` lines with one space, each key once; the wanted values are counters."""
-    found: dict[bytes, bytes] = {}
+    """The wanted counters of ``KEY VALUE`` lines, which have one space and each key once."""
+    by_key: dict[bytes, bytes] = {}
     for line in lines(content) or [b""]:
         parts = line.split(b" ")
-        if len(parts) != 2 or parts[0] in found:
+        if len(parts) != 2 or parts[0] in by_key:
             return None
-        found[parts[0]] = parts[1]
-    values = [count(found[key]) if key in found else None for key in wanted]
-    broken = any(key in found and value is None for key, value in zip(wanted, values, strict=True))
+        by_key[parts[0]] = parts[1]
+    values = [count(by_key[key]) if key in by_key else None for key in wanted]
+    broken = any(
+        key in by_key and value is None for key, value in zip(wanted, values, strict=True)
+    )
     return None if broken else values
 
 
 def psi(content: bytes) -> tuple[int | None, int | None] | None:
-    """``some`` and ``full``, each once at most, at least one; the last word is the total."""
+    """The totals of ``some`` and ``full``; one line may be missing, and none may stand twice."""
     totals: dict[bytes, int] = {}
     for line in lines(content) or [b"-"]:
         if not line:
@@ -64,22 +66,22 @@ def psi(content: bytes) -> tuple[int | None, int | None] | None:
 
 
 def sizes(content: bytes, wanted: list[bytes]) -> list[int | None] | None:
-    """``KEY:  VALUE kB`` lines of meminfo, each wanted key once at most, in bytes."""
-    found: dict[bytes, int] = {}
+    """The wanted values of ``KEY:  VALUE kB`` lines in bytes; no wanted key may stand twice."""
+    by_key: dict[bytes, int] = {}
     for line in lines(content) or [b"MemTotal:"]:
         key, colon, rest = line.partition(b":")
         if key not in wanted:
             continue
         parts = words(rest)
         value = count(parts[0]) if len(parts) == 2 and parts[1] == b"kB" and colon else None
-        if value is None or value * 1024 > MAX or key in found:
+        if value is None or value * 1024 > MAX or key in by_key:
             return None
-        found[key] = value * 1024
-    return [found.get(key) for key in wanted]
+        by_key[key] = value * 1024
+    return [by_key.get(key) for key in wanted]
 
 
 def io_stat(content: bytes) -> tuple[int, int] | None:
-    """``MAJ:MIN key=value...`` lines; what is read and written, summed."""
+    """The sums of bytes read and written over ``MAJ:MIN key=value...`` lines."""
     read = written = 0
     for line in (lines(content) or [b"-"]) if content else []:
         first, *pairs = words(line) or [b""]
@@ -97,7 +99,7 @@ def io_stat(content: bytes) -> tuple[int, int] | None:
 
 
 def single(content: bytes) -> tuple[int | None] | None:
-    """One counter, or ``max`` (no value), and a newline."""
+    """The only counter of a file, in a tuple; it is None for ``max``."""
     if content == b"max\n":
         return (None,)
     value = count(content[:-1]) if content.endswith(b"\n") else None
@@ -105,16 +107,16 @@ def single(content: bytes) -> tuple[int | None] | None:
 
 
 def pids(content: bytes) -> set[int] | None:
-    """One pid a word, 0 for those of other name spaces."""
+    """The pids of a file without 0, which stands for a process of another namespace."""
     if content and not content.endswith(b"\n"):
         return None
-    found = set()
+    numbers = set()
     for word in words(content.replace(b"\n", b" ")):
         value = count(word)
         if value is None or len(word) > 10:
             return None
-        found.add(value)
-    return found - {0}
+        numbers.add(value)
+    return numbers - {0}
 
 
 def stat_field(content: bytes, number: int) -> bytes | None:
@@ -125,7 +127,7 @@ def stat_field(content: bytes, number: int) -> bytes | None:
 
 
 def keyed(content: bytes, key: bytes) -> list[bytes]:
-    """What stands after ``KEY:`` in every line but the first that starts so."""
+    """The texts after ``KEY:`` in all lines that start so, except the first line of the file."""
     return [
         line.partition(b":")[2].strip(_SPACE)
         for line in content.split(b"\n")[1:]

@@ -1,4 +1,4 @@
-"""Every target of the fuzzer: one line here per file of targets."""
+"""Every target of the fuzzer; each file of targets has its line here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def targets() -> dict[str, Target]:
         fuzz_targets_wire,
         fuzz_targets_sources,
     )
-    found = [target for module in modules for target in module.targets()]
-    by_name = {target.name: target for target in found}
-    assert len(by_name) == len(found), "two targets have one name"
+    every_target = [target for module in modules for target in module.targets()]
+    by_name = {target.name: target for target in every_target}
+    assert len(by_name) == len(every_target), "two targets have one name"
     return by_name

@@ -1,8 +1,8 @@
 """The long run: ``python tests/fuzz/fuzz_run.py [--inputs N] [--seed N] [TARGET...]``.
 
-Each target runs in a process of its own, so that a crash in a library is a finding too, and what
-one leaks is gone with it. Inputs depend on the seed, the target's name and their number only.
-What is found is made smaller and written below ``build/fuzz``.
+Each target runs in a process of its own, so that a crash in a library is a finding too, and memory
+that one leaks is freed at its end. Inputs depend on the seed, the target's name and their number
+only. The input of each finding is made smaller and written below ``build/fuzz``.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _MAX_INPUT_S: Final = 20.0
 _HANGS: Final = "takes too long"
 _SHRINK_S: Final = 5.0
 _MOST_KINDS: Final = 20
-"""After so many different findings a target is stopped."""
+"""The number of different findings after which a target is stopped."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one target."""
+    """The counts and findings of one target."""
 
     target: str
     inputs: int = 0
@@ -54,7 +54,7 @@ class Outcome:
 
 @contextmanager
 def _limited() -> Iterator[Callable[[], object]]:
-    """Ends an input that takes too long; call what it gives before each."""
+    """Interrupt inputs that take too long; gives a function to call before each input."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError(_HANGS)
@@ -94,28 +94,28 @@ def fuzz(target: Target, inputs: int, seed: int) -> Outcome:
 
 
 def _kind(error: FindingError) -> str:
-    """What findings of one cause have in common."""
+    """The start of the message, without numbers and texts: the same for findings of one cause."""
     line = str(error).split("\n")[0]
     return re.sub(r"\d+", "N", re.sub(r"b?'[^']*'|b?\"[^\"]*\"", "_", line))[:70]
 
 
 def _keep(target: Target, content: bytes, kind: str, number: int) -> str:
-    """Make a finding smaller and write it down; says what it is."""
-    content, said = shrink(target, content, kind)
+    """Make a finding's input smaller and write it to a file; returns its description."""
+    content, message = shrink(target, content, kind)
     _OUT.mkdir(parents=True, exist_ok=True)
     path = _OUT / f"{re.sub(r'[^a-z0-9]+', '-', target.name)}-{number}.bin"
     path.write_bytes(content)
-    return f"{said} [{path}]"
+    return f"{message} [{path}]"
 
 
 def shrink(target: Target, content: bytes, kind: str) -> tuple[bytes, str]:
-    """The shortest input found with the same finding, and what it says."""
+    """The shortest input found with the same finding, and the finding's message."""
     signal.setitimer(signal.ITIMER_PROF, 0.0)
     if _HANGS in kind:  # every try would take as long
         return content, kind
     signal.setitimer(signal.ITIMER_PROF, _MAX_INPUT_S, _MAX_INPUT_S)
     until_s = time.monotonic() + _SHRINK_S
-    said = _says(target, content, kind) or kind
+    message = _says(target, content, kind) or kind
     piece = max(len(content) // 2, 1)
     while piece and time.monotonic() < until_s:
         at = 0
@@ -125,9 +125,9 @@ def shrink(target: Target, content: bytes, kind: str) -> tuple[bytes, str]:
             if now is None:
                 at += piece
             else:
-                content, said = shorter, now
+                content, message = shorter, now
         piece //= 2
-    return content, said
+    return content, message
 
 
 def _says(target: Target, content: bytes, kind: str) -> str | None:
@@ -179,16 +179,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{'target':<24} {'inputs':>9} {'understood':>10} {'seconds':>8} {'slowest ms':>10} "
         f"{'findings':>8}"
     )
-    found = 0
+    total = 0
     with ThreadPoolExecutor(options.processes) as pool:
         for outcome in pool.map(
             lambda name: _in_process(name, options.inputs, options.seed), names
         ):
-            found += len(outcome.findings)
+            total += len(outcome.findings)
             print(_row(outcome), flush=True)  # noqa: T201
             for finding in outcome.findings:
                 print(f"  {finding}".replace("\n", "\n    "), flush=True)  # noqa: T201
-    return 1 if found else 0
+    return 1 if total else 0
 
 
 if __name__ == "__main__":

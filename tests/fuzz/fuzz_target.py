@@ -1,4 +1,4 @@
-"""What a target of the fuzzer is, and what counts as a finding."""
+"""The targets of the fuzzer, and the definition of a finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stallward.agent.errors import StallwardError
 
 MAX_COUNT: Final = 2**64 - 1
 MAX_MESSAGE: Final = 6000
-"""An error's message is for a person, and must not fill a disk with the input it complains of."""
+"""The most characters in an error's message, which must not repeat a whole hostile input."""
 
 
 _MEMORY: Final = Path("/dev/shm")
@@ -47,16 +47,16 @@ class FindingError(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One reader of input that somebody else wrote.
+    """A reader of input that another program wrote.
 
     Attributes:
-        name: How it is called on the command line and in reports.
-        run: Reads; returns a value or raises.
+        name: Its name on the command line and in reports.
+        run: Reads an input; returns a value or raises.
         material: Real contents and words of the format.
-        errors: What it may raise: typed errors only.
-        names: What the message of an error must contain: the path.
+        errors: The typed errors that it may raise.
+        names: The path that the message of an error must contain.
         check: Raises ``AssertionError`` if the value is not what the input says.
-        slow: How many inputs of the short run are left out: it keeps one in ``slow``.
+        slow: The short run tries only one in ``slow`` of its inputs.
     """
 
     name: str
@@ -69,10 +69,10 @@ class Target:
 
 
 def try_input(target: Target, content: bytes) -> bool:
-    """Give one input to a target; whether it was understood rather than refused.
+    """Give one input to a target; returns whether it was understood rather than refused.
 
     Raises:
-        FindingError: If neither happened as it should.
+        FindingError: It was neither understood correctly nor refused with a good error.
     """
     try:
         value = target.run(content)

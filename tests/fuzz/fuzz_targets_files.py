@@ -1,4 +1,4 @@
-"""Targets: files of our own that a crash, another version or somebody's editor may have spoilt."""
+"""Targets: stallward's own files, which a crash, another version or an editor may have spoilt."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ENTRIES: Final[tuple[JournalEntry, ...]] = (
 
 
 def json_bytes(value: object) -> bytes:
-    """JSON as our files have it."""
+    """A value as JSON, indented as in stallward's files."""
     return json.dumps(value, indent=1).encode()
 
 
@@ -175,8 +175,8 @@ def _journal() -> tuple[Target, ...]:
         return Journal(path, paths).load()
 
     def check(_content: bytes, value: Any) -> None:
-        # A checksum lets nothing pass that nobody wrote.
-        assert set(value) <= known, "an entry that nobody wrote"
+        # A line with a right checksum holds an entry as it was written.
+        assert set(value) <= known, "an entry that was never written"
 
     bodies = tuple(
         json_bytes({k: v for k, v in json.loads(to_line(entry)).items() if k != "crc"})
@@ -202,7 +202,7 @@ def _journal() -> tuple[Target, ...]:
 
 
 def make_tick(number: int) -> pb.TickRecord:
-    """A tick record with a bit of everything."""
+    """A tick record with a value in most of its parts."""
     record = pb.TickRecord(sequence=number, time_s=100.0 + number, mode=pb.MODE_ACTIVE)
     record.sample.zone.psi.memory_some_us = 1000 * number
     record.sample.slots.add(name="a", memory_usage_bytes=1 << 30)
@@ -220,23 +220,23 @@ def _frames() -> tuple[Target, ...]:
     whole = MAGIC + b"".join(map(encode_frame, payloads))
 
     def read(path: Path) -> Any:
-        found = list(read_frames(path))
+        frames = list(read_frames(path))
         size = extent(path)
         writer = FrameWriter(path)
         writer.append(b"more")
         writer.close()
-        return found, size, list(read_frames(path))
+        return frames, size, list(read_frames(path))
 
     def check(content: bytes, value: Any) -> None:
-        found, size, extended = value
-        assert size.frames == len(found)
+        frames, size, extended = value
+        assert size.frames == len(frames)
         assert size.whole_bytes + size.torn_bytes == len(content)
         assert all(
-            len(payload) < 64 or payload in payloads or zlib.crc32(payload) for payload in found
+            len(payload) < 64 or payload in payloads or zlib.crc32(payload) for payload in frames
         )
-        assert extended == [*found, b"more"], "a frame appended to it cannot be read back"
+        assert extended == [*frames, b"more"], "a frame appended to it cannot be read back"
         if len(content) >= len(MAGIC):
-            assert content[: size.whole_bytes] == MAGIC + b"".join(map(encode_frame, found))
+            assert content[: size.whole_bytes] == MAGIC + b"".join(map(encode_frame, frames))
 
     def ticks(content: bytes) -> Any:
         """A frame whose checksum is right, whatever it holds."""

@@ -34,7 +34,7 @@ def sample(*names: str) -> tuple[bytes, ...]:
 
 
 def same_as(read: Callable[[bytes], Any]) -> Check:
-    """What was understood is what the reference reads; it must not have refused."""
+    """A check that the value is the one that the reference reads, which must not refuse."""
 
     def check(content: bytes, value: Any) -> None:
         sound_signed(content, value)
@@ -68,13 +68,13 @@ def kernel(
 
 
 def flat_check(pairs: dict[str, str]) -> Check:
-    """Field of the value -> key in the file."""
+    """A check of the fields in ``pairs``, which maps each to its key in the file."""
 
     def check(content: bytes, value: Any) -> None:
         sound(content, value)
-        found = reference.flat(content, [key.encode() for key in pairs.values()])
-        assert found is not None, "the reference refuses it"
-        for (name, key), expected in zip(pairs.items(), found, strict=True):
+        values = reference.flat(content, [key.encode() for key in pairs.values()])
+        assert values is not None, "the reference refuses it"
+        for (name, key), expected in zip(pairs.items(), values, strict=True):
             assert getattr(value, name) == expected, f"{key} is {expected}"
 
     return check
@@ -82,20 +82,20 @@ def flat_check(pairs: dict[str, str]) -> Check:
 
 def one_check(key: bytes, convert: Callable[[int], Any] = lambda value: value) -> Check:
     def check(content: bytes, value: Any) -> None:
-        found = reference.flat(content, [key])
-        assert found is not None, "the reference refuses it"
-        assert value == (None if found[0] is None else convert(found[0]))
+        values = reference.flat(content, [key])
+        assert values is not None, "the reference refuses it"
+        assert value == (None if values[0] is None else convert(values[0]))
 
     return check
 
 
 def _limit_v1(content: bytes) -> tuple[int | None] | None:
-    found = reference.single(content)
-    return found if found is None or (found[0] or 0) < 1 << 62 else (None,)
+    limit = reference.single(content)
+    return limit if limit is None or (limit[0] or 0) < 1 << 62 else (None,)
 
 
 def _unpacked(read: Callable[[bytes], tuple[Any] | None]) -> Check:
-    """For readers whose ``None`` means "no limit"."""
+    """A check for readers that return None for no limit."""
 
     def check(content: bytes, value: Any) -> None:
         expected = read(content)
@@ -108,9 +108,9 @@ def _unpacked(read: Callable[[bytes], tuple[Any] | None]) -> Check:
 def _memory_v2(content: bytes, value: Any) -> None:
     sound(content, value)
     keys = [b"anon", b"shmem", b"file", b"inactive_file", b"pgmajfault", b"file_dirty"]
-    found = reference.flat(content, keys)
-    assert found is not None, "the reference refuses it"
-    anon, shared, file, inactive, faults, dirty = found
+    values = reference.flat(content, keys)
+    assert values is not None, "the reference refuses it"
+    anon, shared, file, inactive, faults, dirty = values
     assert value.inactive_file_bytes == inactive
     assert (value.major_faults, value.dirty_bytes) == (faults, dirty)
     assert value.file_bytes == (None if file is None else max(file - (shared or 0), 0))
@@ -119,8 +119,8 @@ def _memory_v2(content: bytes, value: Any) -> None:
 
 def _memory_v1(content: bytes, value: Any) -> None:
     sound(content, value)
-    found = reference.flat(content, [b"total_inactive_file", b"total_pgmajfault", b"total_swap"])
-    assert found == [value.inactive_file_bytes, value.major_faults, value.swap_bytes]
+    values = reference.flat(content, [b"total_inactive_file", b"total_pgmajfault", b"total_swap"])
+    assert values == [value.inactive_file_bytes, value.major_faults, value.swap_bytes]
 
 
 def check_schedstat(content: bytes, value: int) -> None:
@@ -132,14 +132,14 @@ def check_schedstat(content: bytes, value: int) -> None:
 
 
 def size_lines(pairs: dict[str, bytes]) -> Check:
-    """Fields of the value and the line of the file that each comes from, in kB."""
+    """A check of the fields in ``pairs``, which maps each to the key of its line in kB."""
 
     def check(content: bytes, value: Any) -> None:
         sound(content, value)
         for name, key in pairs.items():
             texts = reference.keyed(content, key)
-            found = value if name == "" else getattr(value, name)
-            if found is None:
+            parsed = value if name == "" else getattr(value, name)
+            if parsed is None:
                 assert not texts
                 continue
             first = reference.words(texts[0]) if texts else []
@@ -147,13 +147,13 @@ def size_lines(pairs: dict[str, bytes]) -> Check:
             assert first[1] == b"kB"
             size = reference.count(first[0])
             assert size is not None
-            assert found == size * 1024
+            assert parsed == size * 1024
 
     return check
 
 
 def _in_file(read: Callable[[Path], Any]) -> Callable[[bytes, Path], Any]:
-    """Runs a reader of files on a real file that holds the input."""
+    """A reader of inputs: it writes each to a real file for a reader of files."""
     folder = Folder()
     path = folder.path / "file"
 
@@ -197,7 +197,7 @@ def _psi_file_check(content: bytes, value: Any) -> None:
 
 
 def _tables() -> tuple[Target, ...]:
-    """Mounts and swaps."""
+    """The targets for the tables of mounts and swaps."""
     folder = Folder()
     root = folder.path
     (root / "proc/self").mkdir(parents=True)
@@ -214,7 +214,7 @@ def _tables() -> tuple[Target, ...]:
     def check(_content: bytes, value: Any) -> None:
         assert value.kind in {"v2", "hybrid", "none"}
         assert value.why
-        assert all(found.is_relative_to(cgroup) for found in value.roots)
+        assert all(path.is_relative_to(cgroup) for path in value.roots)
         assert (value.kind == "none") == (value.memory_root is None)
 
     def swaps(content: bytes, _path: Path) -> bool:

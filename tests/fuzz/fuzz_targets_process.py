@@ -24,9 +24,9 @@ def _seen(content: bytes, value: Any) -> None:
 
 
 def _ranges(content: bytes, path: Path) -> list[tuple[int, int]]:
-    found = list(itertools.islice(private_ranges(content), 100_000))
-    assert len(found) < 100_000, "pieces without end"
-    return found
+    ranges = list(itertools.islice(private_ranges(content), 100_000))
+    assert len(ranges) < 100_000, "pieces without end"
+    return ranges
 
 
 def _ranges_check(content: bytes, value: Any) -> None:

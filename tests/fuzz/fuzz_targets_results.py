@@ -1,4 +1,4 @@
-"""Targets: recordings, fitted twins, policies and results: what training and comparing leave."""
+"""Targets: recordings, fitted twins, policies and results of comparisons."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RUN: Final = RunInfo(
 
 
 def _recordings() -> tuple[Target, ...]:
-    """A recording of which one file is the input."""
+    """Targets that read a recording in which the input replaces one file."""
     folder = Folder()
     times = np.linspace(100.0, 103.9, 40)
     requests = Requests(
@@ -88,7 +88,7 @@ def _recordings() -> tuple[Target, ...]:
 
 
 def _without_checksums(file: Path) -> bytes:
-    """A file that is read whatever its pages hold, as any that another program wrote."""
+    """The content of a file, without checksums of Parquet pages that would refuse any change."""
     if file.suffix != ".parquet":
         return file.read_bytes()
     table = pq.read_table(file)
@@ -167,11 +167,11 @@ def _policy() -> Target:
     }
 
     def run(content: bytes) -> Any:
-        found = dict(entries)
+        metadata = dict(entries)
         for line in content.decode("utf-8", "replace").split("\n"):
             key, _, value = line.partition(": ")
-            found[key] = value
-        return parse_metadata(Path("p.onnx"), found, "0" * 64)
+            metadata[key] = value
+        return parse_metadata(Path("p.onnx"), metadata, "0" * 64)
 
     def check(_content: bytes, value: Any) -> None:
         assert len(value.observation_low) == len(value.observation_high) == OBSERVATION_SIZE

@@ -1,4 +1,4 @@
-"""Targets: the files that the fuller sample reads, and readers that remember where lines were."""
+"""Targets: files of more signals, and readers that remember the positions of lines."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _twice(
     strict: Callable[[bytes, Path], Any],
     learned: bytes,
 ) -> tuple[Callable[[bytes, Path], Any], Check]:
-    """A reader that remembers where lines were: after ``learned`` it reads the input, twice.
+    """A reader that remembers the positions of lines; it reads ``learned``, then the input twice.
 
-    What it says then is what a fresh one says of the same input, unless the fresh one refuses a
-    line that nobody asked for; and a line that was not there before may be missed.
+    Its check compares with a reader that remembers nothing. That one may refuse an input for a
+    line that is not wanted, and a line that ``learned`` does not have may be missed.
     """
 
     def run(content: bytes, path: Path) -> Any:
@@ -80,16 +80,16 @@ def _status(content: bytes, value: Any) -> None:
 
 
 def _process_io(content: bytes, value: Any) -> None:
-    for key, found in ((b"read_bytes", value.read_bytes), (b"write_bytes", value.written_bytes)):
-        assert reference.keyed(content, key)[:1] == [b"%d" % found] or any(
-            reference.count(text) == found for text in reference.keyed(content, key)[:1]
+    for key, number in ((b"read_bytes", value.read_bytes), (b"write_bytes", value.written_bytes)):
+        assert reference.keyed(content, key)[:1] == [b"%d" % number] or any(
+            reference.count(text) == number for text in reference.keyed(content, key)[:1]
         )
 
 
 def _meminfo(content: bytes, value: Any) -> None:
-    found = reference.sizes(content, list(FIELDS_OF_KEYS))
-    assert found is not None, "the reference refuses it"
-    assert [getattr(value, name) for name in FIELDS_OF_KEYS.values()] == found
+    sizes = reference.sizes(content, list(FIELDS_OF_KEYS))
+    assert sizes is not None, "the reference refuses it"
+    assert [getattr(value, name) for name in FIELDS_OF_KEYS.values()] == sizes
 
 
 def targets() -> tuple[Target, ...]:

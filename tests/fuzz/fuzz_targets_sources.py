@@ -1,4 +1,4 @@
-"""Targets: sources of latencies beside lines, and the addresses they are reached at."""
+"""Targets: sources of latencies other than lines, and addresses."""
 
 from __future__ import annotations
 
@@ -61,29 +61,29 @@ def _prometheus() -> tuple[Target, ...]:
     def run(content: bytes) -> Any:
         increase = HistogramIncrease(unit_ms=1e3)
         increase.take(before, 1.0)
-        found = increase.take(parser.parse(content), 2.0)
+        delta = increase.take(parser.parse(content), 2.0)
         window = LatencyWindow(1.0)
-        if found is not None and found.spans:
-            spans = np.array(found.spans, dtype=np.float64)
-            frame = Completed(sent_s=2.0, spans=spans.tobytes(), total_ms=found.total_ms)
+        if delta is not None and delta.spans:
+            spans = np.array(delta.spans, dtype=np.float64)
+            frame = Completed(sent_s=2.0, spans=spans.tobytes(), total_ms=delta.total_ms)
             unpacked = unpack(pack(frame))
             assert isinstance(unpacked, Completed)
             window.add_spans(2.0, spans_of(unpacked), unpacked.total_ms)
-        return found, window.sample(2.0)
+        return delta, window.sample(2.0)
 
     def check(content: bytes, value: Any) -> None:
         sound(content, value)
-        found, summed = value
-        for low, high, count in found.spans:
+        delta, summed = value
+        for low, high, count in delta.spans:
             assert 0 <= low <= high <= MAX_LATENCY_MS
             assert count > 0
         if summed.completed:
             assert 0 <= summed.p95_ms <= summed.max_ms
 
     def selector(content: bytes) -> Any:
-        found = parse_selector(text_of(content))
-        found.matches({"code": "200"})
-        return found
+        parsed = parse_selector(text_of(content))
+        parsed.matches({"code": "200"})
+        return parsed
 
     return (
         never_raises("prometheus", run, page, check, values=(b'le="+Inf"', b"{", b"}")),
@@ -115,14 +115,14 @@ def _latency_frames() -> Target:
         return frame, spans_of(frame)
 
     def check(content: bytes, value: Any) -> None:
-        frame, found = value
+        frame, spans = value
         if isinstance(frame, Completed):
             sound_signed(b"", frame)
             assert unpack(pack(frame)) == frame
-        assert np.isfinite(found).all()
+        assert np.isfinite(spans).all()
         window = LatencyWindow(1.0)
         if isinstance(frame, Completed) and frame.total_ms >= 0:
-            window.add_spans(1.0, found, frame.total_ms)
+            window.add_spans(1.0, spans, frame.total_ms)
             sound(content, window.sample(1.0))
 
     return Target(
@@ -135,9 +135,9 @@ def _latency_frames() -> Target:
 
 
 def _address(content: bytes) -> Any:
-    found = parse_address(text_of(content), "listen")
-    assert parse_address(str(found), "listen") == found
-    return found
+    address = parse_address(text_of(content), "listen")
+    assert parse_address(str(address), "listen") == address
+    return address
 
 
 def targets() -> tuple[Target, ...]:

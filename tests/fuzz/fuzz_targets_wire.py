@@ -1,4 +1,4 @@
-"""Targets: what programs beside us send (lines, messages), and what users type."""
+"""Targets: lines and messages of other programs, and texts that users type."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def text_of(content: bytes) -> str:
 def never_raises(
     name: str, run: Any, samples: tuple[bytes, ...], check: Any, **material: Any
 ) -> Target:
-    """Input of which nothing may be refused: what is wrong in it is counted."""
+    """A target that never refuses an input; it counts the parts that are wrong."""
     return Target(
         name=name,
         run=run,
@@ -75,9 +75,9 @@ def _lines() -> tuple[Target, ...]:
             source = LineSource(path, line_format)
             path.write_bytes(content)
             first = source.read(10.0)
-            found = [source.read(10.0 + i / 100) for i in range(1, 5)]
+            samples = [source.read(10.0 + i / 100) for i in range(1, 5)]
             source.close()
-            return first, found[-1]
+            return first, samples[-1]
 
         return run
 
@@ -191,7 +191,7 @@ def _commands() -> tuple[Target, ...]:
 
 
 def make_record() -> bytes:
-    """A tick record with something of everything."""
+    """A serialised tick record with a value in most of its parts."""
     record = pb.TickRecord(sequence=3, time_s=5.5, wall_time_s=1.7e9, mode=pb.MODE_SHADOW)
     record.sample.CopyFrom(sample_to_wire(make_sample()))
     record.decision.controller = "latd"
@@ -208,13 +208,13 @@ def make_record() -> bytes:
 
 
 class _Connection:
-    """Hands out one message."""
+    """A socket that hands out the messages that were put into it."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
 
     def setblocking(self, flag: bool) -> None:
-        """As a socket."""
+        """Do nothing; a real socket has this method."""
 
     def recv(self, size: int) -> bytes:
         if not self.messages:
@@ -256,7 +256,7 @@ def _messages() -> tuple[Target, ...]:
 
 
 def typed(name: str, run: Any, samples: tuple[bytes, ...], errors: Any, check: Any) -> Target:
-    """A reader of what a user types."""
+    """A target that reads a text typed by a user."""
     return Target(
         name=name,
         run=run,
@@ -267,7 +267,7 @@ def typed(name: str, run: Any, samples: tuple[bytes, ...], errors: Any, check: A
 
 
 def _typed() -> tuple[Target, ...]:
-    """What users type."""
+    """The targets for texts that users type."""
     specs = (
         b"static:pause=0+1,limit=0.4,profile=flush",
         b"static:limit_mib=200,slots=all",

@@ -1,4 +1,4 @@
-"""Everything that the fuzzer ever found, by name: fixed once, and it stays so."""
+"""The inputs of all findings of the fuzzer, each by its name: they stay fixed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of patterns 
 
 
 def changed(name: str, old: str | bytes, new: str | bytes, sample: int = 0) -> bytes:
-    """A real content of a target with one part of it replaced."""
+    """A sample of a target with one part of it replaced."""
     content = targets()[name].material.samples[sample]
     old, new = (part.encode() if isinstance(part, str) else part for part in (old, new))
     assert old in content, f"{old!r} is not in {name}"
@@ -321,7 +321,7 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
     ("target", "content"),
     [pytest.param(target, content, id=f"{target}: {what}") for target, what, content in REFUSED],
 )
-def test_refused(target: str, content: bytes) -> None:
+def test_bad_inputs_are_refused(target: str, content: bytes) -> None:
     assert not try_input(targets()[target], content)
 
 
@@ -332,5 +332,5 @@ def test_refused(target: str, content: bytes) -> None:
         for target, what, content in UNDERSTOOD
     ],
 )
-def test_understood(target: str, content: bytes) -> None:
+def test_odd_inputs_are_understood(target: str, content: bytes) -> None:
     assert try_input(targets()[target], content)

@@ -1,4 +1,4 @@
-"""Bad input: the short run of every target; ``make fuzz`` is the long one."""
+"""The short run of every target of the fuzzer; ``make fuzz`` is the long one."""
 
 from __future__ import annotations
 
