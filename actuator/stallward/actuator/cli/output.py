@@ -88,16 +88,16 @@ def _growing_line(title: str) -> Iterator[Report]:
         separator = ", "
 
     typer.echo(f"{title}:", err=True, nl=False)
+    end = "stopped after"
     try:
         yield report
-    except BaseException:
-        typer.echo(f"{separator}stopped after {_duration(begin_s)}", err=True)
-        raise
-    typer.echo(f"{separator}done in {_duration(begin_s)}", err=True)
+        end = "done in"
+    finally:
+        typer.echo(f"{separator}{end} {duration(time.monotonic() - begin_s)}", err=True)
 
 
-def _duration(begin_s: float) -> str:
-    passed_s = time.monotonic() - begin_s
+def duration(passed_s: float) -> str:
+    """A duration in words: in seconds, or in minutes where it is long."""
     return f"{passed_s:.0f} s" if passed_s < _MINUTES_FROM_S else f"{passed_s / 60.0:.1f} minutes"
 
 

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Final, Literal
 
+from stallward.actuator.cli.output import duration
 from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.report.text import cell, number, short, target
 from stallward.evaluation.results.comparison import (
@@ -34,7 +35,6 @@ _SEEN: Final = (
     "The rule was tuned and the shipped policy trained on this scenario, among others; "
     "docs/results.md has measurements of scenarios that neither had seen."
 )
-_MINUTES_FROM_S: Final = 100.0
 _WHOLE_FROM: Final = 9.95
 _TWO_DECIMALS_BELOW: Final = 1.095
 _MANY: Final = 1000.0
@@ -161,10 +161,9 @@ def _latd_note(table: Table) -> str:
 
 def _fresh_note(table: Table, trained_s: float) -> str:
     """How the policy that was just trained does beside the shipped one."""
-    time = f"{trained_s:.0f} s" if trained_s < _MINUTES_FROM_S else f"{trained_s / 60:.1f} minutes"
     return (
-        f"The fresh policy was trained by this demo in {time}, to show the whole way; the "
-        "shipped one was trained for longer, on many scenarios. "
+        f"The fresh policy was trained by this demo in {duration(trained_s)}, to show the whole "
+        "way; the shipped one was trained for longer, on many scenarios. "
         f"Fresh against shipped: {_against(table, FRESH, 'ppo')}."
     )
 
