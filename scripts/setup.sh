@@ -42,13 +42,13 @@ for package in $packages; do
 done
 
 python="${PYTHON:-python3}"
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+if ! "$python" -P -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
   say "Python 3.11 or newer is needed; '$python' is not. Set PYTHON=/path/to/python3."
   exit 2
 fi
 uv="$(command -v uv || true)"
 [ -n "$uv" ] || [ ! -x build/uv/bin/uv ] || uv=build/uv/bin/uv
-if [ -z "$uv" ] && ! "$python" -c 'import ensurepip' 2>/dev/null; then
+if [ -z "$uv" ] && ! "$python" -P -c 'import ensurepip' 2>/dev/null; then
   missing="$missing python3-venv"
 fi
 
@@ -75,7 +75,7 @@ fi
 
 if [ -z "$uv" ]; then
   say "installing uv into build/uv"
-  "$python" -m venv build/uv
+  "$python" -P -m venv build/uv
   build/uv/bin/pip install --quiet uv
   uv=build/uv/bin/uv
 fi

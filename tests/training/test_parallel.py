@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from planted_modules import plant, without_python_settings
 
 from stallward.training.errors import DatasetError, WorkerError
 from stallward.training.parallel import (
@@ -69,6 +70,19 @@ def test_a_users_mistake_comes_through_with_its_next_step(workers: int) -> None:
     with pytest.raises(DatasetError) as caught:
         run_in_parallel(jobs, lambda *_: None, workers=workers)
     assert str(caught.value) == "This one cannot be done. Do another."
+
+
+def test_a_worker_imports_nothing_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = plant(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ.keys() - without_python_settings().keys():
+        monkeypatch.delenv(name)
+    results = run_in_parallel([partial(_square, n) for n in (2, 3)], lambda *_: None, workers=2)
+    assert [square for square, _ in results] == [4, 9]
+    assert not mark.exists(), mark.read_text()
+    assert "PYTHONSAFEPATH" not in os.environ, "only while a worker is started"
 
 
 def test_a_bug_in_a_job_says_where_it_was_raised() -> None:

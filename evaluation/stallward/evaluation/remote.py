@@ -1,6 +1,6 @@
 """The arms ``remote`` and ``mpc``: a process that reads the Watch stream and acts by Apply.
 
-``python -m stallward.evaluation.remote --socket SOCKET --policy FILE`` runs until SIGTERM. It
+``python -P -m stallward.evaluation.remote --socket SOCKET --policy FILE`` runs until SIGTERM. It
 decides with the policy on the observations that the daemon sends, and holds a lease that it renews
 every tick. If it dies, the lease expires and the daemon's own controller decides again. With
 ``--twin FILE`` instead of ``--policy`` it plans with that twin
@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from stallward.actuator.client import ActuatorClient
-from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS
+from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS, interpreter
 from stallward.agent.controller import Controller, NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.evaluation.errors import ComparisonError
@@ -56,7 +56,7 @@ def remote_controller(
     Raises:
         ComparisonError: If the process does not start, or ends before the context.
     """
-    command = [sys.executable, "-m", "stallward.evaluation.remote"]
+    command = [*interpreter(), "-m", "stallward.evaluation.remote"]
     command += [
         "--socket",
         str(socket),

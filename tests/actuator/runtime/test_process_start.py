@@ -88,8 +88,9 @@ STATSD = StatsdLatency(metric="x", listen="/run/x", tags=("a:b", "c:d"))
     ids=lambda options: type(options).__name__,
 )
 def test_options_arrive_as_they_were_given(options: object) -> None:
-    python, minus_m, module, *arguments = command_line("some.module", options)
-    assert (python, minus_m, module) == (sys.executable, "-m", "some.module")
+    *start, module, text = command_line("some.module", options)
+    arguments = [text]
+    assert (*start, module) == (sys.executable, "-P", "-m", "some.module")
     assert arguments[0].isascii(), "no locale can change it"
     assert read_options(type(options), arguments) == options
 

@@ -10,7 +10,7 @@ import pytest
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.env.sandbox.launch import start
-from stallward.env.scenario.scenario import Command, Places
+from stallward.env.scenario.scenario import Command, Places, expand_command
 
 SESSION = Path("/proc/self/autogroup")
 SHOW = (
@@ -36,3 +36,26 @@ def test_a_program_is_nice_within_its_session_and_its_session_is(
     of_program, of_session = str(os.nice(0) + nice), [str(nice)] * SESSION.exists()
     assert niceness == [of_program, *of_session]
     assert entered == itself, "it enters its group before it runs"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expanded"),
+    [
+        (("{python}", "-m", "a.b", "{data}/x"), ["/py", "-P", "-m", "a.b", "/d/x"]),
+        (("{python}", "-c", "pass"), ["/py", "-P", "-c", "pass"]),
+        (("nice", "{python}", "-m", "a.b"), ["nice", "/py", "-P", "-m", "a.b"]),
+        (("{python}", "/srv/program.py", "-m"), ["/py", "/srv/program.py", "-m"]),
+        (("memcached", "-m", "480"), ["memcached", "-m", "480"]),
+        (("{python}",), ["/py"]),
+        ((), []),
+    ],
+)
+def test_a_module_of_a_scenario_imports_nothing_from_the_current_folder(
+    argv: tuple[str, ...], expanded: list[str]
+) -> None:
+    """A program that a user names by its file still finds what lies beside that file."""
+    places = Places(
+        data=Path("/d"), run=Path("/r"), scratch=Path("/s"), python="/py", workloads=Path("/w"),
+        seed=1,
+    )  # fmt: skip
+    assert expand_command(argv, places) == expanded

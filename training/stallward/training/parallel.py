@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from stallward.actuator.runtime.process_start import safe_imports
 from stallward.agent.errors import StallwardError
 from stallward.training.errors import WorkerError
 from stallward.training.progress import Report
@@ -106,7 +107,8 @@ class _Pool(Generic[Result]):
         # itself. A worker inherits the mask, so it ignores Ctrl-C from the start.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            process.start()
+            with safe_imports():
+                process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stallward.actuator.config.tables import RestartConfig
-from stallward.actuator.runtime.process_start import command_line
+from stallward.actuator.runtime.process_start import SAFE_IMPORTS, command_line
 
 YOUNG_S: Final = 2.0
 """If a process dies younger than this, the delay before the next start is doubled."""
@@ -70,7 +70,7 @@ class Child:
             process = subprocess.Popen(
                 command_line(launch.module, launch.options),
                 pass_fds=launch.fds,
-                env={**os.environ, **launch.environment},
+                env={**os.environ, **SAFE_IMPORTS, **launch.environment},
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C reaches only the guardian
             )

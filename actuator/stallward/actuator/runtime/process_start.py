@@ -1,17 +1,19 @@
 """Starts a process of the daemon: it runs one module, with one value that holds its options.
 
 The value is a frozen dataclass. The starter writes it as JSON into the only argument of the
-command line, and the process reads it back strictly before it does anything else. The starter
-also sets the environment variables that libraries read while they are imported, so that no module
-has to be imported in a special order.
+command line, and the process reads it back strictly before it does anything else. Its interpreter
+does not look for modules in the current folder, which may be anybody's. The starter also sets the
+environment variables that libraries read while they are imported, so that no module has to be
+imported in a special order.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -25,6 +27,8 @@ SINGLE_THREADED_MATHS: Final[Mapping[str, str]] = MappingProxyType(
     {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 )
 """Keeps BLAS and ONNX Runtime to one thread; they read these variables while being imported."""
+SAFE_IMPORTS: Final[Mapping[str, str]] = MappingProxyType({"PYTHONSAFEPATH": "1"})
+"""Keeps every interpreter below a process from importing what lies in the current folder."""
 EXIT_OPTIONS: Final = 2
 """The exit status of a process whose options cannot be used."""
 _NEXT_STEP: Final = (
@@ -32,6 +36,34 @@ _NEXT_STEP: Final = (
     "version."
 )
 _T = TypeVar("_T")
+
+
+def interpreter() -> list[str]:
+    """Return the beginning of a command that runs this Python.
+
+    With ``-m`` and ``-c`` alone, Python imports from the current folder first. A root shell may be
+    in a folder of another user, who could put a module with a common name there.
+    """
+    return [sys.executable, "-P"]
+
+
+@contextlib.contextmanager
+def safe_imports() -> Iterator[None]:
+    """Start interpreters as :func:`interpreter` does, where the command is another library's.
+
+    A process that multiprocessing starts by ``spawn`` is such a one. The environment of this
+    process is changed until the block ends.
+    """
+    before = {name: os.environ.get(name) for name in SAFE_IMPORTS}
+    os.environ.update(SAFE_IMPORTS)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def command_line(module: str, options: object) -> list[str]:
@@ -42,7 +74,7 @@ def command_line(module: str, options: object) -> list[str]:
         options: A frozen dataclass, which :func:`read_options` reads back in the process.
     """
     text = json.dumps(to_table(options), allow_nan=False)
-    return [sys.executable, "-m", module, text]
+    return [*interpreter(), "-m", module, text]
 
 
 def read_options(kind: type[_T], arguments: Sequence[str]) -> _T:

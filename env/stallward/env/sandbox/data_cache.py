@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stallward.env.errors import WorkloadError
-from stallward.env.scenario.scenario import Places, Scenario, expand
+from stallward.env.scenario.scenario import Places, Scenario, expand_command
 
 _MODULES = "stallward.env.workloads"
 
@@ -72,7 +72,7 @@ def prepare_data(scenario: Scenario, cache_dir: Path, native_dir: Path) -> Path:
         )
         try:
             for argv in scenario.protected.prepare:
-                run_to_end([expand(word, places) for word in argv])
+                run_to_end(expand_command(argv, places))
             os.sync()  # dirty pages cannot be evicted
             part.rename(target)
         finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.env.errors import WorkloadError
-from stallward.env.scenario.scenario import Command, Places, expand
+from stallward.env.scenario.scenario import Command, Places, expand_command
 
 # The shell enters the groups and then becomes the program. So no page of the program is charged to
 # another group, and no Python code runs between fork and exec. Each program has its own session.
@@ -73,7 +73,7 @@ def start(name: str, command: Command, group: Cgroup, places: Places) -> Program
     Raises:
         WorkloadError: If the program cannot be started.
     """
-    argv = [expand(word, places) for word in command.argv]
+    argv = expand_command(command.argv, places)
     if command.nice:
         argv = ["nice", "-n", str(command.nice), *argv]
     if command.cpus is not None:

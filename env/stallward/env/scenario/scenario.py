@@ -8,8 +8,9 @@ placeholders until a block starts; then :func:`expand` fills them in.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -236,6 +237,20 @@ def expand(text: str, places: Places) -> str:
     """Fill in the placeholders of ``text``; braces around other words stay as they are."""
     values = places.values()
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+def expand_command(argv: Sequence[str], places: Places) -> list[str]:
+    """Fill in the placeholders of a command.
+
+    With ``-m`` and ``-c``, ``{python}`` imports nothing from the current folder, which may be
+    anybody's.
+    """
+    words: list[str] = []
+    for word, following in zip_longest(argv, argv[1:]):
+        words.append(expand(word, places))
+        if word == "{python}" and following in {"-m", "-c"}:
+            words.append("-P")
+    return words
 
 
 def running_phases(spec: BackgroundSpec, duration_s: float) -> tuple[Phase, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from stallward.actuator.runtime.process_start import safe_imports
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import Arm, find_policy_of
@@ -57,7 +58,8 @@ class CallStorm:
         self._results, sender = spawn.Pipe(duplex=False)
         arguments = (str(daemon.config.service.socket), self._seconds, sender)
         self._process = spawn.Process(target=_call, args=arguments, daemon=True)
-        self._process.start()
+        with safe_imports():
+            self._process.start()
         sender.close()
 
     def finish(self) -> list[float]:

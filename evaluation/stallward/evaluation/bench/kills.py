@@ -14,13 +14,13 @@ import contextlib
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.runtime.process_start import interpreter
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.evaluation.bench.kill_campaign import Campaign
@@ -99,7 +99,7 @@ def _programs(sandbox: Sandbox) -> Iterator[tuple[int, ...]]:
             if path:
                 _write_uncached(Path(path), size_mib)
             arguments = [str(size_mib * _MIB), str(pause_s), str(path)]
-            process = subprocess.Popen([sys.executable, "-c", _PROGRAM, *arguments])
+            process = subprocess.Popen([*interpreter(), "-c", _PROGRAM, *arguments])
             started.append(process)
             group.add_pid(process.pid)
         yield tuple(process.pid for process in started)

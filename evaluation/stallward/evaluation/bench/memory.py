@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS
+from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS, interpreter
 from stallward.training.progress import Report, silent
 
 LOOP_IMPORTS: Final = (
@@ -105,7 +104,7 @@ def measure_import(process: str, step: str, code: str, before_mib: float) -> Mem
         before_mib: The resident memory without this step.
     """
     done = subprocess.run(
-        [sys.executable, "-c", code + _PRINT_MEMORY],
+        [*interpreter(), "-c", code + _PRINT_MEMORY],
         env={**os.environ, **SINGLE_THREADED_MATHS},
         check=True,
         capture_output=True,

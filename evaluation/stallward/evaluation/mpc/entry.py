@@ -13,7 +13,8 @@ def _refuse(_arguments: Mapping[str, str]) -> Controller:
     raise ControllerError(
         "mpc plans for longer than a tick, so it does not run inside a daemon.",
         next_step="Compare it (`stallward compare SCENARIO --arms mpc`), or run "
-        "`python -m stallward.evaluation.remote --socket SOCKET --twin FILE` beside the daemon.",
+        "`python -P -m stallward.evaluation.remote --socket SOCKET --twin FILE` beside the "
+        "daemon.",
     )
 
 
