@@ -39,9 +39,10 @@ def test_a_second_daemon_is_refused_until_the_first_is_dead(tmp_path: Path) -> N
             claim_node(paths)
         other.kill()
         other.wait()
-    os.close(claim_node(paths))
+    for fd in claim_node(paths):
+        os.close(fd)
     assert list((tmp_path / "sys/vm").iterdir()) == [], "nothing is left behind"
 
 
 def test_a_node_without_kernel_settings_needs_no_claim(tmp_path: Path) -> None:
-    assert claim_node(Paths(proc=tmp_path)) == -1
+    assert claim_node(Paths(proc=tmp_path)) == ()

@@ -78,7 +78,8 @@ class Guardian:
         self._look_s = look_s
         journal, paths = config.journal.path, config.node.paths
         self._proc = paths.proc
-        locks = tuple(fd for fd in (claim_journal_path(journal), claim_node(paths)) if fd >= 0)
+        journal_lock = claim_journal_path(journal)
+        locks = (*([journal_lock] if journal_lock >= 0 else []), *claim_node(paths))
         self._journal = HeldJournal(
             Journal(journal, paths), paths, memory_only=config.journal.memory_only
         )

@@ -83,8 +83,9 @@ def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored
         JournalError: If the journal cannot be read.
     """
     with contextlib.ExitStack() as claims:
-        _close_after(claims, claim_journal_path(journal_path, wait_s=wait_s))
-        _close_after(claims, claim_node(paths))
+        for fd in (claim_journal_path(journal_path, wait_s=wait_s), *claim_node(paths)):
+            if fd >= 0:
+                claims.callback(os.close, fd)
         journal = Journal(journal_path, paths)
         entries = in_force(journal.load(), read_touched(journal_path))
         problems = restore(entries, paths)
@@ -96,12 +97,6 @@ def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored
                 notes.append(str(error))
     undone = tuple(dict.fromkeys(described(entry) for entry in entries))
     return Restored(undone=undone, problems=problems, notes=tuple(notes))
-
-
-def _close_after(claims: contextlib.ExitStack, fd: int) -> None:
-    """Close the descriptor of a claim, if there is one, when ``claims`` ends."""
-    if fd >= 0:
-        claims.callback(os.close, fd)
 
 
 def described(entry: JournalEntry) -> str:

@@ -42,6 +42,26 @@ def start_time_ticks(proc: Path, pid: int) -> int | None:
     return None if not content else int(stat_fields(content, path)[19])
 
 
+def user_ids(proc: Path, pid: int) -> frozenset[int] | None:
+    """Read the users a process runs as: real, effective, saved and for files; mostly one.
+
+    The owner of /proc/PID says less: it is root for every process that may not be dumped, and any
+    program can make itself such a one.
+
+    Returns:
+        The users; ``None`` if there is no such process, or its status cannot be understood.
+
+    Raises:
+        KernelFileError: If the status is there but cannot be read.
+    """
+    content = read_bytes(proc / str(pid) / "status") or b""
+    # A name before it holds no newline: the kernel escapes those.
+    words = content.partition(b"\nUid:")[2].partition(b"\n")[0].split()
+    if len(words) != 4 or not all(map(_is_count, words)):
+        return None
+    return frozenset(map(int, words))
+
+
 def send_signal(proc: Path, pid: int, expected_ticks: int, number: signal.Signals) -> bool:
     """Signal the process that started at ``expected_ticks``; a recycled pid is never hit.
 

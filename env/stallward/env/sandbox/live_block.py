@@ -77,8 +77,7 @@ class LiveBlock:
             if isinstance(site, Exception):
                 raise site
             self.site = site
-            claim_fd = claim_node(self._sandbox.paths)
-            if claim_fd >= 0:
+            for claim_fd in claim_node(self._sandbox.paths):
                 self._stack.callback(os.close, claim_fd)
             keeper = Keeper.start(self._sandbox.paths, default_state_dir())
             self._stack.callback(keeper.close)
