@@ -13,6 +13,8 @@ from fuzz_targets_kernel import kernel, sample
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.bpf.btf import Btf
+from stallward.actuator.kernel.pid_file import parse_pid
+from stallward.actuator.kernel.process_identity import parse_user_ids
 from stallward.actuator.kernel.process_table import parse_seen
 from stallward.actuator.levers.process.page_advice import private_ranges
 from stallward.actuator.sensors.processes import tree_process
@@ -86,6 +88,19 @@ def targets() -> tuple[Target, ...]:
             stat,
             _seen,
             errors=(KernelFileError,),
+        ),
+        kernel(
+            "process-users",
+            lambda content, _path: parse_user_ids(content),
+            sample("status.txt"),
+            sound,
+            (b"Uid:", b"4294967295"),
+        ),
+        kernel(
+            "pid-file",
+            lambda content, _path: parse_pid(content),
+            (b"4711\n", b"4711\n/var/lib/postgresql/data\n5432\n"),
+            sound,
         ),
         kernel("process-stat-used", tree_process.parse_used, stat, sound),
         kernel("process-maps", _ranges, sample("maps.txt"), _ranges_check, (b"rw-p",)),

@@ -139,6 +139,17 @@ def test_a_configuration_is_looked_at_and_nothing_is_changed(tmp_path: Path) -> 
 
 
 @pytest.mark.live
+def test_a_pid_file_that_is_not_followed_is_said(tmp_path: Path) -> None:
+    (tmp_path / "no-cgroups").mkdir()
+    path = tmp_path / "x.pid"
+    os.mkfifo(path)
+    slot = SlotConfig(name="a", processes=ProcessesConfig(pidfile=path))
+    asked = config(tmp_path, background=(slot,))
+    found = finding_of(examine(asked.node.paths, asked), "processes")
+    assert (found.state, found.why) == ("degraded", f"{path} is not a file")
+
+
+@pytest.mark.live
 def test_a_group_that_is_not_there_is_an_obstacle(tmp_path: Path) -> None:
     asked = config(
         tmp_path,

@@ -17,9 +17,9 @@ import pytest
 
 from stallward.actuator.errors import KernelFileError, NodeError
 from stallward.actuator.kernel.process_identity import start_time_ticks
-from stallward.actuator.kernel.process_roots import RootFinder, user_id
+from stallward.actuator.kernel.process_roots import RootFinder, _ref, user_id
 from stallward.actuator.kernel.process_spec import ProcessesConfig
-from stallward.actuator.kernel.process_table import parse_seen
+from stallward.actuator.kernel.process_table import ProcessTable, parse_seen
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 
 PROC = Path("/proc")
@@ -260,6 +260,96 @@ def test_a_pid_that_is_used_again_is_a_stranger(tmp_path: Path) -> None:
     make_process(tmp_path, 101, 1200, parent=100)
     forest.refresh()
     assert tree(forest, 1).pids() == (100, 101)
+
+
+@pytest.mark.parametrize(("parent", "session"), [(101, 1), (1, 101)])
+def test_kin_of_a_process_with_a_members_pid_is_a_stranger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parent: int, session: int
+) -> None:
+    """Parent, session and group are pids, and a pid says nothing without the start time."""
+    for pid, start, father in ((1, 1, 0), (100, 50, 1), (101, 60, 100)):
+        make_process(tmp_path, pid, start, parent=father)
+    forest = Forest(tmp_path, [None, ProcessesConfig(pids=(100,))], ["app", "bg"])
+    monkeypatch.setattr(ProcessTable, "_recheck", lambda _table: [])  # it is not its turn
+    make_process(tmp_path, 101, 999)
+    make_process(tmp_path, 102, 1000, parent=parent, session=session)
+    forest.refresh()
+    assert tree(forest, 1).pids() == (100,)
+
+
+def test_children_of_a_process_with_a_descendants_pid_stay_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid, start, father in ((1, 1, 0), (200, 50, 1), (201, 60, 200)):
+        make_process(tmp_path, pid, start, parent=father)
+    path = tmp_path / "x.pid"
+    forest = Forest(tmp_path, [None, ProcessesConfig(pidfile=path)], ["app", "bg"])
+    forest.close()
+    monkeypatch.setattr(ProcessTable, "_recheck", lambda _table: [])
+    make_process(tmp_path, 202, 1000, parent=201)
+    forest.refresh()
+    make_process(tmp_path, 201, 999)
+    path.write_text("200\n")
+    forest._finder.look()
+    forest.refresh()
+    assert tree(forest, 1).pids() == (200,)
+
+
+def found_by_command(proc: Path, tree: int, user: str | None = None) -> tuple[list[int], str]:
+    """The pids of a tree that is given by command line, and the faults."""
+    wanted: list[ProcessesConfig | None] = [None, None]
+    wanted[tree] = ProcessesConfig(command="^app ", user=user)
+    finder = RootFinder(proc, wanted)
+    finder.offer(ref for pid in range(100, 110) if (ref := _ref(proc, pid)) is not None)
+    finder.look()
+    return [root.ref.pid for root in finder.found()], " ".join(finder.faults)
+
+
+def make_named(proc: Path, pid: int, users: str) -> None:
+    make_process(proc, pid, pid)
+    (proc / str(pid) / "cmdline").write_bytes(b"app\0serve\0")
+    (proc / str(pid) / "status").write_text(f"Name:\tapp\nUid:\t{users}\n")
+
+
+ROOT_RUNS, SETUID = "0 0 0 0", "1001 0 0 0"
+USER, OTHER_USER = "1000 1000 1000 1000", "1001 1001 1001 1001"
+
+
+@pytest.mark.parametrize(
+    ("running", "protected", "fault"),
+    [
+        ([USER], [100], ""),
+        ([USER, USER], [100, 101], ""),
+        ([USER, OTHER_USER, USER], [100, 102], "process 101 of user 1001"),
+        ([ROOT_RUNS, USER], [100, 101], ""),
+        ([USER, ROOT_RUNS], [100, 101], ""),
+        ([USER, SETUID], [100], "process 101 of user 1001"),
+        (["", USER], [101], ""),
+    ],
+)
+def test_a_name_alone_does_not_make_a_program_the_protected_application(
+    tmp_path: Path, running: list[str], protected: list[int], fault: str
+) -> None:
+    """Any user can name a program so; the first is taken for the application's user."""
+    for pid, users in enumerate(running, 100):
+        make_named(tmp_path, pid, users)
+    pids, faults = found_by_command(tmp_path, 0)
+    assert pids == protected
+    assert fault in faults
+    assert bool(faults) == bool(fault)
+    assert len(found_by_command(tmp_path, 1)[0]) == len(running), "background work is whose it is"
+
+
+@pytest.mark.parametrize(
+    ("user", "protected"), [("1000", [101, 104]), ("1001", [102, 103]), ("0", [100])]
+)
+def test_a_user_is_told_by_all_that_a_process_runs_as(
+    tmp_path: Path, user: str, protected: list[int]
+) -> None:
+    """The owner of /proc/PID is root for a process that has made itself unreadable."""
+    for pid, users in enumerate([ROOT_RUNS, USER, OTHER_USER, SETUID, "0 1000 0 1000"], 100):
+        make_named(tmp_path, pid, users)
+    assert found_by_command(tmp_path, 0, user) == (protected, "")
 
 
 def test_the_pid_of_an_ended_leader_names_its_session_only_while_that_lives(

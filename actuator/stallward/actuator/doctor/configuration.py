@@ -64,6 +64,10 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
     latency = try_latency(config.latency)
     try:
         sample = node.read(0, 0.0)
+        findings += [
+            Finding(area="configuration", name="processes", state="degraded", why=fault)
+            for fault in node.process_faults
+        ]
         findings += _signals_of(node, () if latency is None else ("latency",))
         findings += () if latency is None else (latency,)
         findings += [

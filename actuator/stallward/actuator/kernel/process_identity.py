@@ -54,8 +54,14 @@ def user_ids(proc: Path, pid: int) -> frozenset[int] | None:
     Raises:
         KernelFileError: If the status is there but cannot be read.
     """
-    content = read_bytes(proc / str(pid) / "status") or b""
-    # A name before it holds no newline: the kernel escapes those.
+    return parse_user_ids(read_bytes(proc / str(pid) / "status") or b"")
+
+
+def parse_user_ids(content: bytes) -> frozenset[int] | None:
+    """Parse the users in a /proc/PID/status; ``None`` if they are not there.
+
+    A name before them holds no newline: the kernel escapes those.
+    """
     words = content.partition(b"\nUid:")[2].partition(b"\n")[0].split()
     if len(words) != 4 or not all(map(_is_count, words)):
         return None

@@ -6,6 +6,7 @@ reading it may wait for a page from swap, or for a lock that a starved process h
 
 from __future__ import annotations
 
+import os
 import pwd
 import re
 import signal
@@ -19,10 +20,13 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError, NodeError
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.pid_file import PidFile
+from stallward.actuator.kernel.process_identity import start_time_ticks, user_ids
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.agent.desired import ProcessRef
 
+PROTECTED_TREE: Final = 0
+"""The place of the protected application's tree among the trees."""
 PERIOD_S: Final = 0.25
 YOUNG_S: Final = 5.0
 """A process younger than this is matched at every pass: it may become a program that matches
@@ -62,50 +66,57 @@ def user_id(user: str) -> int:
 
 
 class _Command:
-    """The pattern of one tree, matched against command lines."""
+    """The pattern of one tree, matched against command lines.
 
-    def __init__(self, tree: int, pattern: str, user: str | None) -> None:
-        self.tree = tree
-        self._pattern = re.compile(pattern, re.DOTALL)
-        self._uid = None if user is None else user_id(user)
+    Any user can name a program as he likes. What a match is spared for must not be had that way:
+    where the configuration gives no user, the protected application's tree takes processes of
+    root, of this user, and of the first other user who matches, which is the application's.
 
-    def matches(self, proc: Path, pid: int, line: str) -> bool:
-        if self._pattern.search(line) is None:
-            return False
-        try:
-            return self._uid in {None, (proc / str(pid)).stat().st_uid}
-        except OSError:
-            return False
-
-
-class _PidFile:
-    """The pid file of one tree.
-
-    The pid is looked up only when the file changes: if the pid is later used by another process,
-    that process is not taken for the root.
+    Args:
+        tree: The tree's place.
+        spec: The pattern, and the user if one is given.
+        of_one_user: Whether only the first other user's processes count.
     """
 
-    def __init__(self, tree: int, path: Path) -> None:
+    def __init__(self, tree: int, spec: ProcessesConfig, *, of_one_user: bool) -> None:
         self.tree = tree
-        self.path = path
-        self._read: tuple[int, int, int] | None = None
+        self.fault = ""
+        """Which process was left out, and why; empty if none was."""
+        self._pattern = re.compile(spec.command or "", re.DOTALL)
+        self._uid = None if spec.user is None else user_id(spec.user)
+        self._of_one_user = of_one_user and self._uid is None
+        self._first_uid: int | None = None
 
-    def look(self, proc: Path) -> ProcessRef | None:
-        """Return the process that the file names, if it is there and the file has changed."""
+    def matches(self, proc: Path, pid: int, line: str) -> bool:
+        """Whether a process belongs to the tree."""
+        if self._pattern.search(line) is None:
+            return False
+        if self._uid is None and not self._of_one_user:
+            return True
         try:
-            stat = self.path.stat()
-            mark = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            if mark == self._read:
-                return None
-            words = (read_bytes(self.path) or b"").split()
-            if not words or not words[0].isdigit() or len(words[0]) > 10:
-                return None  # it is just being written
-            ref = _ref(proc, int(words[0]))
-        except (OSError, KernelFileError):
-            return None
-        if ref is not None:
-            self._read = mark
-        return ref
+            users = user_ids(proc, pid)
+        except KernelFileError:
+            return False
+        if users is None:
+            return False
+        if self._uid is not None:  # a service of root may have taken on the user for some calls
+            return self._uid in users and users <= {self._uid, 0}
+        return self._is_the_applications(users, pid)
+
+    def _is_the_applications(self, users: frozenset[int], pid: int) -> bool:
+        others = sorted(users - {0, os.geteuid()})
+        if not others:
+            return True
+        if self._first_uid is None and len(others) == 1:
+            self._first_uid = others[0]
+        if others == [self._first_uid]:
+            return True
+        self.fault = (
+            f"process {pid} of user {others[-1]} has the command line of the protected "
+            f"application and was left out, because that runs as user {self._first_uid}; "
+            "give protected.processes a user"
+        )
+        return False
 
 
 class RootFinder:
@@ -134,18 +145,25 @@ class RootFinder:
         self._young: dict[ProcessRef, float] = {}
         self._old: deque[ProcessRef] = deque()
         self._commands: list[_Command] = []
-        self._files: list[_PidFile] = []
+        self._files: list[PidFile] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         for tree, spec in enumerate(wanted):
             if spec is not None and spec.command is not None:
-                self._commands.append(_Command(tree, spec.command, spec.user))
+                of_one_user = tree == PROTECTED_TREE
+                self._commands.append(_Command(tree, spec, of_one_user=of_one_user))
             elif spec is not None and spec.pidfile is not None:
-                self._files.append(_PidFile(tree, spec.pidfile))
+                self._files.append(PidFile(tree, spec.pidfile))
             for pid in spec.pids if spec is not None else ():
                 ref = _ref(proc, pid)
                 if ref and (before_ticks is None or ref.start_time_ticks <= before_ticks):
                     self._found.append(TreeRoot(tree=tree, ref=ref))
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why pid files are not followed, and which processes were left out."""
+        finders: tuple[PidFile | _Command, ...] = (*self._files, *self._commands)
+        return tuple(finder.fault for finder in finders if finder.fault)
 
     def start(self) -> None:
         """Start the thread if a tree is given by pid file or command line."""

@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.kernel.process_roots import OWN_MODULE, RootFinder, TreeRoot
+from stallward.actuator.kernel.process_roots import (
+    OWN_MODULE,
+    PROTECTED_TREE,
+    RootFinder,
+    TreeRoot,
+)
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import ProcessTable, Seen, read_seen
 from stallward.agent.desired import ProcessRef
 
-PROTECTED_TREE: Final = 0
-"""The place of the protected application's tree among the trees."""
 _INIT_PID: Final = 1
 _MOST_ANCESTORS: Final = 100
 _EVERY: Final = 1 << 30
@@ -113,7 +116,7 @@ class Forest:
     def faults(self) -> tuple[str, ...]:
         """The faults of the last refresh, and the roots that are left alone."""
         fault = self._table.fault
-        return (fault, *self.refused) if fault else self.refused
+        return (*((fault,) if fault else ()), *self.refused, *self._finder.faults)
 
     def refresh(self) -> None:
         """Bring all trees up to date. The cost is bounded, and it never waits."""
@@ -130,6 +133,7 @@ class Forest:
             self._forget(seen)
         if new:
             exempt = self._exempt()
+            new = sorted((*new, *self._reused_kin(new)), key=lambda seen: seen.age_order)
             for seen in new:
                 self._inherit(seen, exempt)
             self._finder.offer(seen.ref for seen in new if not seen.kernel)
@@ -138,6 +142,30 @@ class Forest:
             self._plant(tree_root)
         if self._late and (gone or new):
             self._retire()
+
+    def _reused_kin(self, new: list[Seen]) -> list[Seen]:
+        """Forget members whose pid is another process's now; return those processes.
+
+        New processes are told by their parent, session and group, which are pids. So what is known
+        of each of those is read again before a process joins a tree because of it.
+        """
+        fresh = {seen.pid for seen in new}
+        found: list[Seen] = []
+        todo = new
+        while todo:
+            kin = {pid for seen in todo for pid in (seen.parent, seen.session, seen.group)}
+            todo = [one for pid in kin & self._tree_of.keys() - fresh for one in self._anew(pid)]
+            fresh |= kin
+            found += todo
+        return found
+
+    def _anew(self, pid: int) -> list[Seen]:
+        """Read a process again; return it if it is another one than before, which is forgotten."""
+        reused = self._table.recheck(pid)
+        for before, _ in reused:
+            self._forget(before)
+            self._late.pop(pid, None)
+        return [after for _, after in reused]
 
     def _forget(self, seen: Seen) -> None:
         self._roots.pop(seen.ref, None)
@@ -216,16 +244,23 @@ class Forest:
         for seen in self._table.seen.values():
             children.setdefault(seen.parent, []).append(seen)
         exempt = self._exempt()
-        todo = [root]
+        todo, strangers = [root], []
         while todo:
             seen = todo.pop()
+            own = children.get(seen.pid, ())
+            reused = self._anew(seen.pid) if own else []
+            if reused:  # the children are another process's
+                strangers += reused
+                continue
             self._join(seen, place)
             todo += [
                 child
-                for child in children.get(seen.pid, ())
+                for child in own
                 if child.start_time_ticks >= seen.start_time_ticks
                 and self._yields(child, place, exempt)
             ]
+        for stranger in strangers:
+            self._inherit(stranger, exempt)
 
     def _yields(self, child: Seen, place: int, exempt: frozenset[int]) -> bool:
         """Whether a descendant goes into the tree at ``place`` with its parent."""

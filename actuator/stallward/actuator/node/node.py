@@ -163,6 +163,11 @@ class Node:
         latency = "" if self.latency is None else self.latency.fault
         return (latency, *self.sampler.passing_faults)
 
+    @property
+    def process_faults(self) -> tuple[str, ...]:
+        """Why processes that the configuration names are not followed."""
+        return self._forest.faults
+
     def missing_signals(self) -> tuple[str, ...]:
         """Return the signals that this node does not have, and why."""
         return (*broken(self.absences(), self.sampler.faults), *self.sampler.absent)
