@@ -92,10 +92,12 @@ def _willneed(site: Site) -> PageAdviceLever:
     def advice(granted: DesiredState) -> PageAdvice | None:
         return "willneed" if granted.protected_willneed else None
 
+    members = partial(site.protected.pids, recursive=True)
     return PageAdviceLever(
         PageAdviceSpec(
             name=f"pages:{cpu_and_io.short(site.protected)}",
-            members=partial(site.protected.pids, recursive=True),
+            members=members,
+            holds=lambda pid: pid in members(),
             advice_of=advice,
             proc=site.paths.proc,
             missing=why_no_advice(site.paths.proc),
@@ -215,6 +217,7 @@ class _Slot:
         slot = SlotProcesses(
             name=self._short,
             members=self._members,
+            holds=lambda pid: pid in self._members(),
             kill=self._group.kill,
             desire_of=self._desire,
             check=self._check,

@@ -28,6 +28,8 @@ class SlotProcesses:
     """The slot's name, as in the names of its levers."""
     members: Members
     """Returns the slot's processes."""
+    holds: Callable[[int], bool]
+    """Asks the kernel whether a process is one of them now."""
     kill: Callable[[], tuple[int, ...]]
     """Kills all processes; returns those that are left."""
     desire_of: Callable[[DesiredState], SlotDesire]
@@ -70,6 +72,7 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
     advice = PageAdviceSpec(
         name=f"pages:{slot.name}",
         members=slot.members,
+        holds=slot.holds,
         advice_of=lambda granted: slot.desire_of(granted).page_advice,
         proc=slot.proc,
         missing=why_no_advice(slot.proc),
@@ -78,9 +81,9 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
     terminate = TerminateSpec(
         name=f"terminate:{slot.name}",
         members=slot.members,
+        holds=slot.holds,
         kill=slot.kill,
         wanted_of=lambda granted: slot.desire_of(granted).terminated,
-        proc=slot.proc,
         check=slot.check,
     )
     return (*threads, PageAdviceLever(advice), TerminateLever(terminate))

@@ -87,6 +87,7 @@ class TreeSlot:
         slot = SlotProcesses(
             name=self._tree.name,
             members=self._tree.pids,
+            holds=self._holds,
             kill=self._kill,
             desire_of=self._desire,
             check=self._check,
@@ -103,6 +104,11 @@ class TreeSlot:
                 return tuple(ref.pid for ref in left)
             send(self._proc, left, signal.SIGKILL)
             time.sleep(_LOOK_S)
+
+    def _holds(self, pid: int) -> bool:
+        """Whether a process is a member, and not another one that has its pid now."""
+        member, seen = self._tree.members.get(pid), read_seen(self._proc, pid)
+        return member is not None and seen is not None and seen.ref == member.ref
 
     def _alive(self) -> list[ProcessRef]:
         exempt, alive = self._exempt.pids(), []

@@ -357,7 +357,12 @@ def test_a_range_that_the_kernel_refuses_is_skipped(stops_at: int | None) -> Non
 
     lever = PageAdviceLever(
         PageAdviceSpec(
-            name="pages:bg", members=tuple, advice_of=_no_advice, proc=PROC, advise=advise
+            name="pages:bg",
+            members=tuple,
+            holds=lambda _pid: False,
+            advice_of=_no_advice,
+            proc=PROC,
+            advise=advise,
         )
     )
     ranges = [(at, 10) for at in range(5)]
@@ -385,6 +390,7 @@ def advice_lever(family: Children, members: Callable[[], tuple[int, ...]]) -> Pa
         PageAdviceSpec(
             name="pages:bg",
             members=members,
+            holds=lambda pid: pid in members(),
             advice_of=lambda granted: granted.slot(0).page_advice,
             proc=PROC,
         )
@@ -426,7 +432,12 @@ time.sleep(60)
 END = DesiredState(slots=(SlotDesire(terminated=True),))
 
 
-def end_lever(family: Children, killed: list[int], check: Callable[[], None]) -> TerminateLever:
+def end_lever(
+    family: Children,
+    killed: list[int],
+    check: Callable[[], None],
+    holds: Callable[[int], bool] | None = None,
+) -> TerminateLever:
     def members() -> tuple[int, ...]:
         return () if family.process.poll() is not None else (family.process.pid,)
 
@@ -440,9 +451,9 @@ def end_lever(family: Children, killed: list[int], check: Callable[[], None]) ->
         TerminateSpec(
             name="terminate:bg",
             members=members,
+            holds=holds or (lambda pid: pid in members()),
             kill=kill,
             wanted_of=lambda granted: granted.slot(0).terminated,
-            proc=PROC,
             grace_s=0.2,
             check=check,
         )
@@ -488,3 +499,14 @@ def test_a_protected_slot_is_not_even_asked(family: Children) -> None:
     assert "protected" in result.error
     time.sleep(0.05)
     assert family.process.poll() is None
+
+
+def test_a_process_with_a_members_pid_is_not_asked_to_end(family: Children) -> None:
+    """The member ended after the list was made, and another process has its pid now."""
+    killed: list[int] = []
+    lever = end_lever(family, killed, lambda: None, holds=lambda _pid: False)
+    lever.apply(END, 0.0)
+    time.sleep(0.1)
+    settle(lever, RELEASED)
+    assert family.process.poll() is None
+    assert killed == []

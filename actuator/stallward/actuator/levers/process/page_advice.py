@@ -108,6 +108,8 @@ class PageAdviceSpec:
     """The lever's name, e.g. ``pages:hog0``."""
     members: Members
     """Returns the processes whose pages are advised on."""
+    holds: Callable[[int], bool]
+    """Asks the kernel whether a process is one of them now."""
     advice_of: Callable[[DesiredState], PageAdvice | None]
     """Takes the advice from a desired state."""
     proc: Path
@@ -180,7 +182,7 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
         try:
             # The descriptor pins the process; only now are its membership and its ranges read.
             maps = read_bytes(self._spec.proc / str(pid) / "maps")
-            if pid not in self._spec.members() or maps is None:
+            if not self._spec.holds(pid) or maps is None:
                 return 0
             return self._ranges(pidfd, list(private_ranges(maps)), _NUMBERS[advice], superseded)
         except ProcessLookupError:

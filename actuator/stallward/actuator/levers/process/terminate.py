@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal
 
 from stallward.actuator.errors import LeverError
-from stallward.actuator.kernel.process_identity import send_signal, start_time_ticks
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.worker import Superseded
@@ -30,12 +29,12 @@ class TerminateSpec:
     """The lever's name, e.g. ``terminate:hog0``."""
     members: Members
     """Returns the slot's processes."""
+    holds: Callable[[int], bool]
+    """Asks the kernel whether a process is one of them now."""
     kill: Callable[[], tuple[int, ...]]
     """Kills all processes; returns those that are left."""
     wanted_of: Callable[[DesiredState], bool]
     """Says whether a state ends the slot. The guard checks that the configuration allows it."""
-    proc: Path
-    """The /proc directory."""
     grace_s: float = GRACE_S
     """The time between SIGTERM and killing."""
     check: Callable[[], None] = field(default=lambda: None)
@@ -90,10 +89,25 @@ class TerminateLever(OneShotLever[Literal[True], bool]):
     def _terminate_all(self) -> None:
         self._spec.check()
         for pid in self._spec.members():
-            ticks = start_time_ticks(self._spec.proc, pid)
-            if ticks is not None and send_signal(self._spec.proc, pid, ticks, signal.SIGTERM):
+            self._terminate(pid)
+
+    def _terminate(self, pid: int) -> None:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return
+        try:
+            # The descriptor pins the process; only now is it asked whether it is a member.
+            if self._spec.holds(pid):
+                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
                 # A stopped process would take the signal only when it runs again.
-                send_signal(self._spec.proc, pid, ticks, signal.SIGCONT)
+                signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+        except OSError as error:
+            raise LeverError(f"Process {pid} cannot be ended ({error.strerror}).") from error
+        finally:
+            os.close(pidfd)
 
     def _kill(self) -> None:
         self._spec.check()
