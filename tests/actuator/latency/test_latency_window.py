@@ -16,7 +16,7 @@ from stallward.actuator.errors import FramesError, SensorError
 from stallward.actuator.latency.feed import EXACT, LatencyFeed
 from stallward.actuator.latency.messages import MAX_MESSAGE_BYTES, Completed, Fault, pack, unpack
 from stallward.actuator.latency.source import ChannelSource, LatencyCounts
-from stallward.actuator.latency.window import LatencyWindow
+from stallward.actuator.latency.window import MOST_REQUESTS, LatencyWindow
 
 
 @pytest.fixture
@@ -225,3 +225,17 @@ def test_the_widest_frame_fits(ends: tuple[socket.socket, socket.socket]) -> Non
     feed.send_spans(((float(i), i + 1.0, 1.0) for i in range(10_000)), 0.0)
     assert len(ours.recv(1 << 20)) == MAX_MESSAGE_BYTES
     assert isinstance(unpack(pack(Fault(sent_s=0.0, reason="x" * 5000))), Fault)
+
+
+@pytest.mark.parametrize("count", [2.0**60, 1e308, float("inf")])
+def test_a_count_of_requests_has_an_end(count: float) -> None:
+    """It comes from outside; a page of metrics may claim any."""
+    window = LatencyWindow()
+    for second in range(40):
+        spans = np.array([[1.0, 2.0, count], [2.0, 4.0, 1.0]])
+        window.add_spans(second / 40, spans, count)
+        sample = window.sample(second / 40)
+        assert 0 < sample.completed < 2**64
+        assert 0 < sample.completed_total <= MOST_REQUESTS
+        assert sample.p95_ms is not None
+        assert 1.0 <= sample.p95_ms <= 4.0

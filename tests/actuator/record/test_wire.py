@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import math
+import sys
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
 from stallward.actuator.record import reasons as reason
+from stallward.actuator.record.flat_wire import make_message
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.reasons import Fault, FaultKind, Reasons
 from stallward.actuator.record.reasons_text import reason_notes
@@ -46,6 +49,7 @@ from stallward.agent.sample import (
     Sample,
     SlotState,
 )
+from stallward.agent.testing import make_sample
 from stallward.proto.v1 import stallward_pb2 as pb
 
 u64 = st.integers(0, 2**64 - 1)
@@ -329,3 +333,67 @@ def test_a_negative_limit_does_not_fit_the_wire() -> None:
 def test_no_field_is_forgotten(domain: type, wire: type[Message], wire_only: set[str]) -> None:
     ours = {f.name for f in fields(domain)}
     assert set(wire.DESCRIPTOR.fields_by_name) - wire_only == ours
+
+
+@pytest.mark.parametrize(
+    ("number", "fitting"),
+    [(2**64 - 1, 2**64 - 1), (2**64, 2**64 - 1), (10**400, 2**64 - 1), (-1, 0), (1.5, 1)],
+    ids=["fits", "one too many", "huge", "negative", "a fraction"],
+)
+def test_a_number_that_does_not_fit_a_message_becomes_the_nearest_that_does(
+    number: float, fitting: int
+) -> None:
+    message = make_message(pb.LatencySample, {"completed_total": number, "p95_ms": 2.5})
+    assert (message.completed_total, message.p95_ms) == (fitting, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("number", "fitting"),
+    [(math.inf, 2**64 - 1), (-math.inf, 0), (math.nan, 0), (-(10**400), 0)],
+    ids=["inf", "-inf", "nan", "huge"],
+)
+def test_neither_do_numbers_without_a_value_or_an_end(number: float, fitting: int) -> None:
+    parts = {"slots": ({"limit_bytes": 7}, {"limit_bytes": number})}
+    message = make_message(pb.DesiredState, parts)
+    assert message.slots[0].limit_bytes == 7
+    assert message.slots[1].limit_bytes == fitting
+
+
+def test_a_real_number_beyond_all_bounds_becomes_the_greatest() -> None:
+    message = make_message(pb.LatencySample, {"p95_ms": 10**400, "mean_ms": -(10**400)})
+    assert (message.p95_ms, message.mean_ms) == (sys.float_info.max, -sys.float_info.max)
+
+
+def test_a_text_that_is_no_unicode_is_sent_without_what_is_none() -> None:
+    message = make_message(pb.LatencySourceStatus, {"source": "lines", "fault": "/a\udcff b"})
+    assert message.fault == "/a? b"
+
+
+@settings(max_examples=50)
+@given(st.integers(-(2**70), 2**70), st.sampled_from(["sequence", "completed_total", "rss_bytes"]))
+def test_a_record_with_any_number_can_be_made(count: int, where: str) -> None:
+    made = make_sample()
+    if where == "sequence":
+        made = replace(made, sequence=count)
+    elif where == "completed_total":
+        made = replace(made, latency=LatencySample(window_s=1.0, completed_total=count))
+    else:
+        made = replace(made, slots=(replace(made.slots[0], memory_usage_bytes=count),))
+    record = TickRecord(
+        sequence=1, time_s=0.0, wall_time_s=0.0, sample=made, observation=(),
+        decision=NamedDecision(
+            controller="x", decision=Decision(desired=DesiredState(), reason="")
+        ),
+        granted=DesiredState(), timings=TickTimings(), mode=Mode.OFF,
+    )  # fmt: skip
+    wire = record_to_wire(record)
+    if 0 <= count < 2**64:
+        assert record_from_wire(wire).sample == made
+    else:
+        limit = 0 if count < 0 else 2**64 - 1
+        values = (
+            wire.sample.sequence,
+            wire.sample.latency.completed_total,
+            wire.sample.slots[0].memory_usage_bytes,
+        )
+        assert limit in values

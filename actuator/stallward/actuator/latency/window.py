@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from stallward.agent.sample import LatencySample
 
 WINDOW_S: Final = 1.0
+MOST_REQUESTS: Final = 2.0**53
+"""No more requests are counted, at once or in all: up to here a float counts one by one."""
+_MOST_TOTAL_MS: Final = MOST_REQUESTS * 1e9
 _QUANTILE: Final = 0.95
 _ROUNDING: Final = 1e-9
 """The share of the requests by which rounding may change a rank."""
@@ -72,11 +75,15 @@ class LatencyWindow:
             total_ms: The sum of their latencies.
         """
         if len(spans):
+            if not spans[:, 2].sum() <= MOST_REQUESTS:
+                share = MOST_REQUESTS / len(spans)
+                spans = np.column_stack((spans[:, :2], np.minimum(spans[:, 2], share)))
+            total_ms = min(total_ms, _MOST_TOTAL_MS)
             self._add(_Batch(seen_s, (), spans, float(spans[:, 2].sum()), total_ms))
 
     def _add(self, batch: _Batch) -> None:
         self._batches.append(batch)
-        self._completed_total += batch.requests
+        self._completed_total = min(self._completed_total + batch.requests, MOST_REQUESTS)
         self._last_s = batch.seen_s
 
     def sample(self, now_s: float) -> LatencySample:

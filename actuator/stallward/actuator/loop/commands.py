@@ -91,8 +91,8 @@ class CommandHandler:
 
     def after_tick(self, outcome: TickOutcome, now_s: float) -> tuple[bytes, ...]:
         """Return the answers that waited for a tick: to Apply, and to Load once it is done."""
-        answers = [self._applied(ticket, outcome, now_s) for ticket in self._applies]
-        self._applies.clear()
+        tickets, self._applies = self._applies, []
+        answers = [self._applied(ticket, outcome, now_s) for ticket in tickets]
         loaded = self._loader.collect()
         if loaded is not None:
             answers.append(self._loaded(loaded))

@@ -17,6 +17,8 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 MISSING_S: Final = 5.0
 """How old the list of missing signals and levers may be: making it takes 0.4 ms."""
+_LONGEST: Final = 200
+"""At most so many characters of an error are said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,13 @@ class LoopStatus:
         self._missing: tuple[str, ...] = ()
         self._missing_until_s = float("-inf")
         self._faults: tuple[str, ...] = ()
+        self._untold = 0
+        self._first_untold = ""
+
+    def note_untold(self, error: Exception) -> None:
+        """Count a record, an answer or a status that could not be made, because of ``error``."""
+        self._untold += 1
+        self._first_untold = self._first_untold or f"{type(error).__name__}: {error}"[:_LONGEST]
 
     def make(self, *, ticks: int, calm: bool) -> pb.StatusResponse:
         """Make the present status.
@@ -80,10 +89,18 @@ class LoopStatus:
 
     def _missing_now(self, now_s: float) -> tuple[str, ...]:
         """Return what is missing, and why; a fault that comes or goes shows at once."""
-        faults = (self._sources.link.problem, *self._sources.node.passing_faults())
+        untold = self._untold_text()
+        faults = (self._sources.link.problem, untold, *self._sources.node.passing_faults())
         if now_s >= self._missing_until_s or faults != self._faults:
             self._faults, self._missing_until_s = faults, now_s + MISSING_S
             problem = self._sources.link.problem
             text = f"journal: {problem} Nothing new is changed until it can be."
-            self._missing = (*([text] if problem else ()), *self._sources.node.missing())
+            own = (text if problem else "", untold)
+            self._missing = (*filter(None, own), *self._sources.node.missing())
         return self._missing
+
+    def _untold_text(self) -> str:
+        """Say how many records could not be made, and why the first could not."""
+        if not self._untold:
+            return ""
+        return f"records: {self._untold} could not be made; the first: {self._first_untold}"

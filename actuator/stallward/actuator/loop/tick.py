@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -118,10 +119,13 @@ class Ticker:
             message = self._service.receive()
             if message is None:
                 return
-            answer = self._commands.handle(message, time.monotonic())
-            if answer is not None:
-                self._tell_status()  # first: a client with the answer must not see an older status
-                self._service.send(answer)
+            self._tell(partial(self._answer, message))
+
+    def _answer(self, message: bytes) -> None:
+        answer = self._commands.handle(message, time.monotonic())
+        if answer is not None:
+            self._tell_status()  # first: a client with the answer must not see an older status
+            self._service.send(answer)
 
     def _tick(self, due_s: float) -> None:
         start_s = time.monotonic()
@@ -153,16 +157,31 @@ class Ticker:
             apply_ms=(time.monotonic() - decided_s) * 1e3,
         )
         self._blind_ticks = 0
-        self._record(start_s, sample, outcome, applied, timings)
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        self._tell(partial(self._record, sequence, start_s, sample, outcome, applied, timings))
         self._rate.after_tick(
             sample, outcome.granted, held=self._node.anything_held(), leased=lease is not None
         )
+        self._tell(partial(self._answer_after, outcome))
+
+    def _answer_after(self, outcome: TickOutcome) -> None:
         now_s = time.monotonic()
         answers = self._commands.after_tick(outcome, now_s)
         if answers or now_s >= self._status_at_s:
             self._tell_status()
         for answer in answers:
             self._service.send(answer)
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        """Do what only tells others of a tick.
+
+        Whatever fails in it is counted and said in the status: what is told comes partly from
+        outside, and the levers must follow the controller all the same.
+        """
+        try:
+            tell()
+        except Exception as error:  # also one that nobody has thought of
+            self._status.note_untold(error)
 
     def _blind_tick(self) -> None:
         """Release everything: without a readable sample nothing may be held."""
@@ -174,6 +193,7 @@ class Ticker:
 
     def _record(
         self,
+        sequence: int,
         start_s: float,
         sample: Sample,
         outcome: TickOutcome,
@@ -181,7 +201,7 @@ class Ticker:
         timings: TickTimings,
     ) -> None:
         record = TickRecord(
-            sequence=self._sequence,
+            sequence=sequence,
             time_s=start_s,
             wall_time_s=time.time(),
             sample=sample,
@@ -196,7 +216,6 @@ class Ticker:
             fallback=outcome.fallback,
             circumstances=outcome.circumstances,
         )
-        self._sequence += 1
         data = wire.record_to_wire(record).SerializeToString()
         self._service.send(frame_tick(data))
         if self._recorder is not None:

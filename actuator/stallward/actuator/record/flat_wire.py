@@ -2,15 +2,74 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import fields
+from numbers import Integral, Real
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final, TypeVar
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 Parts = dict[str, Any]
 """The keyword arguments of a message's class."""
+_M = TypeVar("_M", bound=Message)
+_BOUNDS: Final = {
+    FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), (1 << 63) - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, (1 << 32) - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, (1 << 64) - 1),
+}
+"""The least and the greatest number of each whole type of the wire."""
+_REAL: Final = frozenset({FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT})
+_GREATEST: Final = sys.float_info.max
+
+
+def make_message(kind: type[_M], parts: Parts) -> _M:
+    """Make a message; a number that the wire cannot hold becomes the nearest that it can.
+
+    A counter of an application may be anything, and it must not end the tick that tells of it.
+    Bounds are looked at only after protobuf has refused: a look at each number takes longer than
+    making the message.
+    """
+    try:
+        return kind(**parts)
+    except (ValueError, TypeError, OverflowError):
+        return kind(**_fitting(parts, kind.DESCRIPTOR))
+
+
+def _fitting(parts: Parts, message: Any) -> Parts:
+    """Return the fields with values that fit; what is no number or text stays as it is.
+
+    Args:
+        parts: The fields.
+        message: The descriptor of their message.
+    """
+    known = message.fields_by_name
+    return {name: _fit(value, known[name]) for name, value in parts.items()}
+
+
+def _fit(value: Any, field: FieldDescriptor) -> Any:
+    if isinstance(value, list | tuple):
+        return [_fit(item, field) for item in value]
+    if isinstance(value, dict) and field.message_type is not None:
+        return _fitting(value, field.message_type)
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if field.cpp_type in _BOUNDS and isinstance(value, Real):
+        low, high = _BOUNDS[field.cpp_type]
+        return _nearest(value, low, high)
+    if field.cpp_type in _REAL and isinstance(value, Integral):
+        return float(_nearest(value, -int(_GREATEST), int(_GREATEST)))
+    return value
+
+
+def _nearest(value: Any, low: int, high: int) -> int:
+    """Return the whole number nearest to ``value`` that is within bounds; ``low`` for NaN."""
+    if low < value < high:
+        return int(value)
+    return high if value >= high else low
 
 
 class FlatWire:

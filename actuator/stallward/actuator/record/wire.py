@@ -11,7 +11,7 @@ from typing import Final
 
 from stallward.actuator.latency.config import LatencyConfig
 from stallward.actuator.latency.source import LatencySource
-from stallward.actuator.record.flat_wire import FlatWire, Parts
+from stallward.actuator.record.flat_wire import FlatWire, Parts, make_message
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.old_notes import was_leased
 from stallward.actuator.record.reasons_wire import reasons_from_wire, reasons_parts
@@ -204,24 +204,25 @@ def decision_from_wire(message: pb.Decision) -> NamedDecision:
 
 
 def record_to_wire(record: TickRecord) -> pb.TickRecord:
-    """Return the wire form of a tick record."""
-    return pb.TickRecord(
-        sequence=record.sequence,
-        time_s=record.time_s,
-        wall_time_s=record.wall_time_s,
-        sample=_sample_parts(record.sample),
-        observation=record.observation,
-        decision=_decision_parts(record.decision),
-        granted=_desired_parts(record.granted),
-        guard_notes=record.reasons.notes,
-        reasons=reasons_parts(record.reasons),
-        applied=[_LEVER_RESULT.to_wire(result) for result in record.applied],
-        timings=_TIMINGS.to_wire(record.timings),
-        mode=mode_to_wire(record.mode),
-        shadow=None if record.shadow is None else _decision_parts(record.shadow),
-        fallback=record.fallback,
-        circumstances=_CIRCUMSTANCES.to_wire(record.circumstances),
-    )
+    """Return the wire form of a tick record; numbers that do not fit are the nearest that do."""
+    parts: Parts = {
+        "sequence": record.sequence,
+        "time_s": record.time_s,
+        "wall_time_s": record.wall_time_s,
+        "sample": _sample_parts(record.sample),
+        "observation": record.observation,
+        "decision": _decision_parts(record.decision),
+        "granted": _desired_parts(record.granted),
+        "guard_notes": record.reasons.notes,
+        "reasons": reasons_parts(record.reasons),
+        "applied": [_LEVER_RESULT.to_wire(result) for result in record.applied],
+        "timings": _TIMINGS.to_wire(record.timings),
+        "mode": mode_to_wire(record.mode),
+        "shadow": None if record.shadow is None else _decision_parts(record.shadow),
+        "fallback": record.fallback,
+        "circumstances": _CIRCUMSTANCES.to_wire(record.circumstances),
+    }
+    return make_message(pb.TickRecord, parts)
 
 
 def record_from_wire(message: pb.TickRecord) -> TickRecord:
@@ -253,10 +254,11 @@ def latency_status(
     if config is None or source is None:
         return None
     counts = source.counts
-    return pb.LatencySourceStatus(
-        source=config.source,
-        fault=source.fault,
-        malformed=counts.malformed,
-        failed=counts.failed,
-        lost=counts.lost,
-    )
+    parts: Parts = {
+        "source": config.source,
+        "fault": source.fault,
+        "malformed": counts.malformed,
+        "failed": counts.failed,
+        "lost": counts.lost,
+    }
+    return make_message(pb.LatencySourceStatus, parts)
