@@ -144,6 +144,32 @@ def test_a_mistake_is_refused_and_explained(old: str, new: str, message: str) ->
         parse_config(MINIMAL.replace(old, new, 1))
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('report_socket = "r.sock"', r"service\.report_socket is 'r\.sock', a relative path"),
+        (f'report_socket = "/{"x" * 120}"', r"report_socket is 121 bytes long"),
+        ('report_socket = "/run/stallward.sock"', "like another socket"),
+        ('report_socket = "/run/m"\nmetrics = "/run/m"', "like another socket"),
+        ('report_socket = "/run/r"\nreport_mode = 660', "report_mode is 0o1224, not a mode"),
+        ('report_socket = "/run/r"\nreport_mode = 0o060', "report_mode is 0o60, not a mode"),
+        ('report_socket = "/run/r"\nreport_mode = 0o755', "report_mode is 0o755, not a mode"),
+        ('report_group = "app"', "report_group goes with report_socket only"),
+    ],
+)
+def test_a_mistake_in_the_socket_for_reports_is_refused(more: str, message: str) -> None:
+    socket = 'socket = "/run/stallward.sock"'
+    with pytest.raises(ConfigError, match=message):
+        parse_config(MINIMAL.replace(socket, f"{socket}\n{more}", 1))
+
+
+def test_the_socket_for_reports_has_a_group_and_a_mode() -> None:
+    more = 'report_socket = "/run/r"\nreport_group = "app"\nreport_mode = 0o666'
+    service = parse_config(MINIMAL.replace("[journal]", f"{more}\n[journal]", 1)).service
+    assert service.report_socket == Path("/run/r")
+    assert (service.report_group, service.report_mode) == ("app", 0o666)
+
+
 BY_PROCESSES = """
 [protected]
 processes = { pidfile = "/run/app.pid" }

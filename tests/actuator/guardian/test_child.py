@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -11,13 +12,15 @@ import pytest
 from around_the_guardian import WAIT_S, ScriptedDaemon, config_in
 
 from stallward.actuator.config.load import config_toml
-from stallward.actuator.config.tables import RestartConfig
+from stallward.actuator.config.tables import RecordConfig, RestartConfig
 from stallward.actuator.guardian.child import Child, Launch
+from stallward.actuator.guardian.children import Channels, Children
 from stallward.actuator.guardian.guardian import EXIT_GAVE_UP
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import FileValue
+from stallward.actuator.latency.config import StatsdLatency
 from stallward.actuator.record.recorder import RecorderOptions
 from stallward.actuator.runtime.process_start import command_line
 
@@ -94,6 +97,21 @@ def test_a_child_that_dies_too_often_ends_the_daemon(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path, "loop.die()", restart=QUICK) as daemon:
         assert daemon.process.wait(WAIT_S) == EXIT_GAVE_UP
         assert len(daemon.notes) == QUICK.max_per_minute + 1
+
+
+def test_the_death_of_a_process_that_other_users_can_cause_ends_no_daemon(tmp_path: Path) -> None:
+    """The loop alone is needed; the others meet ports, files and sockets of other users."""
+    config = config_in(
+        tmp_path, record=RecordConfig(dir=tmp_path), latency=StatsdLatency(metric="x")
+    )
+    channels = Channels(config, (), 0.0, Modules())
+    with contextlib.closing(channels):
+        children = Children(config, channels, channels.launch_service)
+        assert [child.name for child in children.all if child.vital] == ["loop"]
+        service = children.service
+        for number in range(config.restart.max_per_minute + 2):
+            assert service.plan_restart(number * 0.1)
+        assert service.due_s == number * 0.1 + config.restart.max_delay_s
 
 
 def test_a_mistake_at_the_first_start_is_final(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
 import subprocess
@@ -30,7 +31,7 @@ from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.metrics.exposition import DaemonMetrics
 from stallward.actuator.service.metrics.labels import fallback_reason, guard_rule
-from stallward.actuator.service.metrics.server import MetricsServer
+from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
 from stallward.actuator.service.metrics.table import METRICS, metrics_page
 from stallward.agent.controller import Decision
 from stallward.agent.desired import RELEASED
@@ -311,3 +312,40 @@ def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as abandoned:
         abandoned.bind(str(left))
     asyncio.run(served(Address(path=str(left)), []))
+
+
+async def served_later(server: MetricsServer, taker: socket.socket) -> tuple[str, bytes]:
+    """What is said while a port is taken, and the first answer when it is free again."""
+    trying = asyncio.create_task(server.keep_trying(0.01))
+    while server.failures < 3:
+        await asyncio.sleep(0.005)
+    problem = server.problem
+    address = Address(host="127.0.0.1", port=taker.getsockname()[1])
+    taker.close()
+    await asyncio.wait_for(trying, 20.0)
+    answer = await ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")
+    await server.stop()
+    return problem, answer
+
+
+def test_a_port_that_another_program_has_is_tried_again() -> None:
+    """Any user can take a port, and the daemon protects without metrics, too."""
+    with socket.create_server(("127.0.0.1", 0)) as taker:
+        address = Address(host="127.0.0.1", port=taker.getsockname()[1])
+        server = MetricsServer(address, lambda _accept: ("a/b", b"here"))
+        problem, answer = asyncio.run(served_later(server, taker))
+    assert re.fullmatch(
+        r"Metrics cannot be served at 127\.0\.0\.1:\d+: .*in use.* \(tried 3 times, and again .*",
+        problem,
+    )
+    assert answer.endswith(b"here")
+    assert server.problem == ""
+    assert server.failures >= 3
+
+
+def test_failures_to_serve_the_metrics_are_counted(link: LoopLink) -> None:
+    config = MetricsConfig(slots=(), slo_ms=60.0)
+    server = make_metrics_server(Address(path="/nowhere/m"), link, {}, config)
+    server.failures = 7
+    _, body = server._render("")
+    assert b"stallward_metrics_failures_total 7.0\n" in body

@@ -94,6 +94,11 @@ def to_error(
             return RequestError(details)
         case grpc.StatusCode.NOT_FOUND:
             return PolicyError(details)
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return RequestError(
+                f"{socket_path} does not answer this call: {details}",
+                next_step="If it is the socket for reports alone, give that of the service.",
+            )
         case _:
             return DaemonError(f"The daemon at {socket_path} failed ({code.name}): {details}")
 

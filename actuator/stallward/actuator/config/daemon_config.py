@@ -164,6 +164,7 @@ def _check_paths(config: DaemonConfig) -> None:
         ("node.cgroup", config.node.cgroup),
         ("node.sys", config.node.sys),
         ("service.socket", config.service.socket),
+        ("service.report_socket", config.service.report_socket),
         ("journal.path", config.journal.path),
         ("record.dir", config.record.dir if config.record else None),
         ("policy.dir", config.policy.dir if config.policy else None),
@@ -176,9 +177,32 @@ def _check_paths(config: DaemonConfig) -> None:
                 next_step="Write the whole path, from /.",
             )
     parse_address(str(config.service.socket), "config.service.socket")
+    _check_report_socket(config.service)
     metrics = config.service.metrics_address
     if metrics is not None and not (metrics.is_local or config.service.metrics_public):
         raise ConfigError(
             f"config.service.metrics is {config.service.metrics!r}, which other machines reach.",
             next_step="Serve on 127.0.0.1 or a Unix socket, or write metrics_public = true.",
+        )
+
+
+def _check_report_socket(service: ServiceConfig) -> None:
+    path, mode = service.report_socket, service.report_mode
+    if path is None:
+        if service.report_group is not None:
+            raise ConfigError(
+                "config.service.report_group goes with report_socket only.",
+                next_step="Give report_socket, or remove it.",
+            )
+        return
+    parse_address(str(path), "config.service.report_socket")
+    if str(path) in {str(service.socket), service.metrics}:
+        raise ConfigError(
+            f"config.service.report_socket is {str(path)!r}, like another socket.",
+            next_step="Give it a path of its own.",
+        )
+    if mode & ~0o666 or mode & 0o600 != 0o600:
+        raise ConfigError(
+            f"config.service.report_mode is {mode:#o}, not a mode of a socket.",
+            next_step="Write 0o660 for a group, 0o600 for this user alone, or 0o666.",
         )

@@ -135,6 +135,13 @@ class ServiceConfig:
     """Where Prometheus metrics are served: ``HOST:PORT`` or the path of a Unix socket."""
     metrics_public: bool = False
     """Whether other machines may reach the metrics."""
+    report_socket: Path | None = None
+    """A Unix socket on which an application may report its latencies and do nothing else; with
+    ``source = "grpc"`` under ``[latency]``."""
+    report_group: str | None = None
+    """The group that this socket is given to, by name or number."""
+    report_mode: int = 0o660
+    """The mode of this socket."""
 
     @property
     def metrics_address(self) -> Address | None:
@@ -178,7 +185,8 @@ class RestartConfig:
     soon after its start."""
     max_delay_s: float = 5.0
     max_per_minute: int = 20
-    """The most deaths in a minute; after more, the daemon restores everything and gives up."""
+    """The most deaths of the loop in a minute; after more, the daemon restores everything and
+    gives up. Another process that dies more often is started again after ``max_delay_s``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

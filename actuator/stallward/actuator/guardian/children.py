@@ -144,6 +144,9 @@ class Channels:
             metrics=config.service.metrics or "",
             slo_ms=config.control.slo_ms,
             slots=tuple(slot.name for slot in config.background),
+            report_socket=config.service.report_socket,
+            report_group=config.service.report_group or "",
+            report_mode=config.service.report_mode,
         )
         return Launch(
             module=self._modules.service,
@@ -183,13 +186,15 @@ class Children:
         self._channels = channels
         policy = config.restart
         self.loop = Child(name="loop", launch=launch_loop, policy=policy)
-        self.service = Child(name="service", launch=channels.launch_service, policy=policy)
+        self.service = Child(
+            name="service", launch=channels.launch_service, policy=policy, vital=False
+        )
         self.all = [self.loop, self.service]
         """All children, in the order in which they start."""
         self.recorder: Child | None = None
         if config.record is not None:
             launch = partial(channels.launch_recorder, config.record)
-            self.recorder = Child(name="recorder", launch=launch, policy=policy)
+            self.recorder = Child(name="recorder", launch=launch, policy=policy, vital=False)
             self.all.insert(0, self.recorder)
         self.collector: Child | None = None
         if isinstance(config.latency, PrometheusLatency | StatsdLatency):

@@ -85,3 +85,8 @@ class ServiceOptions:
     """The address at which metrics are served; empty if they are not."""
     slo_ms: float
     slots: tuple[str, ...] = ()
+    report_socket: Path | None = None
+    """The Unix socket for reports of latencies alone; ``None`` for none."""
+    report_group: str = ""
+    """The group that this socket is given to, by name or number; empty for none."""
+    report_mode: int = 0o660

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -28,27 +25,26 @@ from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.runtime.addresses import parse_address
-from stallward.actuator.runtime.locks import lock_file
-from stallward.actuator.service.latency_reports import (
-    MAX_REQUESTS,
-    MAX_STREAMS,
-    LatencyReports,
-    TooManyStreamsError,
-)
+from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
-from stallward.actuator.service.metrics.server import serve_metrics
+from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
+from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
+from stallward.actuator.service.socket_files import (
+    claim_socket,
+    give_to_group,
+    group_id,
+    socket_mode,
+)
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
-SERVICE: Final = "stallward.proto.v1.ActuatorService"
 _ANSWER_S: Final = 2.0
 _LOAD_ANSWER_S: Final = 30.0
-_LOCK_WAIT_S: Final = 5.0
 _RESTARTING: Final = "The loop does not answer: it is restarting. Try again in a second."
 
 
-class Servicer(pb_grpc.ActuatorServiceServicer):
+class Servicer(ReportServicer):
     """Answers clients by asking the loop. A refused call gets the reason and is counted.
 
     Args:
@@ -65,11 +61,11 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
         reports: LatencyReports | None = None,
         latency_source: str = "",
     ) -> None:
+        super().__init__(reports, latency_source)
         self._link = link
         self._silence_s = silence_s
-        self._reports = reports
-        self._latency_source = latency_source
-        self.refused: Counter[str] = Counter()
+        self.problems: Callable[[], tuple[str, ...]] = tuple
+        """Returns what the service itself cannot do now, and why."""
 
     async def Status(  # noqa: N802 - gRPC's name
         self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -82,6 +78,7 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
             await self._refuse(context, grpc.StatusCode.UNAVAILABLE, _RESTARTING)
         status.version = version("stallward")
         status.refused.update(self.refused)
+        status.missing.extend(self.problems())
         status.records_dropped += self._link.skipped
         return status
 
@@ -121,28 +118,6 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
         """Set the mode of the loaded policy: active, shadow or off."""
         return (await self._ask(context, set_mode=request)).set_mode
 
-    async def Report(  # noqa: N802
-        self,
-        request_iterator: AsyncIterator[pb.ReportRequest],
-        context: grpc.aio.ServicerContext[Any, Any],
-    ) -> pb.ReportResponse:
-        """Receive the protected application's latencies, message by message."""
-        if self._reports is None:
-            now = self._latency_source or "nowhere"
-            why = f"Latencies come from {now!r} here. Set source = 'grpc' under [latency]."
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
-        try:
-            with self._reports.stream() as stream:
-                async for request in request_iterator:
-                    if len(request.requests) > MAX_REQUESTS:
-                        why = f"{len(request.requests)} requests in a message, max {MAX_REQUESTS}."
-                        await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
-                    stream.take(request)
-                return stream.response()
-        except TooManyStreamsError:
-            why = f"{MAX_STREAMS} clients report already."
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-
     async def _ask(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
@@ -156,29 +131,6 @@ class Servicer(pb_grpc.ActuatorServiceServicer):
         if result.code:
             await self._refuse(context, grpc.StatusCode[result.code], result.message)
         return result
-
-    async def _refuse(
-        self, context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str
-    ) -> NoReturn:
-        self.refused[code.name] += 1
-        await context.abort(code, message)
-        raise AssertionError  # abort raises
-
-
-def claim_socket(path: Path) -> int:
-    """Lock the socket's name, so that no other daemon takes it; returns the lock's descriptor.
-
-    Raises:
-        DaemonError: If another daemon serves there, or the folder is not writable.
-    """
-    lock = path.with_name(f"{path.name}.lock")
-    fd = lock_file(lock, f"Another daemon serves {path}.", wait_s=_LOCK_WAIT_S)
-    if path.is_socket():
-        path.unlink()  # left by a server that was killed: we hold its lock
-    elif path.exists():
-        os.close(fd)
-        raise DaemonError(f"{path} is not a socket.", next_step="Choose another path.")
-    return fd
 
 
 async def _follow_health(
@@ -200,6 +152,45 @@ def _open_reports(latency_fd: int) -> LatencyReports | None:
     return LatencyReports(LatencyFeed(socket.socket(fileno=latency_fd)))
 
 
+async def _serve_reports(
+    options: ServiceOptions, servicer: ReportServicer, health_servicer: health.aio.HealthServicer
+) -> tuple[grpc.aio.Server | None, str]:
+    """Serve Report, and health, on the socket for them; return also what went wrong, if anything.
+
+    Raises:
+        DaemonError: If there is no such group.
+    """
+    path = options.report_socket
+    if path is None:
+        return None, ""
+    gid = group_id(options.report_group) if options.report_group else None
+    server = grpc.aio.server()
+    add_report_only(servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    with socket_mode(options.report_mode):
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+    try:
+        if gid is not None:
+            give_to_group(path, gid)
+    except OSError as error:
+        return (
+            server,
+            f"report: {path} has not the group {options.report_group} ({error.strerror})",
+        )
+    return server, ""
+
+
+def _make_metrics(
+    options: ServiceOptions, link: LoopLink, servicer: Servicer
+) -> MetricsServer | None:
+    if not options.metrics:
+        return None
+    address = parse_address(options.metrics, "options.metrics")
+    config = MetricsConfig(slots=options.slots, slo_ms=options.slo_ms)
+    return make_metrics_server(address, link, servicer.refused, config)
+
+
 async def serve(options: ServiceOptions) -> None:
     """Serve until the guardian ends or a signal to stop arrives."""
     events = asyncio.get_running_loop()
@@ -218,36 +209,43 @@ async def serve(options: ServiceOptions) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
-    mask = os.umask(0o177)
-    try:
+    with socket_mode(0o600):
         server.add_insecure_port(f"unix:{options.socket}")
         await server.start()
-    finally:
-        os.umask(mask)
+    report_server, report_problem = await _serve_reports(options, servicer, health_servicer)
     tasks = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
     if reports is not None:
         tasks.append(asyncio.create_task(reports.flush_for_ever()))
-    metrics = None
-    if options.metrics:
-        address = parse_address(options.metrics, "options.metrics")
-        config = MetricsConfig(slots=options.slots, slo_ms=options.slo_ms)
-        metrics = await serve_metrics(address, link, servicer.refused, config)
-    await done.wait()
+    metrics = _make_metrics(options, link, servicer)
     if metrics is not None:
-        await metrics.stop()
+        tasks.append(asyncio.create_task(metrics.keep_trying()))
+
+    def problems() -> tuple[str, ...]:
+        unserved = f"metrics: {metrics.problem}" if metrics and metrics.problem else ""
+        return tuple(filter(None, (report_problem, unserved)))
+
+    servicer.problems = problems
+    await done.wait()
     for task in tasks:
         task.cancel()
+    if metrics is not None:
+        await metrics.stop()
     await health_servicer.enter_graceful_shutdown()
-    await server.stop(0.2)
+    for one in (server, report_server):
+        if one is not None:
+            await one.stop(0.2)
 
 
 def main(options: ServiceOptions) -> int:
     """Run the service process; returns its exit status."""
     try:
-        claim_socket(options.socket)
+        sockets = tuple(filter(None, (options.socket, options.report_socket)))
+        for path in sockets:
+            claim_socket(path)
         asyncio.run(serve(options))
-        with contextlib.suppress(OSError):
-            options.socket.unlink()
+        for path in sockets:
+            with contextlib.suppress(OSError):
+                path.unlink()
     except (DaemonError, RuntimeError) as error:
         sys.stderr.write(f"stallward service: {error}\n")
         return EXIT_USER

@@ -47,6 +47,8 @@ class DaemonMetrics(Collector):
     ) -> None:
         self._counts, self._link, self._refused = counts, link, refused
         self._slots, self._slo_ms = config.slots, config.slo_ms
+        self.server_failures: Callable[[], int] = lambda: 0
+        """How often the server of these metrics could not listen."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -70,6 +72,7 @@ class DaemonMetrics(Collector):
         yield from self._count_rows()
         yield "stallward_slo_seconds", [((), self._slo_ms / 1e3)]
         yield "stallward_refused_calls_total", _by_label(self._refused)
+        yield "stallward_metrics_failures_total", [((), self.server_failures())]
         if math.isfinite(self._link.silent_s):
             yield "stallward_loop_silence_seconds", [((), self._link.silent_s)]
         if status is not None:

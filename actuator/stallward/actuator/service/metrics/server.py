@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import stat
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,10 +13,14 @@ from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
+from stallward.actuator.service.socket_files import make_room, socket_mode
 
 _REQUEST_BYTES: Final = 16 << 10
 _PATIENCE_S: Final = 5.0
 _MAX_CONNECTIONS: Final = 16
+_RETRY_S: Final = 1.0
+"""The delay before the next try to listen; it doubles with each that fails."""
+_MAX_RETRY_S: Final = 60.0
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 Render = Callable[[str], tuple[str, bytes]]
@@ -37,6 +40,30 @@ class MetricsServer:
         self._render = render
         self._server: asyncio.Server | None = None
         self._connections = 0
+        self.failures = 0
+        """How many tries to listen have failed."""
+        self.problem = ""
+        """Why it does not listen now; empty if it does."""
+
+    async def keep_trying(self, retry_s: float = _RETRY_S) -> None:
+        """Start to listen; try again for ever while that fails.
+
+        Any user can take a port, and the daemon protects the application without metrics, too.
+        """
+        while True:
+            try:
+                await self.start()
+            except DaemonError as error:
+                self.failures += 1
+                again = f"tried {self.failures} times, and again in {retry_s:g} s"
+                self.problem = f"{error.cause} ({again})"
+                if self.failures == 1:
+                    sys.stderr.write(f"stallward service: {error} It is tried again.\n")
+            else:
+                self.problem = ""
+                return
+            await asyncio.sleep(retry_s)
+            retry_s = min(retry_s * 2, _MAX_RETRY_S)
 
     async def start(self) -> None:
         """Start to listen.
@@ -47,14 +74,11 @@ class MetricsServer:
         address = self._address
         try:
             if address.path:
-                _make_room(Path(address.path))
-                mask = os.umask(0o117)
-                try:
+                make_room(Path(address.path))
+                with socket_mode(0o660):
                     self._server = await asyncio.start_unix_server(
                         self._serve, address.path, limit=_REQUEST_BYTES
                     )
-                finally:
-                    os.umask(mask)
             else:
                 self._server = await asyncio.start_server(
                     self._serve, address.host, address.port, limit=_REQUEST_BYTES
@@ -107,25 +131,13 @@ class MetricsServer:
         return head.encode("latin-1") + (b"" if method == "HEAD" else body)
 
 
-def _make_room(path: Path) -> None:
-    """Remove a socket that a dead service left; the service's lock excludes a living one.
-
-    Raises:
-        FileExistsError: If something else is there.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise FileExistsError(17, "not a socket")
-        path.unlink()
-
-
-async def serve_metrics(
+def make_metrics_server(
     address: Address, link: LoopLink, refused: Mapping[str, int], config: MetricsConfig
 ) -> MetricsServer:
-    """Count the tick records that arrive on ``link`` from now on, and serve the metrics.
+    """Count the tick records that arrive on ``link`` from now on.
 
-    Raises:
-        DaemonError: If the server cannot listen at the address.
+    Returns:
+        The server of the metrics, which does not listen yet.
     """
     # prometheus_client costs memory, so it is imported only if metrics are configured.
     from stallward.actuator.service.metrics.exposition import DaemonMetrics  # noqa: PLC0415
@@ -134,5 +146,5 @@ async def serve_metrics(
     link.on_tick = counts.take
     metrics = DaemonMetrics(counts=counts, link=link, refused=refused, config=config)
     server = MetricsServer(address, metrics.render)
-    await server.start()
+    metrics.server_failures = lambda: server.failures
     return server

@@ -177,6 +177,11 @@ METRICS: Final = (
         help="Calls of the service that were refused, by gRPC status code.",
         labels=("code",),
     ),
+    Metric(
+        name="stallward_metrics_failures_total",
+        kind="counter",
+        help="Tries to listen for requests of these metrics that failed, e.g. on a busy port.",
+    ),
 )
 
 

@@ -1,0 +1,74 @@
+"""Answers the call Report, by which an application gives its latencies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any, Final, NoReturn
+
+import grpc
+
+from stallward.actuator.service.latency_reports import (
+    MAX_REQUESTS,
+    MAX_STREAMS,
+    LatencyReports,
+    TooManyStreamsError,
+)
+from stallward.proto.v1 import stallward_pb2 as pb
+from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
+
+SERVICE: Final = "stallward.proto.v1.ActuatorService"
+
+
+class ReportServicer(pb_grpc.ActuatorServiceServicer):
+    """Answers Report. A refused call gets the reason and is counted.
+
+    Args:
+        reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
+        latency_source: The configured source of latencies; empty for none.
+    """
+
+    def __init__(self, reports: LatencyReports | None = None, latency_source: str = "") -> None:
+        self._reports = reports
+        self._latency_source = latency_source
+        self.refused: Counter[str] = Counter()
+
+    async def Report(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[pb.ReportRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> pb.ReportResponse:
+        """Receive the protected application's latencies, message by message."""
+        if self._reports is None:
+            now = self._latency_source or "nowhere"
+            why = f"Latencies come from {now!r} here. Set source = 'grpc' under [latency]."
+            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+        try:
+            with self._reports.stream() as stream:
+                async for request in request_iterator:
+                    if len(request.requests) > MAX_REQUESTS:
+                        why = f"{len(request.requests)} requests in a message, max {MAX_REQUESTS}."
+                        await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+                    stream.take(request)
+                return stream.response()
+        except TooManyStreamsError:
+            why = f"{MAX_STREAMS} clients report already."
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+    async def _refuse(
+        self, context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str
+    ) -> NoReturn:
+        self.refused[code.name] += 1
+        await context.abort(code, message)
+        raise AssertionError  # abort raises
+
+
+def add_report_only(servicer: ReportServicer, server: grpc.aio.Server) -> None:
+    """Make a server answer Report, and no other call of the service."""
+    handler = grpc.stream_unary_rpc_method_handler(
+        servicer.Report,
+        request_deserializer=pb.ReportRequest.FromString,
+        response_serializer=pb.ReportResponse.SerializeToString,
+    )
+    generic = grpc.method_handlers_generic_handler(SERVICE, {"Report": handler})
+    server.add_generic_rpc_handlers((generic,))
