@@ -24,6 +24,7 @@ from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.ipc.shared_memory import (
     PLACES,
     SharedMemory,
+    close_journal,
     in_force,
     read_touched,
     touch_path,
@@ -395,3 +396,11 @@ def test_a_kill_at_any_instant_leaves_nothing_moved(setting: Setting, tmp_path: 
         assert [path.read_text() for path in paths] == ["60"] * 3
         setting.memory.settle_all()
     assert moved, "it was killed while something was moved"
+
+
+def test_a_pipe_beside_the_journal_does_not_keep_a_restore_from_its_end(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", Paths())
+    journal.append((FileValue(tmp_path / "knob", "1"),))
+    os.mkfifo(touch_path(journal.path))
+    close_journal(journal)
+    assert journal.path.read_bytes() == b"", "the sign that there was a daemon"

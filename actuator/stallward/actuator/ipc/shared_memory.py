@@ -160,7 +160,8 @@ def close_journal(journal: Journal) -> None:
         JournalError: If the journal cannot be emptied.
     """
     try:
-        fd = os.open(touch_path(journal.path), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(touch_path(journal.path), flags)
     except OSError:
         journal.empty()
         return
