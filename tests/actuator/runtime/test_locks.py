@@ -194,6 +194,22 @@ def test_what_lies_in_place_of_a_lock_is_replaced(tmp_path: Path, kind: str) -> 
     os.close(held)
 
 
+def test_a_lock_of_roots_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even in a folder that this user may write to: a daemon of root's may hold it."""
+    path = tmp_path / "x.lock"
+    path.touch(mode=0o600)
+    inode = path.stat().st_ino
+
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(DaemonError, match=r"cannot be locked: Permission denied"):
+            lock_file(path, "in use", wait_s=0.0)
+    assert path.stat().st_ino == inode
+
+
 @pytest.mark.parametrize(("users", "claimed"), [("1000 1000 1000 1000", False), ("0 0 0 0", True)])
 def test_a_journal_that_cannot_be_locked_waits_for_no_other_user(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, users: str, claimed: bool

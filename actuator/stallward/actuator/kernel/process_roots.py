@@ -23,6 +23,7 @@ from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.pid_file import PidFile
 from stallward.actuator.kernel.process_identity import start_time_ticks, user_ids
 from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.kernel.process_table import read_seen
 from stallward.agent.desired import ProcessRef
 
 PROTECTED_TREE: Final = 0
@@ -37,6 +38,7 @@ COMMAND_BYTES: Final = 4096
 """At most this much of a command line is matched."""
 OWN_MODULE: Final = "stallward.actuator."
 """The prefix of the modules that a daemon's processes run; such a process is never a root."""
+_MOST_ANCESTORS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,3 +241,33 @@ def _ref(proc: Path, pid: int) -> ProcessRef | None:
     except KernelFileError:
         return None
     return None if ticks is None else ProcessRef(pid=pid, start_time_ticks=ticks)
+
+
+class OwnProcesses:
+    """The daemon's own processes: its guardian, its siblings, and its ancestors.
+
+    Args:
+        proc: The /proc directory.
+    """
+
+    def __init__(self, proc: Path) -> None:
+        self._pid, parent = os.getpid(), os.getppid()
+        self.ancestors = frozenset(_ancestors(proc, parent))
+        command = (read_bytes(proc / str(parent) / "cmdline") or b"").split(b"\0")
+        guarded = any(word.startswith(OWN_MODULE.encode()) for word in command)
+        self._guardian = parent if guarded else None
+
+    def holds(self, pid: int, parent: int) -> bool:
+        """Whether a process is one of them."""
+        return pid == self._pid or pid in self.ancestors or parent == self._guardian
+
+
+def _ancestors(proc: Path, pid: int) -> Iterable[int]:
+    for _ in range(_MOST_ANCESTORS):
+        if pid <= 0:
+            return
+        yield pid
+        seen = read_seen(proc, pid)
+        if seen is None:
+            return
+        pid = seen.parent

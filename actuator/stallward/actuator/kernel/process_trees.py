@@ -13,16 +13,14 @@ application's if it descends from it, else to the one whose root is nearest.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.process_roots import (
-    OWN_MODULE,
     PROTECTED_TREE,
+    OwnProcesses,
     RootFinder,
     TreeRoot,
 )
@@ -31,7 +29,6 @@ from stallward.actuator.kernel.process_table import ProcessTable, Seen, read_see
 from stallward.agent.desired import ProcessRef
 
 _INIT_PID: Final = 1
-_MOST_ANCESTORS: Final = 100
 _EVERY: Final = 1 << 30
 
 
@@ -278,33 +275,3 @@ class Forest:
         used = {seen.session for seen in members} | {seen.group for seen in members}
         for pid in [pid for pid in self._late if pid not in used]:
             del self._late[pid]
-
-
-class OwnProcesses:
-    """The daemon's own processes: its guardian, its siblings, and its ancestors.
-
-    Args:
-        proc: The /proc directory.
-    """
-
-    def __init__(self, proc: Path) -> None:
-        self._pid, parent = os.getpid(), os.getppid()
-        self.ancestors = frozenset(_ancestors(proc, parent))
-        command = (read_bytes(proc / str(parent) / "cmdline") or b"").split(b"\0")
-        guarded = any(word.startswith(OWN_MODULE.encode()) for word in command)
-        self._guardian = parent if guarded else None
-
-    def holds(self, pid: int, parent: int) -> bool:
-        """Whether a process is one of them."""
-        return pid == self._pid or pid in self.ancestors or parent == self._guardian
-
-
-def _ancestors(proc: Path, pid: int) -> Iterable[int]:
-    for _ in range(_MOST_ANCESTORS):
-        if pid <= 0:
-            return
-        yield pid
-        seen = read_seen(proc, pid)
-        if seen is None:
-            return
-        pid = seen.parent

@@ -98,6 +98,8 @@ def _open_own(path: Path, *, dir_fd: int | None = None) -> int:
     except OSError as error:
         if error.errno not in _NOT_OURS:
             raise
+        if _only_ours(os.stat(path, dir_fd=dir_fd, follow_symlinks=False)):
+            raise  # it is root's, whose daemon may live
     else:
         if _only_ours(os.fstat(fd)):
             return fd
