@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -114,3 +115,22 @@ def test_a_journal_can_be_named_without_a_configuration(
     assert main(RestoreOptions(config=nowhere, journal=dead.path, paths=dead.paths)) == 0
     assert f"{dead.knob} = 60" in capsys.readouterr().out
     assert dead.knob.read_text() == "60"
+
+
+def test_a_lock_of_another_user_keeps_nothing_from_being_undone(
+    dead: DeadDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every user can open the folder of the node's settings, and so lock it."""
+    proc = dead.paths.proc
+    settings = proc / "sys/vm"
+    settings.mkdir()
+    (proc / "4711").mkdir()
+    (proc / "4711/status").write_text("Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
+    inode = settings.stat().st_ino
+    (proc / "locks").write_text(f"1: FLOCK  ADVISORY  WRITE 4711 00:05:{inode} 0 EOF\n")
+    held = os.open(settings, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    status, lines, errors = run(dead, capsys)
+    os.close(held)
+    assert (status, errors) == (0, "")
+    assert lines == [f"{dead.knob} = 60", f"thawed {dead.freeze.parent}"]
