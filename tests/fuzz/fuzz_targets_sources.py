@@ -15,8 +15,8 @@ from stallward.actuator.errors import ConfigError, FramesError
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
-from stallward.actuator.latency.prometheus_histogram import HistogramIncrease, HistogramParser
-from stallward.actuator.latency.series_selector import parse_selector
+from stallward.actuator.latency.prometheus.histogram import HistogramIncrease, HistogramParser
+from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import spans_of
 from stallward.actuator.latency.statsd import StatsdFilter, take_datagram
 from stallward.actuator.latency.window import LatencyWindow

@@ -20,7 +20,7 @@ from stallward.actuator.latency.config import (
     StatsdLatency,
     split_url,
 )
-from stallward.actuator.latency.series_selector import Matcher, Selector, parse_selector
+from stallward.actuator.latency.prometheus.selector import Matcher, Selector, parse_selector
 from stallward.actuator.runtime.addresses import is_loopback, parse_address
 
 MINIMAL = """

@@ -15,11 +15,11 @@ from stallward.actuator.latency.config import (
     PrometheusLatency,
     StatsdLatency,
 )
-from stallward.actuator.latency.http_get import ScrapeError, scrape
 from stallward.actuator.latency.open_source import describe
-from stallward.actuator.latency.prometheus_histogram import HistogramParser
-from stallward.actuator.latency.prometheus_scraper import why_nothing
-from stallward.actuator.latency.series_selector import parse_selector
+from stallward.actuator.latency.prometheus.histogram import HistogramParser
+from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
+from stallward.actuator.latency.prometheus.scraper import why_nothing
+from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.statsd import listen
 
 _MOST_S: Final = 2.0

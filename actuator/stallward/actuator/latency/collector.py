@@ -58,7 +58,7 @@ def make_gatherer(source: PrometheusLatency | StatsdLatency, feed: LatencyFeed) 
     if isinstance(source, PrometheusLatency):
         # Plain HTTP: OpenSSL would cost 4 MiB for nothing, and http.client does without.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
-        from stallward.actuator.latency.prometheus_scraper import Scraper  # noqa: PLC0415
+        from stallward.actuator.latency.prometheus.scraper import Scraper  # noqa: PLC0415
 
         return Scraper(
             url=source.url,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.latency.series_selector import parse_selector
+from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.runtime.addresses import Address, is_loopback, parse_address
 
 Unit = Literal["s", "ms", "us"]

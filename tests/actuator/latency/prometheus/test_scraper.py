@@ -20,17 +20,17 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.latency import http_get as module
 from stallward.actuator.latency.feed import LatencyFeed
-from stallward.actuator.latency.http_get import ScrapeError, scrape
-from stallward.actuator.latency.prometheus_histogram import (
+from stallward.actuator.latency.prometheus import http_get as module
+from stallward.actuator.latency.prometheus.histogram import (
     Exposition,
     HistogramIncrease,
     HistogramParser,
     Increase,
 )
-from stallward.actuator.latency.prometheus_scraper import Scraper
-from stallward.actuator.latency.series_selector import parse_selector
+from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
+from stallward.actuator.latency.prometheus.scraper import Scraper
+from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import ChannelSource
 from stallward.agent.sample import LatencySample
 

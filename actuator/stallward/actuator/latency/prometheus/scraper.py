@@ -6,13 +6,13 @@ import select
 import time
 
 from stallward.actuator.latency.feed import LatencyFeed
-from stallward.actuator.latency.http_get import ScrapeError, scrape
-from stallward.actuator.latency.prometheus_histogram import (
+from stallward.actuator.latency.prometheus.histogram import (
     Exposition,
     HistogramIncrease,
     HistogramParser,
 )
-from stallward.actuator.latency.series_selector import parse_selector
+from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
+from stallward.actuator.latency.prometheus.selector import parse_selector
 
 
 class Scraper:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stallward.actuator.latency.feed import MAX_LATENCY_MS, Span
-from stallward.actuator.latency.series_selector import Selector
+from stallward.actuator.latency.prometheus.selector import Selector
 
 _LABEL: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|(?=\}))')
 _LABELS_END: Final = re.compile(r"\s*\}")
