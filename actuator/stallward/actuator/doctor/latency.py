@@ -52,7 +52,8 @@ def _scrape(config: PrometheusLatency) -> tuple[str, str]:
     try:
         exposition = parser.parse(scrape(config.url, min(config.timeout_s, _MOST_S)))
     except ScrapeError as error:
-        return error.cause, f"Start what serves {config.url}, or correct [latency] url."
+        step = error.next_step or f"Start what serves {config.url}, or correct [latency] url."
+        return error.cause, step
     if exposition.series:
         return "", ""
     next_step = f"Correct [latency] metric; `curl {config.url}` shows which there are."

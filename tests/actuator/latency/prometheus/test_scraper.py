@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import math
 import os
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,39 +15,19 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_pages import BOUNDS, Endpoint, page, parse
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.latency.feed import LatencyFeed
-from stallward.actuator.latency.prometheus import http_get as module
 from stallward.actuator.latency.prometheus.histogram import (
-    Exposition,
     HistogramIncrease,
     HistogramParser,
     Increase,
 )
-from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.scraper import Scraper
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import ChannelSource
 from stallward.agent.sample import LatencySample
-
-BOUNDS = (0.005, 0.01, 0.05, 0.1, 0.5)
-
-
-def parse(body: str | bytes, selector: str = "t_seconds") -> Exposition:
-    data = body if isinstance(body, bytes) else body.encode()
-    return HistogramParser(parse_selector(selector)).parse(data)
-
-
-def page(*counts: float, name: str = "t_seconds", labels: str = "", total: float = 0.0) -> str:
-    """A histogram with cumulative ``counts`` at 10, 20, ... ms and +Inf."""
-    bounds = [f"{0.01 * (i + 1):g}" for i in range(len(counts) - 1)] + ["+Inf"]
-    comma = "," if labels else ""
-    lines = [
-        f'{name}_bucket{{{labels}{comma}le="{bound}"}} {count}'
-        for bound, count in zip(bounds, counts, strict=True)
-    ]
-    return "\n".join([*lines, f"{name}_sum{{{labels}}} {total}", ""])
 
 
 @pytest.mark.parametrize("generate", [generate_latest, generate_openmetrics])
@@ -213,120 +190,6 @@ def test_an_increase_over_too_long_a_time_is_none() -> None:
     delta = increase.take(parse(page(10, 10)), 6.3)
     assert delta is not None
     assert delta.spans == ((0.0, 10.0, 1.0),)
-
-
-class Endpoint:
-    """An HTTP server of our own that answers every connection with the same bytes."""
-
-    def __init__(self) -> None:
-        self.answer = b""
-        self.body: Callable[[], bytes] | None = None
-        self.pause_s = 0.0
-        self.requests: list[bytes] = []
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._done = threading.Event()
-        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}/metrics"
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while not self._done.is_set():
-            connection, _ = self._server.accept()
-            with connection:
-                try:
-                    self._respond(connection)
-                except OSError:
-                    continue
-
-    def _respond(self, connection: socket.socket) -> None:
-        if self._done.is_set():
-            return
-        self.requests.append(connection.recv(4096))
-        if self._done.wait(self.pause_s):
-            return
-        if self.body is not None:
-            body = self.body()
-            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
-            connection.sendall(head + body)
-        else:
-            connection.sendall(self.answer)
-
-    def stop(self) -> None:
-        self._done.set()
-        socket.create_connection(self._server.getsockname()).close()
-        self._thread.join()
-        self._server.close()
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint()
-    yield made
-    made.stop()
-
-
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nx 1\r\n1\r\n\n\r\n0\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("answer", "outcome"),
-    [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nx 1\nmore", b"x 1\n"),
-        (b"HTTP/1.0 200 OK\r\n\r\nx 1\n", b"x 1\n"),
-        (CHUNKED, b"x 1\n"),
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", "answers with status 404"),
-        (
-            b"HTTP/1.1 302 Found\r\nLocation: http://example.org/\r\n\r\n",
-            "answers with status 302",
-        ),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx 1\n", "ends in the middle"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "does not speak HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nx", "answers compressed"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
-        (b"\x00\xff" * 40_000, "does not speak HTTP"),
-        (b"", "closed connection without response"),
-    ],
-)
-def test_answers_of_all_kinds(endpoint: Endpoint, answer: bytes, outcome: bytes | str) -> None:
-    endpoint.answer = answer
-    if isinstance(outcome, bytes):
-        assert scrape(endpoint.url, 5.0) == outcome
-        assert endpoint.requests[0].startswith(b"GET /metrics HTTP/1.1\r\n")
-    else:
-        with pytest.raises(ScrapeError, match=outcome):
-            scrape(endpoint.url, 5.0)
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=300))
-def test_garbage_is_an_error_or_a_body(answer: bytes) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(b"HTTP/1.1 200 OK\r\n" + answer)
-        theirs.close()
-        incoming = module._Incoming(ours, time.monotonic() + 5.0)
-        try:
-            body = module._answer(incoming)
-        except (ScrapeError, http.client.HTTPException, ValueError):
-            return
-        assert isinstance(body, bytes)
-
-
-def test_a_huge_answer_is_given_up(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BODY_BYTES", 1 << 20)
-    endpoint.answer = b"HTTP/1.0 200 OK\r\n\r\n" + b"x 1\n" * (1 << 19)
-    with pytest.raises(ScrapeError, match="sends more than 1 MiB"):
-        scrape(endpoint.url, 5.0)
-
-
-def test_slow_and_absent_endpoints_end_in_time(endpoint: Endpoint) -> None:
-    endpoint.pause_s = 10.0
-    with pytest.raises(ScrapeError, match=r"does not answer within 0\.1 s"):
-        scrape(endpoint.url, 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(ScrapeError, match="refuses the connection"):
-        scrape(f"http://127.0.0.1:{port}/", 1.0)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import io
 import socket
 import time
 from typing import Final, cast
+from urllib.parse import urljoin, urlsplit
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.latency.config import split_url
@@ -14,10 +15,22 @@ from stallward.actuator.latency.config import split_url
 MAX_BODY_BYTES: Final = 8 << 20
 _MAX_HEADER_BYTES: Final = 64 << 10
 _ACCEPT: Final = "text/plain;version=0.0.4;q=1.0,application/openmetrics-text;version=1.0.0;q=0.5"
+_NO_LOGIN: Final = "Let it be read from this machine without one."
+_NO_TLS: Final = "Let the application serve plain HTTP on the loopback interface."
+_TLS_ALERT: Final = "\x15\x03"
+_SHOWN_CHARACTERS: Final = 200
 
 
 class ScrapeError(DaemonError):
-    """Raised when an endpoint gives no usable answer; the message continues after its name."""
+    """Raised when an endpoint gives no usable answer.
+
+    The cause continues after the endpoint's name; the next step is empty where the cause says all.
+    """
+
+    @property
+    def reason(self) -> str:
+        """The cause and the next step, for where there is only one line."""
+        return f"{self.cause}. {self.next_step}" if self.next_step else self.cause
 
 
 class _Incoming(io.RawIOBase):
@@ -32,10 +45,7 @@ class _Incoming(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        left_s = self._deadline_s - time.monotonic()
-        if left_s <= 0.0:
-            raise TimeoutError
-        self._connection.settimeout(left_s)
+        self._connection.settimeout(_left_s(self._deadline_s))
         count = self._connection.recv_into(buffer)
         self._left_bytes -= count
         if self._left_bytes < 0:
@@ -50,6 +60,9 @@ class _Incoming(io.RawIOBase):
 def scrape(url: str, timeout_s: float) -> bytes:
     """Return the body of the answer of ``url``.
 
+    A body whose end is known ends with a line feed, also where the server forgot it: only a last
+    line without one may be cut off.
+
     Args:
         url: A plain HTTP address.
         timeout_s: How long everything together may take.
@@ -60,34 +73,115 @@ def scrape(url: str, timeout_s: float) -> bytes:
     host, port, path = split_url(url)
     deadline_s = time.monotonic() + timeout_s
     try:
-        with socket.create_connection((host, port), timeout_s) as connection:
+        with _connect(host, port, deadline_s) as connection:
             name = f"[{host}]" if ":" in host else host
+            connection.settimeout(_left_s(deadline_s))
             connection.sendall(
                 f"GET {path} HTTP/1.1\r\nHost: {name}:{port}\r\nAccept: {_ACCEPT}\r\n"
-                f"User-Agent: stallward\r\nConnection: close\r\n\r\n".encode("ascii")
+                "Accept-Encoding: identity\r\nUser-Agent: stallward\r\n"
+                "Connection: close\r\n\r\n".encode("ascii")
             )
-            return _answer(_Incoming(connection, deadline_s))
+            return _answer(_Incoming(connection, deadline_s), url)
     except TimeoutError as error:
         raise ScrapeError(f"does not answer within {timeout_s:g} s") from error
     except ConnectionRefusedError as error:
         raise ScrapeError("refuses the connection") from error
+    except http.client.RemoteDisconnected as error:
+        raise ScrapeError("closes the connection without an answer") from error
+    except (ConnectionResetError, BrokenPipeError, http.client.IncompleteRead) as error:
+        raise ScrapeError("ends in the middle of its answer") from error
     except OSError as error:
         raise ScrapeError(f"cannot be reached ({error.strerror or error})") from error
     except (http.client.HTTPException, ValueError) as error:
-        raise ScrapeError(f"does not speak HTTP ({type(error).__name__})") from error
+        raise _no_http(error) from error
 
 
-def _answer(incoming: _Incoming) -> bytes:
+def _left_s(deadline_s: float) -> float:
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0.0:
+        raise TimeoutError
+    return left_s
+
+
+def _connect(host: str, port: int, deadline_s: float) -> socket.socket:
+    """Connect to the first address of a host that takes the connection, before a deadline."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise ScrapeError("has no name that can be looked up") from error
+    fault: OSError = OSError("it has no address")
+    for family, kind, protocol, _, address in found:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(_left_s(deadline_s))
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            fault = error
+        else:
+            return connection
+    raise fault
+
+
+def _answer(incoming: _Incoming, url: str) -> bytes:
     response = http.client.HTTPResponse(cast("socket.socket", incoming), method="GET")
     response.begin()
     if response.status != http.client.OK:
-        raise ScrapeError(f"answers with status {response.status}")
-    if response.getheader("Content-Encoding", "identity") != "identity":
-        raise ScrapeError("answers compressed, which was not asked for")
+        raise _refusal(response, url)
+    encoding = response.getheader("Content-Encoding", "")
+    if {coding.strip().lower() for coding in encoding.split(",")} - {"", "identity"}:
+        raise ScrapeError(
+            f"answers compressed ({_shown(encoding)}), though it is asked not to",
+            next_step="Turn compression off for this page.",
+        )
+    has_end = response.length is not None or response.chunked
     # A size of one byte more than allowed keeps http.client from reading without a bound.
     body = response.read(MAX_BODY_BYTES + 1)
     if len(body) > MAX_BODY_BYTES:
         raise ScrapeError(f"sends more than {MAX_BODY_BYTES >> 20} MiB")
     if response.length:  # with a size given, http.client does not raise for a short body
         raise ScrapeError("ends in the middle of its answer")
-    return body
+    return body + b"\n" if body and has_end and not body.endswith(b"\n") else body
+
+
+def _refusal(response: http.client.HTTPResponse, url: str) -> ScrapeError:
+    """Return what an answer other than 200 means."""
+    status = response.status
+    phrase = http.client.responses.get(status)
+    what = (
+        f"answers with status {status} ({phrase})" if phrase else f"answers with status {status}"
+    )
+    location = response.getheader("Location")
+    if 300 <= status < 400 and location is not None:
+        return _redirection(what, location, url)
+    if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+        return ScrapeError(f"{what}: it asks for a login", next_step=_NO_LOGIN)
+    if status == http.client.BAD_REQUEST and b"https" in response.read(_SHOWN_CHARACTERS).lower():
+        return ScrapeError("speaks HTTPS only", next_step=_NO_TLS)
+    return ScrapeError(what)
+
+
+def _redirection(what: str, location: str, url: str) -> ScrapeError:
+    """Return where an answer sends the client; without a query, which may hold secrets."""
+    try:
+        parts = urlsplit(urljoin(url, location))
+        place = _shown(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
+    except ValueError:
+        return ScrapeError(what)
+    if parts.scheme != "http":
+        return ScrapeError(f"{what} and sends to {place}", next_step=_NO_TLS)
+    return ScrapeError(
+        f"{what} and sends to {place}",
+        next_step=f'Write url = "{place}" if that is the page; redirections are not followed.',
+    )
+
+
+def _no_http(error: Exception) -> ScrapeError:
+    if isinstance(error, http.client.BadStatusLine) and str(error).startswith(_TLS_ALERT):
+        return ScrapeError("speaks HTTPS only", next_step=_NO_TLS)
+    return ScrapeError(f"does not speak HTTP ({type(error).__name__})")
+
+
+def _shown(text: str) -> str:
+    """The start of a text from outside, without what a terminal would act on."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:_SHOWN_CHARACTERS])

@@ -50,7 +50,7 @@ class Scraper:
         try:
             exposition = self._parser.parse(scrape(self._url, self._timeout_s))
         except ScrapeError as error:
-            self._feed.fault(error.cause)
+            self._feed.fault(error.reason)
         else:
             self._send(exposition)
         now_s = time.monotonic()
