@@ -15,7 +15,9 @@ from stallward.actuator.errors import ConfigError, FramesError
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
-from stallward.actuator.latency.prometheus.histogram import HistogramIncrease, HistogramParser
+from stallward.actuator.latency.prometheus.histogram import HistogramParser
+from stallward.actuator.latency.prometheus.increase import HistogramIncrease
+from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import spans_of
 from stallward.actuator.latency.statsd import StatsdFilter, take_datagram
@@ -55,26 +57,36 @@ def _statsd() -> Target:
 
 def _prometheus() -> tuple[Target, ...]:
     parser = HistogramParser(parse_selector('request_seconds{code=~"2.."}'))
-    page = sample("histogram.prom")
-    before = parser.parse(page[0].replace(b" 250", b" 200").replace(b" 26", b" 21"))
+    pages = sample("histogram.prom", "histogram-quoted.prom", "histogram-other.prom")
+    before = [
+        parser.parse(page.replace(b" 250", b" 200").replace(b" 26", b" 21")) for page in pages
+    ]
 
     def run(content: bytes) -> Any:
-        increase = HistogramIncrease(unit_ms=1e3)
-        increase.take(before, 1.0)
-        delta = increase.take(parser.parse(content), 2.0)
+        exposition = parser.parse(content)
+        assert masked(exposition.first_bad).isprintable()
+        deltas = []
         window = LatencyWindow(1.0)
-        if delta is not None and delta.spans:
+        for page in before:
+            increase = HistogramIncrease(unit_ms=1e3)
+            increase.take(page, 1.0)
+            delta = increase.take(exposition, 2.0)
+            if delta is not None:
+                deltas.append(delta)
+        for delta in deltas:
+            if not delta.spans:
+                continue
             spans = np.array(delta.spans, dtype=np.float64)
             frame = Completed(sent_s=2.0, spans=spans.tobytes(), total_ms=delta.total_ms)
             unpacked = unpack(pack(frame))
             assert isinstance(unpacked, Completed)
             window.add_spans(2.0, spans_of(unpacked), unpacked.total_ms)
-        return delta, window.sample(2.0)
+        return deltas, window.sample(2.0)
 
     def check(content: bytes, value: Any) -> None:
         sound(content, value)
-        delta, summed = value
-        for low, high, count in delta.spans:
+        deltas, summed = value
+        for low, high, count in (span for delta in deltas for span in delta.spans):
             assert 0 <= low <= high <= MAX_LATENCY_MS
             assert count > 0
         if summed.completed:
@@ -86,15 +98,20 @@ def _prometheus() -> tuple[Target, ...]:
         return parsed
 
     return (
-        never_raises("prometheus", run, page, check, values=(b'le="+Inf"', b"{", b"}")),
+        never_raises("prometheus", run, pages, check, values=(b'le="+Inf"', b"{", b"}", b"...")),
         Target(
             name="prometheus-selector",
             run=selector,
             material=Material(
-                samples=(b'request_seconds{handler="/infer",code=~"2..|3..",a!=\'b\'}', b"up")
+                samples=(
+                    b'request_seconds{handler="/infer",code=~"2..|3..",a!=\'b\'}',
+                    b"up",
+                    b'{"http.server.duration","http.route"=~"/a.*",\'b\'!=`c`}',
+                    b'request_seconds{"http.route"="\\u263a\\n"}',
+                )
             ),
             errors=(ConfigError,),
-            check=lambda _content, value: _assert(value.name.isascii()),
+            check=lambda _content, value: _assert(bool(value.name.encode())),
         ),
     )
 

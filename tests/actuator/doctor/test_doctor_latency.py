@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -34,11 +34,20 @@ from stallward.actuator.latency.config import (
 PAGE = b't_seconds_bucket{le="0.1"} 3\nt_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\nother 5\n'
 
 
+PATHS: dict[str, Callable[[], bytes]] = {
+    "/metrics": lambda: PAGE,
+    "/native": lambda: b't_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\n',
+    "/login": lambda: b"<html><title>Log in</title>",
+}
+
+
 class Pages(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/metrics" else 404)
+        page = PATHS.get(self.path)
+        self.send_response(307 if self.path == "/moved" else 200 if page else 404)
+        self.send_header("Location", "/metrics")
         self.end_headers()
-        self.wfile.write(PAGE if self.path == "/metrics" else b"")
+        self.wfile.write(page() if page else b"")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
@@ -72,9 +81,12 @@ def test_a_histogram_that_is_there_works(endpoint: str) -> None:
     ("path", "metric", "why", "step"),
     [
         ("/metrics", "t_second", "has no metric t_second", "metric; `curl http"),
-        ("/metrics", "other", "no histogram", "metric; `curl http"),
+        ("/metrics", "other", "no histogram", "Make it a histogram"),
         ("/metrics", 't_seconds{a="b"}', "no histogram", "metric; `curl http"),
         ("/elsewhere", "t_seconds", "status 404", "correct [latency] url"),
+        ("/moved", "t_seconds", "/metrics", "/metrics"),
+        ("/login", "t_seconds", "an HTML page", "correct [latency] url"),
+        ("/native", "t_seconds", "native histogram", "classic buckets"),
     ],
 )
 def test_an_endpoint_without_the_histogram_names_its_lack(

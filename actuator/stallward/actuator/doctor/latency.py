@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from stallward.actuator.latency.config import (
 from stallward.actuator.latency.open_source import describe
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
-from stallward.actuator.latency.prometheus.scraper import why_nothing
+from stallward.actuator.latency.prometheus.scraper import PARSE_S, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.statsd import listen
 
@@ -50,14 +51,16 @@ def _scrape(config: PrometheusLatency) -> tuple[str, str]:
     """Scrape once; returns what is wrong and the next step, both empty if all is well."""
     parser = HistogramParser(parse_selector(config.metric))
     try:
-        exposition = parser.parse(scrape(config.url, min(config.timeout_s, _MOST_S)))
+        page = scrape(config.url, min(config.timeout_s, _MOST_S))
     except ScrapeError as error:
         step = error.next_step or f"Start what serves {config.url}, or correct [latency] url."
         return error.cause, step
+    exposition = parser.parse(page, time.monotonic() + PARSE_S)
     if exposition.series:
         return "", ""
-    next_step = f"Correct [latency] metric; `curl {config.url}` shows which there are."
-    return why_nothing(config.metric, exposition), next_step
+    lack = why_nothing(config.metric, exposition)
+    step = f"Correct [latency] metric; `curl {config.url}` shows which there are."
+    return lack.cause, lack.next_step or step
 
 
 def _bind(config: StatsdLatency) -> tuple[str, str]:

@@ -1,31 +1,37 @@
-"""A classic Prometheus histogram: its text format, and its increase between two scrapes.
+"""The histograms of one metric on a scraped page.
 
-Only lines of one metric are parsed, so that a page of megabytes costs little. Both the
-Prometheus text format 0.0.4 and OpenMetrics 1.0 are understood (their lines for a histogram
-differ in time stamps, exemplars and ``_created``, which are skipped or used). Format:
-https://prometheus.io/docs/instrumenting/exposition_formats/
+Only lines of one metric are parsed, so that a page of megabytes costs little. Understood are the
+Prometheus text format 0.0.4 and OpenMetrics 1.0 (their lines for a histogram differ in time
+stamps, exemplars and ``_created``, which are skipped or used), and the ranges of VictoriaMetrics.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from stallward.actuator.latency.feed import MAX_LATENCY_MS, Span
-from stallward.actuator.latency.prometheus.selector import Selector
-
-_LABEL: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|(?=\}))')
-_LABELS_END: Final = re.compile(r"\s*\}")
-_ESCAPE: Final = re.compile(r"\\(.)")
-_VALUE: Final = re.compile(
-    r"\s*([+-]?(?:[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?|inf|nan))(?=\s|$)",
-    re.IGNORECASE,
+from stallward.actuator.latency.prometheus.page_kind import PageKind, kind_of
+from stallward.actuator.latency.prometheus.sample_line import (
+    Sample,
+    escaped,
+    masked,
+    read_number,
+    read_sample,
 )
+from stallward.actuator.latency.prometheus.selector import Selector, underscored
+
 MAX_SERIES: Final = 10_000
 MAX_REQUESTS: Final = 2.0**48
 """The most requests in a bucket; the sum over all series then still fits 64 bits."""
+_MAX_LINE_BYTES: Final = 16 << 10
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_STARTED: Final = b"process_start_time_seconds"
+_STARTS: Final = 8
+"""The most places at which the start of the process is looked for."""
+_READ: Final = ("_bucket", "_sum", "_count", "_created")
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -35,31 +41,67 @@ class Series:
     """One histogram on a scraped page."""
 
     buckets: dict[float, float] = field(default_factory=dict)
-    """The number of requests up to each upper bound, cumulative."""
+    """The number of requests up to each upper bound (``le``), cumulative."""
+    ranges: dict[tuple[float, float], float] = field(default_factory=dict)
+    """The number of requests between two bounds (``vmrange``), not cumulative; a range without
+    requests is not there."""
     total: float | None = None
     """The sum of all observations (``_sum``)."""
+    count: float | None = None
+    """The number of all observations (``_count``)."""
     created: float | None = None
-    """When the histogram started from zero (OpenMetrics ``_created``)."""
+    """When the histogram started from zero (``_created``), in seconds since 1970."""
 
-    def usable(self) -> bool:
-        """Whether it has the bucket +Inf and at least one finite bound."""
-        finite = [bound for bound in self.buckets if math.isfinite(bound)]
-        return math.inf in self.buckets and bool(finite)
+    @property
+    def requests(self) -> float:
+        """The number of requests in all buckets."""
+        return self.buckets[math.inf] if self.buckets else math.fsum(self.ranges.values())
+
+    def is_bare(self) -> bool:
+        """Whether it has no bucket but +Inf, as the text form of a native histogram."""
+        return not self.ranges and self.buckets.keys() == {math.inf}
+
+    def settle(self) -> bool:
+        """Keep one kind of buckets; False if neither is usable."""
+        if self.ranges:
+            self.buckets.clear()
+            return True
+        if math.inf not in self.buckets and self.count is not None:
+            # Some clients leave the last bucket out; it holds all observations.
+            if self.count < max(self.buckets.values(), default=math.inf):
+                return False
+            self.buckets[math.inf] = self.count
+        return math.inf in self.buckets and any(map(math.isfinite, self.buckets))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exposition:
     """The series of one metric on a scraped page."""
 
     series: dict[Labels, Series]
     malformed: int
     """Lines and series of the metric that could not be used."""
+    first_bad: str
+    """What the first of them looks like, masked so that it can be shown; empty without any."""
     seen: int
-    """All lines that start with the metric's name."""
+    """All lines of the metric."""
+    buckets_seen: int
+    """Those of them that are buckets, of any labels."""
+    without_buckets: int
+    """Selected series of which the text format shows no buckets: native histograms."""
+    started_s: float | None
+    """When the process started, in seconds since 1970; ``None`` if the page does not say."""
+    complete: bool = True
+    """Whether the page was read to its end in time."""
+    kind: PageKind | None = None
+    """What the page is if it has no metrics at all."""
 
 
 class HistogramParser:
     """Finds the series that match a selector.
+
+    A name that needs quotes is also found in the form that clients write when they are not asked
+    for quoted names, which is what ``curl`` shows.
 
     Args:
         selector: The metric and conditions on its labels.
@@ -67,170 +109,163 @@ class HistogramParser:
 
     def __init__(self, selector: Selector) -> None:
         self._selector = selector
-        name = re.escape(selector.name.encode())
-        self._line = re.compile(
-            rb"^" + name + rb"(_bucket|_sum|_count|_created)?(?=[{ \t])(.*)$", re.MULTILINE
-        )
+        names = dict.fromkeys((selector.name, underscored(selector.name)))
+        self._lines = {name: _line_pattern(name) for name in names}
 
-    def parse(self, body: bytes) -> Exposition:
-        """Parse the histograms in ``body``; never raises, whatever it holds."""
-        series: dict[Labels, Series] = {}
-        malformed = seen = 0
-        for match in self._line.finditer(body, 0, body.rfind(b"\n") + 1):  # no cut-off last line
-            seen += 1
-            if match[1] in {b"_bucket", b"_sum", b"_created"}:
-                text = match[2].decode("utf-8", "replace")
-                malformed += not self._take(match[1].decode(), text, series)
-        unusable = [key for key, histogram in series.items() if not histogram.usable()]
-        for key in unusable:
-            del series[key]
-        return Exposition(series=series, malformed=malformed + len(unusable), seen=seen)
+    def parse(self, body: bytes, until_s: float = math.inf) -> Exposition:
+        """Parse the histograms in ``body``; never raises, whatever it holds.
 
-    def _take(self, suffix: str, rest: str, series: dict[Labels, Series]) -> bool:
-        """Add one line to its series; False if it is malformed."""
-        read = _read_line(rest)
-        if read is None:
-            return False
-        labels, value = read
-        bound = labels.pop("le", None)
+        Args:
+            body: The page.
+            until_s: When to give up, by CLOCK_MONOTONIC.
+        """
+        body = body.removeprefix(_BYTE_ORDER_MARK)
+        end = body.rfind(b"\n") + 1  # without a last line that may be cut off
+        reading = _Reading(self._selector, "")
+        for name, pattern in self._lines.items():
+            reading = _Reading(self._selector, name)
+            for match in pattern.finditer(body, 0, end):
+                if time.monotonic() > until_s:
+                    reading.complete = False
+                    break
+                reading.take(match)
+            if reading.seen:
+                break
+        kind = None if reading.seen else kind_of(body)
+        return reading.exposition(_started_s(body[:end]), kind)
+
+
+class _Reading:
+    """What was found on a page so far."""
+
+    def __init__(self, selector: Selector, name: str) -> None:
+        self._selector = selector
+        self._name = name
+        self._series: dict[Labels, Series] = {}
+        self._malformed = self._native = self._buckets = 0
+        self._first_bad = ""
+        self.seen = 0
+        self.complete = True
+
+    def take(self, match: re.Match[bytes]) -> None:
+        """Take a line of the metric."""
+        if len(match[0]) > _MAX_LINE_BYTES:
+            self.seen += 1
+            self._bad(match)
+            return
+        if match[1] == self._name.encode():
+            self.seen += 1
+            self._native += b"{count:" in match[2]
+            return
+        sample = read_sample((match[1] or b"").decode(), match[2].decode("utf-8", "replace"))
+        if sample is None:
+            self.seen += 1
+            self._bad(match)
+            return
+        suffix = sample.name.removeprefix(self._name)
+        if not sample.name.startswith(self._name) or suffix not in {"", *_READ}:
+            return  # the quoted name was the value of a label
+        self.seen += 1
+        self._buckets += suffix == "_bucket"
+        if suffix and not self._add(suffix, sample):
+            self._bad(match)
+
+    def _bad(self, match: re.Match[bytes]) -> None:
+        self._malformed += 1
+        if not self._first_bad:
+            self._first_bad = masked(match[0][:_MAX_LINE_BYTES].decode("utf-8", "replace").strip())
+
+    def _add(self, suffix: str, sample: Sample) -> bool:
+        """Add a line to its series; False if it is malformed."""
+        labels, value = sample.labels, sample.value
+        bound, span = labels.pop("le", None), labels.pop("vmrange", None)
         if not self._selector.matches(labels):
             return True
         key = tuple(sorted(labels.items()))
-        if key not in series and len(series) >= MAX_SERIES:
+        if key not in self._series and len(self._series) >= MAX_SERIES:
             return False
-        one = series.setdefault(key, Series())
+        one = self._series.setdefault(key, Series())
+        if suffix == "_bucket":
+            return _take_range(one, span, value) if span else _take_bucket(one, bound, value)
         if suffix == "_sum":
             one.total = value
-        elif suffix == "_created":
-            one.created = value
+        elif suffix == "_count":
+            one.count = value if 0.0 <= value < MAX_REQUESTS else None
         else:
-            return _take_bucket(one, bound, value)
+            one.created = value if math.isfinite(value) else None
         return True
+
+    def exposition(self, started_s: float | None, kind: PageKind | None) -> Exposition:
+        """Return what was found."""
+        usable, malformed, native = {}, self._malformed, self._native
+        for key, series in self._series.items():
+            if series.is_bare():
+                native += 1
+            elif series.settle():
+                usable[key] = series
+            elif series.buckets:
+                malformed += 1
+        first_bad = self._first_bad
+        if malformed and not first_bad:
+            first_bad = 'a series of buckets without le="+Inf"'
+        return Exposition(
+            series=usable,
+            malformed=malformed,
+            first_bad=first_bad,
+            seen=self.seen,
+            buckets_seen=self._buckets,
+            without_buckets=native,
+            started_s=started_s,
+            complete=self.complete,
+            kind=kind,
+        )
+
+
+def _line_pattern(name: str) -> re.Pattern[bytes]:
+    """The pattern of a metric's lines: group 1 is the name, unless it is between the braces."""
+    suffix = rb"(?:" + b"|".join(part.encode() for part in _READ) + rb")?"
+    plain, quoted = re.escape(name.encode()), re.escape(escaped(name).encode())
+    return re.compile(
+        rb"^[ \t]*(?:(" + plain + suffix + rb")(?=[{ \t])"
+        rb'|(?=\{.*"' + quoted + suffix + rb'"))(.*)$',
+        re.MULTILINE,
+    )
 
 
 def _take_bucket(series: Series, bound: str | None, value: float) -> bool:
-    edge = None if bound is None else _VALUE.fullmatch(bound)
-    if edge is None or not 0.0 <= value < MAX_REQUESTS:
+    upper = None if bound is None else read_number(bound)
+    if upper is None or math.isnan(upper) or not 0.0 <= value < MAX_REQUESTS:
         return False
-    upper = float(edge[1])
-    if math.isnan(upper) or upper in series.buckets:
+    if upper in series.buckets:
         return False
     series.buckets[upper] = value
     return True
 
 
-def _read_line(rest: str) -> tuple[dict[str, str], float] | None:
-    """Read labels and value after a name; ``None`` if they are no sample."""
-    labels: dict[str, str] = {}
-    rest, position = rest.lstrip(), 0
-    if rest.startswith("{"):
-        position = 1
-        while (end := _LABELS_END.match(rest, position)) is None:
-            match = _LABEL.match(rest, position)
-            if match is None or match[1] in labels:
-                return None
-            labels[match[1]] = _ESCAPE.sub(_unescaped, match[2])
-            position = match.end()
-        position = end.end()
-    value = _VALUE.match(rest, position)
-    return None if value is None else (labels, float(value[1]))
+def _take_range(series: Series, span: str, value: float) -> bool:
+    first, _, last = span.partition("...")
+    low, high = read_number(first), read_number(last)
+    # A comparison with NaN is false.
+    if low is None or high is None or not (low <= high and 0.0 <= value < MAX_REQUESTS):
+        return False
+    if (low, high) in series.ranges:
+        return False
+    series.ranges[low, high] = value
+    return True
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    return "\n" if match[1] == "n" else match[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Increase:
-    """The requests observed between two scrapes."""
-
-    spans: tuple[Span, ...]
-    """The bounds in ms, and the number of requests between them."""
-    total_ms: float
-
-
-class HistogramIncrease:
-    """Computes the increase from each scrape to the next.
-
-    A counter that fell was restarted: all its requests are new. A new series starts from zero.
-    Requests above the highest bound count as being at it.
-
-    Args:
-        unit_ms: Milliseconds per unit of the bounds.
-        recent_s: After a longer gap the increase is too old to be used.
-    """
-
-    def __init__(self, unit_ms: float, recent_s: float = 5.0) -> None:
-        self._unit_ms = unit_ms
-        self._recent_s = recent_s
-        self._last: dict[Labels, Series] = {}
-        self._last_s: float | None = None
-
-    def take(self, exposition: Exposition, now_s: float) -> Increase | None:
-        """Return the increase; ``None`` if there is no recent scrape to compare with.
-
-        Args:
-            exposition: The scraped series.
-            now_s: When they were scraped, by CLOCK_MONOTONIC.
-        """
-        gap_s = math.inf if self._last_s is None else now_s - self._last_s
-        self._last_s = now_s
-        if gap_s > self._recent_s or len(self._last) > MAX_SERIES:
-            self._last = dict(exposition.series)
-            return None
-        added: dict[tuple[float, float], float] = {}
-        total, complete = 0.0, True
-        for key, series in exposition.series.items():
-            before = self._last.get(key)
-            if before is not None and _restarted(before, series):
-                before = None
-            _add_buckets(series, before, added)
-            change = _sum_change(series, before)
-            complete = complete and change is not None
-            total += change or 0.0
-        self._last.update(exposition.series)
-        spans = tuple(
-            (self._ms(low), self._ms(high), count) for (low, high), count in added.items()
-        )
-        middle_ms = sum((low + high) / 2.0 * count for low, high, count in spans)
-        use_sum = complete and 0.0 < total < math.inf
-        return Increase(spans=spans, total_ms=total * self._unit_ms if use_sum else middle_ms)
-
-    def _ms(self, bound: float) -> float:
-        return min(bound * self._unit_ms, MAX_LATENCY_MS)
-
-
-def _restarted(before: Series, after: Series) -> bool:
-    if before.created != after.created:
-        return True
-    if before.buckets.keys() != after.buckets.keys():
-        return True
-    return any(count < before.buckets[bound] for bound, count in after.buckets.items())
-
-
-def _add_buckets(
-    series: Series, before: Series | None, added: dict[tuple[float, float], float]
-) -> None:
-    """Add the increase of each bucket of a series."""
-    low, reached = 0.0, 0.0
-    for bound in sorted(series.buckets):
-        count = series.buckets[bound]
-        gained = count - (before.buckets[bound] if before is not None else 0.0)
-        high = max(low if math.isinf(bound) else bound, 0.0)
-        # Requests that complete while the page is written may make it a little inconsistent.
-        if gained > reached:
-            place = (low, high)
-            added[place] = added.get(place, 0.0) + gained - reached
-            reached = gained
-        low = high
-
-
-def _sum_change(series: Series, before: Series | None) -> float | None:
-    """Return by how much the sum grew; ``None`` if that is not known."""
-    if series.total is None or not math.isfinite(series.total):
-        return None
-    if before is None:
-        return series.total
-    if before.total is None or not math.isfinite(before.total):
-        return None
-    return series.total - before.total
+def _started_s(body: bytes) -> float | None:
+    """Return when the process started; ``None`` if the page does not say, or of several."""
+    starts: set[float] = set()
+    place = -1
+    for _ in range(_STARTS):
+        place = body.find(_STARTED, place + 1)
+        if place < 0:
+            break
+        if place and body[place - 1 : place] != b"\n":
+            continue  # a comment that names it
+        rest = body[place + len(_STARTED) : place + _MAX_LINE_BYTES].partition(b"\n")[0]
+        sample = read_sample("x", rest.decode("utf-8", "replace"))
+        if sample is not None and math.isfinite(sample.value):
+            starts.add(sample.value)
+    return starts.pop() if len(starts) == 1 else None

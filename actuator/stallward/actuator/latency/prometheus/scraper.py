@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import select
 import time
+from typing import Final
 
 from stallward.actuator.latency.feed import LatencyFeed
-from stallward.actuator.latency.prometheus.histogram import (
-    Exposition,
-    HistogramIncrease,
-    HistogramParser,
-)
+from stallward.actuator.latency.prometheus.histogram import Exposition, HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
+from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
+from stallward.actuator.latency.prometheus.page_kind import PageKind
 from stallward.actuator.latency.prometheus.selector import parse_selector
+
+PARSE_S: Final = 1.0
+"""How long reading one page may take; one of 1 MB takes some milliseconds."""
+_PAGE_STEPS: Final = {
+    PageKind.COMPRESSED: "Turn compression off for this page, or let it be labelled.",
+    PageKind.HTML: "It may be a login, an error or another page: correct [latency] url.",
+    PageKind.PROTOBUF: "Let it answer in the text format.",
+    PageKind.UTF16: "Let it answer in UTF-8.",
+}
+_NATIVE_STEP: Final = (
+    "Give the histogram classic buckets too: Buckets in Go, no nativeOnly() in Java."
+)
+_SUMMARY_STEP: Final = (
+    "Make it a histogram; with Micrometer, set percentiles-histogram for it to true."
+)
 
 
 class Scraper:
@@ -48,33 +62,59 @@ class Scraper:
         """Scrape once and send the increase, then rest at least half as long as that took."""
         began_s = time.monotonic()
         try:
-            exposition = self._parser.parse(scrape(self._url, self._timeout_s))
+            page = scrape(self._url, self._timeout_s)
+            exposition = self._parser.parse(page, time.monotonic() + PARSE_S)
+            self._feed.malformed += exposition.malformed
+            increase = increase_of(self._metric, exposition, self._increase)
         except ScrapeError as error:
             self._feed.fault(error.reason)
         else:
-            self._send(exposition)
+            self._feed.send_spans(increase.spans, increase.total_ms)
         now_s = time.monotonic()
         select.select([life_fd], [], [], max(until_s - now_s, (now_s - began_s) / 2.0))
-
-    def _send(self, exposition: Exposition) -> None:
-        self._feed.malformed += exposition.malformed
-        if not exposition.series:
-            self._feed.fault(why_nothing(self._metric, exposition))
-            return
-        increase = self._increase.take(exposition, time.monotonic())
-        if increase is None:
-            self._feed.fault("was scraped once, which says nothing about now yet")
-        else:
-            self._feed.send_spans(increase.spans, increase.total_ms)
 
     def close(self) -> None:
         """Do nothing: no connection is kept open between scrapes."""
 
 
-def why_nothing(metric: str, exposition: Exposition) -> str:
-    """Say why a page has no series of ``metric``."""
+def increase_of(metric: str, exposition: Exposition, increase: HistogramIncrease) -> Increase:
+    """Return what was added since the last page.
+
+    Raises:
+        ScrapeError: If the page has no series of ``metric``, or says nothing about now.
+    """
+    if not exposition.complete:
+        raise ScrapeError(
+            f"takes more than {PARSE_S:g} s to read ({exposition.seen} lines of {metric})",
+            next_step="Select fewer series, or let it show fewer.",
+        )
+    if not exposition.series:
+        raise why_nothing(metric, exposition)
+    added = increase.take(exposition, time.monotonic())
+    if added is None:
+        raise ScrapeError("was scraped once, which says nothing about now yet")
+    return added
+
+
+def why_nothing(metric: str, exposition: Exposition) -> ScrapeError:
+    """Return why a page has no series of ``metric``."""
     if exposition.seen == 0:
-        return f"has no metric {metric}"
+        kind = exposition.kind
+        if kind is not None:
+            step = _PAGE_STEPS.get(kind, "Correct [latency] url.")
+            return ScrapeError(f"has no exposition, but {kind.value}", next_step=step)
+        return ScrapeError(f"has no metric {metric}")
+    if exposition.without_buckets:
+        return ScrapeError(
+            f"has {metric} as a native histogram, of which text shows only the bucket +Inf",
+            next_step=_NATIVE_STEP,
+        )
     if exposition.malformed:
-        return f"has no usable histogram {metric} ({exposition.malformed} bad lines)"
-    return f"has no histogram (with _bucket series) that matches {metric}"
+        first = f"{exposition.malformed} bad lines, the first is {exposition.first_bad}"
+        return ScrapeError(f"has no usable histogram {metric} ({first})")
+    if exposition.buckets_seen:
+        return ScrapeError(f"has no histogram (with _bucket series) that matches {metric}")
+    return ScrapeError(
+        f"has no histogram {metric} (with _bucket series), but a metric of that name",
+        next_step=_SUMMARY_STEP,
+    )
