@@ -16,7 +16,7 @@ from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
-from stallward.actuator.latency.prometheus.increase import HistogramIncrease
+from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
 from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import spans_of
@@ -58,6 +58,8 @@ def _statsd() -> Target:
 def _prometheus() -> tuple[Target, ...]:
     parser = HistogramParser(parse_selector('request_seconds{code=~"2.."}'))
     pages = sample("histogram.prom", "histogram-quoted.prom", "histogram-other.prom")
+    # The time in the samples, just after their process started.
+    wall_s = 1_700_000_001.0
     before = [
         parser.parse(page.replace(b" 250", b" 200").replace(b" 26", b" 21")) for page in pages
     ]
@@ -69,9 +71,9 @@ def _prometheus() -> tuple[Target, ...]:
         window = LatencyWindow(1.0)
         for page in before:
             increase = HistogramIncrease(unit_ms=1e3)
-            increase.take(page, 1.0)
-            delta = increase.take(exposition, 2.0)
-            if delta is not None:
+            increase.take(page, 1.0, wall_s)
+            delta = increase.take(exposition, 2.0, wall_s + 1.0)
+            if isinstance(delta, Increase):
                 deltas.append(delta)
         for delta in deltas:
             if not delta.spans:

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,10 @@ from stallward.actuator.latency.config import (
 PAGE = b't_seconds_bucket{le="0.1"} 3\nt_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\nother 5\n'
 
 
+WORKERS = cycle((PAGE, PAGE.replace(b" 3", b" 1").replace(b" 4", b" 2")))
 PATHS: dict[str, Callable[[], bytes]] = {
     "/metrics": lambda: PAGE,
+    "/workers": lambda: next(WORKERS),
     "/native": lambda: b't_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\n',
     "/login": lambda: b"<html><title>Log in</title>",
 }
@@ -87,6 +90,7 @@ def test_a_histogram_that_is_there_works(endpoint: str) -> None:
         ("/moved", "t_seconds", "/metrics", "/metrics"),
         ("/login", "t_seconds", "an HTML page", "correct [latency] url"),
         ("/native", "t_seconds", "native histogram", "classic buckets"),
+        ("/workers", "t_seconds", "each scrape reaches another process", "multiprocess mode"),
     ],
 )
 def test_an_endpoint_without_the_histogram_names_its_lack(

@@ -1,4 +1,4 @@
-"""One try, within two seconds, of a latency source that the loop does not read itself."""
+"""A try, within seconds, of a latency source that the loop does not read itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 
 from stallward.actuator.doctor.finding import Finding, finding
 from stallward.actuator.latency.config import (
+    UNIT_MS,
     GrpcLatency,
     LatencyConfig,
     LinesLatency,
@@ -19,12 +20,15 @@ from stallward.actuator.latency.config import (
 from stallward.actuator.latency.open_source import describe
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
-from stallward.actuator.latency.prometheus.scraper import PARSE_S, why_nothing
+from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
+from stallward.actuator.latency.prometheus.scraper import PARSE_S, other_process, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.statsd import listen
 
 _MOST_S: Final = 2.0
 """How long an endpoint may take; a slower one cannot be a source of latencies."""
+_SCRAPES: Final = 4
+"""Several, since the totals of several workers show only by falling."""
 
 
 def try_latency(config: LatencyConfig | None) -> Finding | None:
@@ -48,19 +52,28 @@ def try_latency(config: LatencyConfig | None) -> Finding | None:
 
 
 def _scrape(config: PrometheusLatency) -> tuple[str, str]:
-    """Scrape once; returns what is wrong and the next step, both empty if all is well."""
+    """Scrape some times; returns what is wrong and the next step, both empty if all is well."""
     parser = HistogramParser(parse_selector(config.metric))
-    try:
-        page = scrape(config.url, min(config.timeout_s, _MOST_S))
-    except ScrapeError as error:
-        step = error.next_step or f"Start what serves {config.url}, or correct [latency] url."
-        return error.cause, step
-    exposition = parser.parse(page, time.monotonic() + PARSE_S)
-    if exposition.series:
-        return "", ""
-    lack = why_nothing(config.metric, exposition)
-    step = f"Correct [latency] metric; `curl {config.url}` shows which there are."
-    return lack.cause, lack.next_step or step
+    increase = HistogramIncrease(UNIT_MS[config.unit])
+    until_s = time.monotonic() + _MOST_S / 2.0
+    for number in range(_SCRAPES):
+        if number and time.monotonic() > until_s:
+            break
+        try:
+            page = scrape(config.url, min(config.timeout_s, _MOST_S))
+        except ScrapeError as error:
+            step = error.next_step or f"Start what serves {config.url}, or correct [latency] url."
+            return error.cause, step
+        exposition = parser.parse(page, time.monotonic() + PARSE_S)
+        if not exposition.series:
+            lack = why_nothing(config.metric, exposition)
+            step = f"Correct [latency] metric; `curl {config.url}` shows which there are."
+            return lack.cause, lack.next_step or step
+        added = increase.take(exposition, time.monotonic(), time.time())
+        if added in {Nothing.FELL, Nothing.OTHER_PROCESS}:
+            fault = other_process()
+            return fault.cause, fault.next_step
+    return "", ""
 
 
 def _bind(config: StatsdLatency) -> tuple[str, str]:

@@ -105,8 +105,8 @@ def test_a_page_without_a_histogram_has_no_series() -> None:
 def test_hostile_pages_never_raise(noise: bytes) -> None:
     parsed = parse(b"t_seconds_bucket" + noise + b"\n" + page(1, 2).encode() + noise)
     increase = HistogramIncrease(1e3)
-    increase.take(parsed, 0.0)
-    increase.take(parsed, 0.1)
+    increase.take(parsed, 0.0, 1000.0)
+    increase.take(parsed, 0.1, 1000.1)
 
 
 QUOTED = [

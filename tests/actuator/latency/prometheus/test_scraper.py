@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
@@ -81,6 +82,25 @@ def test_an_application_is_followed_over_its_restart(endpoint: Endpoint) -> None
         endpoint.pause_s = 10.0
         with pytest.raises(SensorError, match=r"does not answer within 0\.2 s"):
             once()
+
+
+def worker(*counts: int) -> str:
+    return page(*counts, started=None)
+
+
+def test_several_workers_behind_one_endpoint_are_named(endpoint: Endpoint) -> None:
+    pages = cycle([worker(50_000, 52_000, 52_010), worker(48_000, 49_990, 50_001)])
+    endpoint.body = lambda: next(pages).encode()
+    with scraping(endpoint.url, "t_seconds") as once:
+        why = []
+        for _ in range(8):
+            with pytest.raises(SensorError) as raised:
+                once()
+            why.append(str(raised.value))
+    assert "scraped once" in why[0]
+    assert all("fell" in text for text in why[1:5])
+    assert all("each scrape reaches another process" in text for text in why[5:])
+    assert "multiprocess mode" in why[-1]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,48 @@
-"""What was added to a histogram between two scrapes."""
+"""What was added to a histogram between two scrapes, if both are of the same process.
+
+A total never falls while a process lives. Where one fell, either the process was restarted, and
+all its requests are new, or each scrape reaches another one of several workers, and the totals are
+those of its whole life. The second must never be taken for the first: it would bring the requests
+of hours as if they were of this moment.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum
+from typing import Final
 
 from stallward.actuator.latency.feed import MAX_LATENCY_MS, Span
+from stallward.actuator.latency.messages import MAX_SPANS
 from stallward.actuator.latency.prometheus.histogram import MAX_SERIES, Exposition, Labels, Series
+
+MOST_GAINED: Final = 2.0**32
+"""More requests than this between two scrapes are no requests; it takes 2**32 such increases to
+reach the end of a 64-bit counter."""
+_MOST_NEW_PER_S: Final = 10_000.0
+"""A series that appears with more requests than this was there before and was not seen."""
+_CLOCK_S: Final = 2.0
+"""How far a start time may be off: it is often computed from the whole second of the boot."""
+_FEW_FLIPS: Final = 3
+_SETTLED_SCRAPES: Final = 10
+"""After so many scrapes in a row without a fall there is one process, and a fall was a restart."""
+_SETTLED_AFTER_FLIPS: Final = 100
+
+
+class Nothing(Enum):
+    """Why a scrape says nothing about the time since the last one."""
+
+    FIRST = "first"
+    """There is no recent scrape to compare with."""
+    FELL = "fell"
+    """Totals fell, and nothing on the page shows that the process was restarted."""
+    OTHER_PROCESS = "other-process"
+    """They do so again and again."""
+    WATCHED = "watched"
+    """The page does not say which process it is of, and has not been seen often enough."""
+    IMPOSSIBLE = "impossible"
+    """More requests were added than any application serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +57,8 @@ class Increase:
 class HistogramIncrease:
     """Computes the increase from each scrape to the next.
 
-    A counter that fell was restarted: all its requests are new. A new series starts from zero.
-    Requests above the highest bound count as being at it.
+    A process that started after the last scrape has served all its requests since. A new series
+    starts from zero. Requests above the highest bound count as being at it.
 
     Args:
         unit_ms: Milliseconds per unit of the bounds.
@@ -33,46 +69,121 @@ class HistogramIncrease:
         self._unit_ms = unit_ms
         self._recent_s = recent_s
         self._last: dict[Labels, Series] = {}
-        self._last_s: float | None = None
+        self._last_s = self._last_wall_s = -math.inf
+        self._started_s: float | None = None
+        self._flips = 0
+        self._steady = 0
+        self._trusted = False
 
-    def take(self, exposition: Exposition, now_s: float) -> Increase | None:
-        """Return the increase; ``None`` if there is no recent scrape to compare with.
+    def take(self, exposition: Exposition, now_s: float, wall_s: float) -> Increase | Nothing:
+        """Return the increase, or why there is none.
 
         Args:
             exposition: The scraped series.
             now_s: When they were scraped, by CLOCK_MONOTONIC.
+            wall_s: The same in seconds since 1970, as the start times on the page are.
         """
-        gap_s = math.inf if self._last_s is None else now_s - self._last_s
-        self._last_s = now_s
+        gap_s, since_s = now_s - self._last_s, (self._last_wall_s, wall_s)
+        self._last_s, self._last_wall_s = now_s, wall_s
+        started_before = self._started_s
+        if exposition.started_s is not None:
+            self._started_s = exposition.started_s
         if gap_s > self._recent_s or len(self._last) > MAX_SERIES:
             self._last = dict(exposition.series)
-            return None
-        added: dict[tuple[float, float], float] = {}
-        total, complete = 0.0, True
+            return Nothing.FIRST
+        restarted = _is_new(self._started_s, started_before, since_s)
+        if restarted:
+            self._last.clear()
+        steady = restarted or _same_start(self._started_s, started_before)
+        gained: list[tuple[Series, Series | None]] = []
         for key, series in exposition.series.items():
             before = self._last.get(key)
-            if before is not None and _restarted(before, series):
-                before = None
+            if restarted or _began_at_zero(series, before, since_s, gap_s):
+                gained.append((series, None))
+            elif before is not None:
+                steady = steady and not _fell(before, series)
+                gained.append((series, before))
+        self._last.update(exposition.series)
+        named = exposition.started_s is not None or all(
+            series.created is not None for series in exposition.series.values()
+        )
+        return self._settled(steady=steady, named=named) or self._sum(gained)
+
+    def _settled(self, *, steady: bool, named: bool) -> Nothing | None:
+        """Remember a fall; returns why this scrape must not be used, ``None`` if it may be.
+
+        Args:
+            steady: Whether the page can be a later one of the same process.
+            named: Whether it says which process it is of.
+        """
+        if not steady:
+            self._flips += 1
+            self._steady = 0
+            return Nothing.FELL if self._flips < _FEW_FLIPS else Nothing.OTHER_PROCESS
+        self._steady += 1
+        if self._steady > _SETTLED_AFTER_FLIPS:
+            self._flips = 0
+        if self._flips >= _FEW_FLIPS:
+            return Nothing.OTHER_PROCESS
+        self._trusted = self._trusted or self._steady > _SETTLED_SCRAPES
+        if self._flips and self._steady <= _SETTLED_SCRAPES:
+            return Nothing.FELL
+        return None if named or self._trusted else Nothing.WATCHED
+
+    def _sum(self, gained: list[tuple[Series, Series | None]]) -> Increase | Nothing:
+        added: dict[tuple[float, float], float] = {}
+        total, complete = 0.0, True
+        for series, before in gained:
             _add_buckets(series, before, added)
             change = _sum_change(series, before)
             complete = complete and change is not None
             total += change or 0.0
-        self._last.update(exposition.series)
-        spans = tuple(
-            (self._ms(low), self._ms(high), count) for (low, high), count in added.items()
+        requests = math.fsum(added.values())
+        if requests > MOST_GAINED:
+            return Nothing.IMPOSSIBLE
+        spans = _fewer(
+            [(self._ms(low), self._ms(high), count) for (low, high), count in added.items()]
         )
-        middle_ms = sum((low + high) / 2.0 * count for low, high, count in spans)
-        use_sum = complete and 0.0 < total < math.inf
-        return Increase(spans=spans, total_ms=total * self._unit_ms if use_sum else middle_ms)
+        total_ms = total * self._unit_ms
+        # A sum that cannot belong to these requests says nothing; the buckets do.
+        if not (complete and 0.0 < total_ms <= MAX_LATENCY_MS * requests):
+            total_ms = math.fsum((low + high) / 2.0 * count for low, high, count in spans)
+        return Increase(spans=spans, total_ms=total_ms)
 
     def _ms(self, bound: float) -> float:
         return min(bound * self._unit_ms, MAX_LATENCY_MS)
 
 
-def _restarted(before: Series, after: Series) -> bool:
-    if before.created != after.created:
+def _began_at_zero(
+    series: Series, before: Series | None, since_s: tuple[float, float], gap_s: float
+) -> bool:
+    """Whether all requests of a series were served between two scrapes, at ``since_s``."""
+    if series.created is None and before is None:
+        return series.requests <= _MOST_NEW_PER_S * gap_s
+    return _is_new(series.created, before.created if before is not None else None, since_s)
+
+
+def _is_new(began_s: float | None, before_s: float | None, since_s: tuple[float, float]) -> bool:
+    """Whether something began between two scrapes, at ``since_s``."""
+    if began_s is None or (before_s is not None and began_s <= before_s):
+        return False
+    return since_s[0] - _CLOCK_S < began_s <= since_s[1] + _CLOCK_S
+
+
+def _same_start(after_s: float | None, before_s: float | None) -> bool:
+    """Whether two start times may be those of one process.
+
+    Some clients compute the start anew for each page, from the time of the boot. The kernel gives
+    that in whole seconds, and moves it by one when the clock is adjusted.
+    """
+    if after_s is None or before_s is None:
         return True
-    if before.buckets.keys() != after.buckets.keys():
+    return min(abs(after_s - before_s), abs(abs(after_s - before_s) - 1.0)) < 1e-3
+
+
+def _fell(before: Series, after: Series) -> bool:
+    """Whether a series cannot be a later state of itself."""
+    if before.created != after.created or before.buckets.keys() != after.buckets.keys():
         return True
     return any(count < before.buckets[bound] for bound, count in after.buckets.items()) or any(
         after.ranges.get(span, 0.0) < count for span, count in before.ranges.items()
@@ -111,3 +222,15 @@ def _sum_change(series: Series, before: Series | None) -> float | None:
     if before.total is None or not math.isfinite(before.total):
         return None
     return series.total - before.total
+
+
+def _fewer(spans: list[Span]) -> tuple[Span, ...]:
+    """Return spans of the same requests, as many as a message holds: neighbours become one."""
+    if len(spans) <= MAX_SPANS:
+        return tuple(spans)
+    spans.sort(key=lambda span: span[1])
+    step = math.ceil(len(spans) / MAX_SPANS)
+    parts = [spans[i : i + step] for i in range(0, len(spans), step)]
+    return tuple(
+        (min(part)[0], part[-1][1], math.fsum(count for _, _, count in part)) for part in parts
+    )

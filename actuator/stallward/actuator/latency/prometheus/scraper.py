@@ -9,7 +9,7 @@ from typing import Final
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.prometheus.histogram import Exposition, HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
-from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
+from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase, Nothing
 from stallward.actuator.latency.prometheus.page_kind import PageKind
 from stallward.actuator.latency.prometheus.selector import parse_selector
 
@@ -88,12 +88,32 @@ def increase_of(metric: str, exposition: Exposition, increase: HistogramIncrease
             f"takes more than {PARSE_S:g} s to read ({exposition.seen} lines of {metric})",
             next_step="Select fewer series, or let it show fewer.",
         )
-    if not exposition.series:
+    added = increase.take(exposition, time.monotonic(), time.time())
+    if not (exposition.series or added is Nothing.OTHER_PROCESS):
         raise why_nothing(metric, exposition)
-    added = increase.take(exposition, time.monotonic())
-    if added is None:
-        raise ScrapeError("was scraped once, which says nothing about now yet")
-    return added
+    match added:
+        case Nothing.FIRST:
+            raise ScrapeError("was scraped once, which says nothing about now yet")
+        case Nothing.FELL:
+            raise ScrapeError(
+                f"has totals of {metric} that fell, which says nothing about now yet"
+            )
+        case Nothing.OTHER_PROCESS:
+            raise other_process()
+        case Nothing.WATCHED:
+            raise ScrapeError("is watched first: its page does not say when its process started")
+        case Nothing.IMPOSSIBLE:
+            raise ScrapeError(f"adds more requests to {metric} than any application serves")
+        case Increase():
+            return added
+
+
+def other_process() -> ScrapeError:
+    """Return what totals mean that fall again and again."""
+    return ScrapeError(
+        "shows totals that go up and down: each scrape reaches another process",
+        next_step="Use the multiprocess mode of the client library, or scrape one worker.",
+    )
 
 
 def why_nothing(metric: str, exposition: Exposition) -> ScrapeError:
