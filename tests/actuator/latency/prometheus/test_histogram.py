@@ -349,3 +349,65 @@ def test_a_page_is_given_up_at_its_deadline() -> None:
 )
 def test_a_page_without_metrics_is_recognised(body: bytes, kind: PageKind | None) -> None:
     assert parse(body).kind == kind
+
+
+PAGES_OF_CLIENTS = {
+    "Go": """\
+# HELP t_seconds Latency.
+# TYPE t_seconds histogram
+t_seconds_bucket{code="200",method="get",le="0.005"} 3
+t_seconds_bucket{code="200",method="get",le="+Inf"} 4
+t_seconds_sum{code="200",method="get"} 0.07
+t_seconds_count{code="200",method="get"} 4
+""",
+    "Java and Micrometer": """\
+# TYPE t_seconds histogram
+t_seconds_bucket{outcome="SUCCESS",uri="/api/{id}",le="0.005",} 3.0
+t_seconds_bucket{outcome="SUCCESS",uri="/api/{id}",le="+Inf",} 4.0
+t_seconds_count{outcome="SUCCESS",uri="/api/{id}",} 4.0
+t_seconds_sum{outcome="SUCCESS",uri="/api/{id}",} 0.07
+# TYPE t_seconds_max gauge
+t_seconds_max{outcome="SUCCESS",uri="/api/{id}",} 0.05
+""",
+    "Node.js": """\
+t_seconds_bucket{le="0.005",method="GET"} 3
+t_seconds_bucket{le="+Inf",method="GET"} 4
+t_seconds_sum{method="GET"} 0.07
+t_seconds_count{method="GET"} 4
+
+""",
+    "OpenMetrics": """\
+# TYPE t_seconds histogram
+# UNIT t_seconds seconds
+t_seconds_bucket{le="0.005"} 3.0 # {trace_id="KOO5S4vxi0o"} 0.004
+t_seconds_bucket{le="+Inf"} 4.0 1520879607.789 # {trace_id="oHg5SJ",span="} 9"} 0.05 1520879607.7
+t_seconds_count 4.0
+t_seconds_sum 0.07
+t_seconds_created 1520430000.123
+# EOF
+""",
+    "Envoy": """\
+# TYPE t_seconds histogram
+t_seconds_bucket{envoy_http_conn_manager_prefix="in",le="0.005"} 3
+t_seconds_bucket{envoy_http_conn_manager_prefix="in",le="+Inf"} 4
+t_seconds_sum{envoy_http_conn_manager_prefix="in"} 0.07000000000000000666133814775094
+t_seconds_count{envoy_http_conn_manager_prefix="in"} 4
+
+""",
+    "Rust and OpenTelemetry": """\
+t_seconds_bucket{http_route="/a",otel_scope_name="x",otel_scope_version="",le="5e-3"} 3
+t_seconds_bucket{http_route="/a",otel_scope_name="x",otel_scope_version="",le="inf"} 4
+t_seconds_sum{http_route="/a",otel_scope_name="x",otel_scope_version=""} 7e-2
+t_seconds_count{http_route="/a",otel_scope_name="x",otel_scope_version=""} 4
+""",
+}
+
+
+@pytest.mark.parametrize("body", PAGES_OF_CLIENTS.values(), ids=PAGES_OF_CLIENTS.keys())
+def test_pages_of_the_common_clients_are_read(body: str) -> None:
+    parsed = parse(body)
+    (series,) = parsed.series.values()
+    assert parsed.malformed == 0
+    assert series.buckets == {0.005: 3.0, math.inf: 4.0}
+    assert series.total == 0.07
+    assert series.count == 4.0
