@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
-from typing import Any
+import socket
+import time
+from typing import Any, cast
 
 import numpy as np
 from fuzz_mutations import Material
@@ -15,7 +18,9 @@ from stallward.actuator.errors import ConfigError, FramesError
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
+from stallward.actuator.latency.prometheus import http_get
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
+from stallward.actuator.latency.prometheus.http_get import ScrapeError
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
 from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
@@ -118,6 +123,50 @@ def _prometheus() -> tuple[Target, ...]:
     )
 
 
+class _Answering:
+    """A server's bytes, as http_get reads them from a socket."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = io.BytesIO(content)
+
+    def settimeout(self, _timeout_s: float) -> None:
+        pass
+
+    def recv_into(self, buffer: memoryview) -> int:
+        return self._content.readinto(buffer)
+
+
+def _http() -> Target:
+    def run(content: bytes) -> Any:
+        connection = cast("socket.socket", _Answering(content))
+        try:
+            incoming = http_get._Incoming(connection, time.monotonic() + 60.0)
+            return http_get._answer(incoming, "http://127.0.0.1:9100/metrics")
+        except ScrapeError as error:
+            return error.reason
+        except http_get._FAULTS as error:
+            return http_get._fault(error, 1.0).reason
+
+    def check(content: bytes, answer: Any) -> None:
+        if isinstance(answer, bytes):
+            assert len(answer) <= len(content) + 1
+        else:
+            assert answer.isprintable()
+            assert 0 < len(answer) < 800
+
+    answers = (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Encoding: Identity\r\n\r\nx 1\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nx 1\r\n1\r\n\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /metrics/?token=a#b\r\n\r\n",
+        b"HTTP/1.1 308 Moved\r\nLocation: https://u:p@[::1]:9/m\r\n\r\n",
+        b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+        b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08",
+        b"\x15\x03\x01\x00\x02\x02\x46",
+    )
+    return never_raises("http-answer", run, answers, check, values=(b"chunked", b"-1", b"gzip"))
+
+
 def _assert(condition: bool) -> None:
     assert condition
 
@@ -164,6 +213,7 @@ def targets() -> tuple[Target, ...]:
     return (
         _statsd(),
         *_prometheus(),
+        _http(),
         _latency_frames(),
         typed(
             "address",

@@ -314,6 +314,11 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
         "a bucket of more requests than 64 bits hold",
         changed("prometheus", b'le="0.005"} 12', b'le="0.005"} 19223372036854775808'),
     ),
+    (
+        "http-answer",
+        "a chunk of negative size",
+        b"HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n-9233720368547758\r\n",
+    ),
 ]
 
 

@@ -53,6 +53,10 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nx 1\r\n1\r
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nx", r"answers compressed \(gzip\)"),
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: identity, br\r\n\r\nx", "answers compressed"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-9233720368547758\r\n",
+            "does not speak HTTP",
+        ),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
         (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "does not speak HTTP"),
         (b"\x00\xff" * 40_000, "does not speak HTTP"),

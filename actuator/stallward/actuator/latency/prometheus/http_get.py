@@ -19,6 +19,8 @@ _NO_LOGIN: Final = "Let it be read from this machine without one."
 _NO_TLS: Final = "Let the application serve plain HTTP on the loopback interface."
 _TLS_ALERT: Final = "\x15\x03"
 _SHOWN_CHARACTERS: Final = 200
+_FAULTS: Final = (OSError, http.client.HTTPException, ValueError, OverflowError)
+"""What the network and http.client raise; the last one for a chunk of impossible size."""
 
 
 class ScrapeError(DaemonError):
@@ -82,18 +84,28 @@ def scrape(url: str, timeout_s: float) -> bytes:
                 "Connection: close\r\n\r\n".encode("ascii")
             )
             return _answer(_Incoming(connection, deadline_s), url)
-    except TimeoutError as error:
-        raise ScrapeError(f"does not answer within {timeout_s:g} s") from error
-    except ConnectionRefusedError as error:
-        raise ScrapeError("refuses the connection") from error
-    except http.client.RemoteDisconnected as error:
-        raise ScrapeError("closes the connection without an answer") from error
-    except (ConnectionResetError, BrokenPipeError, http.client.IncompleteRead) as error:
-        raise ScrapeError("ends in the middle of its answer") from error
-    except OSError as error:
-        raise ScrapeError(f"cannot be reached ({error.strerror or error})") from error
-    except (http.client.HTTPException, ValueError) as error:
-        raise _no_http(error) from error
+    except _FAULTS as error:
+        raise _fault(error, timeout_s) from error
+
+
+def _fault(error: Exception, timeout_s: float) -> ScrapeError:
+    """Return what an error of the network or of http.client means."""
+    match error:
+        case TimeoutError():
+            what = f"does not answer within {timeout_s:g} s"
+        case ConnectionRefusedError():
+            what = "refuses the connection"
+        case http.client.RemoteDisconnected():
+            what = "closes the connection without an answer"
+        case ConnectionResetError() | BrokenPipeError() | http.client.IncompleteRead():
+            what = "ends in the middle of its answer"
+        case OSError():
+            what = f"cannot be reached ({error.strerror or error})"
+        case http.client.BadStatusLine() if str(error).startswith(_TLS_ALERT):
+            return ScrapeError("speaks HTTPS only", next_step=_NO_TLS)
+        case _:
+            what = f"does not speak HTTP ({type(error).__name__})"
+    return ScrapeError(what)
 
 
 def _left_s(deadline_s: float) -> float:
@@ -174,12 +186,6 @@ def _redirection(what: str, location: str, url: str) -> ScrapeError:
         f"{what} and sends to {place}",
         next_step=f'Write url = "{place}" if that is the page; redirections are not followed.',
     )
-
-
-def _no_http(error: Exception) -> ScrapeError:
-    if isinstance(error, http.client.BadStatusLine) and str(error).startswith(_TLS_ALERT):
-        return ScrapeError("speaks HTTPS only", next_step=_NO_TLS)
-    return ScrapeError(f"does not speak HTTP ({type(error).__name__})")
 
 
 def _shown(text: str) -> str:
