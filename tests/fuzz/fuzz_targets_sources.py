@@ -25,7 +25,7 @@ from stallward.actuator.latency.prometheus.increase import HistogramIncrease, In
 from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import spans_of
-from stallward.actuator.latency.statsd import StatsdFilter, take_datagram
+from stallward.actuator.latency.statsd.receiver import StatsdFilter, take_datagram
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.actuator.runtime.addresses import parse_address
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import ConfigError, SensorError
-from stallward.actuator.latency.line_source import TICK_BYTES, LineFormat, LineSource
+from stallward.actuator.latency.lines.line_source import TICK_BYTES, LineFormat, LineSource
 
 MS = LineFormat(latency="0", latency_unit_s=1e-3)
 

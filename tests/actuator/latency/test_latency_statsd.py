@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.latency import statsd as module
+from stallward.actuator.latency.statsd import receiver as module
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.source import ChannelSource
-from stallward.actuator.latency.statsd import StatsdFilter, StatsdReceiver, take_datagram
+from stallward.actuator.latency.statsd.receiver import StatsdFilter, StatsdReceiver, take_datagram
 from stallward.actuator.runtime.addresses import Address
 
 WANTED = StatsdFilter(metric=b"app.latency", unit_ms=1e3)

@@ -165,7 +165,7 @@ def report(
     """
     from stallward.actuator.client.latency_reports import LineBatches  # noqa: PLC0415
     from stallward.actuator.latency.config import UNIT_MS  # noqa: PLC0415
-    from stallward.actuator.latency.line_format import LineFormat  # noqa: PLC0415
+    from stallward.actuator.latency.lines.line_format import LineFormat  # noqa: PLC0415
 
     if unit not in UNIT_MS:
         raise UsageError(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.lines.line_format import LineFormat
 from stallward.proto.v1 import stallward_pb2 as pb
 
 BATCH: Final = 5000

@@ -23,7 +23,7 @@ from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
 from stallward.actuator.latency.prometheus.scraper import PARSE_S, other_process, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.statsd import listen
+from stallward.actuator.latency.statsd.receiver import listen
 
 _MOST_S: Final = 2.0
 """How long an endpoint may take; a slower one cannot be a source of latencies."""

@@ -12,8 +12,8 @@ from stallward.actuator.latency.config import (
     LinesLatency,
     PrometheusLatency,
 )
-from stallward.actuator.latency.line_format import LineFormat
-from stallward.actuator.latency.line_source import LineSource
+from stallward.actuator.latency.lines.line_format import LineFormat
+from stallward.actuator.latency.lines.line_source import LineSource
 from stallward.actuator.latency.source import ChannelSource, LatencySource
 from stallward.actuator.latency.window import WINDOW_S
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from stallward.actuator.latency.line_format import says_answered
-from stallward.actuator.latency.line_source import LINE_BYTES
+from stallward.actuator.latency.lines.line_format import says_answered
+from stallward.actuator.latency.lines.line_source import LINE_BYTES
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.scenario.scenario import LatencyLines, UnitLines
 

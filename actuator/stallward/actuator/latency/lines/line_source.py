@@ -14,7 +14,7 @@ from typing import Final
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.files import ABSENT
-from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.lines.line_format import LineFormat
 from stallward.actuator.latency.source import LatencyCounts
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.agent.sample import LatencySample

@@ -1,0 +1,1 @@
+"""Latencies from lines that the application writes to a file or FIFO."""

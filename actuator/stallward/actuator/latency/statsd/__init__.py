@@ -1,0 +1,1 @@
+"""Latencies from StatsD timings that arrive as datagrams."""
