@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from stallward.actuator.cli.tick_text import TickPrinter, parse_desired
+from stallward.actuator.cli.tick_text import (
+    TickPrinter,
+    parse_desired,
+    status_rows,
+    status_values,
+)
+from stallward.actuator.client.status import status_from_wire
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
@@ -21,6 +27,7 @@ from stallward.agent.sample import (
     Sample,
     SlotState,
 )
+from stallward.proto.v1 import stallward_pb2 as pb
 
 
 def _record(sequence: int, stalled_us: int) -> TickRecord:
@@ -137,3 +144,28 @@ def test_desired_states_from_options() -> None:
 def test_wrong_options_are_refused(pause: str, limits: list[str], profile: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         parse_desired(pause=pause, limits=limits, profile=profile, slots=2)
+
+
+def test_a_status_says_what_became_of_the_latency_sources_input() -> None:
+    source = pb.LatencySourceStatus(
+        source="statsd",
+        fault="has no timing named a, but these: b",
+        accepted=1200,
+        malformed=3,
+        ignored_names=17,
+        first_malformed="a:00x|ms",
+        names=["b", "c.d"],
+    )
+    status = status_from_wire(pb.StatusResponse(latency_source=source))
+    rows = dict(status_rows(status))
+    assert rows["latencies from"] == (
+        "statsd, 1200 accepted, 3 malformed, 17 ignored names, has no timing named a, but these: b"
+    )
+    assert (rows["first malformed"], rows["other names"]) == ("a:00x|ms", "b, c.d")
+    latency = status_values(status)["latency"]
+    assert (latency["accepted"], latency["ignored_names"], latency["lost"]) == (1200, 17, 0)
+    assert latency["other_names"] == ["b", "c.d"]
+    assert json.dumps(latency)
+    nowhere = status_from_wire(pb.StatusResponse())
+    assert dict(status_rows(nowhere))["latencies from"] == "nowhere"
+    assert status_values(nowhere)["latency"] is None

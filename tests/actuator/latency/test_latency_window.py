@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import FramesError, SensorError
+from stallward.actuator.latency.counts import LatencyCounts
 from stallward.actuator.latency.feed import EXACT, LatencyFeed
 from stallward.actuator.latency.messages import MAX_MESSAGE_BYTES, Completed, Fault, pack, unpack
-from stallward.actuator.latency.source import ChannelSource, LatencyCounts
+from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.latency.window import MOST_REQUESTS, LatencyWindow
 
 
@@ -157,7 +158,7 @@ def test_latencies_that_are_fed_arrive(ends: tuple[socket.socket, socket.socket]
     feed.flush()
     sample = source.read()
     assert (sample.completed, sample.p95_ms, sample.mean_ms) == (4, 8.0, 7.0)
-    assert source.counts == LatencyCounts(malformed=3, failed=1)
+    assert source.counts == LatencyCounts(accepted=4, malformed=3, failed=1)
     assert source.fault == ""
 
 
@@ -222,6 +223,7 @@ def test_a_feed_never_waits_and_counts_what_is_lost(
 def test_the_widest_frame_fits(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     feed = LatencyFeed(theirs)
+    feed.first_malformed, feed.names = "x" * 5000, ("y" * 5000,)
     feed.send_spans(((float(i), i + 1.0, 1.0) for i in range(10_000)), 0.0)
     assert len(ours.recv(1 << 20)) == MAX_MESSAGE_BYTES
     assert isinstance(unpack(pack(Fault(sent_s=0.0, reason="x" * 5000))), Fault)

@@ -76,7 +76,9 @@ def link() -> Iterator[LoopLink]:
         loop_restarts=2,
         missing=["a", "b"],
         uptime_s=5.0,
-        latency_source=pb.LatencySourceStatus(source="statsd", malformed=3, fault="gone"),
+        latency_source=pb.LatencySourceStatus(
+            source="statsd", malformed=3, ignored_names=8, fault="gone"
+        ),
     )
     theirs.send(pb.LoopMessage(status=status).SerializeToString())
     made.receive()
@@ -151,6 +153,7 @@ def test_ticks_are_counted(link: LoopLink) -> None:
         "stallward_loop_restarts_total": 2,
         "stallward_latency_source_up,statsd": 0,
         "stallward_latency_rejected_total,malformed": 3,
+        "stallward_latency_rejected_total,ignored_names": 8,
         "stallward_missing_signals": 2,
         "stallward_tick_phase_seconds_count,sense": 6,
         "stallward_tick_phase_seconds_bucket,0.0005,sense": 0,

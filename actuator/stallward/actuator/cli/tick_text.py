@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from stallward.actuator.client import DaemonStatus
+from stallward.actuator.client import DaemonStatus, LatencyInfo
 from stallward.actuator.guard.changes import GuardChange
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
@@ -179,6 +179,7 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "loop_restarts": status.loop_restarts,
         "fallbacks": dict(status.fallbacks),
         "stepped_aside": status.stepped_aside,
+        "latency": _latency_values(status.latency),
     }
 
 
@@ -193,7 +194,7 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("policy", f"{policy.name} ({status.mode.name.lower()})" if policy else "none loaded"),
         ("slots", ", ".join(f"{i}:{name}" for i, name in enumerate(status.slots)) or "none"),
         ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
-        ("latencies from", _latency_row(status)),
+        *_latency_rows(status),
         ("records dropped", f"{status.records_dropped}"),
         ("loop restarts", f"{status.loop_restarts}"),
         ("stepped aside", f"{status.stepped_aside}"),
@@ -203,14 +204,33 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
     return rows + [("missing", reason) for reason in status.missing]
 
 
-def _latency_row(status: DaemonStatus) -> str:
+def _latency_rows(status: DaemonStatus) -> list[tuple[str, str]]:
     latency = status.latency
     if latency is None:
-        return "nowhere"
+        return [("latencies from", "nowhere")]
     counts = latency.counts
-    odd = (("malformed", counts.malformed), ("failed", counts.failed), ("lost", counts.lost))
-    parts = [latency.source, *(f"{count} {name}" for name, count in odd if count)]
-    return ", ".join([*parts, *([latency.fault] if latency.fault else [])])
+    odd = [f"{count} {name.replace('_', ' ')}" for name, count in counts.rejected if count]
+    fault = [latency.fault] if latency.fault else []
+    came = ", ".join([latency.source, f"{counts.accepted} accepted", *odd, *fault])
+    rows = [("latencies from", came)]
+    if counts.first_malformed:
+        rows.append(("first malformed", counts.first_malformed))
+    if counts.names:
+        rows.append(("other names", ", ".join(counts.names)))
+    return rows
+
+
+def _latency_values(latency: LatencyInfo | None) -> dict[str, Any] | None:
+    if latency is None:
+        return None
+    return {
+        "source": latency.source,
+        "fault": latency.fault or None,
+        "accepted": latency.counts.accepted,
+        **dict(latency.counts.rejected),
+        "first_malformed": latency.counts.first_malformed or None,
+        "other_names": list(latency.counts.names),
+    }
 
 
 def parse_desired(*, pause: str, limits: Sequence[str], profile: str, slots: int) -> DesiredState:

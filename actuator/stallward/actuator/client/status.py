@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallward.actuator.latency.source import LatencyCounts
+from stallward.actuator.latency.counts import COUNTS, LatencyCounts
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.actuator.record.wire import mode_from_wire, record_from_wire
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -93,5 +93,9 @@ def _latency(wire: pb.LatencySourceStatus) -> LatencyInfo:
     return LatencyInfo(
         source=wire.source,
         fault=wire.fault,
-        counts=LatencyCounts(malformed=wire.malformed, failed=wire.failed, lost=wire.lost),
+        counts=LatencyCounts(
+            **{name: getattr(wire, name) for name in COUNTS},
+            first_malformed=wire.first_malformed,
+            names=tuple(wire.names),
+        ),
     )

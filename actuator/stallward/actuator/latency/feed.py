@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
+from stallward.actuator.latency.counts import Tally
 from stallward.actuator.latency.messages import MAX_SPANS, Completed, Fault, pack
 
 FLUSH_S: Final = 0.1
@@ -25,8 +26,8 @@ Span = tuple[float, float, float]
 """The lowest and highest latency in ms, and the number of requests between them."""
 
 
-class LatencyFeed:
-    """Gathers latencies and sends them as frames.
+class LatencyFeed(Tally):
+    """Gathers latencies and sends them as frames, with the counts of what came.
 
     Memory is bounded: after the first :data:`EXACT` latencies each further one is only counted in
     the span of its size, and there are some thousand spans.
@@ -36,11 +37,9 @@ class LatencyFeed:
     """
 
     def __init__(self, connection: socket.socket) -> None:
+        super().__init__()
         self._connection = connection
         connection.setblocking(False)
-        self.malformed = 0
-        self.failed = 0
-        self.lost = 0
         self._points: list[tuple[float, float]] = []
         self._folded: dict[int, list[float]] = {}
         self._total_ms = 0.0
@@ -50,6 +49,7 @@ class LatencyFeed:
         """Add ``weight`` requests of one latency; False if it is no valid latency."""
         if not (0.0 <= latency_ms < MAX_LATENCY_MS and 0.0 < weight < math.inf):
             return False
+        self.accepted += weight
         self._total_ms += latency_ms * weight
         if len(self._points) < EXACT:
             self._points.append((latency_ms, weight))
@@ -67,33 +67,33 @@ class LatencyFeed:
             return
         spans = [(value, value, weight) for value, weight in self._points]
         spans += [(low, high, count) for low, high, count in self._folded.values()]
-        self.send_spans(spans, self._total_ms)
+        self._send_flat(_flattened(spans), self._total_ms)
         self._points.clear()
         self._folded.clear()
         self._total_ms = 0.0
 
     def send_spans(self, spans: Iterable[Span], total_ms: float) -> None:
         """Send requests whose latencies are known only by bounds; there may be none."""
-        flat = array("d")
-        for span in spans:
-            flat.extend(span)
-        del flat[3 * MAX_SPANS :]
+        flat = _flattened(spans)
+        self.accepted += sum(flat[2::3])
+        self._send_flat(flat, total_ms)
+
+    def _send_flat(self, flat: array[float], total_ms: float) -> None:
         frame = Completed(
-            sent_s=time.monotonic(), spans=flat.tobytes(), total_ms=total_ms, **self._counts()
+            sent_s=time.monotonic(), spans=flat.tobytes(), total_ms=total_ms, counts=self.counts()
         )
         if not self._send(pack(frame)):
-            self.lost += round(sum(flat[2::3]))
+            requests = sum(flat[2::3])
+            self.accepted -= requests
+            self.lost += round(requests)
 
     def fault(self, reason: str) -> None:
         """Report why there are no latencies; the gathered ones are dropped."""
         self._points.clear()
         self._folded.clear()
         self._total_ms = 0.0
-        self._send(pack(Fault(sent_s=time.monotonic(), reason=reason, **self._counts())))
+        self._send(pack(Fault(sent_s=time.monotonic(), reason=reason, counts=self.counts())))
         self._sent_s = -math.inf  # the end of the fault is reported at once
-
-    def _counts(self) -> dict[str, int]:
-        return {"malformed": self.malformed, "failed": self.failed, "lost": self.lost}
 
     def _send(self, message: bytes) -> bool:
         self._sent_s = time.monotonic()
@@ -102,3 +102,12 @@ class LatencyFeed:
         except OSError:  # the socket is full, or there is no loop: the sender need not care
             return False
         return True
+
+
+def _flattened(spans: Iterable[Span]) -> array[float]:
+    """Return the numbers of at most as many spans as fit a frame."""
+    flat = array("d")
+    for span in spans:
+        flat.extend(span)
+    del flat[3 * MAX_SPANS :]
+    return flat

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.errors import FramesError, SensorError
+from stallward.actuator.latency.counts import LatencyCounts
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.messages import MAX_MESSAGE_BYTES, Completed, Fault, unpack
 from stallward.actuator.latency.window import LatencyWindow
@@ -22,18 +22,6 @@ _TICK_FRAMES: Final = 256
 """The most frames that one tick reads; ten a second are sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyCounts:
-    """Counts of input that gave no latency since the source was opened."""
-
-    malformed: int = 0
-    """Lines, datagrams or series that could not be understood."""
-    failed: int = 0
-    """Requests that were not answered."""
-    lost: int = 0
-    """Requests or datagrams that were dropped because they were not read in time."""
-
-
 class LatencySource(Protocol):
     """A source of the protected application's latencies; reading never waits."""
 
@@ -43,7 +31,7 @@ class LatencySource(Protocol):
 
     @property
     def counts(self) -> LatencyCounts:
-        """Counts of input that gave no latency."""
+        """What became of the input since its reader was started."""
 
     def read(self, now_s: float | None = None) -> LatencySample:
         """Return the latencies of the last second before ``now_s`` (CLOCK_MONOTONIC).
@@ -113,9 +101,7 @@ class ChannelSource:
         # A frame that waited in the socket while there was no loop keeps the time of sending.
         sent_s = min(frame.sent_s, now_s)
         self._heard_s = sent_s
-        self.counts = LatencyCounts(
-            malformed=frame.malformed, failed=frame.failed, lost=frame.lost
-        )
+        self.counts = frame.counts
         if isinstance(frame, Fault):
             self._told = frame.reason
             return False

@@ -45,7 +45,8 @@ class ReportStream:
                 self.feed.failed += 1
             elif not usable:
                 self.malformed += 1
-                self.feed.malformed += 1
+                numbers = f"latency_ms {one.latency_ms:g}, ended_ago_ms {one.ended_ago_ms:g}"
+                self.feed.note_malformed(numbers.encode(), show=str)
             elif one.ended_ago_ms > LATE_MS:
                 self.late += 1
                 self.feed.lost += 1

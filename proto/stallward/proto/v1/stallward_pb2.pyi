@@ -839,18 +839,32 @@ class StatusResponse(_message.Message):
     def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ...) -> None: ...
 
 class LatencySourceStatus(_message.Message):
-    __slots__ = ("source", "fault", "malformed", "failed", "lost")
+    __slots__ = ("source", "fault", "malformed", "failed", "lost", "accepted", "ignored_names", "ignored_types", "ignored_tags", "refused", "first_malformed", "names")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     MALFORMED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_NAMES_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_TYPES_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_TAGS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_MALFORMED_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     source: str
     fault: str
     malformed: int
     failed: int
     lost: int
-    def __init__(self, source: _Optional[str] = ..., fault: _Optional[str] = ..., malformed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+    accepted: int
+    ignored_names: int
+    ignored_types: int
+    ignored_tags: int
+    refused: int
+    first_malformed: str
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, source: _Optional[str] = ..., fault: _Optional[str] = ..., malformed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., accepted: _Optional[int] = ..., ignored_names: _Optional[int] = ..., ignored_types: _Optional[int] = ..., ignored_tags: _Optional[int] = ..., refused: _Optional[int] = ..., first_malformed: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("every",)

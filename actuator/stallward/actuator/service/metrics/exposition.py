@@ -17,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from stallward.actuator.latency.counts import REJECTED
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S
@@ -120,8 +121,7 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
     if status.HasField("latency_source"):
         source = status.latency_source
         yield "stallward_latency_source_up", [((source.source,), not source.fault)]
-        reasons = ("malformed", "failed", "lost")
-        rejected = [((reason,), getattr(source, reason)) for reason in reasons]
+        rejected = [((reason,), getattr(source, reason)) for reason in REJECTED]
         yield "stallward_latency_rejected_total", rejected
 
 

@@ -1,0 +1,121 @@
+"""The counts of what came to a latency source, and what the first bad input looked like.
+
+Standard library only: the processes that gather latencies must stay small.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+MOST: Final = (1 << 63) - 1
+"""Where a count stops: input from outside may make it grow without bound."""
+REJECTED: Final = (
+    "malformed",
+    "failed",
+    "ignored_names",
+    "ignored_types",
+    "ignored_tags",
+    "refused",
+    "lost",
+)
+"""The counts of what gave no latency, as they are named everywhere."""
+COUNTS: Final = ("accepted", *REJECTED)
+SHOWN_CHARACTERS: Final = 100
+"""At most this much of a bad input is shown."""
+_QUOTED: Final = re.compile(r"\"[^\"]*\"?|'[^']*'?")
+_DIGIT: Final = re.compile(r"[0-9]")
+_WORD: Final = re.compile(r"(?<![0-9a-zA-Zµμ])[^\W\d_]+|(?<=[0-9])[^\W\d_]{5,}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyCounts:
+    """What became of the input of a latency source since its reader was started."""
+
+    accepted: int = 0
+    """Requests whose latency counted."""
+    malformed: int = 0
+    """Lines, datagrams or series that could not be understood."""
+    failed: int = 0
+    """Requests that were not answered."""
+    ignored_names: int = 0
+    """Timings that have another name than the configured one."""
+    ignored_types: int = 0
+    """Lines of the configured name that are no timings."""
+    ignored_tags: int = 0
+    """Timings of the configured name that lack a configured tag."""
+    refused: int = 0
+    """Datagrams of users who may not send any."""
+    lost: int = 0
+    """Requests or datagrams that were dropped because they were not read in time. Of lines it is
+    the number of times that some of the file was missed."""
+    first_malformed: str = ""
+    """What the first malformed input looked like, without what may be personal in it."""
+    names: tuple[str, ...] = ()
+    """The most frequent other names of timings."""
+
+    @property
+    def rejected(self) -> tuple[tuple[str, int], ...]:
+        """The counts of what gave no latency, each with its name."""
+        return tuple((name, getattr(self, name)) for name in REJECTED)
+
+
+class Tally:
+    """Counts what becomes of the input of one source."""
+
+    def __init__(self) -> None:
+        self.accepted = 0.0
+        """May be a fraction: sample rates and histograms stand for parts of requests."""
+        self.malformed = 0
+        self.failed = 0
+        self.ignored_names = 0
+        self.ignored_types = 0
+        self.ignored_tags = 0
+        self.refused = 0
+        self.lost = 0
+        self.first_malformed = ""
+        self.names: tuple[str, ...] = ()
+
+    def note_malformed(
+        self, content: bytes, *, why: str = "", show: Callable[[str], str] | None = None
+    ) -> None:
+        """Count one malformed input, and keep what the first one looked like.
+
+        Args:
+            content: The input.
+            why: What is wrong with it, if that is not plain to see.
+            show: Makes the text that may be shown; :func:`masked` by default.
+        """
+        self.malformed += 1
+        if not self.first_malformed:
+            text = content[: 4 * SHOWN_CHARACTERS].decode("utf-8", "replace")
+            self.first_malformed = f"{why}: " * bool(why) + (show or masked)(text)
+
+    def counts(self) -> LatencyCounts:
+        """Return the present counts."""
+        numbers = {name: min(round(getattr(self, name)), MOST) for name in COUNTS}
+        return LatencyCounts(**numbers, first_malformed=self.first_malformed, names=self.names)
+
+
+def masked(text: str) -> str:
+    """Return the shape of a text, to show what is wrong with it without telling what it says.
+
+    Quoted parts are left out, digits become ``0`` and letters ``x``. Letters right behind a digit
+    stay if they are few: they may be the unit that is not understood.
+    """
+    cut = text.strip()[:SHOWN_CHARACTERS]
+    without_quoted = _QUOTED.sub('"..."', cut)
+    shape = _WORD.sub(lambda word: "x" * len(word[0]), without_quoted)
+    return printable(_DIGIT.sub("0", shape))
+
+
+def without_digits(text: str) -> str:
+    """Return a text whose words are no secret, with ``0`` for each digit."""
+    return printable(_DIGIT.sub("0", text.strip()[:SHOWN_CHARACTERS]))
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, with ``?`` for what a terminal does not show."""
+    return "".join(c if c.isprintable() else "?" for c in text)
