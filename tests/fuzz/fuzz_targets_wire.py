@@ -107,18 +107,24 @@ def _lines() -> tuple[Target, ...]:
 
     columns = LineFormat(start="0", end="2", ok="3")
     pattern = LineFormat(latency="ms", ok="status", pattern=_LOG, latency_unit_s=1e-3)
+    units = LineFormat(latency="l", pattern=r"took=(?P<l>[0-9.]+) ?(?P<unit>[a-zµμ]+)?")
+    pgbench = LineFormat(latency="2", latency_unit_s=1e-6)
     of_columns = LatencyLines(path="x", start="0", sent="1", end="2", ok="3")
     of_pattern = LatencyLines(path="x", start="status", latency="ms", pattern=_LOG)
-    units = (UnitLines(path="x", cumulative=True), UnitLines(path="x", cumulative=False))
-    lines, log = sample("requests.lines"), sample("access.log")
+    work = (UnitLines(path="x", cumulative=True), UnitLines(path="x", cumulative=False))
+    lines, log, durations = (sample(n) for n in ("requests.lines", "access.log", "durations.log"))
     return (
         never_raises("latency-lines", tail(columns, "columns"), lines, check),
         never_raises("latency-lines-pattern", tail(pattern, "pattern"), log, check),
+        never_raises("latency-lines-units", tail(units, "units"), durations, check),
+        never_raises(
+            "latency-lines-failed", tail(pgbench, "failed"), sample("pgbench.log"), check
+        ),
         never_raises("request-lines", requests(of_columns), lines, check_requests),
         never_raises("request-lines-pattern", requests(of_pattern), log, check_requests),
         never_raises(
             "unit-lines",
-            lambda content: parse_units([text_of(content)] * 2, units),
+            lambda content: parse_units([text_of(content)] * 2, work),
             (b"100.5 17\n101.5 35.5\n102.5 0\n103.5 12\n",),
             check_units,
         ),

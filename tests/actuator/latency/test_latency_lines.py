@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import ConfigError, SensorError
-from stallward.actuator.latency.lines.line_source import TICK_BYTES, LineFormat, LineSource
+from stallward.actuator.latency.lines.line_format import LineFormat
+from stallward.actuator.latency.lines.line_source import LineSource
+from stallward.actuator.latency.lines.log_file import TICK_BYTES
 
 MS = LineFormat(latency="0", latency_unit_s=1e-3)
 
@@ -32,6 +34,15 @@ MS = LineFormat(latency="0", latency_unit_s=1e-3)
         (MS, "-1", None),
         (MS, "1e300", None),
         (MS, "abc", None),
+        (MS, "1_0", None),
+        (MS, "١٢", None),
+        (MS, "\u00b2", None),
+        (MS, "0x10", None),
+        (MS, "1,5", None),
+        (MS, "infinity", None),
+        (LineFormat(start="0", end="1"), "1_0 20", None),
+        (LineFormat(start="0", end="1"), "1 ٢", None),
+        (LineFormat(start="0", end="1", end_us="2"), "1 2 1_0", None),
         (LineFormat(latency="7"), "1 2", None),
     ],
 )
@@ -109,7 +120,7 @@ def test_a_line_in_pieces_is_one_line(tmp_path: Path) -> None:
             file.flush()
             assert source.read(1.0).completed_total == total
     assert source.read(1.0).max_ms == 12.5
-    assert source.bad_lines == 0
+    assert source.counts.malformed == 0
     source.close()
 
 
@@ -140,7 +151,7 @@ def test_bad_lines_are_counted_and_the_rest_is_used(tmp_path: Path) -> None:
     for tick in range(10):
         sample = source.read(tick / 100)
     assert sample.completed_total == 2
-    assert source.bad_lines == 3
+    assert (source.counts.accepted, source.counts.malformed) == (2, 3)
     source.close()
 
 
@@ -151,10 +162,11 @@ def test_the_work_of_a_tick_is_bounded_and_old_news_skipped(tmp_path: Path) -> N
     path.write_bytes(line * (TICK_BYTES // 2))
     assert source.read(0.0).completed_total <= TICK_BYTES // len(line)
     path.write_bytes(line * TICK_BYTES * 8)
-    before = source.read(0.1).completed_total
-    assert source.skipped_bytes > TICK_BYTES
-    assert before < 3 * TICK_BYTES // len(line)
-    assert source.bad_lines == 0
+    for tick in range(40):
+        after = source.read(0.1 + tick / 100).completed_total
+    assert source.counts.lost == 1
+    assert after < 3 * TICK_BYTES // len(line)
+    assert source.counts.malformed == 0
     source.close()
 
 

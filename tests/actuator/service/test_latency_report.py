@@ -161,5 +161,5 @@ def test_lines_become_requests_as_they_arrive() -> None:
     os.close(write)
     assert next(arrived) == [Reported(latency_ms=3.0)]
     assert list(arrived) == []
-    assert batches.bad_lines == 2
+    assert (batches.tally.malformed, batches.tally.first_malformed) == (2, "xxx")
     os.close(read)

@@ -69,3 +69,24 @@ def test_cumulative_work_goes_on_after_a_restart() -> None:
 def test_incremental_work_is_added_up_and_torn_lines_are_left_out() -> None:
     units = parse_units(["1 10\nx y\n2\n2 20\n3 5"], [UnitLines(path="a", cumulative=False)])
     assert units.units.tolist() == [10, 30]
+
+
+def test_requests_that_pgbench_skipped_or_gave_up_are_not_answered() -> None:
+    source = LatencyLines(path="x", end="4", end_us="5", latency="2", latency_unit_s=1e-6)
+    text = "0 80 2000000 0 17 5\n0 81 skipped 0 18 5\n3 0 failed 0 19 5\n3 0 1_0 0 20 5\n"
+    requests = parse_requests(text, source)
+    assert requests.ok.tolist() == [True, False, False]
+    np.testing.assert_allclose(requests.scheduled_s, [15.000005, 18.000005, 19.000005])
+
+
+def test_latencies_with_units_are_read_as_the_daemon_reads_them() -> None:
+    number = LatencyLines(path="x", start="t", latency="l", pattern=r"^(?P<t>\d+) (?P<l>[\d.]+)")
+    column = LatencyLines(path="x", start="0", latency="1")
+    text = "1 850.2µs\n2 1m2.5s\n3 12ms\n4 2\n"
+    for source in (number, column):
+        sojourn_ms = parse_requests(text, source).sojourn_ms
+        np.testing.assert_allclose(sojourn_ms, [0.8502, 62500.0, 12.0, 2000.0])
+    group = LatencyLines(
+        path="x", start="t", latency="l", pattern=r"^(?P<t>\d+) (?P<l>[\d.]+) (?P<unit>\w+)"
+    )
+    np.testing.assert_allclose(parse_requests("1 5 ms\n", group).sojourn_ms, [5.0])

@@ -160,6 +160,12 @@ def test_two_groups_of_one_name_are_refused(tmp_path: Path) -> None:
         parse_scenario(write(tmp_path, GOOD + GOOD[GOOD.index("[[background]]") :]))
 
 
+def test_a_log_may_name_a_unit_and_words_for_failed_requests(tmp_path: Path) -> None:
+    text = GOOD.replace('latency_unit = "us"', 'unit = 3\nfailed_words = ["-1"]')
+    latency = parse_scenario(write(tmp_path, text)).protected.latency
+    assert (latency.unit, latency.failed_words) == ("3", ("-1",))
+
+
 def test_an_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(ScenarioError, match="Did you mean detector-anon"):
         load_scenario("detector-anom")

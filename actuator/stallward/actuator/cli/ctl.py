@@ -183,5 +183,7 @@ def report(
         summary = client.report(batches)
     output.line(
         f"{summary.accepted} reported, {summary.failed} failed, {summary.late} too late, "
-        f"{summary.malformed + batches.bad_lines} not understood"
+        f"{summary.malformed + batches.tally.malformed} not understood"
     )
+    if batches.tally.first_malformed:
+        output.line(f"the first that was not understood: {batches.tally.first_malformed}")

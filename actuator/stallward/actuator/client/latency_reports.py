@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from stallward.actuator.latency.lines.line_format import LineFormat
+from stallward.actuator.latency.counts import Tally
+from stallward.actuator.latency.lines.line_format import TOO_LONG, LineFormat
 from stallward.proto.v1 import stallward_pb2 as pb
 
 BATCH: Final = 5000
 """The most requests per message; the service takes twice as many."""
 _READ_BYTES: Final = 1 << 16
-_LINE_BYTES: Final = 4096
-"""A longer line counts as bad."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,27 +63,34 @@ class LineBatches:
     """A pipe, terminal or file."""
     line_format: LineFormat
     """The place of the latency in a line."""
-    bad_lines: int = field(default=0, init=False)
-    """Lines that are not of the format."""
+    tally: Tally = field(default_factory=Tally, init=False)
+    """What became of the lines; the daemon counts those that were sent."""
 
     def __iter__(self) -> Iterator[list[Reported]]:
         """Yield the requests of lines as soon as they arrive."""
-        partial = b""
+        partial, discards = b"", False
         while content := os.read(self.fd, _READ_BYTES):
             *lines, partial = (partial + content).split(b"\n")
-            if len(partial) > _LINE_BYTES:
-                self.bad_lines += 1
-                partial = b""
+            if discards and lines:
+                del lines[0]
+                discards = False
+            if len(partial) > self.line_format.line_bytes:
+                if not discards:
+                    self.tally.note_malformed(partial, why=TOO_LONG)
+                partial, discards = b"", True
             yield list(self._requests(lines))
-        yield list(self._requests([partial]))
+        yield list(self._requests([] if discards else [partial]))
 
     def _requests(self, lines: list[bytes]) -> Iterator[Reported]:
         for line in lines:
             if not line.strip():
                 continue
+            if len(line) > self.line_format.line_bytes:
+                self.tally.note_malformed(line, why=TOO_LONG)
+                continue
             try:
                 value = self.line_format.latency_ms(line.decode("utf-8", "replace"))
             except ValueError:
-                self.bad_lines += 1
+                self.tally.note_malformed(line)
                 continue
             yield Reported(latency_ms=value or 0.0, failed=value is None)

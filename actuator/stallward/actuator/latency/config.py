@@ -13,13 +13,16 @@ from stallward.actuator.runtime.addresses import Address, is_loopback, parse_add
 Unit = Literal["s", "ms", "us"]
 UNIT_MS: Final[dict[str, float]] = {"s": 1e3, "ms": 1.0, "us": 1e-3}
 """Milliseconds in each unit."""
+FAILED_WORDS: Final = ("skipped", "failed", "serialization", "deadlock", "timeout", "error")
+"""Words in the place of a latency that say that the request failed; the first four are pgbench's.
+"""
 _PORTS: Final = 1 << 16
 _REMOTE_HINT: Final = "Ask on this machine, or write allow_remote = true if the way is trusted."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinesLatency:
-    """A file or FIFO with one line per request; see ``sensors.line_format.LineFormat``."""
+    """A file or FIFO with one line per request; see ``lines.line_format.LineFormat``."""
 
     path: Path
     source: Literal["lines"] = "lines"
@@ -33,6 +36,10 @@ class LinesLatency:
     separator: str | None = None
     time_unit_s: float = 1.0
     latency_unit_s: float = 1.0
+    unit: str | None = None
+    """Field of the latency's unit; by default a group of ``pattern`` that is named ``unit``."""
+    failed_words: tuple[str, ...] = FAILED_WORDS
+    """Words that stand for the latency of a request that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ class StatsdLatency:
 
     source: Literal["statsd"] = "statsd"
     metric: str
-    """The exact name of the metric."""
+    """The name of the metric, without tags."""
     listen: str = "127.0.0.1:8125"
     """``HOST:PORT`` for UDP, or the path of a Unix datagram socket."""
     tags: tuple[str, ...] = ()
@@ -97,7 +104,10 @@ class StatsdLatency:
             )
         for name, value in (("metric", self.metric), *(("tags", tag) for tag in self.tags)):
             if not value or set(value) & set("|@#\n,") or (name == "metric" and ":" in value):
-                raise ConfigError(f"config.latency.{name}: {value!r} cannot be in a StatsD line.")
+                raise ConfigError(
+                    f"config.latency.{name}: {value!r} cannot be in a StatsD line.",
+                    next_step="Write the metric without tags, and each tag as name:value in tags.",
+                )
 
     @property
     def address(self) -> Address:

@@ -36,8 +36,7 @@ def open_source(
         ConfigError: If the format of the lines is not valid.
     """
     if isinstance(config, LinesLatency):
-        names = {f.name for f in fields(LinesLatency)} - {"path", "source"}
-        return LineSource(config.path, LineFormat(**{n: getattr(config, n) for n in names}))
+        return LineSource(config.path, format_of(config))
     if config is None or latencies is None:
         return None
     return ChannelSource(
@@ -46,6 +45,16 @@ def open_source(
         silent_s=config.silent_s if isinstance(config, PrometheusLatency) else _SILENT_S,
         window_s=config.window_s if isinstance(config, PrometheusLatency) else WINDOW_S,
     )
+
+
+def format_of(config: LinesLatency) -> LineFormat:
+    """Return the format of the lines that a configuration describes.
+
+    Raises:
+        ConfigError: If it is not valid.
+    """
+    names = {f.name for f in fields(LinesLatency)} - {"path", "source"}
+    return LineFormat(**{name: getattr(config, name) for name in names})
 
 
 def describe(config: LatencyConfig) -> str:

@@ -8,8 +8,15 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from stallward.actuator.latency.lines.line_format import says_answered
-from stallward.actuator.latency.lines.line_source import LINE_BYTES
+from stallward.actuator.latency.lines.durations import latency_s, parse_number
+from stallward.actuator.latency.lines.line_format import (
+    LINE_BYTES,
+    PATTERN_LINE_BYTES,
+    lower_words,
+    says_answered,
+    says_failed,
+    unit_field,
+)
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.scenario.scenario import LatencyLines, UnitLines
 
@@ -90,23 +97,35 @@ def _request_reader(
     source: LatencyLines,
 ) -> Callable[[str], tuple[float, float, float, float] | None]:
     """Make a function from a line to (scheduled, sent, end, ok); ``None`` if it is no request."""
-    fields_of = _pattern_fields(source.pattern) if source.pattern else _columns(source.separator)
+    if source.pattern is None:
+        fields_of, line_bytes, unit_name = _columns(source), LINE_BYTES, source.unit
+    else:
+        pattern = re.compile(source.pattern)
+        fields_of, line_bytes = _pattern_fields(source, pattern), PATTERN_LINE_BYTES
+        unit_name = unit_field(source.unit, pattern)
+    failed_words = lower_words(source.failed_words)
 
     def number(fields: Fields, name: str | None, unit: float) -> float | None:
         text = None if name is None else fields(name)
-        return None if text is None else float(text) * unit
+        return None if text is None else parse_number(text) * unit
 
     def read(line: str) -> tuple[float, float, float, float] | None:
-        if len(line) > LINE_BYTES:  # the daemon does not read such lines either
+        if len(line) > line_bytes:  # the daemon does not read such lines either
             return None
-        fields = fields_of(line)
+        fields, span = fields_of(line)
         try:
             start = number(fields, source.start, source.time_unit_s)
             end = number(fields, source.end, source.time_unit_s)
-            latency = number(fields, source.latency, source.latency_unit_s)
             sent = number(fields, source.sent, source.time_unit_s)
-            word = None if source.ok is None else fields(source.ok)
             extra = number(fields, source.end_us, 1e-6)
+            word = None if source.ok is None else fields(source.ok)
+            text = None if source.latency is None else fields(source.latency)
+            latency, failed = None, text is not None and says_failed(text, failed_words)
+            if failed:
+                latency = 0.0  # it has no latency, but a time
+            elif text is not None:
+                unit = None if unit_name is None else fields(unit_name)
+                latency = latency_s(text, source.latency_unit_s, unit=unit, line=line, span=span)
         except ValueError:
             return None
         if end is not None and extra is not None:
@@ -117,25 +136,30 @@ def _request_reader(
             end = start + latency
         if start is None or end is None:
             return None
-        ok = word is None or says_answered(word)
+        ok = not failed and (word is None or says_answered(word))
         return start, start if sent is None else sent, end, float(ok)
 
     return read
 
 
-def _columns(separator: str | None) -> Callable[[str], Fields]:
-    def split(line: str) -> Fields:
-        words = line.split(separator)
-        return lambda name: words[int(name)] if int(name) < len(words) else None
+FieldsOf = Callable[[str], tuple[Fields, tuple[int, int] | None]]
+"""Maps a line to its fields, and to the place of the latency where a pattern has found it."""
+
+
+def _columns(source: LatencyLines) -> FieldsOf:
+    def split(line: str) -> tuple[Fields, None]:
+        words = line.split(source.separator)
+        return lambda name: words[int(name)] if int(name) < len(words) else None, None
 
     return split
 
 
-def _pattern_fields(pattern: str) -> Callable[[str], Fields]:
-    compiled = re.compile(pattern)
-
-    def search(line: str) -> Fields:
-        match = compiled.search(line)
-        return lambda name: None if match is None else match[name]
+def _pattern_fields(source: LatencyLines, pattern: re.Pattern[str]) -> FieldsOf:
+    def search(line: str) -> tuple[Fields, tuple[int, int] | None]:
+        match = pattern.search(line)
+        if match is None:
+            return lambda name: None, None
+        span = None if source.latency is None else match.span(source.latency)
+        return lambda name: match[name], span
 
     return search

@@ -147,6 +147,7 @@ def _latency(table: LatencyTable) -> LatencyLines:
         separator=table.separator,
         time_unit_s=_UNITS_S[table.time_unit],
         latency_unit_s=_UNITS_S[table.latency_unit],
+        failed_words=table.failed_words,
         realtime=table.clock == "realtime",
         **{name: str(given) for name, given in table.fields.items()},
     )

@@ -14,6 +14,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
+from stallward.actuator.latency.config import FAILED_WORDS
+
 MAX_BACKGROUND_SLOTS = 4
 """The most background groups: the action table has four slots."""
 CALIBRATION_S = 30.0
@@ -102,7 +104,11 @@ class LatencyLines:
     time_unit_s: float = 1.0
     """Seconds per unit of ``start``, ``end`` and ``sent``."""
     latency_unit_s: float = 1.0
-    """Seconds per unit of ``latency``."""
+    """Seconds per unit of a ``latency`` that carries no unit of its own."""
+    unit: str | None = None
+    """Field of the latency's unit; ``None`` if the lines have none."""
+    failed_words: tuple[str, ...] = FAILED_WORDS
+    """Words in the place of the latency that say that the request failed."""
     realtime: bool = False
     """Whether the times are CLOCK_REALTIME (Unix time) instead of CLOCK_MONOTONIC."""
 

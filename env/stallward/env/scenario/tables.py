@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
+from stallward.actuator.latency.config import FAILED_WORDS
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.describe import Expect
 from stallward.env.scenario.scenario import (
@@ -22,7 +23,7 @@ from stallward.env.scenario.scenario import (
 
 MIB: Final = 1024 * 1024
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
-_FIELDS: Final = ("start", "end", "latency", "sent", "ok", "end_us")
+_FIELDS: Final = ("start", "end", "latency", "sent", "ok", "end_us", "unit")
 _CPUS: Final = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
 
 
@@ -116,6 +117,8 @@ class LatencyTable:
     separator: str | None = None
     time_unit: _Unit = "s"
     latency_unit: _Unit = "s"
+    unit: int | str | None = None
+    failed_words: tuple[str, ...] = FAILED_WORDS
     clock: Literal["monotonic", "realtime"] = "monotonic"
 
     @property
