@@ -16,6 +16,7 @@ from fuzz_targets_wire import never_raises, text_of, typed
 
 from stallward.actuator.errors import ConfigError, FramesError
 from stallward.actuator.latency.config import split_url
+from stallward.actuator.latency.counts import LatencyCounts, Tally
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
 from stallward.actuator.latency.prometheus import http_get
@@ -25,7 +26,7 @@ from stallward.actuator.latency.prometheus.increase import HistogramIncrease, In
 from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import spans_of
-from stallward.actuator.latency.statsd.receiver import StatsdFilter, take_datagram
+from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.actuator.runtime.addresses import parse_address
 
@@ -35,6 +36,7 @@ def _statsd() -> Target:
 
     def run(content: bytes) -> Any:
         taken: list[tuple[float, float]] = []
+        tally = Tally()
 
         def add(latency_ms: float, weight: float) -> bool:
             if not (0.0 <= latency_ms < MAX_LATENCY_MS and 0.0 < weight < math.inf):
@@ -42,19 +44,24 @@ def _statsd() -> Target:
             taken.append((latency_ms, weight))
             return True
 
-        return take_datagram(content, wanted, add), taken
+        StatsdLines(wanted, tally, add).take(content)
+        return tally.counts(), taken
 
     def check(content: bytes, value: Any) -> None:
-        malformed, taken = value
-        assert 0 <= malformed <= content.count(b"\n") + 1
+        counts, taken = value
+        assert 0 <= counts.malformed <= content.count(b"\n") + 1
+        assert bool(counts.first_malformed) == bool(counts.malformed)
+        assert counts.first_malformed.isprintable()
         assert not taken or b"app.request" in content
         for latency_ms, weight in taken:
             assert np.isfinite(latency_ms)
-            assert 1.0 <= weight <= 1e6 * (1 + 1e-9)
+            assert 1.0 <= weight <= 1e3 * (1 + 1e-9)
 
     datagrams = (
         b"app.request:12.5|ms|@0.1|#env:prod,host:a\nother:1|c",
         b"app.request:0.5:0.25|d|#env:prod\napp.request:3|h|#env:prod",
+        b"app.request:5664|ms:6176|ms|@0.5:6304:7|h|#env:prod",
+        b"app.request,env=prod:12|ms\napp.request;env=prod:9|ms\napp.request[env=prod]:1|d",
         b"_e{5,4}:title|text\n_sc|check|0\napp.request:1e2|ms|#env:prod",
     )
     return never_raises("statsd", run, datagrams, check, values=(b"ms", b"@0.1", b"@nan"))
@@ -173,9 +180,10 @@ def _assert(condition: bool) -> None:
 
 def _latency_frames() -> Target:
     spans = np.array([[1.0, 1.0, 1.0], [2.0, 5.0, 3.5]]).tobytes()
+    counts = LatencyCounts(refused=3, first_malformed="xx:0|ms", names=("a.b", "c"))
     frames = (
-        pack(Completed(sent_s=5.0, spans=spans, total_ms=12.0, malformed=1)),
-        pack(Fault(sent_s=5.0, reason="refuses the connection")),
+        pack(Completed(sent_s=5.0, spans=spans, total_ms=12.0, counts=LatencyCounts(malformed=1))),
+        pack(Fault(sent_s=5.0, counts=counts, reason="refuses the connection")),
     )
 
     def run(content: bytes) -> Any:

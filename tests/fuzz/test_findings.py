@@ -295,6 +295,7 @@ UNDERSTOOD: list[tuple[str, str, bytes]] = [
         "beyond all addresses",
         b"0-fffffffffffffffffffffffff rw-p 00000000 00:00 0\n",
     ),
+    ("statsd", "a line of nothing but tags", b"|#"),
     ("latency-lines-pattern", "a group without a match", b"200 ms=\n"),
     ("latency-lines-pattern", "a line of 60 KB", b"9" * 60_000 + b"\n"),
     ("request-lines", "times that are not finite", b"nan 1 2 1\n1 inf 2 1\n1 1 1e999 1\n"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from stallward.actuator.config.tables import (
     ServiceConfig,
     SlotConfig,
 )
+from stallward.actuator.doctor import latency
 from stallward.actuator.doctor.doctor import examine
 from stallward.actuator.doctor.finding import Finding
 from stallward.actuator.doctor.latency import try_latency
@@ -31,6 +33,7 @@ from stallward.actuator.latency.config import (
     PrometheusLatency,
     StatsdLatency,
 )
+from stallward.actuator.latency.statsd.listening import DatagramSocket
 
 PAGE = b't_seconds_bucket{le="0.1"} 3\nt_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\nother 5\n'
 
@@ -137,13 +140,66 @@ def test_a_socket_path_is_checked_and_nothing_is_made(tmp_path: Path) -> None:
     assert "cannot make" in tried(lost).why
 
 
+def test_what_comes_to_a_port_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = probe.getsockname()
+    config = StatsdLatency(metric="t", listen=f"127.0.0.1:{address[1]}")
+
+    def tried_with(*datagrams: bytes) -> Finding:
+        def hear(*args: Any, **options: Any) -> DatagramSocket:
+            made = DatagramSocket(*args, **options)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as application:
+                for datagram in datagrams:
+                    application.sendto(datagram, address)
+            return made
+
+        monkeypatch.setattr(latency, "DatagramSocket", hear)
+        return tried(config)
+
+    assert "in 0.5 s came 2 latencies" in tried_with(b"t:1|ms:2|ms").why
+    odd = tried_with(b"t:1|ms\nt:5x|ms")
+    assert (odd.state, "1 malformed (the first: t:0x|ms)" in odd.why) == ("degraded", True)
+    other = tried_with(b"tt:1|ms\nu;host=a:1|ms")
+    assert other.state == "degraded"
+    assert other.why == "has no timing named t, but these: tt, u"
+
+
+def test_a_folder_that_others_can_write_and_users_who_do_not_exist_are_named(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    path = str(folder / "statsd.sock")
+    assert "other users can write" in tried(StatsdLatency(metric="t", listen=path)).why
+    allowed = StatsdLatency(metric="t", listen=path, allowed_users=("nobody-of-that-name",))
+    assert "no user 'nobody-of-that-name'" in tried(allowed).why
+
+
+def test_the_last_lines_of_a_log_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    path.write_text("x\n" * 60_000 + "0 80 4321\n0 81 skipped\n0 82 1ms\n" * 9000)
+    config = LinesLatency(path=path, latency="2", latency_unit_s=1e-6)
+    works = tried(config)
+    assert works.state == "works"
+    assert "latencies" in works.why
+    assert "failed" in works.why
+    path.write_text("0 80 4321\n0 80 alice\n")
+    odd = tried(config)
+    assert odd.state == "degraded"
+    assert odd.why == "its last lines have 1 latencies, 1 malformed (the first: 0 00 xxxxx)"
+    path.write_text("")
+    assert try_latency(config) is None
+
+
 def test_sources_that_cannot_be_tried() -> None:
     assert tried(GrpcLatency()).state == "works"
     assert try_latency(None) is None
     assert try_latency(LinesLatency(path=Path("/nowhere"))) is None
 
 
-def config(tmp_path: Path, latency: LatencyConfig) -> DaemonConfig:
+def config(tmp_path: Path, source: LatencyConfig) -> DaemonConfig:
     """A node made of this machine's processes, on which no stall can be seen."""
     proc = tmp_path / "proc"
     if not proc.exists():
@@ -156,7 +212,7 @@ def config(tmp_path: Path, latency: LatencyConfig) -> DaemonConfig:
         background=(SlotConfig(name="a", processes=ProcessesConfig(pids=(2**22 - 3,))),),
         service=ServiceConfig(socket=tmp_path / "run" / "s.sock"),
         journal=JournalConfig(path=tmp_path / "journal"),
-        latency=latency,
+        latency=source,
     )
 
 
@@ -165,8 +221,8 @@ def test_without_stalls_an_endpoint_decides_whether_it_can_be_protected(
 ) -> None:
     blind = "neither a stall nor a latency of the application can be seen"
     for metric, seen in (("t_seconds", True), ("wrong", False)):
-        latency = PrometheusLatency(url=f"{endpoint}/metrics", metric=metric)
-        asked = config(tmp_path, latency)
+        source = PrometheusLatency(url=f"{endpoint}/metrics", metric=metric)
+        asked = config(tmp_path, source)
         diagnosis = examine(asked.node.paths, asked)
         assert (blind in diagnosis.obstacles) != seen
         (finding,) = [f for f in diagnosis.findings if "latency" in f.name]

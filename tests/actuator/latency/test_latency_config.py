@@ -56,6 +56,14 @@ def config_with(table: str) -> DaemonConfig:
             'source = "statsd"\nmetric = "app.latency"\ntags = ["env:prod"]\nunit = "us"',
             StatsdLatency(metric="app.latency", tags=("env:prod",), unit="us"),
         ),
+        (
+            'source = "statsd"\nmetric = "a"\nlisten = "/run/s"\nallowed_users = ["app", "33"]',
+            StatsdLatency(metric="a", listen="/run/s", allowed_users=("app", "33")),
+        ),
+        (
+            'path = "/l"\nlatency = "l"\nunit = "u"\nfailed_words = ["-"]',
+            LinesLatency(path=Path("/l"), latency="l", unit="u", failed_words=("-",)),
+        ),
         ('source = "grpc"', GrpcLatency()),
     ],
 )
@@ -87,6 +95,12 @@ def test_each_source_has_its_keys(table: str, latency: LatencyConfig) -> None:
         ('source = "lines"', r"latency\.path is missing"),
         ('source = "statsd"\nmetric = "a:b"', "cannot be in a StatsD line"),
         ('source = "statsd"\nmetric = "a"\ntags = ["x|y"]', "cannot be in a StatsD line"),
+        ('source = "statsd"\nmetric = "a,host=b"', "metric without tags"),
+        ('source = "statsd"\nmetric = "a"\nallowed_users = ["app"]', "needs a Unix socket"),
+        (
+            'source = "statsd"\nmetric = "a"\nlisten = "/s"\nallowed_users = [" "]',
+            "without a name",
+        ),
         ('source = "statsd"\nmetric = "a"\nlisten = "0.0.0.0:8125"', "allow_remote = true"),
         ('source = "statsd"\nmetric = "a"\nlisten = "8125"', "not an address"),
         ('source = "statsd"\nmetric = "a"\nunit = "m"', r"unit is 'm'. .*'ms'"),

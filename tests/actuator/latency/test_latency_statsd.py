@@ -1,99 +1,39 @@
-"""Latencies from StatsD datagrams: lines, real sockets, floods."""
+"""Receiving StatsD datagrams: real sockets, floods, and who may send."""
 
 from __future__ import annotations
 
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.latency.statsd import receiver as module
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.source import ChannelSource
-from stallward.actuator.latency.statsd.receiver import StatsdFilter, StatsdReceiver, take_datagram
+from stallward.actuator.latency.statsd import receiver as module
+from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
+from stallward.actuator.latency.statsd.receiver import StatsdReceiver
 from stallward.actuator.runtime.addresses import Address
-
-WANTED = StatsdFilter(metric=b"app.latency", unit_ms=1e3)
-
-
-def taken(datagram: bytes, wanted: StatsdFilter = WANTED) -> tuple[list[tuple[float, float]], int]:
-    latencies: list[tuple[float, float]] = []
-
-    def add(value: float, weight: float) -> bool:
-        if value < 0.0:
-            return False
-        latencies.append((value, weight))
-        return True
-
-    malformed = take_datagram(datagram, wanted, add)
-    return latencies, malformed
-
-
-@pytest.mark.parametrize(
-    ("datagram", "latencies", "malformed"),
-    [
-        (b"app.latency:12.5|ms", [(12.5, 1.0)], 0),
-        (b"app.latency:12.5|ms\n", [(12.5, 1.0)], 0),
-        (b"app.latency:1|ms\napp.latency:2|ms\r\n\n", [(1.0, 1.0), (2.0, 1.0)], 0),
-        (b"app.latency:3|ms|@0.1", [(3.0, 10.0)], 0),
-        (b"app.latency:3|ms|@0.5|#env:prod,x", [(3.0, 2.0)], 0),
-        (b"app.latency:0.25|h", [(250.0, 1.0)], 0),
-        (b"app.latency:0.25:0.5|d|#x|c:abc|T1700000000", [(250.0, 1.0), (500.0, 1.0)], 0),
-        (b"app.latency:1e-3|d", [(1.0, 1.0)], 0),
-        (b"app.latency:3|c", [], 0),
-        (b"app.latency:3|g\nother:3|ms\nother:x|ms", [], 0),
-        (b"_e{5,4}:title|text\n_sc|name|0", [], 0),
-        (b"app.latency:3", [], 1),
-        (b"app.latency|ms", [], 1),
-        (b":3|ms", [], 1),
-        (b"app.latency:|ms", [], 1),
-        (b"app.latency:-3|ms", [], 1),
-        (b"app.latency:nan|ms\napp.latency:inf|ms\napp.latency:1_0|ms", [], 3),
-        (b"app.latency:3|ms|@0", [], 1),
-        (b"app.latency:3|ms|@2", [], 1),
-        (b"app.latency:3|ms|@x", [], 1),
-        (b"\x00\xff\xfe", [], 1),
-        (b"app.latency:1:x:2|ms", [(1.0, 1.0), (2.0, 1.0)], 1),
-        (b"", [], 0),
-    ],
-)
-def test_lines(datagram: bytes, latencies: list[tuple[float, float]], malformed: int) -> None:
-    assert taken(datagram) == (latencies, malformed)
-
-
-def test_tags_must_all_be_there() -> None:
-    wanted = StatsdFilter(metric=b"a", tags=frozenset({b"env:prod", b"x:1"}))
-    lines = b"a:1|ms|#x:1,env:prod,y\na:2|ms|#env:prod\na:3|ms\na:4|ms|#env:prod,x:11"
-    assert taken(lines, wanted) == ([(1.0, 1.0)], 0)
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=200))
-def test_hostile_datagrams_never_raise(noise: bytes) -> None:
-    taken(b"app.latency:" + noise)
-    taken(noise)
 
 
 @contextmanager
 def receiving(
-    address: Address,
+    address: Address, **options: Any
 ) -> Iterator[tuple[Callable[[], None], ChannelSource]]:
     """A receiver and the loop's side of it; stepping the receiver takes in what has arrived."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     life_read, life_write = os.pipe()
     receiver = StatsdReceiver(
         address=address,
-        metric="app.latency",
-        tags=(),
-        unit_ms=1.0,
+        wanted=StatsdFilter(metric=b"app.latency"),
+        **options,
         feed=LatencyFeed(theirs),
         flush_s=0.05,
         retry_s=0.01,
@@ -192,7 +132,7 @@ def test_a_flood_is_bounded_per_step_and_what_is_dropped_is_counted(
             for _ in range(3000):
                 application.sendto(datagram, address.bindable)
         step()
-        assert source.read().completed == 50 * 50
+        assert 50 <= source.read().completed <= 50 * 50
         for _ in range(3000 // 50):
             step()
             source.read()
@@ -208,9 +148,7 @@ def test_the_end_of_the_daemon_ends_a_step() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     receiver = StatsdReceiver(
         address=Address(host="127.0.0.1", port=free_port()),
-        metric="x",
-        tags=(),
-        unit_ms=1.0,
+        wanted=StatsdFilter(metric=b"x"),
         feed=LatencyFeed(theirs),
         flush_s=60.0,
         retry_s=60.0,
@@ -224,3 +162,139 @@ def test_the_end_of_the_daemon_ends_a_step() -> None:
     os.close(life_read)
     ours.close()
     theirs.close()
+
+
+def test_the_mode_of_a_socket_is_never_changed_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("whoever can write the folder may have put another file there")
+
+    for name in ("chmod", "lchmod", "chown"):
+        monkeypatch.setattr(os, name, refuse, raising=False)
+    os.umask(before := os.umask(0o022))
+    path = tmp_path / "statsd.sock"
+    with receiving(Address(path=str(path))) as (step, _):
+        step()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    assert os.umask(before) == before
+
+
+def test_only_the_own_socket_is_removed_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "statsd.sock"
+    with receiving(Address(path=str(path))) as (step, _):
+        step()
+        path.unlink()
+        path.write_text("of somebody else")
+    assert path.read_text() == "of somebody else"
+
+
+def test_a_folder_that_is_exchanged_loses_nothing(tmp_path: Path) -> None:
+    folder, other = tmp_path / "run", tmp_path / "precious"
+    folder.mkdir()
+    other.mkdir()
+    (other / "statsd.sock").write_text("precious")
+    with receiving(Address(path=str(folder / "statsd.sock"))) as (step, _):
+        step()
+        folder.rename(tmp_path / "moved")
+        folder.symlink_to(other)
+    assert (other / "statsd.sock").read_text() == "precious"
+    assert list((tmp_path / "moved").iterdir()) == []
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_only_datagrams_of_allowed_users_count(tmp_path: Path, allowed: bool) -> None:
+    address = Address(path=str(tmp_path / "statsd.sock"))
+    users = (str(os.getuid() + (not allowed)),)
+    with (
+        receiving(address, allowed_users=users) as (step, source),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as application,
+    ):
+        step()
+        application.sendto(b"app.latency:4|ms", address.path)
+        step()
+        if not allowed:
+            with pytest.raises(SensorError, match=r"users who may not send any"):
+                source.read()
+        assert source.read().completed == 1 if allowed else source.counts.refused == 1
+
+
+def test_a_user_who_does_not_exist_is_named(tmp_path: Path) -> None:
+    address = Address(path=str(tmp_path / "statsd.sock"))
+    with receiving(address, allowed_users=("nobody-of-that-name",)) as (step, source):
+        step()
+        with pytest.raises(SensorError, match="no user 'nobody-of-that-name'"):
+            source.read()
+
+
+def test_files_that_a_sender_passes_are_not_taken(tmp_path: Path) -> None:
+    address = Address(path=str(tmp_path / "statsd.sock"))
+    for options in ({}, {"allowed_users": (str(os.getuid()),)}):
+        with (
+            receiving(address, **options) as (step, source),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as application,
+        ):
+            step()
+            application.connect(address.path)
+            before = len(list(Path("/proc/self/fd").iterdir()))
+            for _ in range(5):  # a queue of datagrams holds ten
+                socket.send_fds(application, [b"app.latency:4|ms"], [0, 0, 0])
+            step()
+            assert source.read().completed == 5
+            assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_datagram_that_is_too_long_is_malformed(tmp_path: Path) -> None:
+    address = Address(path=str(tmp_path / "statsd.sock"))
+    with (
+        receiving(address) as (step, source),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as application,
+    ):
+        step()
+        application.sendto(b"\n".join([b"app.latency:4|ms"] * 3000), address.path)
+        application.sendto(b"app.latency:5|ms", address.path)
+        step()
+        assert source.read().completed == 1
+        assert source.counts.first_malformed == "a datagram too long: app.latency:0|ms"
+
+
+def test_a_step_looks_at_the_clock_while_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = Address(host="127.0.0.1", port=free_port())
+    taken = []
+
+    def slow(_lines: StatsdLines, datagram: bytes) -> None:
+        taken.append(datagram)
+        until_s = time.thread_time() + 0.02
+        while time.thread_time() < until_s:
+            pass
+
+    monkeypatch.setattr(StatsdLines, "take", slow)
+    with receiving(address) as (step, _):
+        step()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as application:
+            for _ in range(100):
+                application.sendto(b"app.latency:4|ms", address.bindable)
+        step()
+        assert 1 <= len(taken) <= 2, "half of a step of 0.05 s is for reading"
+
+
+def test_where_only_other_timings_come_their_names_are_told() -> None:
+    address = Address(host="127.0.0.1", port=free_port())
+    with (
+        receiving(address) as (step, source),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as application,
+    ):
+        step()
+        application.sendto(
+            b"app.latencies:4|ms\napp.latencies:4|ms\nx:3|h\nn:3|c", address.bindable
+        )
+        step()
+        with pytest.raises(SensorError, match=r"named app.latency, but these: app.latencies, x$"):
+            source.read()
+        assert (source.counts.ignored_names, source.counts.names) == (3, ("app.latencies", "x"))
+        application.sendto(b"app.latency:4|ms", address.bindable)
+        step()
+        assert source.read().completed == 1
+        application.sendto(b"x:3|h", address.bindable)
+        step()
+        assert source.read().completed == 1, "it may be idle"

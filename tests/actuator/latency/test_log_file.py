@@ -147,6 +147,27 @@ def test_lines_that_are_made_for_a_slow_pattern_cost_little(
     source.close()
 
 
+def test_the_end_of_a_search_does_not_wake_a_loop_that_waits_for_signals(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    source = LineSource(path, LineFormat(latency="l", pattern=r"(?P<l>(\d+)+)$"))
+    append(path, b"1" * 60 + b"x\n")
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    os.set_blocking(wake_read, False)
+    before = signal.set_wakeup_fd(wake_write)
+    try:
+        source.read(0.0)
+        assert source.counts.malformed == 1
+        with pytest.raises(BlockingIOError):
+            os.read(wake_read, 1)
+    finally:
+        assert signal.set_wakeup_fd(before) == wake_write
+        os.close(wake_read)
+        os.close(wake_write)
+    source.close()
+
+
 def test_lines_that_a_tick_has_no_time_for_wait_for_the_next(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.touch()

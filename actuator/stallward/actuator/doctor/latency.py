@@ -1,14 +1,18 @@
-"""A try, within seconds, of a latency source that the loop does not read itself."""
+"""A try, within seconds, of a latency source: can it be read, and what comes?"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import select
 import time
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.doctor.finding import Finding, finding
+from stallward.actuator.errors import NodeError
+from stallward.actuator.kernel.process_roots import user_id
 from stallward.actuator.latency.config import (
     UNIT_MS,
     GrpcLatency,
@@ -17,14 +21,24 @@ from stallward.actuator.latency.config import (
     PrometheusLatency,
     StatsdLatency,
 )
-from stallward.actuator.latency.open_source import describe
+from stallward.actuator.latency.counts import LatencyCounts, Tally
+from stallward.actuator.latency.feed import MAX_LATENCY_MS
+from stallward.actuator.latency.lines.line_reader import LineReader
+from stallward.actuator.latency.lines.log_file import Piece, Start
+from stallward.actuator.latency.open_source import describe, format_of
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
 from stallward.actuator.latency.prometheus.scraper import PARSE_S, other_process, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.statsd.receiver import listen
+from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
+from stallward.actuator.latency.statsd.listening import DatagramSocket
+from stallward.actuator.latency.statsd.receiver import why_none
 
+_LISTEN_S: Final = 0.5
+"""How long datagrams are waited for."""
+_TAIL_BYTES: Final = 65536
+"""How much of a log is read, from its end."""
 _MOST_S: Final = 2.0
 """How long an endpoint may take; a slower one cannot be a source of latencies."""
 _SCRAPES: Final = 4
@@ -32,7 +46,7 @@ _SCRAPES: Final = 4
 
 
 def try_latency(config: LatencyConfig | None) -> Finding | None:
-    """Try a source; ``None`` if there is none, or if reading a sample tries it anyway.
+    """Try a source; ``None`` if there is none, or nothing in it yet.
 
     Args:
         config: The ``[latency]`` table.
@@ -42,11 +56,15 @@ def try_latency(config: LatencyConfig | None) -> Finding | None:
             fault, next_step = _scrape(config)
             works = f"has {config.metric}"
         case StatsdLatency():
-            fault, next_step = _bind(config)
-            works = "can be listened at"
+            fault, next_step, works = _bind(config)
         case GrpcLatency():
             fault, next_step, works = "", "", "absent until a client reports"
-        case LinesLatency() | None:
+        case LinesLatency():
+            counts = _read_tail(config)
+            if counts is None:
+                return None
+            fault, next_step, works = _of_log(config, counts)
+        case None:
             return None
     return finding("signal", describe(config), fault, next_step, works=works)
 
@@ -76,23 +94,88 @@ def _scrape(config: PrometheusLatency) -> tuple[str, str]:
     return "", ""
 
 
-def _bind(config: StatsdLatency) -> tuple[str, str]:
-    """Listen once; returns what is wrong and the next step, both empty if all is well."""
+def _bind(config: StatsdLatency) -> tuple[str, str, str]:
+    """Listen for a moment; returns what is wrong, the next step, and else what came."""
     address = config.address
-    if address.path:  # binding would make a file, and nothing may be changed
-        return _may_make(Path(address.path))
     try:
-        listen(address).close()
+        for user in config.allowed_users:
+            user_id(user)
+    except NodeError as error:
+        return error.cause, "Correct [latency] allowed_users.", ""
+    if address.path:  # binding would make a file, and nothing may be changed
+        return *_may_make(Path(address.path)), "can be listened at"
+    try:
+        source = DatagramSocket(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return (
                 "another program listens there already",
                 f"End it if it is no stallward daemon (`ss -lunp 'sport = :{address.port}'` "
-                "names it), or take another port for [latency] listen.",
+                "names it; `stallward ctl status` says what comes to a daemon), or take another "
+                "port for [latency] listen.",
+                "",
             )
         fault = f"cannot listen ({os.strerror(error.errno or errno.EINVAL)})"
-        return fault, "Correct [latency] listen: an address of this machine and a free port."
-    return "", ""
+        return fault, "Correct [latency] listen: an address of this machine and a free port.", ""
+    with contextlib.closing(source):
+        return _of_datagrams(config, source)
+
+
+def _of_datagrams(config: StatsdLatency, source: DatagramSocket) -> tuple[str, str, str]:
+    """Take in what comes for a moment; returns as :func:`_bind` does."""
+    tally, until_s = Tally(), time.monotonic() + _LISTEN_S
+    wanted = StatsdFilter.of(config)
+
+    def add(latency_ms: float, weight: float) -> bool:
+        tally.accepted += weight
+        return 0.0 <= latency_ms < MAX_LATENCY_MS
+
+    lines = StatsdLines(wanted, tally, add)
+    while (left_s := until_s - time.monotonic()) > 0.0:
+        if select.select([source], [], [], left_s)[0] and (datagram := source.receive()):
+            lines.take(datagram.content)
+    tally.names = lines.other_names
+    counts = tally.counts()
+    lack = why_none(tally, wanted)
+    if lack:
+        return lack, "Correct [latency] metric or tags; the names are exact.", ""
+    came = f"can be listened at; in {_LISTEN_S:g} s came {_summary(counts)}"
+    if counts.malformed:
+        return came, "Look at what the application sends; docs/reference/latency.md has it.", ""
+    return "", "", came
+
+
+def _read_tail(config: LinesLatency) -> LatencyCounts | None:
+    """Read the last lines of a log, which a daemon would skip; ``None`` if there are none."""
+    try:
+        if not config.path.is_file():  # a FIFO's writer may end with its reader
+            return None
+        with config.path.open("rb") as file:
+            start = max(os.fstat(file.fileno()).st_size - _TAIL_BYTES, 0)
+            content = os.pread(file.fileno(), _TAIL_BYTES, start)
+    except OSError:
+        return None
+    reader, until_s = LineReader(format_of(config)), time.monotonic() + _MOST_S
+    reader.split(Piece(content, Start.IN_LINE if start else Start.AT_LINE))
+    if not reader.is_behind:
+        return None
+    while reader.is_behind and time.monotonic() < until_s:
+        reader.take_latencies()
+    return reader.tally.counts()
+
+
+def _of_log(config: LinesLatency, counts: LatencyCounts) -> tuple[str, str, str]:
+    """Return what is wrong with a log, the next step, and else what its last lines have."""
+    came = f"its last lines have {_summary(counts)}"
+    if counts.malformed:
+        return came, "Correct the columns or the pattern under [latency].", ""
+    return "", "", came
+
+
+def _summary(counts: LatencyCounts) -> str:
+    rejected = [f"{n} {name.replace('_', ' ')}" for name, n in counts.rejected if n]
+    first = f" (the first: {counts.first_malformed})" if counts.first_malformed else ""
+    return ", ".join([f"{counts.accepted} latencies", *rejected]) + first
 
 
 def _may_make(path: Path) -> tuple[str, str]:
@@ -102,5 +185,11 @@ def _may_make(path: Path) -> tuple[str, str]:
         return (
             f"cannot make a socket in {path.parent}",
             f"Make the folder {path.parent} before the daemon starts, and let it write there.",
+        )
+    folder = path.parent.stat()
+    if folder.st_uid not in {0, os.geteuid()} or folder.st_mode & 0o022:
+        return (
+            f"other users can write to {path.parent}, and could put a socket of theirs there",
+            "Choose a folder that only the daemon's user can write, such as /run/stallward.",
         )
     return "", ""

@@ -22,6 +22,7 @@ from stallward.actuator.latency.config import (
     StatsdLatency,
 )
 from stallward.actuator.latency.feed import FLUSH_S, LatencyFeed
+from stallward.actuator.latency.statsd.datagram import StatsdFilter
 from stallward.actuator.latency.statsd.receiver import StatsdReceiver
 from stallward.actuator.runtime.process_setup import lock_memory
 from stallward.actuator.runtime.process_start import run_process
@@ -70,9 +71,8 @@ def make_gatherer(source: PrometheusLatency | StatsdLatency, feed: LatencyFeed) 
         )
     return StatsdReceiver(
         address=source.address,
-        metric=source.metric,
-        tags=source.tags,
-        unit_ms=UNIT_MS[source.unit],
+        wanted=StatsdFilter.of(source),
+        allowed_users=source.allowed_users,
         feed=feed,
         flush_s=FLUSH_S,
         retry_s=RETRY_S,

@@ -95,8 +95,19 @@ class StatsdLatency:
     milliseconds."""
     allow_remote: bool = False
     """Whether other machines may reach ``listen``."""
+    allowed_users: tuple[str, ...] = ()
+    """The users, by name or number, whose datagrams count; all if there are none. Needs a Unix
+    socket: the kernel says who sends there."""
 
     def __post_init__(self) -> None:
+        if self.allowed_users and not self.address.path:
+            raise ConfigError(
+                f"config.latency.allowed_users needs a Unix socket: nothing says who sends to "
+                f"{self.listen}.",
+                next_step="Write the path of a socket as listen, or leave allowed_users out.",
+            )
+        if not all(user.strip() for user in self.allowed_users):
+            raise ConfigError("config.latency.allowed_users has a user without a name.")
         if not (self.address.is_local or self.allow_remote):
             raise ConfigError(
                 f"config.latency.listen is {self.listen!r}, which other machines reach.",

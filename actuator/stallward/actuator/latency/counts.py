@@ -26,7 +26,7 @@ COUNTS: Final = ("accepted", *REJECTED)
 SHOWN_CHARACTERS: Final = 100
 """At most this much of a bad input is shown."""
 _QUOTED: Final = re.compile(r"\"[^\"]*\"?|'[^']*'?")
-_DIGIT: Final = re.compile(r"[0-9]")
+_DIGIT: Final = re.compile(r"\d")
 _WORD: Final = re.compile(r"(?<![0-9a-zA-Zµμ])[^\W\d_]+|(?<=[0-9])[^\W\d_]{5,}")
 
 
@@ -91,7 +91,8 @@ class Tally:
         self.malformed += 1
         if not self.first_malformed:
             text = content[: 4 * SHOWN_CHARACTERS].decode("utf-8", "replace")
-            self.first_malformed = f"{why}: " * bool(why) + (show or masked)(text)
+            shown = (show or masked)(text) or "(nothing that may be shown)"
+            self.first_malformed = f"{why}: {shown}" if why else shown
 
     def counts(self) -> LatencyCounts:
         """Return the present counts."""
