@@ -17,7 +17,9 @@ from prometheus_pages import BOUNDS, Endpoint, page, parse
 from stallward.actuator.errors import SensorError
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.prometheus import scraper as module
-from stallward.actuator.latency.prometheus.scraper import Scraper, why_nothing
+from stallward.actuator.latency.prometheus.histogram import HistogramParser
+from stallward.actuator.latency.prometheus.scraper import Scraper, note_bad_lines, why_nothing
+from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import ChannelSource
 from stallward.agent.sample import LatencySample
 
@@ -163,3 +165,18 @@ def test_quoted_names_and_ranges_reach_the_loop(endpoint: Endpoint) -> None:
 def test_labels_that_match_nothing_are_named() -> None:
     parsed = parse(page(1, 2, labels='a="b"'), 't_seconds{a="c"}')
     assert "that matches" in why_nothing('t_seconds{a="c"}', parsed).cause
+
+
+def test_bad_lines_are_counted_and_the_first_one_is_shown_without_its_values() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        feed = LatencyFeed(theirs)
+        page = b"""app_seconds_bucket{user="eve",le="0.1"} x1
+app_seconds_bucket{user="eve",le="0.2"} x2
+"""
+        exposition = HistogramParser(parse_selector("app_seconds")).parse(page)
+        note_bad_lines(feed, exposition)
+        counts = feed.counts()
+    assert counts.malformed == 2
+    assert "app_seconds_bucket" in counts.first_malformed
+    assert "eve" not in counts.first_malformed

@@ -64,7 +64,7 @@ class Scraper:
         try:
             page = scrape(self._url, self._timeout_s)
             exposition = self._parser.parse(page, time.monotonic() + PARSE_S)
-            self._feed.malformed += exposition.malformed
+            note_bad_lines(self._feed, exposition)
             increase = increase_of(self._metric, exposition, self._increase)
         except ScrapeError as error:
             self._feed.fault(error.reason)
@@ -75,6 +75,13 @@ class Scraper:
 
     def close(self) -> None:
         """Do nothing: no connection is kept open between scrapes."""
+
+
+def note_bad_lines(feed: LatencyFeed, exposition: Exposition) -> None:
+    """Count the bad lines of a page, and keep what the first one looked like."""
+    if exposition.malformed:
+        feed.malformed += exposition.malformed - 1
+        feed.note_malformed(exposition.first_bad.encode(), show=str)  # it is masked already
 
 
 def increase_of(metric: str, exposition: Exposition, increase: HistogramIncrease) -> Increase:
